@@ -1,0 +1,63 @@
+# `make` alone lists the targets. What a target needs is installed into .venv first.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV ?= .venv
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+SIM_ARGS ?=
+
+# Stamps: installing runs again only when what it depends on has changed.
+RUN_READY := $(VENV)/.ready
+DEV_READY := $(VENV)/.ready-dev
+BIN := $(VENV)/bin
+
+.PHONY: help setup crawl test check bench sim lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-7s %s\n", $$1, $$2}'
+
+setup: $(DEV_READY) ## create .venv with the dhtcrawl command and the development tools
+	@:
+
+$(RUN_READY): pyproject.toml requirements.lock scripts/setup.sh
+	@bash scripts/setup.sh $(VENV) requirements.lock
+	@touch $@
+
+$(DEV_READY): $(RUN_READY) requirements-dev.lock
+	@bash scripts/setup.sh $(VENV) requirements-dev.lock
+	@touch $@
+
+# The addresses reach the shell through the environment, so that '&' and '?' in them stay what they are.
+crawl: export URL := $(URL)
+crawl: export OUT := $(OUT)
+crawl: $(RUN_READY) ## crawl a small bundled site, or URL=… [NODES=…] [OUT=…]
+	@if [ -n "$$URL" ]; then \
+	  $(BIN)/dhtcrawl crawl "$$URL" $(if $(NODES),--nodes $(NODES)) $${OUT:+--out "$$OUT"}; \
+	else \
+	  $(BIN)/python scripts/demo.py $(if $(NODES),--nodes $(NODES)) $${OUT:+--out "$$OUT"}; \
+	fi
+
+test: $(DEV_READY) ## run the tests; PYTEST_ARGS=… is passed on
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(DEV_READY) ## format, lint, types, import contracts
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick takes under a minute each
+	@failed=0; for script in scripts/bench_*.py; do \
+	  [ -e "$$script" ] || { echo "make bench: there are no benchmarks yet"; continue; }; \
+	  echo "== $$script"; $(BIN)/python "$$script" $(BENCH_ARGS) || failed=1; \
+	done; exit $$failed
+
+sim: $(RUN_READY) ## simulate on a virtual clock; SIM_ARGS="--seed 7 …" is passed on
+	@$(BIN)/dhtcrawl sim $(SIM_ARGS)
+
+lock: $(DEV_READY) ## pin the dependencies anew (with the oldest supported Python)
+	@bash scripts/lock.sh $(VENV)
+
+clean: ## remove .venv, caches and the demo's outputs
+	rm -rf $(VENV) build dist crawl-demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
