@@ -1,0 +1,44 @@
+"""Time comes from outside: two clocks behind one port.
+
+`monotonic` measures durations and deadlines and is the only clock that
+decides anything; `wall` writes instants into outputs and is never compared.
+A jump of the wall clock therefore changes what is printed and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The two clocks of a node."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        ...
+
+    def wall(self) -> datetime:
+        """The current instant, in UTC, for outputs only."""
+        ...
+
+
+class SystemClock:
+    """The clocks of the operating system."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def iso8601(instant: datetime) -> str:
+    """`2026-01-31T12:00:00.123Z`: the one form in which outputs write instants."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{instant.microsecond // 1000:03d}Z"
+
+
+def warc_date(instant: datetime) -> str:
+    """`2026-01-31T12:00:00Z`: WARC-Date to the second (ISO 28500, 5.4)."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

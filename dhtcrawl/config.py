@@ -1,0 +1,323 @@
+"""Every setting, where its value came from, and what is wrong with it.
+
+Precedence: flag > environment `DHTCRAWL_SECTION_KEY` > file (TOML) > default.
+The sections are frozen dataclasses; a field's metadata says what it is for and
+what a good value looks like. `docs/configuration.md` lists them all (a test
+holds the two together).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from dhtcrawl.errors import ConfigError
+
+UNLIMITED: Final = 0
+
+
+def setting(default: Any, doc: str, kind: str = "", *, low: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+    """A dataclass field with what the loader and the documentation need to know."""
+    return field(default=default, metadata={"doc": doc, "kind": kind, "low": low, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlSettings:
+    """What a crawl is; part of its spec, the same on every node."""
+
+    scope: str = setting("host", "which links are followed", choices=("page", "prefix", "host", "domain", "any"))
+    include: tuple[str, ...] = setting((), "regular expressions; a link must match one of them, where there are any")
+    exclude: tuple[str, ...] = setting((), "regular expressions; a link that matches one is skipped")
+    depth: int = setting(-1, "how many links away from a seed a page may be; -1: any", low=-1)
+    max_pages: int = setting(UNLIMITED, "stop after this many pages; 0: no limit", low=0)
+    time_limit_s: float = setting(0.0, "stop after this time; 0: no limit", "duration", low=0)
+    size_limit_bytes: int = setting(UNLIMITED, "stop after this many bytes of bodies; 0: no limit", "size", low=0)
+    delay_s: float = setting(
+        1.0, "from the last byte of a host's response to its next request; 0 only for your own hosts", "duration", low=0
+    )
+    key: str = setting("url", "what places a task in the key space", choices=("url", "host"))
+    policy: str = setting("xor", "which node fetches a task", choices=("xor",))
+    user_agent: str = setting(
+        "dhtcrawl/0.1", "the User-Agent header; what stands before its '/' is the robots.txt token"
+    )
+    contact: str = setting("", "a URL or address for site owners, added to the User-Agent")
+    allow_private: bool = setting(False, "allow the hosts that seeds name on loopback and private addresses")
+    ignore_robots: bool = setting(False, "do not ask for robots.txt, nor obey nofollow")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """What one request may cost, and how often it is tried."""
+
+    concurrency: int = setting(32, "requests in flight on this node", low=1)
+    connect_timeout_s: float = setting(10.0, "for the connection, TLS included", "duration", low=0.001)
+    head_timeout_s: float = setting(
+        30.0, "from the connection to the end of the response's head", "duration", low=0.001
+    )
+    body_timeout_s: float = setting(
+        600.0, "from the head to the last byte; what came until then is kept", "duration", low=0.001
+    )
+    idle_timeout_s: float = setting(30.0, "between two reads of a body", "duration", low=0.001)
+    head_bytes_max: int = setting(64 << 10, "a larger head is refused", "size", low=1024)
+    body_bytes_max: int = setting(256 << 20, "a larger body is cut and marked truncated", "size", low=1)
+    html_bytes_max: int = setting(16 << 20, "links are looked for in this much decoded HTML", "size", low=1)
+    retries_max: int = setting(2, "further attempts for a page that failed", low=0)
+    redirects_max: int = setting(10, "redirects followed in a row", low=0)
+    tls_verify: bool = setting(True, "refuse certificates that do not verify")
+    accept_language: str = setting("en,*;q=0.5", "the Accept-Language header; empty: none is sent")
+
+
+@dataclass(frozen=True, slots=True)
+class PolitenessSettings:
+    """How a host is spared, besides the crawl's delay."""
+
+    crawl_delay_max_s: float = setting(60.0, "robots.txt's Crawl-delay is obeyed up to this", "duration", low=0)
+    robots_ttl_s: float = setting(
+        86400.0, "robots.txt is asked for again after this (RFC 9309, 2.4)", "duration", low=1
+    )
+    retry_after_max_s: float = setting(3600.0, "Retry-After is obeyed up to this", "duration", low=0)
+    backoff_first_s: float = setting(1.0, "wait after a host's first failure; doubles with each", "duration", low=0)
+    backoff_max_s: float = setting(60.0, "the longest such wait", "duration", low=0)
+    host_failures_max: int = setting(8, "failures in a row after which a host that once answered is given up", low=1)
+    host_strikes_max: int = setting(3, "failures in a row after which a host that never answered is given up", low=1)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierSettings:
+    """How much of the frontier is in memory; the rest waits on disk."""
+
+    hosts_active_max: int = setting(4096, "hosts in memory at once", low=1)
+    tasks_in_memory_max: int = setting(65_536, "tasks in memory at once, over all hosts", low=64)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Where and how durably things are kept."""
+
+    sync: bool = setting(True, "fsync before anything is acknowledged; off: a power cut may lose the last seconds")
+    warc_bytes_max: int = setting(1 << 30, "a new archive file is begun after this", "size", low=1 << 16)
+    disk_limit: str = setting(
+        "", 'stop when the data takes this much ("20GiB") or the disk is this full ("90%"); empty: never', "disk"
+    )
+    cache_bytes: int = setting(32 << 20, "LevelDB's block cache", "size", low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The process."""
+
+    data_dir: str = setting("", "where the node keeps its key and store; empty: by the platform's convention")
+    log_level: str = setting("warning", "what is logged to stderr", choices=("debug", "info", "warning", "error"))
+    drain_timeout_s: float = setting(
+        30.0, "how long an interrupted crawl waits for requests in flight", "duration", low=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All sections; `origins` says for each key that is not a default where it came from."""
+
+    crawl: CrawlSettings = CrawlSettings()
+    fetch: FetchSettings = FetchSettings()
+    politeness: PolitenessSettings = PolitenessSettings()
+    frontier: FrontierSettings = FrontierSettings()
+    storage: StorageSettings = StorageSettings()
+    node: NodeSettings = NodeSettings()
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+SECTIONS: Final = {
+    "crawl": CrawlSettings,
+    "fetch": FetchSettings,
+    "politeness": PolitenessSettings,
+    "frontier": FrontierSettings,
+    "storage": StorageSettings,
+    "node": NodeSettings,
+}
+
+
+def all_settings() -> dict[str, dataclasses.Field[Any]]:
+    """`section.key` → field, in the order of the sections."""
+    return {f"{name}.{f.name}": f for name, section in SECTIONS.items() for f in dataclasses.fields(section)}
+
+
+def load(
+    *, file: Path | None = None, environ: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
+) -> Config:
+    """The effective configuration.
+
+    `flags` maps `section.key` to a value; strings are parsed as the file's
+    and the environment's are.
+
+    Raises:
+        ConfigError: an unknown key, or a value out of range; the message
+            names the key, where it came from and what would be right.
+    """
+    known = all_settings()
+    values: dict[str, tuple[object, str]] = {}
+    if file is not None:
+        for key, value in _read_file(file).items():
+            _require_known(key, str(file), known)
+            values[key] = (value, str(file))
+    by_variable = {f"DHTCRAWL_{key.replace('.', '_').upper()}": key for key in known}
+    for variable, text in (environ or {}).items():
+        if variable in by_variable:
+            values[by_variable[variable]] = (text, variable)
+        elif variable.startswith("DHTCRAWL_") and variable != "DHTCRAWL_CONFIG":
+            raise ConfigError(f"environment: {variable} is no setting; see 'dhtcrawl config show' for all of them")
+    for key, value in (flags or {}).items():
+        _require_known(key, "command line", known)
+        values[key] = (value, "flag")
+
+    sections: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
+    for key, (value, origin) in values.items():
+        section, _, name = key.partition(".")
+        sections[section][name] = _parsed(key, known[key], value, origin)
+    return Config(
+        **{name: cls(**sections[name]) for name, cls in SECTIONS.items()},  # type: ignore[arg-type]
+        origins={key: origin for key, (_, origin) in values.items()},
+    )
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config: cannot read {path}: {error.strerror}; check the path given to --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config: {path} is not valid TOML: {error}") from error
+    flat: dict[str, object] = {}
+    for section, content in data.items():
+        if not isinstance(content, dict):
+            raise ConfigError(f"config: {path}: {section} stands outside a section; put it under [crawl], [fetch], …")
+        flat.update({f"{section}.{key}": value for key, value in content.items()})
+    return flat
+
+
+def _require_known(key: str, origin: str, known: Mapping[str, object]) -> None:
+    if key not in known:
+        import difflib
+
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see 'dhtcrawl config show' for all of them"
+        raise ConfigError(f"config: {key} ({origin}) is no setting; {hint}")
+
+
+def _parsed(key: str, spec: dataclasses.Field[Any], value: object, origin: str) -> object:
+    default, kind = spec.default, spec.metadata["kind"]
+    low, choices = spec.metadata["low"], spec.metadata["choices"]
+    try:
+        parsed = _convert(value, default, kind)
+    except ValueError as error:
+        raise ConfigError(f"config: {key} ({origin}) is {value!r}; {error}") from None
+    if choices and parsed not in choices:
+        raise ConfigError(f"config: {key} ({origin}) is {value!r}; use one of {', '.join(choices)}")
+    if low is not None and isinstance(parsed, int | float) and parsed < low:
+        raise ConfigError(f"config: {key} ({origin}) is {value}; use {low} or more")
+    if key in ("crawl.include", "crawl.exclude"):
+        for pattern in parsed:  # type: ignore[attr-defined]
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"config: {key} ({origin}): {pattern!r} is no regular expression: {error}") from None
+    if isinstance(parsed, str) and any(ord(char) < 32 or ord(char) == 127 for char in parsed):
+        raise ConfigError(f"config: {key} ({origin}) has a control character; remove it")
+    return parsed
+
+
+def _convert(value: object, default: object, kind: str) -> object:
+    if kind == "duration":
+        return parse_duration(value)
+    if kind == "size":
+        return parse_size(value)
+    if kind == "disk":
+        return _disk_limit(value)
+    if isinstance(default, bool):
+        return _bool(value)
+    if isinstance(default, int):
+        return _int(value)
+    if isinstance(default, tuple):
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+            raise ValueError("use a string or a list of strings")
+        return tuple(items)
+    if not isinstance(value, str):
+        raise ValueError("use a string")
+    return value
+
+
+def _bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).lower()
+    if text in ("true", "on", "yes", "1"):
+        return True
+    if text in ("false", "off", "no", "0"):
+        return False
+    raise ValueError("use on or off")
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("use a whole number")
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError("use a whole number") from None
+
+
+_DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_SIZE_BYTES: Final = {
+    "": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1000**2, "mb": 1000**2, "g": 1000**3, "gb": 1000**3, "tb": 1000**4,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+_NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+
+
+def parse_duration(value: object) -> float:
+    """Seconds from `2`, `"1.5s"`, `"200ms"`, `"10m"`, `"2h"`, `"1d"`.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    return _scaled(value, _DURATION_S, 'use a duration such as "10s", "200ms" or "2h"')
+
+
+def parse_size(value: object) -> int:
+    """Bytes from `4096`, `"2MiB"`, `"1.5GB"`.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    return int(_scaled(value, _SIZE_BYTES, 'use a size such as "10MiB" or "2GB"'))
+
+
+def _scaled(value: object, units: Mapping[str, float], hint: str) -> float:
+    if isinstance(value, bool):
+        raise ValueError(hint)
+    match = _NUMBER.fullmatch(str(value))
+    if match is None or match[2].lower() not in units:
+        raise ValueError(hint)
+    return float(match[1]) * units[match[2].lower()]
+
+
+def _disk_limit(value: object) -> str:
+    text = str(value).strip()
+    if not text:
+        return ""
+    if text.endswith("%"):
+        try:
+            percent = float(text[:-1])
+        except ValueError:
+            percent = 0
+        if not 0 < percent <= 100:
+            raise ValueError('use a share such as "90%"')
+        return text
+    if parse_size(text) <= 0:
+        raise ValueError('use a size such as "20GiB" or a share such as "90%"')
+    return text

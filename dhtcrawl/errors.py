@@ -1,0 +1,82 @@
+"""Every error a user can meet, and the exit code it ends a command with.
+
+    DhtcrawlError                    1
+    ├── UsageError                   2   wrong arguments, or a directory that holds another crawl
+    ├── ConfigError                  4   a setting that is unknown or out of range
+    ├── StorageError                 1
+    │   ├── StorageFull              3   the disk is full; what was acknowledged is safe
+    │   └── StoreTooNew              4   written by a later version
+    ├── NothingFetched               9   no seed brought a page
+    └── IdentityError               32   the node's key is unreadable or refused
+
+Messages are one line, name the thing and say the remedy. Expected outcomes of
+a fetch (a 404, a refused connection) are values, see `dhtcrawl.fetch.http`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a command's exit status means; scripts rely on these numbers."""
+
+    COMPLETE = 0
+    FAILURE = 1
+    USAGE = 2
+    DISK_FULL = 3
+    CONFIG = 4
+    NOTHING_FETCHED = 9
+    INTERRUPTED = 11
+    FORCED = 13
+    SIZE_LIMIT = 14
+    TIME_LIMIT = 15
+    DISK_LIMIT = 16
+    PAGE_LIMIT = 21
+    IDENTITY = 32
+
+
+class DhtcrawlError(Exception):
+    """The root of all errors that are ours to report."""
+
+    exit_code: Exit = Exit.FAILURE
+
+
+class UsageError(DhtcrawlError):
+    """The command line does not fit, or does not fit what is on disk."""
+
+    exit_code = Exit.USAGE
+
+
+class ConfigError(DhtcrawlError):
+    """A setting is unknown, malformed or out of range."""
+
+    exit_code = Exit.CONFIG
+
+
+class StorageError(DhtcrawlError):
+    """The store or an output file cannot be read or written."""
+
+
+class StorageFull(StorageError):
+    """No space is left; everything acknowledged before is on disk."""
+
+    exit_code = Exit.DISK_FULL
+
+
+class StoreTooNew(StorageError):
+    """The store was written by a later version of dhtcrawl."""
+
+    exit_code = Exit.CONFIG
+
+
+class NothingFetched(DhtcrawlError):
+    """A crawl ended without a single response."""
+
+    exit_code = Exit.NOTHING_FETCHED
+
+
+class IdentityError(DhtcrawlError):
+    """The node's private key is unreadable, malformed or open to others."""
+
+    exit_code = Exit.IDENTITY

@@ -1,0 +1,65 @@
+"""Who a node is: an Ed25519 key on disk; the node id is the digest of its public half.
+
+    node id = first 160 bits of SHA-256(raw public key)
+
+The key is made at the first start, in the data directory, readable by its
+owner only. It is PKCS#8 PEM, which the usual tools can show.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from dhtcrawl.errors import IdentityError, StorageFull
+from dhtcrawl.keyspace import node_id_of
+from dhtcrawl.storage.engine import storage_error
+from dhtcrawl.storage.files import sync_directory
+
+FILE_NAME = "identity.pem"
+
+
+def load_or_create(data_dir: Path) -> bytes:
+    """The node id of the key in `data_dir`, which is made where there is none.
+
+    Raises:
+        IdentityError: the key is unreadable, no Ed25519 key, or open to others.
+        StorageFull: no space for a new one.
+    """
+    path = data_dir / FILE_NAME
+    try:
+        if not path.exists():
+            _create(path)
+        if path.stat().st_mode & 0o077:
+            raise IdentityError(f"{path} can be read by others; run: chmod 600 {path}")
+        pem = path.read_bytes()
+    except OSError as error:
+        failure = storage_error(error, f"cannot use {path}")
+        if isinstance(failure, StorageFull):
+            raise failure from error
+        raise IdentityError(str(failure)) from error
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IdentityError(f"{path} is no private key; restore it, or remove it to get a new node id") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{path} is no Ed25519 key; restore it, or remove it to get a new node id")
+    return node_id_of(key.public_key().public_bytes_raw())
+
+
+def _create(path: Path) -> None:
+    pem = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    temporary = path.with_suffix(".new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(pem)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_directory(path.parent)

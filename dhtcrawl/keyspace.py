@@ -1,0 +1,74 @@
+"""160-bit keys and the XOR metric (Maymounkov & Mazières 2002, section 2.1).
+
+A role belongs to whoever is XOR-closest to its key:
+
+    owner of a URL         SHA1(canonical url), or the host's key with `--key host`
+    gatekeeper of a host   SHA1("host:" + host)
+    coordinator            SHA1("crawl:" + crawl id)
+
+SHA-1 spreads keys here; nothing relies on it being hard to collide, since a
+record carries its URL and the URL is compared where it matters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Literal
+
+KEY_BYTES = 20
+CRAWL_ID_BYTES = 16
+
+KeyMode = Literal["url", "host"]
+
+
+def _sha1(data: bytes) -> bytes:
+    return hashlib.sha1(data, usedforsecurity=False).digest()
+
+
+def url_key(url: str) -> bytes:
+    """The 20-byte key of a canonical URL."""
+    return hashlib.sha1(url.encode(), usedforsecurity=False).digest()
+
+
+@lru_cache(maxsize=65_536)
+def host_key(host: str) -> bytes:
+    """The 20-byte key of `hostname[:non-default port]`."""
+    return _sha1(b"host:" + host.encode())
+
+
+def crawl_key(crawl_id: bytes) -> bytes:
+    """The 20-byte key whose closest node coordinates the crawl."""
+    return _sha1(b"crawl:" + crawl_id)
+
+
+def node_id_of(public_key: bytes) -> bytes:
+    """The first 160 bits of SHA-256 over a raw Ed25519 public key."""
+    return hashlib.sha256(public_key).digest()[:KEY_BYTES]
+
+
+def distance(a: bytes, b: bytes) -> int:
+    """XOR distance of two 20-byte keys."""
+    return int.from_bytes(a, "big") ^ int.from_bytes(b, "big")
+
+
+def placement(task_key: bytes) -> bytes:
+    """The 20 bytes of a task key that decide who owns it.
+
+    A task key is the URL's key (20 bytes), or with `--key host` the host's
+    key followed by the URL's (40 bytes), so that a host's tasks lie together
+    in the key space, on one node, and side by side in its store.
+    """
+    return task_key[:KEY_BYTES]
+
+
+def task_key(url: str, host: str, mode: KeyMode) -> bytes:
+    """The task key of a canonical URL on `host`: 20 bytes, or 40 in host mode."""
+    if mode == "host":
+        return host_key(host) + url_key(url)
+    return url_key(url)
+
+
+def task_key_bytes(mode: KeyMode) -> int:
+    """The width of a crawl's task keys."""
+    return 2 * KEY_BYTES if mode == "host" else KEY_BYTES

@@ -1,0 +1,97 @@
+"""What a crawl is: the immutable spec that every node works from, and its id.
+
+crawl id = first 16 bytes of SHA-256(canonical spec ‖ nonce). The canonical
+spec is the msgpack map of the fields below, sorted by name, so that two nodes
+that agree on the id agree on every word of the crawl.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgpack
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.errors import UsageError
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, task_key
+from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
+
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlSpec:
+    """One crawl. Seeds are canonical, in the order given, without repeats."""
+
+    seeds: tuple[str, ...]
+    settings: CrawlSettings
+    canon_version: int = CANON_VERSION
+
+    @property
+    def key_mode(self) -> KeyMode:
+        """What places this crawl's tasks."""
+        return cast(KeyMode, self.settings.key)
+
+    @property
+    def product_token(self) -> str:
+        """What robots.txt knows us by (RFC 9309, 2.2.1)."""
+        return self.settings.user_agent.split("/", 1)[0].strip()
+
+    @property
+    def user_agent(self) -> str:
+        """The User-Agent header, with the contact where there is one."""
+        contact = self.settings.contact
+        return f"{self.settings.user_agent} (+{contact})" if contact else self.settings.user_agent
+
+    @property
+    def private_hosts(self) -> frozenset[str]:
+        """The hosts that may live on private addresses."""
+        return frozenset(map(host_of, self.seeds)) if self.settings.allow_private else frozenset()
+
+    def key_of(self, url: str) -> bytes:
+        """The task key of a canonical URL in this crawl."""
+        return task_key(url, host_of(url), self.key_mode)
+
+    def canonical(self) -> bytes:
+        """The bytes that the crawl id is a digest of."""
+        fields = {
+            "seeds": list(self.seeds),
+            "canon_version": self.canon_version,
+            **{name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self.settings).items()},
+        }
+        return cast(bytes, msgpack.packb(dict(sorted(fields.items()))))
+
+    def crawl_id(self, nonce: bytes) -> bytes:
+        """The crawl's 16-byte id."""
+        return hashlib.sha256(self.canonical() + nonce).digest()[:CRAWL_ID_BYTES]
+
+    @classmethod
+    def from_canonical(cls, data: bytes) -> CrawlSpec:
+        """The spec that `canonical` wrote; fields of later versions are ignored."""
+        fields: dict[str, Any] = msgpack.unpackb(data)
+        names = {f.name for f in dataclasses.fields(CrawlSettings)}
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items() if k in names}
+        return cls(tuple(fields["seeds"]), CrawlSettings(**values), fields["canon_version"])
+
+
+def make_spec(seeds: Iterable[str], settings: CrawlSettings) -> CrawlSpec:
+    """A spec from what a user typed.
+
+    Raises:
+        UsageError: a seed is no http(s) URL, or there is none.
+    """
+    canonical: dict[str, None] = {}
+    for seed in seeds:
+        text = seed.strip()
+        # People type `example.org/page`, and mean the web.
+        url = canonicalize(text if "://" in text else f"http://{text}")
+        if url is None:
+            raise UsageError(f"{seed!r} is no web address; use something like https://example.org/")
+        canonical[url] = None
+    if not canonical:
+        raise UsageError("no seed given; name at least one URL to start from")
+    return CrawlSpec(tuple(canonical), settings)
