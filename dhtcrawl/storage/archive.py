@@ -1,0 +1,129 @@
+"""The archive files of one crawl on one node, committed with the store.
+
+Bytes are appended first, fsynced, and believed only once their length stands
+in the same batch as the record that points at them. What a crash leaves behind
+that length is cut off at the next start, so that a file never ends in half a
+record. Runs on the committer's thread.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from dhtcrawl.storage import keys, warc
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.files import AppendFile, Directory
+from dhtcrawl.storage.records import Place, pack, unpack
+
+
+class Archive:
+    """Appends exchanges; a `Participant` of the committer."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        *,
+        crawl: bytes,
+        node: str,
+        bytes_max: int,
+        sync: bool,
+        wall: Callable[[], datetime],
+        info: Mapping[str, str],
+    ) -> None:
+        self._directory = directory
+        self._crawl = crawl
+        self._node = node
+        self._bytes_max = bytes_max
+        self._sync = sync
+        self._wall = wall
+        self._info = dict(info)
+        self._prefix = f"{crawl.hex()[:12]}-{node[:12]}-"
+        self._file: AppendFile | None = None
+        self._info_id = ""
+        self._next = 0
+        self._dirty: dict[str, AppendFile] = {}
+        self.bytes_committed = 0
+
+    def recover(self, txn: Txn) -> None:
+        """Cut every file of ours to its committed length, and begin a new one next."""
+        committed: dict[str, int] = {}
+        start, stop = keys.bounds(keys.ARCHIVE, self._crawl)
+        for key, value in txn.scan(start, stop):
+            committed[keys.suffix(key).decode()] = unpack(value)
+        for name in self._directory.names():
+            if not name.startswith(self._prefix) or name in committed:
+                continue
+            # Begun, never committed: nothing points into it.
+            self._directory.remove(name)
+        for name, length in committed.items():
+            if not name.startswith(self._prefix):
+                continue
+            self._directory.open(name, length).close()
+            self.bytes_committed += length
+            self._next = max(self._next, self._sequence(name) + 1)
+
+    def append(self, item: warc.ArchiveItem) -> tuple[Place, str]:
+        """Append an exchange; where its response lies, and its payload digest.
+
+        Raises:
+            StorageFull: no space left.
+        """
+        file = self._current()
+        item.warcinfo_id = self._info_id
+        self._dirty[file.name] = file
+        written = warc.append_exchange(file, item)
+        return Place(self._node, file.name, written.offset, written.length), written.payload_digest
+
+    def read(self, place: Place) -> warc.Record:
+        """The response record at `place`.
+
+        Raises:
+            StorageError: it is not there, or damaged.
+        """
+        data = self._directory.read(place.file, place.offset, place.length)
+        return warc.read_record(data, where=f"{place.file} at {place.offset}")
+
+    def prepare(self, txn: Txn) -> None:
+        """Make what was appended durable, and say in `txn` how much that is."""
+        for name, file in self._dirty.items():
+            if self._sync:
+                file.sync()
+            key = keys.ARCHIVE + self._crawl + name.encode()
+            before = txn.get(key)
+            self.bytes_committed += file.size - (0 if before is None else unpack(before))
+            txn.put(key, pack(file.size))
+            if file is not self._file:
+                file.close()
+        self._dirty.clear()
+
+    def close(self) -> None:
+        """Close the file; what was not prepared will be cut off."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _current(self) -> AppendFile:
+        if self._file is not None and self._file.size < self._bytes_max:
+            return self._file
+        name = f"{self._prefix}{self._next:05d}.warc.gz"
+        self._next += 1
+        if self._file is not None and self._file.name not in self._dirty:
+            self._file.close()
+        file = self._directory.open(name, 0)
+        self._info_id = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
+        self._dirty[name] = file
+        warc.warcinfo(file, filename=name, date=self._wall(), record_id=self._info_id, fields=self._info)
+        self._file = file
+        return file
+
+    def _sequence(self, name: str) -> int:
+        return int(name[len(self._prefix) :].split(".", 1)[0])
+
+
+def forget(directory: Directory, txn: Txn, crawl: bytes) -> None:
+    """Remove a crawl's archive files."""
+    start, stop = keys.bounds(keys.ARCHIVE, crawl)
+    for key, _ in txn.scan(start, stop):
+        directory.remove(keys.suffix(key).decode())

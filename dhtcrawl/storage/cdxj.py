@@ -1,0 +1,189 @@
+"""Lines of a CDXJ index: where in which archive file a URL's response lies.
+
+A line is `surt timestamp {json}`, in the very form that cdxj-indexer prints
+for our archives, so that either's index can replace the other's. A SURT (Sort-
+friendly URI Reordering Transform, Internet Archive) turns the host round and
+folds away what seldom makes a page different: `www.`, case, the order of the
+query, session ids. It is a key to sort and look up by, never an identity:
+several of our URLs may share one.
+
+The transform is written out here, from what it must give, instead of taken
+from the `surt` package: that one is under the AGPL where we are under the MIT
+licence, brings a public-suffix library with HTTP client along, is not typed,
+asks the system's resolver about numeric hosts, and takes three to seven times
+as long. `tests/storage/test_cdxj.py` holds the two against each other.
+
+Pure; never raises, whatever the URL.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+_CANONICAL = re.compile(r"(https?)://([^/?#@]+)(/[^?#]*)(?:\?([^#]*))?", re.DOTALL)
+_WWW = re.compile(r"www[0-9]*\.")
+_DEFAULT_PORTS = {("http", "80"), ("https", "443")}
+_MIME_END = re.compile(r"[;\s]")
+
+# Everything printable stays, but for what would start an escape or a fragment.
+_SAFE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "").replace("#", "")
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+
+# Session ids, at the end of a query argument (jsessionid=…), in two arguments
+# (cfid=…&cftoken=…), or as path segments of ASP.NET: /(S(…))/page.aspx.
+_SESSION_ARGUMENTS = tuple(
+    re.compile(pattern + r"\Z")
+    for pattern in (
+        "jsessionid=[0-9a-z]{32}",
+        "phpsessid=[0-9a-z]{32}",
+        "sid=[0-9a-z]{32}",
+        "aspsessionid[a-z]{8}=[a-z]{24}",
+    )
+)
+_SESSION_SEGMENTS = (
+    re.compile(r"/\((?:[a-z]\([0-9a-z]{24}\))+\)(?=/)"),
+    re.compile(r"/\([0-9a-z]{24}\)(?=/)"),
+)
+
+
+def line(
+    *,
+    url: str,
+    date: datetime,
+    content_type: str | None,
+    status: int,
+    digest: str,
+    length: int,
+    offset: int,
+    filename: str,
+) -> str:
+    """The index line of a response record, with its newline.
+
+    `content_type` is the header as it came, None where there was none;
+    `length` and `offset` are the gzip member's.
+    """
+    fields = {"url": url}
+    if content_type is not None:
+        fields["mime"] = _MIME_END.split(content_type, maxsplit=1)[0]
+    fields["status"] = str(status)
+    fields["digest"] = digest
+    fields["length"] = str(length)
+    fields["offset"] = str(offset)
+    fields["filename"] = filename
+    return f"{surt(url)} {date.astimezone(UTC):%Y%m%d%H%M%S} {json.dumps(fields)}\n"
+
+
+def surt(url: str) -> str:
+    """The sort key of a canonical URL: `org,example)/path?query`.
+
+    What is not shaped like a canonical http(s) URL is returned as it is, and
+    so is one whose host is dots only, which no name server knows.
+    """
+    match = _CANONICAL.fullmatch(url)
+    if match is None:
+        return url
+    scheme, authority, path, query = match.groups()
+    host = _host_key(scheme, authority)
+    if not host:
+        return url
+    key = host + _path_key(_tidy(_unescape(path)))
+    return f"{key}?{query}" if query and (query := _query_key(_fold(query))) else key
+
+
+@lru_cache(maxsize=16_384)
+def _host_key(scheme: str, authority: str) -> str:
+    """`org,example:8080)`; empty where nothing is left of the host."""
+    if authority.startswith("["):
+        host, _, port = authority[1:].partition("]")
+        port = port.removeprefix(":")
+    else:
+        host, _, port = authority.partition(":")
+    host = _fold(host.lower().replace("..", ".").strip("."))
+    if www := _WWW.match(host):
+        host = host[www.end() :]
+    if not host:
+        return ""
+    key = ",".join(reversed(host.split(".")))
+    return f"{key})" if port in ("", "0") or (scheme, port) in _DEFAULT_PORTS else f"{key}:{port})"
+
+
+def _path_key(path: str) -> str:
+    if "(" in path:
+        for segment in _SESSION_SEGMENTS:
+            path = _without_session_segment(path, segment)
+    return path[:-1] if path.endswith("/") and len(path) > 1 else path
+
+
+def _without_session_segment(path: str, segment: re.Pattern[str]) -> str:
+    """Without the last such segment that stands somewhere before an `.aspx` page."""
+    # `/x.aspx`: at least one character, and no question mark, in between.
+    for match in reversed(list(segment.finditer(path))):
+        page = path.find(".aspx", match.end() + 2)
+        if page >= 0 and "?" not in path[match.end() : page]:
+            return path[: match.start()] + path[match.end() :]
+    return path
+
+
+def _query_key(query: str) -> str:
+    args = query.split("&")
+    if "=" in query:
+        _drop_sessions(args)
+    args.sort(key=lambda arg: arg.split("=", 1))
+    return "&".join(args)
+
+
+def _drop_sessions(args: list[str]) -> None:
+    for pattern in _SESSION_ARGUMENTS:
+        for i in range(len(args) - 1, -1, -1):
+            if match := pattern.search(args[i]):
+                # What stood before the id is joined to the next argument.
+                args[i : i + 2] = [args[i][: match.start()] + "".join(args[i + 1 : i + 2])]
+                break
+    for i in range(len(args) - 2, -1, -1):
+        at = args[i].rfind("cfid=", 0, -1)
+        if at >= 0 and args[i + 1].startswith("cftoken=") and len(args[i + 1]) > len("cftoken="):
+            args[i : i + 3] = [args[i][:at] + "".join(args[i + 2 : i + 3])]
+            break
+
+
+def _tidy(path: bytes) -> str:
+    """Dot segments resolved, doubled slashes made one, escaped and lower-cased."""
+    if b"//" in path or b"/." in path:
+        kept: list[bytes] = []
+        for segment in path.split(b"/")[1:]:
+            if segment == b".." and kept:
+                kept.pop()
+            elif segment != b".":
+                kept.append(segment)
+        path = b"/" + b"/".join([segment for segment in kept[:-1] if segment] + kept[-1:])
+    return quote_from_bytes(path, _SAFE).lower()
+
+
+def _fold(text: str) -> str:
+    return quote_from_bytes(_unescape(text), _SAFE).lower()
+
+
+def _unescape(text: str) -> bytes:
+    """Without percent-escapes, also those that unescaping brings forth."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if b"%" not in raw:
+        return raw
+    once = unquote_to_bytes(raw)
+    return _unescape_all(once) if b"%" in once else once
+
+
+def _unescape_all(raw: bytes) -> bytes:
+    """Escapes never overlap, so replacing them as they close reaches the same
+    end as passing over the whole again and again, which a hostile URL
+    (`%%%%3333…`) makes quadratic.
+    """
+    out = bytearray()
+    for byte in raw:
+        out.append(byte)
+        while len(out) >= 3 and out[-3] == 0x25 and out[-2] in _HEX and out[-1] in _HEX:
+            out[-3:] = bytes((int(out[-2:], 16),))
+    return bytes(out)

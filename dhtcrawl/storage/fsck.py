@@ -1,0 +1,136 @@
+"""Whether a store keeps its invariants: read only, every record once.
+
+| checked                                                                 | invariant |
+|-------------------------------------------------------------------------|-----------|
+| a task record reads, and lies under the key of its URL                  |           |
+| pending ⇔ in its host's queue, once                                     |           |
+| fetched or done ⇒ page record, link keys, and a place within the archive | I3, I11  |
+| done ⇒ every in-scope link has a record; fetched ⇒ marked for a restart  | I3       |
+| dead ⇒ a reason, and neither queue entry nor page                       | I2        |
+
+Runs as transactions on the committer's thread, one record kind after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.keyspace import host_key, task_key_bytes
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage import keys
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.files import Directory
+from dhtcrawl.storage.records import State, Task, unpack, unpack_task
+from dhtcrawl.storage.tasks import get_page, link_keys_of
+from dhtcrawl.url import host_of
+
+PROBLEMS_KEPT_MAX = 1_000
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was looked at, and what is wrong; at most `PROBLEMS_KEPT_MAX` problems are kept."""
+
+    tasks: int = 0
+    pages: int = 0
+    links: int = 0
+    problems: list[str] = field(default_factory=list)
+    problems_total: int = 0
+
+    def add(self, problem: str) -> None:
+        """One more problem."""
+        self.problems_total += 1
+        if len(self.problems) < PROBLEMS_KEPT_MAX:
+            self.problems.append(problem)
+
+
+def check(txn: Txn, crawl: bytes, spec: CrawlSpec, archive: Directory | None) -> Findings:
+    """Every record of a crawl against the others; `archive` None leaves the files out."""
+    findings = Findings()
+    _check_tasks(txn, crawl, spec, findings)
+    _check_queues(txn, crawl, findings)
+    _check_orphans(txn, crawl, findings)
+    if archive is not None:
+        _check_archive(txn, crawl, archive, findings)
+    return findings
+
+
+def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, findings: Findings) -> None:
+    width = task_key_bytes(spec.key_mode)
+    for key, task in _tasks(txn, crawl, findings):
+        findings.tasks += 1
+        if spec.key_of(task.url) != key:
+            findings.add(f"{task.url}: lies under the key of another URL")
+        queued = txn.get(_queue_key(crawl, key, task)) is not None
+        page = txn.get(keys.PAGE + crawl + key) is not None
+        links = txn.get(keys.LINKS + crawl + key)
+        marked = txn.get(keys.FETCHED + crawl + key) is not None
+        state = task.state.name.lower()
+        if queued != (task.state <= State.LEASED):
+            findings.add(f"{task.url}: is {state}, but {'still' if queued else 'not'} in its host's queue")
+        arrived = task.state in (State.FETCHED, State.DONE)
+        if page != arrived or (links is not None) != arrived or (task.place is not None) != arrived:
+            findings.add(f"{task.url}: is {state}, but its page record, links or place say otherwise")
+        if task.state == State.FETCHED and not marked:
+            findings.add(f"{task.url}: is fetched, but a restart would not go on with it")
+        if task.state == State.DEAD and not task.reason:
+            findings.add(f"{task.url}: is dead without a reason")
+        if task.state == State.DONE and links is not None and not marked:
+            for link in link_keys_of(links, width):
+                findings.links += 1
+                if txn.get(keys.TASK + crawl + link) is None:
+                    findings.add(f"{task.url}: is done, but its link {link.hex()} has no record")
+
+
+def _tasks(txn: Txn, crawl: bytes, findings: Findings) -> Iterator[tuple[bytes, Task]]:
+    start, stop = keys.bounds(keys.TASK, crawl)
+    for full, value in txn.scan(start, stop):
+        key = keys.suffix(full)
+        try:
+            yield key, unpack_task(value)
+        except (StorageError, ValueError, TypeError) as error:
+            findings.add(f"task {key.hex()}: unreadable record: {error}")
+
+
+def _queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
+    return keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key)
+
+
+def _check_queues(txn: Txn, crawl: bytes, findings: Findings) -> None:
+    start, stop = keys.bounds(keys.QUEUE, crawl)
+    for full, _ in txn.scan(start, stop):
+        key = keys.queue_task(full)
+        value = txn.get(keys.TASK + crawl + key)
+        if value is None:
+            findings.add(f"queue entry of {key.hex()}: there is no such task")
+        elif _queue_key(crawl, key, task := unpack_task(value)) != full:
+            findings.add(f"{task.url}: stands twice in its host's queue")
+
+
+def _check_orphans(txn: Txn, crawl: bytes, findings: Findings) -> None:
+    for kind, what in ((keys.PAGE, "page record"), (keys.LINKS, "link keys"), (keys.FETCHED, "mark")):
+        start, stop = keys.bounds(kind, crawl)
+        for full, _ in txn.scan(start, stop):
+            if txn.get(keys.TASK + crawl + keys.suffix(full)) is None:
+                findings.add(f"{what} of {keys.suffix(full).hex()}: there is no such task")
+
+
+def _check_archive(txn: Txn, crawl: bytes, archive: Directory, findings: Findings) -> None:
+    start, stop = keys.bounds(keys.ARCHIVE, crawl)
+    lengths = {keys.suffix(key).decode(): unpack(value) for key, value in txn.scan(start, stop)}
+    present = set(archive.names())
+    for name, length in lengths.items():
+        if name not in present:
+            findings.add(f"{name}: {length} bytes are committed, but the file is gone")
+        elif len(archive.read(name, length - 1, 1)) != 1:
+            findings.add(f"{name}: is shorter than the {length} bytes that are committed")
+    start, stop = keys.bounds(keys.PAGE, crawl)
+    for full, _ in txn.scan(start, stop):
+        findings.pages += 1
+        page = get_page(txn, crawl, keys.suffix(full))
+        assert page is not None, "the scan just saw it"
+        place = page["place"]
+        if place.offset + place.length > lengths.get(place.file, 0):
+            findings.add(f"{page['url']}: its body would lie behind the end of {place.file}")

@@ -1,0 +1,81 @@
+"""Where things lie in a node's LevelDB.
+
+Every key is `kind ‖ crawl id (16) ‖ …`, so that all of a crawl's records of a
+kind are one range, in key-space order, and several crawls share a store.
+
+| kind | key after the crawl id                        | value                                   |
+|------|-----------------------------------------------|-----------------------------------------|
+| `c`  |                                               | the crawl: spec, nonce, aliases, end    |
+| `n`  |                                               | counters that survive a restart         |
+| `t`  | task key (20 or 40)                           | task record                             |
+| `q`  | host key (20) ‖ depth (2) ‖ order (8) ‖ task  | empty: the host's queue, breadth first  |
+| `f`  | task key                                      | empty: fetched, its links not all acked |
+| `p`  | task key                                      | page record: one line of pages.jsonl    |
+| `x`  | archive file ‖ offset (8)                     | index entry of what is no page: robots  |
+| `l`  | task key                                      | the in-scope links' task keys, joined   |
+| `s`  | SHA1(url) (20)                                | a link that was skipped, and why        |
+| `h`  | host key                                      | what a restart must know of a host      |
+| `w`  | file name                                     | how much of an archive file is committed|
+
+Records of the node itself (format version, incarnation) begin with `\\0`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
+
+FORMAT_KEY = b"\x00format"
+INCARNATION_KEY = b"\x00incarnation"
+
+CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE = (
+    b"c", b"n", b"t", b"q", b"f", b"p", b"x", b"l", b"s", b"h", b"w",
+)  # fmt: skip
+KINDS = (CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE)
+
+_PRIORITY = struct.Struct(">HQ")
+DEPTH_MAX = 0xFFFF
+_QUEUE_HEAD_BYTES = 1 + CRAWL_ID_BYTES + KEY_BYTES + _PRIORITY.size
+
+
+def key(kind: bytes, crawl: bytes, rest: bytes = b"") -> bytes:
+    """The key of one record."""
+    return kind + crawl + rest
+
+
+def bounds(kind: bytes, crawl: bytes, prefix: bytes = b"") -> tuple[bytes, bytes]:
+    """Start and stop of a scan over everything that begins so."""
+    start = kind + crawl + prefix
+    return start, after(start)
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1])
+
+
+def suffix(full: bytes) -> bytes:
+    """What stands behind kind and crawl id."""
+    return full[1 + CRAWL_ID_BYTES :]
+
+
+def queue_key(crawl: bytes, host_key: bytes, depth: int, order: int, task: bytes) -> bytes:
+    """A host's queue is sorted by depth, then by the order of discovery."""
+    return QUEUE + crawl + host_key + _PRIORITY.pack(min(depth, DEPTH_MAX), order) + task
+
+
+def queue_host(full: bytes) -> bytes:
+    """The host key within a queue key."""
+    return full[1 + CRAWL_ID_BYTES : 1 + CRAWL_ID_BYTES + KEY_BYTES]
+
+
+def queue_task(full: bytes) -> bytes:
+    """The task key within a queue key."""
+    return full[_QUEUE_HEAD_BYTES:]
+
+
+def extra_key(crawl: bytes, file: str, offset: int) -> bytes:
+    """One key a record of the archive, so that none hides another."""
+    return EXTRA + crawl + file.encode() + offset.to_bytes(8, "big")
