@@ -1,0 +1,5 @@
+"""`python -m dhtcrawl` is `dhtcrawl`."""
+
+from dhtcrawl.cli.main import main
+
+main()

@@ -1,0 +1,56 @@
+"""`dhtcrawl config show` and `config check`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options
+from dhtcrawl.config import all_settings, load
+from dhtcrawl.errors import Exit
+
+
+@click.group("config")
+def command() -> None:
+    """Show or check settings."""
+
+
+@command.command("show")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@crawl_options
+@node_options
+@config_options
+def show(as_json: bool, **options: Any) -> int:
+    """The effective value of every setting, and where it came from."""
+    config = load_config(options)
+    rows = {}
+    for key, field in all_settings().items():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(config, section), name)
+        rows[key] = {"value": value, "origin": config.origins.get(key, "default"), "doc": field.metadata["doc"]}
+    if as_json:
+        click.echo(json.dumps(rows))
+        return Exit.COMPLETE
+    width = max(map(len, rows))
+    for key, row in rows.items():
+        click.echo(f"{key.ljust(width)} = {_toml(row['value'])}  # {row['origin']}: {row['doc']}")
+    return Exit.COMPLETE
+
+
+@command.command("check")
+@click.argument("file")
+def check(file: str) -> int:
+    """Check FILE (TOML) together with the environment."""
+    config = load(file=Path(file), environ=os.environ)
+    click.echo(f"{file}: {sum(origin == file for origin in config.origins.values())} settings, all good")
+    return Exit.COMPLETE
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, tuple):
+        return json.dumps(list(value))
+    return json.dumps(value)

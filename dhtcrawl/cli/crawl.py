@@ -1,0 +1,166 @@
+"""`dhtcrawl crawl`: one crawl from this machine, from start to outputs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dhtcrawl.cli.disk import disk_watch
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options
+from dhtcrawl.cli.progress import Progress, describe
+from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop, set_up_logging
+from dhtcrawl.config import Config
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.errors import Exit, NothingFetched, UsageError
+from dhtcrawl.node import Node, RunningCrawl
+from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.outputs import OutputDirs
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.summary import Summary
+
+_REMEDIES = {
+    SkipReason.PRIVATE_ADDRESS: "if it is yours, use --allow-private",
+    SkipReason.ROBOTS: "ask the site's owner, or use --ignore-robots on your own site",
+    SkipReason.FAILED: "check the address, and whether the site is up",
+}
+
+
+@click.command("crawl")
+@click.argument("urls", nargs=-1, metavar="URL...")
+@click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Node processes.")
+@click.option("--out", metavar="DIR", help="Where the outputs go; default: ./crawl-DATE.")
+@crawl_options
+@node_options
+@config_options
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json as the last line of stdout.")
+def command(
+    urls: tuple[str, ...], seed_file: str | None, nodes: int, out: str | None, as_json: bool, **options: Any
+) -> int:
+    """Crawl from URL... to the end and write WARC, CDXJ and JSONL files.
+
+    The same command in the same directory goes on where an interrupted crawl
+    stopped.
+    """
+    if nodes != 1:
+        raise UsageError(f"--nodes {nodes}: this version runs one node; leave the option out")
+    config = load_config(options)
+    set_up_logging(config.node.log_level)
+    spec = make_spec([*urls, *_read_seeds(seed_file)], config.crawl)
+    out_dir = Path(out if out is not None else f"crawl-{date.today().isoformat()}")
+    data_dir = Path(config.node.data_dir) if config.node.data_dir else out_dir / NODE_DIR
+    with locked(data_dir):
+        return run_loop(lambda: _crawl(config, spec, out_dir, data_dir, as_json))
+
+
+def _read_seeds(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--seed-file {path}: cannot be read ({error}); check the path and that it is UTF-8"
+        ) from error
+    lines = (line.split(" #", 1)[0].strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path, as_json: bool) -> int:
+    async with real_node(config, data_dir) as node:
+        record, resumed = await _find_or_create(node, spec, out_dir)
+        dirs = OutputDirs.on_disk(out_dir)
+        paths = [out_dir] if data_dir.is_relative_to(out_dir) else [out_dir, data_dir]
+        running = await node.prepare(record, dirs, disk_used=disk_watch(config.storage.disk_limit, paths))
+        with _signals(running), Progress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
+            summary, exit_code = await _run(running, progress)
+        click.echo(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
+        if exit_code == Exit.NOTHING_FETCHED:
+            await _say_why_nothing(node, record, spec)
+    return exit_code
+
+
+async def _run(running: RunningCrawl, progress: Progress) -> tuple[Summary, Exit]:
+    async with asyncio.TaskGroup() as group:
+        ticking = group.create_task(progress.tick())
+        try:
+            return await running.run()
+        finally:
+            ticking.cancel()
+
+
+async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path) -> tuple[CrawlRecord, bool]:
+    """The crawl of this directory: a new one, or the one that the same command began.
+
+    Raises:
+        UsageError: the directory holds another crawl, or this one complete.
+    """
+    crawls = await node.crawls()
+    for crawl in crawls:
+        if crawl.spec.canonical() != spec.canonical():
+            continue
+        if crawl.ended == "complete":
+            raise UsageError(f"{out_dir} holds this crawl, complete; name another directory with --out to crawl anew")
+        if crawl.ended == "failed":
+            await node.forget(crawl.crawl_id)
+            return await node.create_crawl(spec), False
+        return crawl, True
+    if crawls:
+        raise UsageError(
+            f"{out_dir} holds a crawl of {crawls[0].spec.seeds[0]} with other seeds or options; "
+            "repeat its command to go on with it, or name another directory with --out"
+        )
+    return await node.create_crawl(spec), False
+
+
+class _signals:
+    """The first SIGINT or SIGTERM drains, the second ends the process at once."""
+
+    def __init__(self, running: RunningCrawl) -> None:
+        self._running = running
+        self._asked = False
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        if self._asked:
+            fail("stopped at once; the same command goes on from what was written")
+            # Nothing to save: what is acknowledged is on disk, and the rest
+            # is what a crash would lose too.
+            os._exit(Exit.FORCED)
+        self._asked = True
+        fail(f"stopping; waiting for {self._running.crawl.frontier.in_flight} requests in flight (again: at once)")
+        self._running.crawl.stop(Stop.INTERRUPTED)
+
+
+async def _say_why_nothing(node: Node, record: CrawlRecord, spec: CrawlSpec) -> None:
+    """Every seed's own reason, in one line.
+
+    Raises:
+        NothingFetched: always.
+    """
+    reasons = []
+    for seed in spec.seeds[:3]:
+        task = await node.task(record, spec.key_of(seed))
+        if task is not None:
+            remedy = _REMEDIES.get(task.reason, "")
+            reasons.append(f"{seed}: {task.detail or task.reason}" + (f"; {remedy}" if remedy else ""))
+    more = f" (and {len(spec.seeds) - 3} more seeds)" if len(spec.seeds) > 3 else ""
+    raise NothingFetched(f"nothing was fetched: {' | '.join(reasons)}{more}")

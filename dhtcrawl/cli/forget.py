@@ -1,0 +1,47 @@
+"""`dhtcrawl forget CRAWL`: drop what a store knows of a crawl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dhtcrawl.cli.options import store_options
+from dhtcrawl.cli.runtime import find_data_dir
+from dhtcrawl.cli.store import chosen, opened
+from dhtcrawl.errors import Exit
+from dhtcrawl.node import FORGET_AT_ONCE
+from dhtcrawl.storage import archive, catalog
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.files import DiskDirectory
+from dhtcrawl.storage.outputs import INDEX_FILE, PAGES_FILE, SKIPPED_FILE, SUMMARY_FILE
+
+
+@click.command("forget")
+@click.argument("crawl")
+@store_options
+@click.option("--outputs", is_flag=True, help="Remove the crawl's output files too.")
+def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) -> int:
+    """Drop a crawl's records and tombstones; CRAWL is the start of its id.
+
+    Its outputs stay, unless --outputs is given.
+    """
+    found = find_data_dir(out, data_dir)
+    out_dir = Path(out) if out is not None else found.parent
+    with opened(found) as (engine, txn):
+        (record,) = chosen(catalog.crawls(txn), crawl)
+        if outputs:
+            archive.forget(DiskDirectory(out_dir / "archive"), txn, record.crawl_id)
+            for path in (f"pages/{PAGES_FILE}", f"indexes/{INDEX_FILE}", f"reports/{SKIPPED_FILE}", SUMMARY_FILE):
+                (out_dir / path).unlink(missing_ok=True)
+        dropped = 0
+        while True:
+            writes: dict[bytes, bytes | None] = {}
+            count = catalog.forget(Txn(engine, writes), record.crawl_id, FORGET_AT_ONCE)
+            if not count:
+                break
+            engine.write(writes, sync=True)
+            dropped += count
+    files = " and its output files" if outputs else ""
+    click.echo(f"forgot crawl {record.crawl_id.hex()[:12]}: {dropped} records{files}")
+    return Exit.COMPLETE

@@ -1,0 +1,94 @@
+"""The `dhtcrawl` command: subcommands, errors in one line, exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import ClassVar
+
+import click
+
+from dhtcrawl import __version__
+from dhtcrawl.errors import DhtcrawlError, Exit
+
+
+class _Commands(click.Group):
+    """Imports a command's module when it is used: `dhtcrawl --help` needs no LevelDB."""
+
+    modules: ClassVar = {
+        "crawl": "dhtcrawl.cli.crawl",
+        "why": "dhtcrawl.cli.why",
+        "verify": "dhtcrawl.cli.verify",
+        "fsck": "dhtcrawl.cli.fsck",
+        "forget": "dhtcrawl.cli.forget",
+        "config": "dhtcrawl.cli.config",
+        "sim": "dhtcrawl.cli.sim",
+    }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.modules:
+            return None
+        import importlib
+
+        command: click.Command = importlib.import_module(self.modules[cmd_name]).command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="dhtcrawl")
+def cli() -> None:
+    """A web crawler without a master.
+
+    `dhtcrawl crawl URL` crawls a site from this machine and writes WARC,
+    CDXJ and JSONL files.
+    """
+
+
+def fail(message: str) -> None:
+    """One line on stderr."""
+    click.echo(f"dhtcrawl: {' '.join(message.split())}", err=True)
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run a command line; the exit status."""
+    try:
+        result = cli.main(args=args, prog_name="dhtcrawl", standalone_mode=False)
+        return int(result) if isinstance(result, int) else Exit.COMPLETE
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return Exit.USAGE
+    except click.UsageError as error:
+        where = f"{error.ctx.command_path} --help" if error.ctx is not None else "dhtcrawl --help"
+        fail(f"{error.format_message().rstrip('.')}; see '{where}'")
+        return Exit.USAGE
+    except click.ClickException as error:
+        fail(error.format_message())
+        return Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted")
+        return Exit.INTERRUPTED
+    except DhtcrawlError as error:
+        fail(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has left; nothing to tell them.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILURE
+    except Exception as error:
+        log = logging.getLogger("dhtcrawl")
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("unexpected", exc_info=True)
+        fail(
+            f"unexpected {type(error).__name__}: {error}; this is a bug: please report it "
+            "with the output of the same command and --log-level debug"
+        )
+        return Exit.FAILURE
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())

@@ -1,0 +1,105 @@
+"""Options shared by commands, and how they become settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dhtcrawl.config import Config, load
+from dhtcrawl.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# option → (setting, click's keyword arguments, help)
+_CRAWL: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
+    (("--scope",), "crawl.scope", {"metavar": "KIND"}, "Which links to follow: page, prefix, host, domain or any."),
+    (
+        ("--include",),
+        "crawl.include",
+        {"multiple": True, "metavar": "REGEX"},
+        "Follow only links that match (repeatable).",
+    ),
+    (("--exclude",), "crawl.exclude", {"multiple": True, "metavar": "REGEX"}, "Skip links that match (repeatable)."),
+    (("-d", "--depth"), "crawl.depth", {"metavar": "N"}, "How many links away from a seed to go."),
+    (("--max-pages",), "crawl.max_pages", {"metavar": "N"}, "Stop after N pages."),
+    (("--time-limit",), "crawl.time_limit_s", {"metavar": "TIME"}, "Stop after this time, such as 2h."),
+    (("--size-limit",), "crawl.size_limit_bytes", {"metavar": "SIZE"}, "Stop after this many bytes, such as 10GiB."),
+    (("--delay",), "crawl.delay_s", {"metavar": "TIME"}, "Between two requests to a host; 0 for your own hosts only."),
+    (("--key",), "crawl.key", {"metavar": "url|host"}, "What places a task in the key space."),
+    (("--policy",), "crawl.policy", {"metavar": "NAME"}, "Which node fetches a task."),
+    (("--user-agent",), "crawl.user_agent", {"metavar": "TEXT"}, "The User-Agent header."),
+    (("--contact",), "crawl.contact", {"metavar": "URL"}, "Where site owners reach you; added to the User-Agent."),
+    (("--allow-private",), "crawl.allow_private", {"is_flag": True}, "Allow the seeds' hosts on private addresses."),
+    (("--ignore-robots",), "crawl.ignore_robots", {"is_flag": True}, "Do not obey robots.txt and nofollow."),
+    (("-c", "--concurrency"), "fetch.concurrency", {"metavar": "N"}, "Requests in flight."),
+]
+_NODE: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
+    (("--data-dir",), "node.data_dir", {"metavar": "DIR"}, "Where the node keeps its key and store."),
+    (("--disk-limit",), "storage.disk_limit", {"metavar": "SIZE|%"}, "Stop at this much data, or this full a disk."),
+    (("--log-level",), "node.log_level", {"metavar": "LEVEL"}, "debug, info, warning or error."),
+]
+
+
+def _name(setting: str) -> str:
+    return setting.replace(".", "__")
+
+
+def _add(table: list[tuple[tuple[str, ...], str, dict[str, Any], str]], command: F) -> F:
+    for names, setting, extra, text in reversed(table):
+        default: Any = {"default": None} if not extra.get("multiple") else {}
+        command = click.option(*names, _name(setting), help=text, **default, **extra)(command)
+    return command
+
+
+def config_options(command: F) -> F:
+    """`--config` and `--set`."""
+    command = click.option(
+        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any setting, such as fetch.retries_max=5."
+    )(command)
+    return click.option("--config", "config_file", metavar="FILE", help="Settings in TOML.")(command)
+
+
+def crawl_options(command: F) -> F:
+    """What a crawl is."""
+    return _add(_CRAWL, command)
+
+
+def node_options(command: F) -> F:
+    """What a node is."""
+    return _add(_NODE, command)
+
+
+def load_config(options: dict[str, Any]) -> Config:
+    """The effective configuration of a command.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range.
+        UsageError: `--set` without a value.
+    """
+    flags: dict[str, object] = {}
+    for assignment in options.pop("assignments", ()):
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise UsageError(f"--set {assignment}: write it as section.key=value")
+        # A setting that is a list takes several --set.
+        if key in ("crawl.include", "crawl.exclude"):
+            value = (*flags.get(key, ()), value)  # type: ignore[misc]
+        flags[key] = value
+    for _, setting, _, _ in (*_CRAWL, *_NODE):
+        value = options.pop(_name(setting), None)
+        if value is not None and value != ():
+            flags[setting] = list(value) if isinstance(value, tuple) else value
+    file = options.pop("config_file", None) or os.environ.get("DHTCRAWL_CONFIG")
+    return load(file=Path(file) if file else None, environ=os.environ, flags=flags)
+
+
+def store_options(command: F) -> F:
+    """Which node's store a command looks at."""
+    command = click.option("--data-dir", metavar="DIR", help="The node's data directory.")(command)
+    return click.option("--out", metavar="DIR", help="A crawl's output directory; default: the newest ./crawl-*.")(
+        command
+    )

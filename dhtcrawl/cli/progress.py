@@ -1,0 +1,119 @@
+"""What a person sees while a crawl runs, and at its end.
+
+On a terminal one line that is rewritten, no wider than the terminal; piped, a
+plain line now and then. All of it goes to stderr: stdout is for results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.storage.summary import Summary
+
+TERMINAL_EVERY_S = 0.25
+PIPE_EVERY_S = 10.0
+
+
+class Progress:
+    """Shows a crawl's counters until it is left."""
+
+    def __init__(self, crawl: Crawl, *, resumed: bool, sync: bool) -> None:
+        self._crawl = crawl
+        self._terminal = sys.stderr.isatty()
+        self._resumed = resumed
+        self._sync = sync
+        self._last = (0.0, crawl.counters.pages)
+
+    def __enter__(self) -> Progress:
+        verb = "going on with" if self._resumed else "crawling"
+        seeds = self._crawl.spec.seeds
+        more = f" and {len(seeds) - 1} more" if len(seeds) > 1 else ""
+        unsafe = "" if self._sync else " (storage.sync is off)"
+        print(f"{verb} {seeds[0]}{more}{unsafe}", file=sys.stderr, flush=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if self._terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    async def tick(self) -> None:
+        """Show the state again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(TERMINAL_EVERY_S if self._terminal else PIPE_EVERY_S)
+            line = self._line()
+            if self._terminal:
+                width = shutil.get_terminal_size().columns - 1
+                print(f"\r\x1b[K{line[:width]}", end="", file=sys.stderr, flush=True)
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        crawl, counters = self._crawl, self._crawl.counters
+        elapsed_s = crawl.elapsed_s
+        before_s, pages_before = self._last
+        rate = (counters.pages - pages_before) / max(0.001, elapsed_s - before_s)
+        self._last = (elapsed_s, counters.pages)
+        queued = max(0, counters.urls_seen - counters.pages - counters.dead)
+        return (
+            f"{clock(elapsed_s)}  {counters.pages} pages  {rate:.0f}/s  {size(counters.body_bytes)}  "
+            f"{queued} queued  {crawl.frontier.in_flight} in flight  {counters.errors + counters.dead} errors"
+        )
+
+
+def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
+    """The end of a crawl in a few lines, none wider than 80 columns but for paths."""
+    state = "complete" if summary.complete else f"stopped: {stopped.word}" if stopped is not None else "incomplete"
+    rate = summary.pages / summary.seconds if summary.seconds else 0.0
+    lines = [
+        f"crawl {summary.crawl[:12]}  {state}  in {clock(summary.seconds)}",
+        f"  pages      {summary.pages}  ({rate:.1f}/s, {size(summary.bytes)})",
+        f"  requests   {summary.fetches}  ({summary.redirects} redirects, {summary.errors} errors)",
+        f"  urls seen  {summary.urls_seen}  (lost: {summary.lost}, fetched twice: {summary.refetches})",
+    ]
+    if summary.skipped:
+        parts = [f"{reason} {count}" for reason, count in sorted(summary.skipped.items(), key=lambda kv: -kv[1])]
+        lines += _wrapped("  skipped    ", parts)
+    if summary.pages_missing:
+        lines.append(f"  MISSING    {summary.pages_missing} bodies are in no archive file")
+    if summary.politeness_violations:
+        lines.append(f"  IMPOLITE   {summary.politeness_violations} requests began sooner than the delay")
+    lines.append(f"  outputs    {out}/")
+    return "\n".join(lines)
+
+
+def _wrapped(head: str, parts: list[str], width: int = 79) -> list[str]:
+    lines, current = [], head
+    for index, part in enumerate(parts):
+        piece = part + (", " if index < len(parts) - 1 else "")
+        if len(current) + len(piece) > width and current.strip():
+            lines.append(current.rstrip())
+            current = " " * len(head)
+        current += piece
+    return [*lines, current]
+
+
+def clock(seconds: float) -> str:
+    """`3.2 s`, `4:05`, `1:02:03`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def size(count: int) -> str:
+    """`812 B`, `3.4 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 1000:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:.1f} TB"

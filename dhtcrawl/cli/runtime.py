@@ -1,0 +1,154 @@
+"""The real world: what a node runs on outside the simulator."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import random
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dhtcrawl.clock import SystemClock
+from dhtcrawl.config import Config
+from dhtcrawl.crawl.services import Silent
+from dhtcrawl.errors import StorageError, UsageError
+from dhtcrawl.fetch.aiohttp_client import AiohttpClient
+from dhtcrawl.identity import load_or_create
+from dhtcrawl.node import Node, Ports, open_node
+from dhtcrawl.storage.committer import Committer, GroupRunner, ThreadCommitter
+from dhtcrawl.storage.engine import LevelEngine, storage_error
+
+T = TypeVar("T")
+STORE_DIR, LOCK_FILE, NODE_DIR = "store", "lock", "node"
+
+
+def set_up_logging(level: str) -> None:
+    """Log lines go to stderr."""
+    logging.basicConfig(
+        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
+    # aiohttp and asyncio say little that is not ours to say, unless asked.
+    if level != "debug":
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+def run_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine on uvloop."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(main())
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that explains a group: a disk failure before what it caused."""
+    leaves: list[BaseException] = []
+    todo: list[BaseException] = [group]
+    while todo:
+        error = todo.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            todo.extend(error.exceptions)
+        else:
+            leaves.append(error)
+    return next((error for error in leaves if isinstance(error, StorageError)), leaves[0])
+
+
+@contextmanager
+def locked(data_dir: Path) -> Iterator[None]:
+    """Hold a node's data directory, which is made where it is missing.
+
+    Raises:
+        UsageError: another process holds it.
+        StorageError: it cannot be used.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fd = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise storage_error(error, f"cannot use the data directory {data_dir}") from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise storage_error(error, f"cannot lock {data_dir}") from error
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            raise UsageError(f"{data_dir} is in use by {who}; wait for it or stop it first") from None
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            raise storage_error(error, f"cannot use the data directory {data_dir}") from error
+        yield
+    finally:
+        os.close(fd)
+
+
+@asynccontextmanager
+async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
+    """A node on this machine's disk, clocks and network; `data_dir` is locked by the caller.
+
+    Raises:
+        IdentityError, StoreTooNew, StorageError: the data directory cannot be used.
+    """
+    node_id = load_or_create(data_dir)
+    engine = LevelEngine(data_dir / STORE_DIR, cache_bytes=config.storage.cache_bytes)
+    loop = asyncio.get_running_loop()
+
+    async def offload(function: Callable[[], Any]) -> Any:
+        return await loop.run_in_executor(None, function)
+
+    def make_committer(runner: GroupRunner) -> Committer:
+        return ThreadCommitter(runner)
+
+    clock = SystemClock()
+    ports = Ports(
+        clock=clock,
+        rng=random.Random(secrets.randbits(256)),
+        http=AiohttpClient(
+            clock,
+            data_dir,
+            connections_max=config.fetch.concurrency,
+            tls_verify=config.fetch.tls_verify,
+        ),
+        engine=engine,
+        make_committer=make_committer,
+        offload=offload,
+        node_id=node_id,
+        observer=Silent(),
+    )
+    async with open_node(config, ports) as node:
+        yield node
+
+
+def find_data_dir(out: str | None, data_dir: str | None) -> Path:
+    """The data directory that a command on a store means.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if data_dir is not None:
+        found = Path(data_dir)
+    elif out is not None:
+        found = Path(out) / NODE_DIR
+    else:
+        crawls = sorted(Path().glob("crawl-*/node"), key=lambda path: path.stat().st_mtime)
+        if not crawls:
+            raise UsageError("no crawl here; name one with --out DIR or --data-dir DIR")
+        found = crawls[-1]
+    if not (found / STORE_DIR).is_dir():
+        raise UsageError(
+            f"{found} holds no store; name a crawl's directory with --out DIR, or a node's with --data-dir DIR"
+        )
+    return found

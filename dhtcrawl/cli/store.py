@@ -1,0 +1,49 @@
+"""Opening a store to look at it, without running a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dhtcrawl.cli.runtime import STORE_DIR, locked
+from dhtcrawl.errors import UsageError
+from dhtcrawl.storage import catalog
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.engine import LevelEngine
+
+
+@contextmanager
+def opened(data_dir: Path) -> Iterator[tuple[LevelEngine, Txn]]:
+    """The store of a node that is not running; writes of the transaction are dropped.
+
+    Raises:
+        UsageError: a process holds it.
+        StoreTooNew, StorageError: it cannot be read.
+    """
+    with locked(data_dir):
+        engine = LevelEngine(data_dir / STORE_DIR)
+        try:
+            txn = Txn(engine, {})
+            catalog.check_format(txn)
+            yield engine, txn
+        finally:
+            engine.close()
+
+
+def chosen(crawls: list[CrawlRecord], prefix: str | None) -> list[CrawlRecord]:
+    """The crawls whose id begins with `prefix`; all of them without one.
+
+    Raises:
+        UsageError: there is none, or `prefix` could mean several.
+    """
+    if prefix is None:
+        return crawls
+    found = [crawl for crawl in crawls if crawl.crawl_id.hex().startswith(prefix.lower())]
+    if not found:
+        known = ", ".join(crawl.crawl_id.hex()[:12] for crawl in crawls) or "none"
+        raise UsageError(f"no crawl {prefix} here; there is: {known}")
+    if len(found) > 1:
+        raise UsageError(f"{prefix} could be any of {len(found)} crawls; give more of the id")
+    return found

@@ -1,0 +1,72 @@
+"""What an exchange says: type, charset, title, links, redirect. Pure.
+
+Used when a page arrives, and again from the archive when a restart finds a page
+whose links were not all acknowledged: both see the same links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dhtcrawl.fetch import body, charset, links
+from dhtcrawl.url import canonicalize
+
+Headers = Sequence[tuple[str, str]]
+_SNIFF_BYTES = 1024
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """One page. `base` is what its links are relative to."""
+
+    content_type: str = ""
+    charset: str | None = None
+    title: str | None = None
+    base: str = ""
+    hrefs: list[str] = field(default_factory=list)
+    nofollow: list[str] = field(default_factory=list)
+    redirect: str | None = None  # the Location of a redirect, as the server wrote it
+    error: str | None = None
+
+
+def header(headers: Headers, name: str) -> str | None:
+    """The first value of a header, by its lower-case name."""
+    return next((value for key, value in headers if key == name), None)
+
+
+def analyse(url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_max: int) -> Analysis:
+    """Everything a crawl wants to know of a response; `raw` is its body as sent.
+
+    Links are taken from 2xx HTML only: an error page's links are the site's
+    navigation once more, at best.
+    """
+    content_type = header(headers, "content-type")
+    media_type = charset.media_type_of(content_type)
+    if status in _REDIRECTS:
+        location = header(headers, "location")
+        if location is not None:
+            return Analysis(media_type, base=url, redirect=location)
+    if not 200 <= status < 300 or not raw:
+        return Analysis(media_type, base=url)
+    encoding = header(headers, "content-encoding")
+    if media_type and not charset.looks_like_html(media_type, b""):
+        return Analysis(media_type, base=url)
+    error = None
+    if encoding:
+        decoded = body.decode(raw, encoding, html_bytes_max)
+        data, error = decoded.data, decoded.error
+    else:
+        data = raw[:html_bytes_max] if len(raw) > html_bytes_max else raw
+    if not charset.looks_like_html(media_type, data[:_SNIFF_BYTES]):
+        return Analysis(media_type, base=url, error=error)
+    name = charset.charset_of(data[:_SNIFF_BYTES], content_type)
+    page = links.extract(data if name == "utf-8" else charset.to_text(data, name))
+    hrefs, nofollow = page.hrefs, page.nofollow
+    if page.meta_nofollow:
+        hrefs, nofollow = [], hrefs + nofollow
+    if page.refresh is not None:
+        hrefs = [*hrefs, page.refresh]
+    base = canonicalize(page.base, url) if page.base is not None else None
+    return Analysis(media_type or "text/html", name, page.title, base or url, hrefs, nofollow, None, error)

@@ -1,0 +1,48 @@
+"""When a crawl has had enough. Pure: asked with what it has used so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.errors import Exit
+from dhtcrawl.storage.records import SkipReason
+
+
+class Stop(Enum):
+    """Why a crawl ended before it was complete: (word, exit code, reason of what is left)."""
+
+    INTERRUPTED = ("interrupted", Exit.INTERRUPTED, "")
+    PAGE_LIMIT = ("page limit", Exit.PAGE_LIMIT, SkipReason.PAGE_LIMIT)
+    TIME_LIMIT = ("time limit", Exit.TIME_LIMIT, SkipReason.TIME_LIMIT)
+    SIZE_LIMIT = ("size limit", Exit.SIZE_LIMIT, SkipReason.SIZE_LIMIT)
+    DISK_LIMIT = ("disk limit", Exit.DISK_LIMIT, SkipReason.DISK_LIMIT)
+
+    def __init__(self, word: str, exit_code: Exit, reason: str) -> None:
+        self.word = word
+        self.exit_code = exit_code
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a crawl may use."""
+
+    settings: CrawlSettings
+
+    def may_start(self, pages: int, in_flight: int) -> bool:
+        """Whether one more page fits, should all those in flight succeed."""
+        limit = self.settings.max_pages
+        return not limit or pages + in_flight < limit
+
+    def exceeded(self, *, pages: int, seconds: float, size_bytes: int) -> Stop | None:
+        """The limit that is reached, if one is."""
+        settings = self.settings
+        if settings.max_pages and pages >= settings.max_pages:
+            return Stop.PAGE_LIMIT
+        if settings.size_limit_bytes and size_bytes >= settings.size_limit_bytes:
+            return Stop.SIZE_LIMIT
+        if settings.time_limit_s and seconds >= settings.time_limit_s:
+            return Stop.TIME_LIMIT
+        return None

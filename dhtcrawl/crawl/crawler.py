@@ -1,0 +1,362 @@
+"""One crawl on one node: frontier, fetchers and corridor, from start to end.
+
+    start ──▶ running ──(nothing left, a limit, or stop)──▶ draining ──▶ ended
+
+Running, the crawl hands each job the frontier offers to a free fetcher, fills
+the frontier's fronts from the store, and looks at its limits. It is complete
+when nothing is queued, in flight, under way to an owner or unwritten.
+Draining, it starts nothing new, lets requests in flight finish within
+`drain_timeout_s`, and writes what they brought.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from dhtcrawl.crawl import recovery
+from dhtcrawl.crawl.budget import Budget, Stop
+from dhtcrawl.crawl.corridor import Corridor, Counters
+from dhtcrawl.crawl.discovery import Discovery
+from dhtcrawl.crawl.fetcher import Fetcher
+from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.crawl.scope import Scope
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage import tasks
+from dhtcrawl.storage.outputs import LivePages
+from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.url import host_of
+
+LIMITS_EVERY_S = 0.25
+HOSTS_A_SCAN = 256
+KILLS_A_ROUND = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the store knows of a crawl when it starts or goes on."""
+
+    spec: CrawlSpec
+    crawl_id: bytes
+    counters: Counters
+    aliases: list[str]
+
+
+class Crawl:
+    """Runs one crawl; make it, `run` it once, read `counters` at any time."""
+
+    def __init__(
+        self, services: Services, start: Start, *, live: LivePages, disk_used: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """`disk_used()` says whether the disk limit is reached."""
+        config = services.config
+        self.spec = start.spec
+        self.crawl_id = start.crawl_id
+        self.stopped: Stop | None = None
+        self._s = services
+        self._disk_used = disk_used
+        settings = start.spec.settings
+        self._budget = Budget(settings)
+        scope = Scope([*start.spec.seeds, *start.aliases], settings)
+        self._discovery = Discovery(start.spec, scope, redirects_max=config.fetch.redirects_max)
+        robots = RobotsBook(
+            start.spec.product_token,
+            now=services.clock.monotonic,
+            ttl_s=config.politeness.robots_ttl_s,
+            crawl_delay_max_s=config.politeness.crawl_delay_max_s,
+        )
+        self.frontier = Frontier(
+            clock_of=services.hosts.clock,
+            delay_of=lambda host: self._fetcher.delay_s(host),
+            robots_known=(lambda _: True) if settings.ignore_robots else robots.known,
+            parallel=config.fetch.concurrency,
+            tasks_max=config.frontier.tasks_in_memory_max,
+            hosts_max=config.frontier.hosts_active_max,
+        )
+        self._corridor = Corridor(
+            services,
+            start.crawl_id,
+            start.counters,
+            self,
+            depth_matters=settings.depth >= 0,
+            orders=itertools.count(services.incarnation << 40),
+            aliases=list(start.aliases),
+            live=live,
+        )
+        self._fetcher = Fetcher(
+            services, start.spec, self.frontier, self._corridor, self._discovery, robots, self._give_up
+        )
+        self._idle: deque[asyncio.Future[Job | None]] = deque()
+        self._running = 0  # jobs handed to fetchers
+        self._pages_in_flight = 0
+        self._resends: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._resending = 0
+        self._given_up: dict[str, tuple[str, str]] = {}
+        self._dying: asyncio.Queue[str | None] = asyncio.Queue()
+        self._killing = 0
+        self._scans = asyncio.Event()
+        self._scanning = False
+        self._starting = True
+        self._ending = False
+        self._ended = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._seconds_before = start.counters.seconds
+        self._violations_before = start.counters.politeness_violations
+        self._started_at = 0.0
+
+    @property
+    def counters(self) -> Counters:
+        """What was done so far, restarts included."""
+        return self._corridor.counters
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long this run has taken."""
+        return self._s.clock.monotonic() - self._started_at
+
+    @property
+    def complete(self) -> bool:
+        """Whether there was nothing left to do."""
+        return self._ended.is_set() and self.stopped is None
+
+    def stop(self, reason: Stop) -> None:
+        """Start nothing new; `run` returns once what is in flight is written."""
+        if self.stopped is None and not self._ended.is_set():
+            self.stopped = reason
+            self._end()
+
+    async def run(self) -> None:
+        """Crawl until nothing is left or a limit is reached.
+
+        Raises:
+            StorageError: the disk failed; what was acknowledged is safe.
+        """
+        self._started_at = self._s.clock.monotonic()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._corridor.run())
+            workers = [group.create_task(self._work()) for _ in range(self._s.config.fetch.concurrency)]
+            background = [
+                group.create_task(self._refill()),
+                group.create_task(self._watch_limits()),
+                group.create_task(self._resend_pages()),
+                group.create_task(self._bury_hosts()),
+            ]
+            await self._begin()
+            await self._ended.wait()
+            await self._drain(workers)
+            for task in (*workers, *background):
+                task.cancel()
+            self._count_time()
+            self._corridor.close()
+
+    # -- what the corridor reports (Listener) --
+
+    def written(self, host: str, key: bytes) -> None:
+        """A task's outcome is in the store."""
+        self.frontier.written(host, key, self._s.clock.monotonic())
+
+    def queued(self, tasks: list[Queued]) -> None:
+        """New tasks are in the store."""
+        if self._given_up:
+            late = {host for task in tasks if (host := host_of(task.url)) in self._given_up}
+            for host in sorted(late):
+                self._bury(host)
+            tasks = [task for task in tasks if host_of(task.url) not in late]
+        self.frontier.add(tasks, self._s.clock.monotonic())
+        self._dispatch()
+
+    def resend(self, page: bytes) -> None:
+        """A page's links must go out (again)."""
+        self._resending += 1
+        self._resends.put_nowait(page)
+
+    def settled(self) -> None:
+        """A round is over."""
+        self._dispatch()
+
+    # -- jobs --
+
+    async def _work(self) -> None:
+        """One fetcher: a job, and the next."""
+        while True:
+            waiting: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
+            self._idle.append(waiting)
+            self._dispatch()
+            job = await waiting
+            if job is None:
+                return
+            try:
+                await self._fetcher.run(job)
+            finally:
+                self._running -= 1
+                self._pages_in_flight -= job.task is not None
+                if self._ending and not self._running:
+                    self._drained.set()
+
+    def _dispatch(self) -> None:
+        """Give jobs to idle fetchers; called whenever something may have changed."""
+        if self._ending or self._starting:
+            return
+        now = self._s.clock.monotonic()
+        while self._idle and self._budget.may_start(
+            self.counters.pages + self._corridor.unwritten_pages, self._pages_in_flight
+        ):
+            job = self.frontier.next(now)
+            if job is None:
+                break
+            self._running += 1
+            self._pages_in_flight += job.task is not None
+            self._idle.popleft().set_result(job)
+        if self.frontier.wants_refill or self.frontier.wants_hosts:
+            self._scans.set()
+        if self._nothing_left():
+            self._end()
+        elif self._idle:
+            self._wake_at(self.frontier.next_due_at())
+
+    def _wake_at(self, due_at: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due_at != float("inf"):
+            delay_s = max(0.0, due_at - self._s.clock.monotonic())
+            self._timer = loop.call_later(delay_s, self._dispatch)
+
+    def _nothing_left(self) -> bool:
+        return (
+            self.frontier.empty
+            and not self._running
+            and not self._resending
+            and not self._killing
+            and not self._scanning
+            and self._corridor.idle
+        )
+
+    # -- start and end --
+
+    async def _begin(self) -> None:
+        """Seeds in, unfinished pages on, hosts with work into memory."""
+        seeds = [tasks.Link(self.spec.key_of(seed), seed, 0, "", 0, True) for seed in self.spec.seeds]
+        submit, crawl = self._s.committer.submit, self.crawl_id
+        await submit(lambda txn: tasks.accept(txn, crawl, seeds, self._corridor.orders, depth_matters=False))
+        cursor = b""
+        while pages := await submit(partial(tasks.unsettled, crawl=crawl, limit=1000, cursor=cursor)):
+            for page in pages:
+                self.resend(page)
+            cursor = pages[-1]
+        self._starting = False
+        self._scans.set()
+
+    def _end(self) -> None:
+        self._ending = True
+        if not self._running:
+            self._drained.set()
+        self._ended.set()
+
+    async def _drain(self, workers: list[asyncio.Task[None]]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._idle:
+            waiting = self._idle.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+        try:
+            async with asyncio.timeout(self._s.config.node.drain_timeout_s):
+                await self._drained.wait()
+        except TimeoutError:
+            self._s.observer.event("drain-timeout", self._running)
+
+    def _count_time(self) -> None:
+        self.counters.seconds = self._seconds_before + self.elapsed_s
+
+    # -- background --
+
+    async def _watch_limits(self) -> None:
+        while True:
+            await asyncio.sleep(LIMITS_EVERY_S)
+            self._count_time()
+            counters = self.counters
+            counters.politeness_violations = self._violations_before + self._s.hosts.violations
+            self._s.hosts.sweep(self._s.clock.monotonic(), self.spec.settings.delay_s)
+            stop = self._budget.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
+            if stop is None and await self._disk_used():
+                stop = Stop.DISK_LIMIT
+            # A crawl whose last page was also the last it may fetch is complete.
+            if stop is not None and not self._nothing_left():
+                self.stop(stop)
+
+    async def _refill(self) -> None:
+        """Fill fronts that run low, and bring hosts into memory while there is room."""
+        submit, crawl = self._s.committer.submit, self.crawl_id
+        cursor = b""
+        while True:
+            await self._scans.wait()
+            self._scans.clear()
+            self._scanning = True
+            wanted = self.frontier.refills()
+            reads = [
+                submit(partial(tasks.host_queue, crawl=crawl, host=recovery.key_of_host(name), limit=limit))
+                for name, limit in wanted
+            ]
+            for (name, _), read in zip(wanted, reads, strict=True):
+                found, complete = await read
+                self.frontier.refilled(name, found, complete, self._s.clock.monotonic())
+            if self.frontier.wants_hosts:
+                cursor = await self._walk(cursor)
+            self._scanning = False
+            self._dispatch()
+
+    async def _walk(self, cursor: bytes) -> bytes:
+        """Look at the next stored queues for hosts to activate; where to go on."""
+        if not cursor:
+            self.frontier.walk_begins()
+        read = partial(tasks.hosts_with_work, crawl=self.crawl_id, cursor=cursor, limit=HOSTS_A_SCAN)
+        hosts, next_cursor = await self._s.committer.submit(read)
+        for key, name in hosts:
+            if name not in self._given_up and not self.frontier.activate(name):
+                return key
+        if next_cursor is None:
+            self.frontier.walk_ended()
+            return b""
+        return next_cursor
+
+    async def _resend_pages(self) -> None:
+        """Read pages from the archive again, and send their links."""
+        while (key := await self._resends.get()) is not None:
+            read = partial(recovery.read_page, crawl=self.crawl_id, key=key, archive=self._s.archive)
+            page = await self._s.committer.submit(read)
+            found = recovery.links_of(page, self._discovery, self._s.config.fetch.html_bytes_max)
+            self._corridor.send_again(key, found.links)
+            self._resending -= 1
+            self._dispatch()
+
+    def _give_up(self, host: str, reason: str, detail: str) -> None:
+        """A host has no hope: all its tasks are dead."""
+        self._given_up[host] = (reason, detail)
+        self.frontier.drop_host(host)
+        self._bury(host)
+
+    def _bury(self, host: str) -> None:
+        self._killing += 1
+        self._dying.put_nowait(host)
+
+    async def _bury_hosts(self) -> None:
+        """Take the queues of hosts that were given up out of the store."""
+        while (host := await self._dying.get()) is not None:
+            reason, detail = self._given_up[host]
+            kill = partial(
+                recovery.kill_queue, crawl=self.crawl_id, host=host, reason=reason, detail=detail, limit=KILLS_A_ROUND
+            )
+            while killed := await self._s.committer.submit(kill):
+                self.counters.dead += killed
+            self.frontier.forget_host(host)
+            self._killing -= 1
+            self._dispatch()

@@ -1,0 +1,122 @@
+"""From the links of a page to tasks: canonical, in scope, each once. No I/O.
+
+Most links of a site stand on many of its pages. What a raw link came to is
+remembered by the directory it is relative to, so that a page costs one
+dictionary look-up a link, and only what is new is parsed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dhtcrawl.crawl.analysis import Analysis
+from dhtcrawl.crawl.scope import Scope
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.tasks import Link
+from dhtcrawl.url import canonicalize
+
+CACHE_MAX = 200_000
+HREF_SHOWN_CHARS = 500
+
+
+class _Resolved(NamedTuple):
+    key: bytes  # empty where the link is not followed
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a page leads to: links to send, all in-scope task keys, links not followed."""
+
+    links: list[Link]
+    link_keys: bytes
+    skipped: list[tuple[str, str]]  # (url, reason)
+    final_url: str
+    alias: str | None = None  # the target of a seed's redirect: a seed itself
+
+
+class Discovery:
+    """The links of one crawl; remembers at most `cache_max` of them."""
+
+    def __init__(self, spec: CrawlSpec, scope: Scope, *, redirects_max: int, cache_max: int = CACHE_MAX) -> None:
+        self._spec = spec
+        self._scope = scope
+        self._redirects_max = redirects_max
+        self._cache: dict[str, dict[str, _Resolved]] = {}
+        self._cached = 0
+        self._cache_max = cache_max
+
+    def discover(self, url: str, analysis: Analysis, *, depth: int, hops: int, seed: bool) -> Found:
+        """The links of the page at `url`, itself at `depth` and `hops` redirects from a link."""
+        if analysis.redirect is not None:
+            return self._redirect(url, analysis.redirect, depth=depth, hops=hops, seed=seed)
+        skipped: list[tuple[str, str]] = []
+        found: dict[bytes, str] = {}
+        base = analysis.base
+        follow = analysis.hrefs
+        if self._spec.settings.ignore_robots:
+            follow = follow + analysis.nofollow
+        else:
+            for href in analysis.nofollow:
+                self._skip_nofollow(base, href, skipped)
+        directory = base[: base.rindex("/", 0, (base + "?").index("?")) + 1]
+        known = self._cache.get(directory)
+        if known is None:
+            known = self._cache[directory] = {}
+            self._cached += 1
+        for href in follow:
+            resolved = known.get(href)
+            if resolved is None:
+                resolved = self._resolve(base, href, skipped)
+                # A query or nothing is relative to the page, not its directory.
+                if href[:1] not in ("", "?", "#"):
+                    known[href] = resolved
+                    self._cached += 1
+            if resolved.key:
+                found[resolved.key] = resolved.url
+        if self._cached > self._cache_max:
+            self.forget()
+        limit = self._spec.settings.depth
+        if 0 <= limit <= depth:
+            skipped.extend((target, SkipReason.DEPTH) for target in found.values())
+            return Found([], b"", skipped, url)
+        links = [Link(key, target, depth + 1, url) for key, target in found.items()]
+        return Found(links, b"".join(found), skipped, url)
+
+    def forget(self) -> None:
+        """Empty the cache: it is full, or the scope grew."""
+        self._cache.clear()
+        self._cached = 0
+
+    def _resolve(self, base: str, href: str, skipped: list[tuple[str, str]]) -> _Resolved:
+        target = canonicalize(href, base)
+        if target is None:
+            skipped.append((href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL))
+            return _Resolved(b"", "")
+        reason = self._scope.refuses(target)
+        if reason is not None:
+            skipped.append((target, reason))
+            return _Resolved(b"", "")
+        return _Resolved(self._spec.key_of(target), target)
+
+    def _skip_nofollow(self, base: str, href: str, skipped: list[tuple[str, str]]) -> None:
+        target = canonicalize(href, base)
+        if target is not None:
+            skipped.append((target, self._scope.refuses(target) or SkipReason.NOFOLLOW))
+
+    def _redirect(self, url: str, location: str, *, depth: int, hops: int, seed: bool) -> Found:
+        target = canonicalize(location, url)
+        if target is None:
+            return Found([], b"", [(location[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL)], url)
+        alias = None
+        if seed and self._scope.extend(target):
+            alias = target
+            self.forget()
+        reason = SkipReason.REDIRECT_LIMIT if hops >= self._redirects_max else self._scope.refuses(target)
+        if reason is not None:
+            return Found([], b"", [(target, reason)], target, alias)
+        key = self._spec.key_of(target)
+        # Not a link followed but the same link's way: the depth stays.
+        return Found([Link(key, target, depth, url, hops + 1, seed)], key, [], target, alias)

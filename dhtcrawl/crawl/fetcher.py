@@ -1,0 +1,298 @@
+"""One job from the frontier: a request, and what its outcome means.
+
+The outcome of a page goes to the corridor; when the host may be asked again,
+and whether the page is tried again, is decided by `dhtcrawl.fetch.politeness`
+and `dhtcrawl.fetch.retry`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dhtcrawl.clock import iso8601
+from dhtcrawl.crawl.analysis import analyse
+from dhtcrawl.crawl.corridor import Corridor, Fetched, Kill
+from dhtcrawl.crawl.discovery import Discovery
+from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.fetch import body, retry
+from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request
+from dhtcrawl.fetch.politeness import Backoff
+from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, Verdict, verdict_for_status
+from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.tasks import Page, Queued
+from dhtcrawl.storage.warc import ArchiveItem
+from dhtcrawl.url import canonicalize, host_of
+
+# A larger page is parsed off the loop: a megabyte of HTML takes about 10 ms.
+INLINE_BYTES_MAX = 512 << 10
+ROBOTS_REDIRECTS_MAX = 5  # RFC 9309, 2.3.1.2
+ROBOTS_BYTES_MAX = 512_000  # RFC 9309, 2.5: at least 500 KiB
+HEADER_SHOWN_CHARS = 200
+
+
+class Fetcher:
+    """Runs the jobs of one crawl."""
+
+    def __init__(
+        self,
+        services: Services,
+        spec: CrawlSpec,
+        frontier: Frontier,
+        corridor: Corridor,
+        discovery: Discovery,
+        robots: RobotsBook,
+        give_up: Callable[[str, str, str], None],
+    ) -> None:
+        """`give_up(host, reason, detail)` is called when a host has no hope."""
+        self._s = services
+        self._spec = spec
+        self._frontier = frontier
+        self._corridor = corridor
+        self._discovery = discovery
+        self._robots = robots
+        self._give_up = give_up
+        config = services.config
+        self._retries_max = config.fetch.retries_max
+        self._html_bytes_max = config.fetch.html_bytes_max
+        polite = config.politeness
+        self._retry_after_max_s = polite.retry_after_max_s
+        self._backoff = Backoff(
+            polite.backoff_first_s, polite.backoff_max_s, polite.host_failures_max, polite.host_strikes_max
+        )
+        self._private_hosts = spec.private_hosts
+        headers = [("User-Agent", spec.user_agent), ("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
+        if config.fetch.accept_language:
+            headers.append(("Accept-Language", config.fetch.accept_language))
+        headers.append(("Accept-Encoding", "gzip, deflate, br, zstd"))
+        self._headers = tuple(headers)
+        self._limits = Limits(
+            connect_s=config.fetch.connect_timeout_s,
+            head_s=config.fetch.head_timeout_s,
+            body_s=config.fetch.body_timeout_s,
+            idle_s=config.fetch.idle_timeout_s,
+            head_bytes_max=config.fetch.head_bytes_max,
+            body_bytes_max=config.fetch.body_bytes_max,
+        )
+        self._robots_failures: dict[str, int] = {}
+
+    async def run(self, job: Job) -> None:
+        """Do one job to its end."""
+        if job.task is None:
+            await self._fetch_robots(job)
+        else:
+            await self._fetch_page(job, job.task)
+
+    async def _fetch_page(self, job: Job, task: Queued) -> None:
+        clock = self._s.hosts.clock(job.host)
+        if not self._spec.settings.ignore_robots and not self._robots.allows(job.origin, task.url):
+            clock.cancel()
+            self._frontier.finish(job, self._s.clock.monotonic())
+            self._kill(job, task, SkipReason.ROBOTS, "robots.txt disallows it")
+            return
+        await self._corridor.room()
+        outcome = await self._s.http.exchange(Request(task.url, self._headers, self._limits, self._private_hosts))
+        clock.end(outcome.ended_at)
+        self._corridor.counters.fetches += 1
+        now = self._s.clock.monotonic()
+        if isinstance(outcome, Failure):
+            self._s.observer.event("failure", task.url, outcome.kind.value)
+            self._failed(job, task, outcome, now)
+            return
+        clock.succeeded()
+        self._s.observer.event("response", task.url, outcome.status)
+        again = retry.STATUSES.get(outcome.status) or (
+            retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
+        )
+        if again is not None and job.attempt < self._retries_max:
+            outcome.body.close()
+            wait_s = self._wait_s(outcome, job.attempt)
+            if again.hold_host:
+                clock.hold(now, wait_s)
+            self._frontier.finish(job, now, retry_at=now + wait_s)
+            return
+        self._frontier.finish(job, now)
+        await self._process(job, task, outcome)
+
+    def _wait_s(self, exchange: Exchange, attempt: int) -> float:
+        asked = retry.retry_after_s(exchange.header("retry-after"), self._s.clock.wall(), self._retry_after_max_s)
+        return asked if asked is not None else self._backoff.wait_s(attempt + 1)
+
+    def _failed(self, job: Job, task: Queued, failure: Failure, now: float) -> None:
+        blame = retry.FAILURES[failure.kind]
+        detail = f"{failure.kind}: {failure.detail}"
+        if blame is retry.Blame.HOST:
+            gone = self._s.hosts.clock(job.host).failed(now, self._backoff)
+            self._frontier.finish(job, now, retry_at=now)
+            if gone:
+                self._give_up(job.host, SkipReason.FAILED, detail)
+        elif blame is retry.Blame.PAGE and job.attempt < self._retries_max:
+            self._frontier.finish(job, now, retry_at=now + self._backoff.wait_s(job.attempt + 1))
+        else:
+            self._frontier.finish(job, now)
+            refused = failure.kind is FailureKind.PRIVATE_ADDRESS
+            self._kill(job, task, SkipReason.PRIVATE_ADDRESS if refused else SkipReason.FAILED, detail)
+
+    def _kill(self, job: Job, task: Queued, reason: str, detail: str) -> None:
+        self._corridor.kill(Kill(job.host, task.key, reason, detail, job.attempt))
+
+    async def _process(self, job: Job, task: Queued, exchange: Exchange) -> None:
+        """Take a response apart and hand it to the corridor."""
+        content = exchange.body
+        look = partial(analyse, task.url, exchange.status, exchange.headers, html_bytes_max=self._html_bytes_max)
+        if content.size <= INLINE_BYTES_MAX and not content.spooled:
+            analysis = look(content.data)
+        else:
+            analysis = await self._s.offload(lambda: look(content.head(self._html_bytes_max)))
+        found = self._discovery.discover(task.url, analysis, depth=task.depth, hops=task.hops, seed=task.seed)
+        fields: dict[str, Any] = {
+            "url": task.url,
+            "status": exchange.status,
+            "depth": task.depth,
+            "referrer": task.referrer or None,
+            "final_url": found.final_url,
+            "content_type": analysis.content_type,
+            "charset": analysis.charset,
+            "title": analysis.title,
+            "bytes": content.size,
+            "payload_digest": "",
+            "fetched_at": iso8601(exchange.fetched_at),
+            "node": self._s.node,
+            "error": f"truncated: {exchange.truncated}" if exchange.truncated is not None else analysis.error,
+            "mime": _shown(exchange.header("content-type")),
+        }
+        page = Page(task.key, task.depth, fields, found.link_keys, found.skipped)
+        self._corridor.page(
+            Fetched(job.host, self._item(task.url, exchange), content, page, job.attempt), found.links, found.alias
+        )
+
+    def _item(self, url: str, exchange: Exchange) -> ArchiveItem:
+        content = exchange.body
+        return ArchiveItem(
+            url=url,
+            date=exchange.fetched_at,
+            remote_ip=exchange.remote_ip,
+            request_head=exchange.request_head,
+            response_head=exchange.response_head,
+            body_size=content.size,
+            chunks=content.chunks,
+            body=None if content.spooled else content.data,
+            truncated=exchange.truncated.value if exchange.truncated is not None else None,
+            response_id=self._s.new_record_id(),
+            request_id=self._s.new_record_id(),
+            warcinfo_id="",
+        )
+
+    def _extra(self, job: Job, url: str, exchange: Exchange) -> Fetched:
+        """What is archived and indexed, but is no page."""
+        fields = {
+            "url": url,
+            "status": exchange.status,
+            "fetched_at": iso8601(exchange.fetched_at),
+            "mime": _shown(exchange.header("content-type")),
+        }
+        return Fetched(job.host, self._item(url, exchange), exchange.body, extra=fields)
+
+    async def _fetch_robots(self, job: Job) -> None:
+        """Fetch an origin's robots.txt and put its rules in force (RFC 9309, 2.3)."""
+        url = f"{job.origin}/robots.txt"
+        rules: Robots | None = None
+        for hop in range(ROBOTS_REDIRECTS_MAX + 1):
+            outcome = await self._ask_robots(url, job, first=hop == 0)
+            if outcome is None:
+                return
+            self._corridor.archive(self._extra(job, url, outcome))
+            location = outcome.header("location") if 300 <= outcome.status < 400 else None
+            target = canonicalize(location, url) if location is not None else None
+            if target is None:
+                verdict = verdict_for_status(outcome.status)
+                if verdict is Verdict.PARSE:
+                    rules = await self._read_robots(outcome)
+                elif verdict is Verdict.ALLOW_ALL:
+                    rules = ALLOW_ALL
+                elif self._try_robots_later(job, outcome):
+                    return
+                else:
+                    rules = DISALLOW_ALL
+                break
+            url = target
+        # Too many redirects: "unavailable", as if there were none (2.3.1.2).
+        self._robots.put(job.origin, rules if rules is not None else ALLOW_ALL)
+        self._robots_failures.pop(job.origin, None)
+        self._frontier.finish(job, self._s.clock.monotonic())
+
+    async def _ask_robots(self, url: str, job: Job, *, first: bool) -> Exchange | None:
+        """One request on the way to a robots.txt; None where the job is over."""
+        host = host_of(url)
+        clock = self._s.hosts.clock(host)
+        if not first:
+            await self._wait_for(host)
+        outcome = await self._s.http.exchange(Request(url, self._headers, self._robots_limits(), self._private_hosts))
+        clock.end(outcome.ended_at)
+        self._corridor.counters.robots_fetches += 1
+        now = self._s.clock.monotonic()
+        if not isinstance(outcome, Failure):
+            clock.succeeded()
+            self._s.observer.event("robots", url, outcome.status)
+            return outcome
+        self._s.observer.event("failure", url, outcome.kind.value)
+        detail = f"{outcome.kind}: {outcome.detail}"
+        if outcome.kind is FailureKind.PRIVATE_ADDRESS:
+            gone, reason = True, SkipReason.PRIVATE_ADDRESS
+        else:
+            # Whatever the kind: a host whose robots.txt cannot be had is not
+            # crawled (2.3.1.4), so it is the host that waits, or is given up.
+            gone, reason = self._s.hosts.clock(job.host).failed(now, self._backoff), SkipReason.FAILED
+        self._frontier.finish(job, now)
+        if gone:
+            self._give_up(job.host, reason, detail)
+        return None
+
+    def _try_robots_later(self, job: Job, exchange: Exchange) -> bool:
+        """Whether a robots.txt that answers 429 or 5xx is asked for once more."""
+        failures = self._robots_failures.get(job.origin, 0)
+        if failures >= self._retries_max:
+            return False
+        self._robots_failures[job.origin] = failures + 1
+        now = self._s.clock.monotonic()
+        self._s.hosts.clock(job.host).hold(now, self._wait_s(exchange, failures))
+        self._frontier.finish(job, now)
+        return True
+
+    async def _wait_for(self, host: str) -> None:
+        """Begin a request that no job of the frontier stands for: a redirected robots.txt."""
+        clock = self._s.hosts.clock(host)
+        delay_s = self.delay_s(host)
+        while (now := self._s.clock.monotonic()) < (ready_at := clock.ready_at(delay_s)):  # noqa: ASYNC110
+            # Infinite while somebody else's request is under way there.
+            await asyncio.sleep(min(ready_at - now, max(delay_s, 0.05)))
+        clock.begin(now, delay_s)
+
+    def delay_s(self, host: str) -> float:
+        """What lies between two requests to `host`: the crawl's delay, or the host's wish."""
+        if self._spec.settings.ignore_robots:
+            return self._spec.settings.delay_s
+        return max(self._spec.settings.delay_s, self._robots.crawl_delay_s(host))
+
+    def _robots_limits(self) -> Limits:
+        limits = self._limits
+        return Limits(
+            limits.connect_s, limits.head_s, limits.body_s, limits.idle_s, limits.head_bytes_max, ROBOTS_BYTES_MAX
+        )
+
+    async def _read_robots(self, exchange: Exchange) -> Robots:
+        data = exchange.body.head(ROBOTS_BYTES_MAX)
+        encoding = exchange.header("content-encoding")
+        if encoding is not None:
+            data = body.decode(data, encoding, ROBOTS_BYTES_MAX).data
+        rules: Robots = await self._s.offload(lambda: Robots.parse(data))
+        return rules
+
+
+def _shown(header: str | None) -> str | None:
+    return None if header is None else header[:HEADER_SHOWN_CHARS]

@@ -1,0 +1,317 @@
+"""Which task is next: Mercator's frontier (Heydon & Najork 1999, section 3.1), without I/O.
+
+Priority and politeness are apart. A host's queue (its *back queue*) is sorted
+by depth, then by the order of discovery; among the hosts that may be asked now,
+the one whose first task has the smallest depth goes first, and hosts of equal
+depth take turns. So a crawl is breadth first, spread over hosts, and never
+waits for one host while another is free.
+
+    idle ──add──▶ ready ──next──▶ busy ──finish──▶ waiting ──(delay over)──▶ ready
+      ▲                            │                   │
+      └──────── queue empty ───────┴───────────────────┘
+
+The store holds every queue whole. In memory is the front of the queues of some
+hosts; `refills` says which fronts have run low, and the shell answers with
+`refilled`. Memory is bounded by `tasks_max` and `hosts_max`, whatever the size
+of the frontier. Times are seconds on the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dhtcrawl.fetch.politeness import HostClock
+from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.url import host_of, origin_of
+
+FRONT_MIN = 64
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A request that may start now: a page, or the robots.txt it has to wait for."""
+
+    host: str
+    task: Queued | None  # None: fetch `origin`'s robots.txt
+    origin: str
+    attempt: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Host:
+    """One back queue. `front` is sorted; it is the whole queue where `complete`."""
+
+    name: str
+    clock: HostClock
+    front: list[Queued] = field(default_factory=list)
+    # Keys in front, in flight, waiting for a retry, or fetched and not yet
+    # written: until then the stored queue still has them.
+    known: set[bytes] = field(default_factory=set)
+    retries: list[tuple[float, Queued, int]] = field(default_factory=list)  # heap: (due_at, task, attempt)
+    complete: bool = True
+    refilling: bool = False
+    in_flight: int = 0
+    robots_busy: bool = False
+    dropped: bool = False
+    entry: int = 0  # the valid entry in a heap; others are stale
+
+    @property
+    def idle(self) -> bool:
+        return self.complete and not (self.known or self.in_flight or self.refilling or self.dropped)
+
+
+class Frontier:
+    """The tasks of one crawl on one node."""
+
+    def __init__(
+        self,
+        *,
+        clock_of: Callable[[str], HostClock],
+        delay_of: Callable[[str], float],
+        robots_known: Callable[[str], bool],
+        parallel: int = 1,
+        tasks_max: int = 65_536,
+        hosts_max: int = 4_096,
+    ) -> None:
+        """`delay_of(host)` is in seconds; where it is 0, `parallel` requests may run at once."""
+        self._clock_of = clock_of
+        self._delay_of = delay_of
+        self._robots_known = robots_known
+        self._parallel = parallel
+        self._tasks_max = tasks_max
+        self._hosts_max = hosts_max
+        self._hosts: dict[str, _Host] = {}
+        self._ready: list[tuple[int, int, str]] = []  # (depth, turn, host)
+        self._waiting: list[tuple[float, int, str]] = []  # (due_at, turn, host)
+        self._turn = 0
+        self._low: dict[str, None] = {}  # hosts whose front wants a refill, in order
+        self.in_flight = 0
+        # Some hosts may have work on disk that nobody in memory knows of: at
+        # the start, and after a host did not fit. The shell walks over the
+        # stored queues, from end to end, while there is room.
+        self.overflowed = True
+        self._overflowed_again = False
+
+    def __len__(self) -> int:
+        """Tasks in memory."""
+        return sum(len(host.front) + len(host.retries) for host in self._hosts.values())
+
+    @property
+    def empty(self) -> bool:
+        """Nothing queued, in flight or still on disk."""
+        return not self._hosts and not self.overflowed
+
+    @property
+    def wants_refill(self) -> bool:
+        """Whether `refills` would name a host."""
+        return bool(self._low)
+
+    @property
+    def wants_hosts(self) -> bool:
+        """Whether there are hosts on disk, and room for enough of them to look."""
+        return self.overflowed and self._hosts_max - len(self._hosts) >= max(1, self._hosts_max // 8)
+
+    def add(self, tasks: Iterable[Queued], now: float) -> None:
+        """Tasks that were just written to the store."""
+        touched: dict[str, _Host] = {}
+        for task in tasks:
+            name = host_of(task.url)
+            host = self._hosts.get(name)
+            if host is None:
+                if len(self._hosts) >= self._hosts_max:
+                    self.overflowed = self._overflowed_again = True
+                    continue
+                host = self._hosts[name] = _Host(name, self._clock_of(name), complete=not self.overflowed)
+            self._insert(host, task)
+            touched[name] = host
+        for host in touched.values():
+            self._schedule(host, now)
+
+    def walk_begins(self) -> None:
+        """The shell begins to look through all stored queues."""
+        self._overflowed_again = False
+
+    def walk_ended(self) -> None:
+        """It has named every host with work to `activate`."""
+        self.overflowed = self._overflowed_again
+
+    def activate(self, name: str) -> bool:
+        """Take a host with work on disk into memory; False where there is no room."""
+        if name not in self._hosts:
+            if len(self._hosts) >= self._hosts_max:
+                return False
+            self._hosts[name] = _Host(name, self._clock_of(name), complete=False)
+            self._low[name] = None
+        return True
+
+    def next(self, now: float) -> Job | None:
+        """The job to start now, if any; the caller answers with `finish`."""
+        while self._waiting and self._waiting[0][0] <= now:
+            _, turn, name = heapq.heappop(self._waiting)
+            host = self._hosts.get(name)
+            if host is not None and host.entry == turn:
+                self._push_ready(host, now)
+        while self._ready:
+            _, turn, name = heapq.heappop(self._ready)
+            host = self._hosts.get(name)
+            if host is None or host.entry != turn:
+                continue
+            delay_s = self._delay_of(name)
+            if host.clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
+                self._schedule(host, now)
+                continue
+            job = self._take(host, now)
+            if job is not None:
+                host.clock.begin(now, delay_s)
+                host.in_flight += 1
+                self.in_flight += 1
+            self._schedule(host, now)
+            if job is not None:
+                return job
+        return None
+
+    def next_due_at(self) -> float:
+        """When `next` is worth asking again; infinity where only events can tell."""
+        return self._waiting[0][0] if self._waiting else math.inf
+
+    def finish(self, job: Job, now: float, *, retry_at: float | None = None) -> None:
+        """A job is over; the clock was told before.
+
+        With `retry_at` its task is tried again then. Otherwise `written` must
+        follow once the store knows the outcome.
+        """
+        self.in_flight -= 1
+        host = self._hosts.get(job.host)
+        if host is None:
+            return  # given up and buried meanwhile
+        host.in_flight -= 1
+        if job.task is None:
+            host.robots_busy = False
+        elif retry_at is not None:
+            heapq.heappush(host.retries, (retry_at, job.task, job.attempt + 1))
+        self._schedule(host, now)
+
+    def written(self, name: str, key: bytes, now: float) -> None:
+        """The store has a task's outcome, and has taken it out of its queue."""
+        host = self._hosts.get(name)
+        if host is not None:
+            host.known.discard(key)
+            self._schedule(host, now)
+
+    def host_free(self, name: str, now: float) -> None:
+        """Another crawl is done with the host."""
+        host = self._hosts.get(name)
+        if host is not None:
+            self._schedule(host, now)
+
+    def refills(self) -> list[tuple[str, int]]:
+        """Fronts to fill from the store, with how many tasks to read; each is named once."""
+        wanted = []
+        for name in self._low:
+            host = self._hosts[name]
+            host.refilling = True
+            # Those in flight and waiting are still in the stored queue's head.
+            wanted.append((name, self._front_max() + len(host.known)))
+        self._low.clear()
+        return wanted
+
+    def refilled(self, name: str, tasks: Iterable[Queued], complete: bool, now: float) -> None:
+        """The head of a host's queue as the store has it."""
+        host = self._hosts.get(name)
+        if host is None:
+            return  # given up and buried meanwhile
+        host.refilling = False
+        host.complete = complete
+        for task in tasks:
+            self._insert(host, task)
+        self._schedule(host, now)
+
+    def drop_host(self, name: str) -> None:
+        """Start no more jobs for a host that is given up.
+
+        The shell takes its tasks out of the store, and says `forget_host`
+        when the stored queue is empty.
+        """
+        host = self._hosts[name]
+        host.dropped = True
+        host.front.clear()
+        host.retries.clear()
+        self._low.pop(name, None)
+
+    def forget_host(self, name: str) -> None:
+        """No task of a dropped host is left."""
+        self._hosts.pop(name, None)
+
+    def _insert(self, host: _Host, task: Queued) -> None:
+        if host.dropped:
+            return
+        if task.key in host.known:
+            # Found again on a shorter way: the old place in the front goes.
+            stale = next((i for i, old in enumerate(host.front) if old.key == task.key), None)
+            if stale is None or host.front[stale] <= task:
+                return
+            del host.front[stale]
+        elif not host.complete and (not host.front or task > host.front[-1]):
+            return  # it lies behind the front, on disk
+        host.known.add(task.key)
+        bisect.insort(host.front, task)
+        if len(host.front) > 2 * self._front_max():
+            for spilled in host.front[self._front_max() :]:
+                host.known.discard(spilled.key)
+            del host.front[self._front_max() :]
+            host.complete = False
+
+    def _take(self, host: _Host, now: float) -> Job | None:
+        """The host's next job, or None where only robots.txt or a refill can bring one."""
+        due_retry = host.retries[0][1] if host.retries and host.retries[0][0] <= now else None
+        head = due_retry or (host.front[0] if host.front else None)
+        if head is None:
+            return None
+        origin = origin_of(head.url)
+        if not self._robots_known(origin):
+            if host.robots_busy:
+                return None
+            host.robots_busy = True
+            return Job(host.name, None, origin)
+        if due_retry is not None:
+            _, task, attempt = heapq.heappop(host.retries)
+            return Job(host.name, task, origin, attempt)
+        return Job(host.name, host.front.pop(0), origin)
+
+    def _schedule(self, host: _Host, now: float) -> None:
+        """Put the host where it belongs now; whatever entry it had is stale."""
+        self._turn += 1
+        host.entry = self._turn
+        if host.dropped:
+            return
+        if not host.complete and not host.refilling and len(host.front) <= self._front_max() // 2:
+            self._low[host.name] = None
+        if host.idle:
+            del self._hosts[host.name]
+            return
+        delay_s = self._delay_of(host.name)
+        due_at = host.clock.ready_at(delay_s, self._parallel_at(delay_s))
+        if not host.front:
+            due_at = max(due_at, host.retries[0][0] if host.retries else math.inf)
+        if host.robots_busy or due_at == math.inf:
+            return  # `finish`, `refilled`, `add` or `host_free` brings it back
+        if due_at <= now:
+            self._push_ready(host, now)
+        else:
+            heapq.heappush(self._waiting, (due_at, self._turn, host.name))
+
+    def _push_ready(self, host: _Host, now: float) -> None:
+        head = host.retries[0][1] if host.retries and host.retries[0][0] <= now else None
+        head = head or (host.front[0] if host.front else None)
+        heapq.heappush(self._ready, (head.depth if head else 0, host.entry, host.name))
+
+    def _parallel_at(self, delay_s: float) -> int:
+        # Requests side by side and a delay between them exclude each other.
+        return 1 if delay_s > 0 else self._parallel
+
+    def _front_max(self) -> int:
+        return max(FRONT_MIN, min(2048, self._tasks_max // (2 * max(1, len(self._hosts)))))

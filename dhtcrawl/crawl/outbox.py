@@ -1,0 +1,117 @@
+"""Links on their way to their owners, and which pages wait for them. No I/O.
+
+A page is done only when each of its out-links is acknowledged by its owner
+(design invariant I3). A link that was acknowledged before is dropped here; one
+that is under way for another page is waited for, not sent twice.
+
+    page ──add──▶ links ──take──▶ owner ──acked──▶ pages whose last link this was
+
+What was acknowledged is remembered in two generations of bounded size; what is
+forgotten is merely sent again, and its owner says "known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dhtcrawl.storage.tasks import Link
+
+ACKED_MAX = 200_000
+
+
+class AckedFilter:
+    """Keys that an owner has acknowledged, with the depth they were sent with.
+
+    Bounded: holds between `size_max / 2` and `size_max` of the latest keys.
+    """
+
+    def __init__(self, size_max: int = ACKED_MAX) -> None:
+        self._half = max(1, size_max // 2)
+        self._new: dict[bytes, int] = {}
+        self._old: dict[bytes, int] = {}
+
+    def add(self, key: bytes, depth: int) -> None:
+        """`key` is known to its owner at `depth` or less."""
+        before = self._new.get(key)
+        if before is None or depth < before:
+            self._new[key] = depth
+        if len(self._new) >= self._half:
+            self._old, self._new = self._new, {}
+
+    def covers(self, key: bytes, depth: int | None) -> bool:
+        """Whether sending `key` would tell its owner nothing.
+
+        With a depth, only if it was sent with that depth or a smaller one.
+        """
+        known = self._new.get(key)
+        if known is None:
+            known = self._old.get(key)
+        return known is not None and (depth is None or known <= depth)
+
+
+class Outbox:
+    """The links of one crawl that their owner has not acknowledged yet.
+
+    Its size is bounded by its user, who stops fetching while `len` is large.
+    """
+
+    def __init__(self, *, depth_matters: bool, acked_max: int = ACKED_MAX) -> None:
+        self._depth_matters = depth_matters
+        self._acked = AckedFilter(acked_max)
+        self._queue: list[Link] = []
+        self._waiters: dict[bytes, tuple[int, list[bytes]]] = {}  # link → (depth sent, pages)
+        self._unacked: dict[bytes, int] = {}  # page → links under way
+
+    def __len__(self) -> int:
+        """Links not acknowledged."""
+        return len(self._waiters)
+
+    def add(self, page: bytes, links: Iterable[Link]) -> bool:
+        """A page's links; whether the page is done already, all being known."""
+        waiting = 0
+        for link in links:
+            if self._acked.covers(link.key, link.depth if self._depth_matters else None):
+                continue
+            under_way = self._waiters.get(link.key)
+            if under_way is None:
+                self._waiters[link.key] = (link.depth, [page])
+                self._queue.append(link)
+            else:
+                depth, pages = under_way
+                pages.append(page)
+                if link.depth < depth:
+                    self._waiters[link.key] = (link.depth, pages)
+                    self._queue.append(link)
+            waiting += 1
+        if waiting:
+            self._unacked[page] = self._unacked.get(page, 0) + waiting
+        return page not in self._unacked
+
+    def waits(self, page: bytes) -> bool:
+        """Whether a link of `page` is under way."""
+        return page in self._unacked
+
+    @property
+    def unsent(self) -> int:
+        """Links that `take` would give."""
+        return len(self._queue)
+
+    def take(self, limit: int) -> list[Link]:
+        """The next links to send, at most `limit`; the caller answers with `acked`."""
+        taken, self._queue = self._queue[:limit], self._queue[limit:]
+        return taken
+
+    def acked(self, links: Iterable[Link]) -> list[bytes]:
+        """The owner has these; the pages that have no link under way any more."""
+        done: list[bytes] = []
+        for link in links:
+            self._acked.add(link.key, link.depth)
+            under_way = self._waiters.get(link.key)
+            if under_way is None or under_way[0] < link.depth:
+                continue  # a copy with a smaller depth is still under way
+            for page in self._waiters.pop(link.key)[1]:
+                self._unacked[page] -= 1
+                if not self._unacked[page]:
+                    del self._unacked[page]
+                    done.append(page)
+        return done

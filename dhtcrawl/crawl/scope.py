@@ -1,0 +1,86 @@
+"""Which links belong to a crawl. Pure.
+
+    page     the seeds alone
+    prefix   below the directory of a seed
+    host     on the host of a seed (the default)
+    domain   on the registrable domain of a seed, by the Public Suffix List
+    any      everywhere
+
+A seed that redirects means the place it leads to: the target counts as a seed.
+Such targets are the scope's *aliases*; the set only grows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from publicsuffixlist import PublicSuffixList
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.url import host_of, hostname_of
+
+
+@lru_cache(maxsize=1)
+def _suffixes() -> PublicSuffixList:
+    return PublicSuffixList()
+
+
+@lru_cache(maxsize=65_536)
+def registrable_domain(host: str) -> str:
+    """`example.co.uk` of `www.example.co.uk:8080`; an address or a bare suffix is its own."""
+    name = hostname_of(host)
+    if name.startswith("[") or name.replace(".", "").isdigit():
+        return host
+    domain: str | None = _suffixes().privatesuffix(name)
+    return domain or host
+
+
+class Scope:
+    """The rule of one crawl."""
+
+    def __init__(self, seeds: Iterable[str], settings: CrawlSettings) -> None:
+        self._kind = settings.scope
+        self._include = [re.compile(pattern) for pattern in settings.include]
+        self._exclude = [re.compile(pattern) for pattern in settings.exclude]
+        self._hosts: set[str] = set()
+        self._domains: set[str] = set()
+        self._prefixes: tuple[str, ...] = ()
+        self._seeds: set[str] = set()
+        for seed in seeds:
+            self.extend(seed)
+
+    def extend(self, url: str) -> bool:
+        """Count `url` as a seed; whether that was new."""
+        if url in self._seeds:
+            return False
+        self._seeds.add(url)
+        self._hosts.add(host_of(url))
+        if self._kind == "domain":
+            self._domains.add(registrable_domain(host_of(url)))
+        if self._kind == "prefix":
+            self._prefixes += (url.partition("?")[0].rpartition("/")[0] + "/",)
+        return True
+
+    def refuses(self, url: str) -> str | None:
+        """Why a canonical URL is not followed; None where it is."""
+        if url in self._seeds:
+            return None
+        if not self._covers(url):
+            return SkipReason.OUT_OF_SCOPE
+        if self._include and not any(pattern.search(url) for pattern in self._include):
+            return SkipReason.EXCLUDED
+        if any(pattern.search(url) for pattern in self._exclude):
+            return SkipReason.EXCLUDED
+        return None
+
+    def _covers(self, url: str) -> bool:
+        if self._kind == "host":
+            return host_of(url) in self._hosts
+        if self._kind == "domain":
+            return registrable_domain(host_of(url)) in self._domains
+        if self._kind == "prefix":
+            return url.startswith(self._prefixes)
+        return self._kind == "any"

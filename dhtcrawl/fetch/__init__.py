@@ -1,0 +1,1 @@
+"""One page from the web: transport, address guard, decoding, links, robots, politeness."""

@@ -1,0 +1,275 @@
+"""The web port on real sockets: aiohttp, with everything taken off that a crawler does not want.
+
+No cookies, no redirects, no decompression, no proxies or passwords from the
+environment, no headers but those of the request, and no hidden second
+request: aiohttp would repeat a GET whose connection broke, at once, which a
+polite crawler may not (whoever schedules decides about retries).
+
+One exchange passes these gates, each of which may end it with a `Failure`:
+
+    slot ─ resolve ─ guard ─ connect ─ TLS ─ guard ─ send ─ head ─ body
+           `──────── connect_s ────────┘     `─ head_s ─┘   body_s, idle_s
+
+At most `connections_max` connections are open, kept-alive ones included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp.connector import Connection
+from yarl import URL
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.fetch.deadline import Deadline
+from dhtcrawl.fetch.failures import REQUEST_ERRORS, failure_of
+from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedRequest, GuardedResolver, Spoiled
+from dhtcrawl.fetch.heads import head_size, header_pairs, response_head
+from dhtcrawl.fetch.http import Body, Exchange, Failure, FailureKind, Limits, Request, Truncated
+from dhtcrawl.fetch.resolver import Resolver, SystemResolver
+from dhtcrawl.fetch.spool import Spool
+from dhtcrawl.url import path_of
+
+# Longer than the default delay of a host; servers wait from 5 s (Apache) to
+# 75 s (nginx), and one that closed sooner is noticed.
+KEEPALIVE_S = 15.0
+# As many as llhttp-based servers take; with `head_bytes_max` a line it bounds
+# what one head can hold in memory before `head_size` is known.
+HEADER_LINES_MAX = 128
+# A pooled connection may turn out spoiled; the third time it is no accident.
+ATTEMPTS_MAX = 3
+SPOOL_BYTES = 1 << 20
+_SPOOL_THREADS = 2
+
+
+class AiohttpClient:
+    """`HttpClient` on aiohttp; belongs to the event loop of its first exchange."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        spool_dir: Path,
+        *,
+        connections_max: int,
+        resolver: Resolver | None = None,
+        tls_verify: bool = True,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
+        self._clock = clock
+        self._spool_dir = spool_dir
+        self._connections_max = connections_max
+        self._resolver = resolver or SystemResolver(clock)
+        self._tls_verify = tls_verify
+        self._spool_bytes = spool_bytes
+        self._spooler = ThreadPoolExecutor(_SPOOL_THREADS, thread_name_prefix="spool")
+        self._slots = asyncio.Semaphore(connections_max)
+        self._session: aiohttp.ClientSession | None = None
+        self._active = 0
+        # Connections kept alive, the longest idle first.
+        self._idle: OrderedDict[asyncio.Transport, None] = OrderedDict()
+
+    async def exchange(self, request: Request) -> Exchange | Failure:
+        """See `HttpClient.exchange`; waits while `connections_max` others are under way."""
+        async with self._slots:
+            flight = Flight(request, self._idle, self._clock.monotonic(), self._clock.wall())
+            token = FLIGHT.set(flight)
+            self._active += 1
+            try:
+                return await self._exchange(request, flight)
+            except TimeoutError:
+                return self._failed(flight, flight.phase, _timeout_detail(flight))
+            except REQUEST_ERRORS as error:
+                return self._failed(flight, *failure_of(error))
+            finally:
+                self._active -= 1
+                FLIGHT.reset(token)
+                if flight.transport is not None and not flight.transport.is_closing():
+                    self._idle[flight.transport] = None
+
+    async def close(self) -> None:
+        """Close all connections and give the threads back."""
+        if self._session is not None:
+            await self._session.close()
+        self._idle.clear()
+        self._resolver.close()
+        self._spooler.shutdown(wait=False)
+
+    async def _exchange(self, request: Request, flight: Flight) -> Exchange | Failure:
+        loop = asyncio.get_running_loop()
+        with Deadline(loop, loop.time() + flight.limits.connect_s) as flight.deadline:
+            response = await self._head(request, flight)
+        try:
+            return await self._response(response, flight)
+        finally:
+            # A response read to its end has given its connection back.
+            if not response.closed:
+                if flight.transport is not None:
+                    # No TLS farewell: an endless body would go on meanwhile.
+                    flight.transport.abort()
+                response.close()
+
+    async def _head(self, request: Request, flight: Flight) -> aiohttp.ClientResponse:
+        """Send the request and wait for the response's head."""
+        session = self._session or self._open_session()
+        url, limits = request.url, flight.limits
+        # With the query inside the path, yarl keeps an empty one ("/p?").
+        target = URL.build(scheme=url[: url.index(":")], authority=flight.host, path=path_of(url), encoded=True)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            flight.fresh = False
+            try:
+                return await session.request(
+                    "GET",
+                    target,
+                    headers=request.headers,
+                    allow_redirects=False,
+                    max_line_size=limits.head_bytes_max,
+                    max_field_size=limits.head_bytes_max,
+                )
+            except Spoiled:
+                if attempt == ATTEMPTS_MAX:
+                    raise aiohttp.ServerDisconnectedError from None
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _response(self, response: aiohttp.ClientResponse, flight: Flight) -> Exchange | Failure:
+        raw, reason, version = response.raw_headers, response.reason or "", response.version
+        if head_size(raw, reason) > flight.limits.head_bytes_max:
+            return self._failed(flight, FailureKind.HEADERS, "the response head is larger than the limit")
+        if response.status < 200 or version is None:
+            # A switch of protocols that nobody asked for.
+            return self._failed(flight, FailureKind.PROTOCOL, f"unexpected status {response.status}")
+        body, truncated = await self._body(response, flight)
+        return Exchange(
+            request_head=flight.request_head,
+            response_head=response_head(version, response.status, reason, raw, body.size),
+            status=response.status,
+            headers=header_pairs(raw),
+            body=body,
+            remote_ip=flight.remote_ip,
+            started_at=flight.started_at,
+            ended_at=self._clock.monotonic(),
+            fetched_at=flight.fetched_at,
+            truncated=truncated,
+        )
+
+    async def _body(self, response: aiohttp.ClientResponse, flight: Flight) -> tuple[Body, Truncated | None]:
+        content = response.content
+        if content.is_eof() and content.exception() is None:
+            # Most pages are complete when their head is.
+            data = content.read_nowait()
+            if len(data) > flight.limits.body_bytes_max:
+                return Body(data[: flight.limits.body_bytes_max]), Truncated.LENGTH
+            return Body(data), None
+        spool = Spool(self._spool_dir, self._spool_bytes, self._spooler)
+        try:
+            with _end_with(response.connection, content):
+                truncated = await _stream(content, spool, flight.limits)
+            return await spool.finish(), truncated
+        except BaseException:
+            spool.abandon()
+            raise
+
+    def _failed(self, flight: Flight, kind: FailureKind, detail: str) -> Failure:
+        return Failure(kind, detail, flight.started_at, self._clock.monotonic())
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        # `limit=0`: the slots above are the limit, so that a request that
+        # waits for one has not begun. aiohttp's own DNS cache would share one
+        # crawl's permitted addresses with another.
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(self._resolver),
+            use_dns_cache=False,
+            limit=0,
+            keepalive_timeout=KEEPALIVE_S,
+            ssl=self._tls_verify,
+            socket_factory=self._open_socket,
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            request_class=GuardedRequest,
+            timeout=aiohttp.ClientTimeout(),  # none: `Deadline` is cheaper and knows our phases
+            auto_decompress=False,
+            trust_env=False,
+            max_headers=HEADER_LINES_MAX,
+        )
+        session._retry_connection = False  # there is no public way; a test watches it
+        self._session = session
+        return session
+
+    def _open_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        flight = FLIGHT.get()
+        flight.check(address[4][0])
+        flight.fresh = True
+        while self._idle and len(self._idle) + self._active > self._connections_max:
+            self._idle.popitem(last=False)[0].close()
+        return socket.socket(address[0], address[1], address[2])
+
+
+@contextlib.contextmanager
+def _end_with(connection: Connection | None, content: aiohttp.StreamReader) -> Iterator[None]:
+    """Let `content` end when its connection does.
+
+    After malformed chunking aiohttp closes the connection and tells nobody:
+    a reader would wait for its deadline.
+    """
+    closed = connection.protocol.closed if connection is not None and connection.protocol is not None else None
+
+    def end(_: object) -> None:
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
+
+    if closed is None:
+        yield
+        return
+    closed.add_done_callback(end)
+    try:
+        yield
+    finally:
+        closed.remove_done_callback(end)
+
+
+async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -> Truncated | None:
+    """Read a body into `spool`; why it is cut, if it is."""
+    loop = asyncio.get_running_loop()
+    body_end = loop.time() + limits.body_s
+    try:
+        with Deadline(loop, body_end) as deadline:
+            while True:
+                deadline.move(min(body_end, loop.time() + limits.idle_s))
+                chunk = await content.readany()
+                if not chunk:
+                    return None
+                room = limits.body_bytes_max - spool.size
+                full = spool.add(chunk[:room])
+                if len(chunk) > room:
+                    return Truncated.LENGTH
+                if full:
+                    # A slow disk of ours is not the server's delay.
+                    deadline.move(math.inf)
+                    await spool.flush()
+                    if loop.time() >= body_end:
+                        return Truncated.TIME
+    except TimeoutError:
+        return Truncated.TIME
+    except REQUEST_ERRORS:
+        # aiohttp sets the error as soon as it knows it, before bytes that
+        # arrived earlier were read; without the error they can be had.
+        content.set_exception(None)  # type: ignore[arg-type]
+        spool.add(content.read_nowait()[: limits.body_bytes_max - spool.size])
+        return Truncated.DISCONNECT
+
+
+def _timeout_detail(flight: Flight) -> str:
+    if flight.phase is FailureKind.TIMEOUT:
+        return f"no complete response head within {flight.limits.head_s:g} s"
+    what = "answer from the name server" if flight.phase is FailureKind.DNS else "connection"
+    return f"no {what} within {flight.limits.connect_s:g} s"

@@ -1,0 +1,156 @@
+"""Which charset a page is in, its media type, and its text; without I/O.
+
+The order is that of the WHATWG (HTML, 13.2.3.2): byte order mark, HTTP,
+`<meta>` in the first 1024 bytes, an XML declaration, a later `<meta>`; then a
+guess, where browsers look at the user's locale: UTF-8 where the bytes are
+UTF-8 beyond ASCII, else windows-1252. Labels and names are those of the WHATWG
+Encoding standard, names in lower case. Bytes and headers are hostile: nothing
+raises.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+import webencodings
+
+from dhtcrawl.fetch.tags import ATTRIBUTES, attributes_of, scan
+
+PRESCAN_BYTES = 1024
+# A parser that meets `<meta>` later starts anew with its charset (13.2.3.5);
+# browsers do so as far as the parser got before the page was complete.
+LATE_META_BYTES = 64 * 1024
+FALLBACK = "windows-1252"
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
+
+# Python's codecs of these names are stricter than what browsers decode with
+# them (Encoding, 4.2 and its indexes).
+_CODECS = {"shift_jis": "cp932", "euc-kr": "cp949", "gbk": "gb18030", "big5": "big5hkscs", "iso-8859-8-i": "iso-8859-8"}
+
+_PARAMETER = re.compile(r";[ \t]*charset[ \t]*=[ \t]*(?:\"([^\"]*)\"?|([^; \t\"]*))", re.IGNORECASE)
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MEDIA_TYPE = re.compile(rf"[ \t]*({_TOKEN}/{_TOKEN})[ \t]*(?:;|\Z)")
+
+# The prescan (13.2.3.3), one match a step: a comment (`<!-->` is a whole one),
+# a meta tag (its attributes, its end), another tag, something else with '<'.
+# What the end of the bytes cuts off hides what is in it.
+_PRESCAN = re.compile(
+    rb"<(?:!--(?:-?>|.*?(?:-->|\Z))"
+    rb"|meta([ \t\n\f\r/]" + ATTRIBUTES + rb")(>|\Z)"
+    rb"|/?[a-z][^ \t\n\f\r>]*+" + ATTRIBUTES + rb"(?:>|\Z)"
+    rb"|[!/?][^>]*+(?:>|\Z))",
+    re.IGNORECASE | re.DOTALL,
+)
+# Without '<', so that a page full of `<meta` is still read once only.
+_LATE_META = re.compile(rb"<meta[^<>]+?charset", re.IGNORECASE)
+_CONTENT_CHARSET = re.compile(
+    r"charset[ \t\n\f\r]*=[ \t\n\f\r]*(?:\"([^\"]*)\"|'([^']*)'|([^ \t\n\f\r;\"'][^ \t\n\f\r;]*))", re.I
+)
+_XML = re.compile(rb"<\?xml[^>]*?[ \t\n\r]encoding[ \t\n\r]*=[ \t\n\r]*[\"']([^\"'>]*)[\"']")
+
+_HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
+# MIME Sniffing, 5 and 7: types that say nothing, and what HTML begins with.
+_NO_TYPES = frozenset(("", "unknown/unknown", "application/unknown", "*/*"))
+_HTML_START = re.compile(
+    rb"(?:\xef\xbb\xbf)?[ \t\n\f\r]*+<(?:!--|(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title"
+    rb"|b|body|br|p)[ >])",
+    re.IGNORECASE,
+)
+
+
+def charset_of(prefix: bytes, content_type: str | None) -> str:
+    """The WHATWG name, in lower case, of the charset a page is in.
+
+    `prefix` is the page's beginning, the longer the surer: all of it decides
+    between UTF-8 and windows-1252, `<meta>` counts in its first 64 KiB.
+    """
+    for bom, name in _BOMS:
+        if prefix.startswith(bom):
+            return name
+    if content_type is not None and (parameter := _PARAMETER.search(content_type)):
+        named = _name_of(parameter[1] or parameter[2] or "")
+        if named is not None:
+            return named
+    return _declared(prefix) or _guessed(prefix)
+
+
+def to_text(data: bytes, charset: str) -> str:
+    """The text, without its byte order mark; what is malformed becomes U+FFFD, an unknown charset windows-1252."""
+    if charset == "utf-8":
+        return data.decode("utf-8", "replace").removeprefix("\ufeff")
+    encoding = webencodings.lookup(charset)
+    codec = _CODECS.get(charset)
+    try:
+        if codec is not None:
+            return data.decode(codec, "replace")
+        if encoding is not None:
+            text: str = encoding.codec_info.decode(data, "replace")[0]
+            return text.removeprefix("\ufeff")
+    except (UnicodeError, LookupError):
+        # A codec that does not know how to replace, or that this Python lacks.
+        pass
+    return data.decode("cp1252", "replace")
+
+
+def media_type_of(content_type: str | None) -> str:
+    """`type/subtype` in lower case, without parameters; '' where absent or malformed."""
+    match = _MEDIA_TYPE.match(content_type) if content_type is not None else None
+    return match[1].lower() if match else ""
+
+
+def looks_like_html(media_type: str, prefix: bytes) -> bool:
+    """Whether a page has links to extract: by its type, or where it has none by how it begins."""
+    if media_type in _NO_TYPES:
+        return _HTML_START.match(prefix) is not None
+    return media_type in _HTML_TYPES
+
+
+def _name_of(label: str) -> str | None:
+    encoding = webencodings.lookup(label.strip(" \t\n\f\r"))
+    return encoding.name if encoding is not None else None
+
+
+def _declared(page: bytes) -> str | None:
+    """What `<meta>` says, or else an XML declaration; None where neither says anything known."""
+    head = page[:PRESCAN_BYTES]
+    if b"charset" in head.lower():
+        for meta in _PRESCAN.finditer(head):
+            if meta[2] and (name := _of_meta(attributes_of(meta[1]))):
+                return name
+    if declaration := _XML.match(head):
+        return _in_ascii_bytes(declaration[1].decode("ascii", "replace"))
+    if len(page) > PRESCAN_BYTES and _LATE_META.search(page, 0, LATE_META_BYTES):
+        for tag, attributes in scan(page[:LATE_META_BYTES]):
+            if tag == "meta" and (name := _of_meta(attributes)):
+                return name
+    return None
+
+
+def _of_meta(attributes: dict[str, str]) -> str | None:
+    if "charset" in attributes:
+        return _in_ascii_bytes(attributes["charset"])
+    if attributes.get("http-equiv", "").lower() != "content-type":
+        return None
+    match = _CONTENT_CHARSET.search(attributes.get("content", ""))
+    return _in_ascii_bytes(match[1] or match[2] or match[3] or "") if match else None
+
+
+def _in_ascii_bytes(label: str) -> str | None:
+    # Who can read the tag as ASCII is not reading UTF-16, whatever it says.
+    name = _name_of(label)
+    if name in ("utf-16le", "utf-16be"):
+        return "utf-8"
+    return FALLBACK if name == "x-user-defined" else name
+
+
+def _guessed(prefix: bytes) -> str:
+    if prefix.isascii():
+        return FALLBACK
+    try:
+        # Not final: the prefix may end within a character.
+        codecs.getincrementaldecoder("utf-8")().decode(prefix)
+    except UnicodeDecodeError:
+        return FALLBACK
+    return "utf-8"

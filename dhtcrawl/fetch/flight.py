@@ -1,0 +1,132 @@
+"""What aiohttp calls back while an exchange runs: the address guard and the phases.
+
+aiohttp calls resolver, socket factory and request in the task of the exchange
+or in children of it. These hooks find their exchange, a `Flight`, in a
+context variable. Only `aiohttp_client` uses this module.
+
+The guard stands in three places, since an address comes in by three ways: a
+DNS answer (only permitted ones are tried), a literal in the URL (no resolver
+sees it, so the socket factory asks), and a connection kept alive by a crawl
+that may do more than this one (asked before the first byte is sent on it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextvars import ContextVar
+from datetime import datetime
+
+from aiohttp import ClientResponse
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_reqrep import ClientRequest
+from aiohttp.connector import Connection
+
+from dhtcrawl.fetch.deadline import Deadline
+from dhtcrawl.fetch.failures import AddressRefused
+from dhtcrawl.fetch.guard import permits
+from dhtcrawl.fetch.heads import request_head
+from dhtcrawl.fetch.http import FailureKind, Request
+from dhtcrawl.fetch.resolver import Resolver
+from dhtcrawl.url import host_of
+
+
+class Spoiled(Exception):
+    """A kept-alive connection holds bytes that nobody asked for; nothing was sent on it."""
+
+
+class Flight:
+    """What the hooks below need to know about the exchange they run in."""
+
+    __slots__ = (
+        "deadline", "fetched_at", "fresh", "host", "idle", "limits", "phase", "private_hosts", "remote_ip",
+        "request_head", "started_at", "transport",
+    )  # fmt: skip
+
+    def __init__(
+        self, request: Request, idle: OrderedDict[asyncio.Transport, None], started_at: float, fetched_at: datetime
+    ) -> None:
+        self.host = host_of(request.url)
+        self.limits = request.limits
+        self.private_hosts = request.private_hosts
+        self.idle = idle
+        self.started_at = started_at
+        self.fetched_at = fetched_at
+        self.phase = FailureKind.CONNECT  # what a deadline that passes now means
+        self.fresh = False
+        self.remote_ip = ""
+        self.request_head = b""
+        self.transport: asyncio.Transport | None = None
+        self.deadline: Deadline
+
+    def check(self, ip: str) -> None:
+        """Raises AddressRefused where this request may not talk to `ip`."""
+        if not permits(self.host, ip, self.private_hosts):
+            raise AddressRefused(f"{self.host} is at {ip}, which is not a public address")
+
+
+FLIGHT: ContextVar[Flight] = ContextVar("flight")
+
+
+class GuardedResolver(AbstractResolver):
+    """The resolver port as aiohttp wants it, without the addresses that the guard refuses."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        flight = FLIGHT.get()
+        flight.phase = FailureKind.DNS
+        found = await self._resolver.addresses(host)
+        flight.phase = FailureKind.CONNECT
+        allowed = [ip for ip in found if permits(flight.host, ip, flight.private_hosts)]
+        if not allowed:
+            flight.check(found[0])
+        return [
+            ResolveResult(hostname=host, host=ip, port=port, family=_family(ip), proto=0, flags=socket.AI_NUMERICHOST)
+            for ip in allowed
+        ]
+
+    async def close(self) -> None:
+        self._resolver.close()
+
+
+class GuardedRequest(ClientRequest):
+    """aiohttp's request with our headers only, which looks at its connection before it sends."""
+
+    def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
+        """None: a server sees what `Request.headers` says."""
+
+    async def send(self, conn: Connection) -> ClientResponse:
+        flight = FLIGHT.get()
+        protocol, transport = conn.protocol, conn.transport
+        if protocol is None or transport is None:
+            raise Spoiled
+        flight.idle.pop(transport, None)
+        peer = transport.get_extra_info("peername")
+        flight.check(peer[0] if peer else "")
+        if not flight.fresh and protocol.should_close:
+            raise Spoiled
+        if flight.fresh and protocol.closed is not None:
+            protocol.closed.add_done_callback(_retrieve)
+        flight.remote_ip = peer[0]
+        flight.transport = transport
+        flight.phase = FailureKind.TIMEOUT
+        flight.deadline.move(self.loop.time() + flight.limits.head_s)
+        response = await super().send(conn)
+        flight.request_head = request_head(self.url.raw_path_qs, self.headers.items())
+        return response
+
+
+def _retrieve(closed: asyncio.Future[None]) -> None:
+    """Look at how a connection ended, lest asyncio log that nobody did."""
+    if not closed.cancelled():
+        closed.exception()
+
+
+def _family(ip: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET

@@ -1,0 +1,85 @@
+"""The heads of an exchange as bytes and as pairs, without I/O.
+
+Both clients describe an exchange with these functions, so that an archive
+cannot tell which of them fetched. What the server said comes back unchanged
+but for what would make a stored response unreadable: the transfer coding is
+undone, so the header that announced it is renamed, as archives do
+(`X-Archive-Orig-…`), and `Content-Length` is that of the stored body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+_RENAMED = b"X-Archive-Orig-"
+# RFC 9110, 6.4.1: these never have a body, and a 304 may tell the length of
+# the one it does not send.
+_BODILESS = frozenset((204, 304))
+_LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+
+def request_head(target: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    """The head of a GET; `headers` begin with `Host`."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    return f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+def response_head(version: tuple[int, int], status: int, reason: str, raw_headers: RawHeaders, body_size: int) -> bytes:
+    """The head of a response whose stored body has `body_size` bytes.
+
+    `reason` is what was sent, decoded as UTF-8 with surrogate escapes.
+    """
+    phrase = reason.encode("utf-8", "surrogateescape")
+    lines = [b"HTTP/%d.%d %d %b" % (version[0], version[1], status, phrase)]
+    bodiless = status in _BODILESS
+    length_told = bodiless
+    for name, value in raw_headers:
+        lower = name.lower()
+        if lower == b"transfer-encoding":
+            name = _RENAMED + name
+        elif lower == b"content-length" and not bodiless:
+            if _number(value) == body_size and not length_told:
+                length_told = True
+            else:
+                name = _RENAMED + name
+        lines.append(b"%b: %b" % (name, value))
+    if not length_told:
+        lines.append(b"Content-Length: %d" % body_size)
+    head = b"\r\n".join(lines)
+    # A lenient parser lets a lone CR or LF through, which would end a line
+    # where the server did not.
+    if head.count(b"\r") != len(lines) - 1 or head.count(b"\n") != len(lines) - 1:
+        head = b"\r\n".join([line.translate(_LINE_BREAKS) for line in lines])
+    return head + b"\r\n\r\n"
+
+
+def header_pairs(raw_headers: RawHeaders) -> list[tuple[str, str]]:
+    """Names in lower case, values stripped; UTF-8 where it is valid, else Latin-1.
+
+    Never a surrogate, which no output could encode.
+    """
+    try:
+        return [(name.decode().lower(), value.decode().strip()) for name, value in raw_headers]
+    except UnicodeDecodeError:
+        return [(_decode(name).lower(), _decode(value).strip()) for name, value in raw_headers]
+
+
+def head_size(raw_headers: RawHeaders, reason: str) -> int:
+    """About how many bytes the head took on the wire."""
+    # 4 for ": " and the line break; 15 for "HTTP/1.1 200 " and its break.
+    return sum([len(name) + len(value) + 4 for name, value in raw_headers]) + len(reason) + 15
+
+
+def _decode(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _number(value: bytes) -> int | None:
+    # 19 digits hold any length that a file system can store.
+    text = value.strip()
+    return int(text) if text.isdigit() and len(text) <= 19 else None

@@ -1,0 +1,139 @@
+"""What a page says about where to go: links, base, refresh, title, robots.
+
+The crawl's hottest path, and pure. A small page is parsed by lexbor, which
+sees what a browser sees. HTML's rules let a page grow far beyond its size as
+a tree, so what could grow too far is scanned instead (`dhtcrawl.fetch.tags`);
+both ways find the same links. Nothing here resolves or canonicalises: hrefs
+are as written, without the white space around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from selectolax.lexbor import LexborHTMLParser
+
+from dhtcrawl.fetch.tags import scan
+
+PRODUCT_TOKEN = "dhtcrawl"
+LINKS_MAX = 100_000  # tags looked at on a page; the largest honest index pages have tens of thousands
+TITLE_CHARS_MAX = 500
+
+# Unclosed formatting elements are opened again in every paragraph, so t tags
+# can make (t/2)² nodes of 370 bytes (1,024 tags: 100 MB and 0.3 s), and each
+# attribute is compared with all before it (64 KiB in one tag: 0.2 s). Pages
+# within both bounds are most pages; for the others scanning costs no more.
+TREE_TAGS_MAX = 1_024
+TREE_BYTES_MAX = 64 * 1024
+
+# Lexbor tries each alternative on every element: four short ones and a look
+# at the tag cost less than seven exact ones.
+_SELECTED = "[href],[src],meta,title"
+_TAGS = frozenset(("a", "area", "iframe", "frame", "base", "meta"))
+_SPACE = " \t\n\f\r"
+_NOT_FETCHED = ("#", "javascript:", "mailto:", "tel:", "data:")
+# HTML, "shared declarative refresh steps": a time, then perhaps a URL, perhaps after `url=`.
+_REFRESH = re.compile(
+    r"[ \t\n\f\r]*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?:[ \t\n\f\r]*+[;,][ \t\n\f\r]*+|[ \t\n\f\r]++)"
+    r"(?:url[ \t\n\f\r]*+=[ \t\n\f\r]*+)?+(?:\"([^\"]*+)|'([^']*+)|(.*+))",
+    re.IGNORECASE | re.DOTALL,
+)
+_ROBOTS_NAMES = frozenset(("robots", PRODUCT_TOKEN))
+_NOFOLLOW = frozenset(("nofollow", "none"))
+_SEPARATORS = re.compile(r"[\s,]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PageLinks:
+    """What one page says.
+
+    `hrefs` and `nofollow` are in document order, without doubles and without
+    fragments, scripts and mail addresses; a link that is to be followed
+    somewhere on the page is in `hrefs` only. `base` is the first base href as
+    written: where it is no http(s) URL it does not count.
+    """
+
+    base: str | None
+    hrefs: list[str]
+    nofollow: list[str]
+    refresh: str | None
+    title: str | None
+    meta_nofollow: bool
+
+
+def extract(html: bytes | str) -> PageLinks:
+    """The links of a page; bytes are read as UTF-8. Never raises."""
+    page = html.encode("utf-8", "replace") if isinstance(html, str) else html
+    if len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX:
+        return _collect(_parsed(page))
+    return _collect(islice(scan(page), LINKS_MAX))
+
+
+def _parsed(page: bytes) -> Iterator[tuple[str, Mapping[str, str | None]]]:
+    """The same tags as `scan` yields, from a tree."""
+    for node in LexborHTMLParser(page).css(_SELECTED):
+        tag = node.tag
+        if tag in _TAGS:
+            yield tag, node.attributes
+        elif tag == "title":
+            yield tag, {"text": node.text()}
+
+
+def _collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
+    base = refresh = title = None
+    meta_nofollow = False
+    # Dicts, for order and uniqueness at once.
+    hrefs: dict[str, None] = {}
+    nofollow: dict[str, None] = {}
+    for tag, attributes in tags:
+        if tag == "a" or tag == "area":
+            if "href" not in attributes:
+                continue
+            href = (attributes["href"] or "").strip(_SPACE)
+        elif tag == "iframe" or tag == "frame":
+            if "src" not in attributes:
+                continue
+            href = (attributes["src"] or "").strip(_SPACE)
+        else:
+            if tag == "meta":
+                refresh = refresh or _refresh_of(attributes)
+                meta_nofollow = meta_nofollow or _says_nofollow(attributes)
+            elif tag == "base" and base is None and "href" in attributes:
+                base = (attributes["href"] or "").strip(_SPACE)
+            elif tag == "title" and title is None:
+                title = _title_of(attributes["text"] or "")
+            continue
+        # The first letter rules most hrefs out of being one of these.
+        if href[:1] in "#jJmMtTdD" and href[:11].lower().startswith(_NOT_FETCHED):
+            continue
+        rel = attributes.get("rel")
+        if rel and "nofollow" in rel.lower().split():
+            nofollow[href] = None
+        else:
+            hrefs[href] = None
+    return PageLinks(base, list(hrefs), [h for h in nofollow if h not in hrefs], refresh, title, meta_nofollow)
+
+
+def _title_of(text: str) -> str | None:
+    folded = " ".join(text.split())
+    return folded[:TITLE_CHARS_MAX].rstrip() or None
+
+
+def _refresh_of(attributes: Mapping[str, str | None]) -> str | None:
+    if (attributes.get("http-equiv") or "").strip(_SPACE).lower() != "refresh":
+        return None
+    match = _REFRESH.match(attributes.get("content") or "")
+    if match is None:
+        return None
+    url = (match[1] or match[2] or match[3] or "").strip(_SPACE)
+    # Nothing but a time reloads the page itself: no link.
+    return None if not url or url.lower().startswith(_NOT_FETCHED) else url
+
+
+def _says_nofollow(attributes: Mapping[str, str | None]) -> bool:
+    if (attributes.get("name") or "").strip(_SPACE).lower() not in _ROBOTS_NAMES:
+        return False
+    return not _NOFOLLOW.isdisjoint(_SEPARATORS.split((attributes.get("content") or "").lower()))

@@ -1,0 +1,126 @@
+"""When a host may be asked again, without I/O.
+
+The delay runs from the last byte of one response to the first byte of the next
+request, by the holder's monotonic clock. A failure adds a wait that doubles,
+`Retry-After` adds one that the host chose. One `HostClock` a host, shared by
+all crawls of a node: politeness is towards the host, not towards a crawl.
+
+After a restart nobody remembers when a host was last asked, so a clock made by
+`HostBook` begins as if the host had answered at the moment the node started.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+# Log lines and timers of an operating system are this coarse.
+GRANULARITY_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to leave a failing host alone, and when to give it up."""
+
+    first_s: float = 1.0
+    max_s: float = 60.0
+    failures_max: int = 8  # of a host that has answered before
+    strikes_max: int = 3  # of one that never has
+
+    def wait_s(self, failures: int) -> float:
+        """The wait after the `failures`-th failure in a row."""
+        return min(self.max_s, self.first_s * 2.0 ** min(failures - 1, 30))
+
+
+class Tally:
+    """Broken promises, counted over all hosts."""
+
+    __slots__ = ("violations",)
+
+    def __init__(self) -> None:
+        self.violations = 0
+
+
+class HostClock:
+    """One host's politeness state; times are seconds on the caller's monotonic clock."""
+
+    __slots__ = ("answered", "failures", "hold_until", "in_flight", "last_end_at", "tally")
+
+    def __init__(self, last_end_at: float = -math.inf, tally: Tally | None = None) -> None:
+        self.tally = tally if tally is not None else Tally()
+        self.last_end_at = last_end_at
+        self.hold_until = -math.inf
+        self.in_flight = 0
+        self.failures = 0  # in a row
+        self.answered = False
+
+    def ready_at(self, delay_s: float, parallel: int = 1) -> float:
+        """The earliest start of the next request; infinity while `parallel` are under way."""
+        if self.in_flight >= parallel:
+            return math.inf
+        return max(self.hold_until, self.last_end_at + delay_s)
+
+    def begin(self, now: float, delay_s: float) -> None:
+        """A request starts. One that starts too soon is counted, not hidden."""
+        if now < self.last_end_at + delay_s - GRANULARITY_S:
+            self.tally.violations += 1
+        self.in_flight += 1
+
+    def end(self, now: float) -> None:
+        """The last byte came, or the attempt failed."""
+        self.in_flight -= 1
+        self.last_end_at = max(self.last_end_at, now)
+
+    def cancel(self) -> None:
+        """The request that began was never sent."""
+        self.in_flight -= 1
+
+    def succeeded(self) -> None:
+        """The host answered, whatever it said."""
+        self.answered = True
+        self.failures = 0
+
+    def failed(self, now: float, backoff: Backoff) -> bool:
+        """No answer; whether the host is to be given up."""
+        self.failures += 1
+        self.hold(now, backoff.wait_s(self.failures))
+        return self.failures >= (backoff.failures_max if self.answered else backoff.strikes_max)
+
+    def hold(self, now: float, duration_s: float) -> None:
+        """No request for `duration_s` from `now`, whatever the delay."""
+        self.hold_until = max(self.hold_until, now + duration_s)
+
+    def idle(self, now: float, delay_s: float) -> bool:
+        """Whether forgetting this clock would lose nothing."""
+        return not self.in_flight and not self.failures and self.ready_at(delay_s) <= now
+
+
+class HostBook:
+    """All clocks of a node, bounded: idle ones are forgotten, oldest first."""
+
+    def __init__(self, *, started_at: float, fresh: bool, clocks_max: int = 200_000) -> None:
+        # A node that never ran before owes no host a wait.
+        self._first_end_at = -math.inf if fresh else started_at
+        self._clocks: OrderedDict[str, HostClock] = OrderedDict()
+        self._clocks_max = clocks_max
+        self._tally = Tally()
+
+    def clock(self, host: str) -> HostClock:
+        """The clock of `hostname[:port]`."""
+        clock = self._clocks.get(host)
+        if clock is None:
+            clock = self._clocks[host] = HostClock(self._first_end_at, self._tally)
+        return clock
+
+    def sweep(self, now: float, delay_s: float) -> None:
+        """Forget idle clocks while there are too many."""
+        for _ in range(max(0, len(self._clocks) - self._clocks_max)):
+            host, clock = self._clocks.popitem(last=False)
+            if not clock.idle(now, delay_s):
+                self._clocks[host] = clock
+
+    @property
+    def violations(self) -> int:
+        """Requests that began too soon, over all hosts; a promise broken if not 0."""
+        return self._tally.violations

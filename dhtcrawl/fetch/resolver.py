@@ -1,0 +1,97 @@
+"""Names to addresses, behind a port, with a small cache.
+
+`SystemResolver` asks the operating system, so that /etc/hosts, search domains
+and the local name server mean what they mean to every other program. It does
+not tell how long an answer holds, hence one fixed time for all. Whether an
+address may be used is not decided here but in `dhtcrawl.fetch.guard`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from dhtcrawl.clock import Clock
+
+# Browsers hold an answer for a minute where the system gives no time.
+ANSWER_TTL_S = 60.0
+# A name server that was down for a moment must not cost a site its pages.
+FAILURE_TTL_S = 5.0
+NAMES_MAX = 10_000
+ADDRESSES_MAX = 16
+# getaddrinfo blocks a thread for as long as the name server takes; the
+# default executor (6 threads on 2 cores) would be full of dead names.
+THREADS = 16
+
+
+class NameFailure(OSError):
+    """A name does not resolve; the message is one line for people."""
+
+
+class Resolver(Protocol):
+    """What turns a name into addresses."""
+
+    async def addresses(self, name: str) -> list[str]:
+        """The addresses of `name`, best first, never empty.
+
+        Raises:
+            NameFailure: there are none, or nobody answered.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back threads or sockets."""
+        ...
+
+
+class SystemResolver:
+    """getaddrinfo on threads of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="dns")
+        # Name to (until, addresses or why there are none), oldest first.
+        self._cache: OrderedDict[str, tuple[float, list[str] | str]] = OrderedDict()
+
+    async def addresses(self, name: str) -> list[str]:
+        now = self._clock.monotonic()
+        known = self._cache.get(name)
+        if known is None or known[0] <= now:
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(self._executor, _ask_system, name)
+            ttl = FAILURE_TTL_S if isinstance(answer, str) else ANSWER_TTL_S
+            self._cache[name] = (self._clock.monotonic() + ttl, answer)
+            self._cache.move_to_end(name)
+            if len(self._cache) > NAMES_MAX:
+                self._cache.popitem(last=False)
+        else:
+            answer = known[1]
+        if isinstance(answer, str):
+            raise NameFailure(answer)
+        return answer
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _ask_system(name: str) -> list[str] | str:
+    """The addresses, or why there are none."""
+    try:
+        # Bytes keep Python's IDNA codec out: a canonical host is ASCII already.
+        infos = socket.getaddrinfo(name.encode(), None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            return "the name server gave no answer"
+        return "the name does not resolve"
+    except (OSError, ValueError) as error:
+        return f"the name does not resolve: {error}"
+    # A scope (`fe80::1%eth0`) comes as the fourth part of an IPv6 address;
+    # such an address is never public, so it is named and then refused.
+    found = [
+        f"{address[0]}%{address[3]}" if len(address) == 4 and address[3] and "%" not in str(address[0]) else address[0]
+        for _, _, _, _, address in infos
+    ]
+    return [str(ip) for ip in dict.fromkeys(found)][:ADDRESSES_MAX] or "the name has no address"

@@ -1,0 +1,78 @@
+"""What to do after a fetch that did not bring a page: two tables.
+
+A failure is the host's (nobody answers there: leave the host alone, and give
+it up in the end) or the page's (this one request went wrong: try it again
+later, go on with the others). An answer is kept whatever its status; a few
+statuses ask for another try first, and only the last answer is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum
+
+from dhtcrawl.fetch.http import FailureKind, Truncated
+
+
+class Blame(Enum):
+    """Who a failure is counted against."""
+
+    HOST = "host"
+    PAGE = "page"
+    NOBODY = "nobody"  # asking again would bring the same
+
+
+FAILURES: dict[FailureKind, Blame] = {
+    FailureKind.DNS: Blame.HOST,
+    FailureKind.CONNECT: Blame.HOST,
+    FailureKind.TLS: Blame.HOST,
+    FailureKind.TIMEOUT: Blame.PAGE,
+    FailureKind.DISCONNECTED: Blame.PAGE,
+    FailureKind.PROTOCOL: Blame.PAGE,
+    FailureKind.HEADERS: Blame.NOBODY,
+    FailureKind.PRIVATE_ADDRESS: Blame.NOBODY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Another try is worth it; `hold_host` where the host asked to be left alone."""
+
+    hold_host: bool
+
+
+# RFC 9110, 15.5.9 and 15.6; RFC 6585, 4 (429). A 501 or 505 will not change.
+STATUSES: dict[int, Again] = {
+    408: Again(hold_host=False),
+    429: Again(hold_host=True),
+    500: Again(hold_host=False),
+    502: Again(hold_host=False),
+    503: Again(hold_host=True),
+    504: Again(hold_host=False),
+}
+
+# A body that broke off may come whole the next time; one that is too long or
+# too slow will be so again.
+TRUNCATIONS: dict[Truncated, Again] = {Truncated.DISCONNECT: Again(hold_host=False)}
+
+
+def retry_after_s(value: str | None, now: datetime, limit_s: float) -> float | None:
+    """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3), at most `limit_s`.
+
+    `now` is the wall clock: the header may carry an instant. None where it is
+    absent or malformed.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:12]), limit_s)
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=now.tzinfo)
+    return min(max(0.0, (at - now).total_seconds()), limit_s)

@@ -1,0 +1,67 @@
+"""Which robots.txt is in force for which origin, without I/O.
+
+Bounded: the rules least recently asked for are forgotten and fetched anew when
+they are needed again. Rules expire (RFC 9309, 2.4); if they cannot be fetched
+again then, the crawl treats the origin as it treats any that it cannot reach.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from dhtcrawl.fetch.robots import Robots
+
+ORIGINS_MAX = 20_000
+
+
+class RobotsBook:
+    """The rules one crawl goes by; times are seconds on the caller's monotonic clock."""
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        now: Callable[[], float],
+        ttl_s: float,
+        crawl_delay_max_s: float,
+        origins_max: int = ORIGINS_MAX,
+    ) -> None:
+        self._token = token
+        self._now = now
+        self._ttl_s = ttl_s
+        self._crawl_delay_max_s = crawl_delay_max_s
+        self._origins_max = origins_max
+        self._rules: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
+        self._delays: dict[str, float] = {}
+
+    def put(self, origin: str, rules: Robots) -> None:
+        """`rules` were just fetched for `origin`."""
+        self._rules[origin] = (rules, self._now() + self._ttl_s)
+        self._rules.move_to_end(origin)
+        if len(self._rules) > self._origins_max:
+            oldest, _ = self._rules.popitem(last=False)
+            self._delays.pop(_host(oldest), None)
+        delay_s = rules.crawl_delay_s(self._token)
+        if delay_s is None:
+            self._delays.pop(_host(origin), None)
+        else:
+            self._delays[_host(origin)] = min(delay_s, self._crawl_delay_max_s)
+
+    def known(self, origin: str) -> bool:
+        """Whether rules are in force for `origin`."""
+        entry = self._rules.get(origin)
+        return entry is not None and entry[1] > self._now()
+
+    def allows(self, origin: str, url: str) -> bool:
+        """Whether a URL of `origin` may be fetched; False where no rules are known."""
+        entry = self._rules.get(origin)
+        return entry is not None and entry[0].allows(url, self._token)
+
+    def crawl_delay_s(self, host: str) -> float:
+        """The host's own wish, at most `crawl_delay_max_s`; 0 where it has none."""
+        return self._delays.get(host, 0.0)
+
+
+def _host(origin: str) -> str:
+    return origin[origin.index("//") + 2 :]
