@@ -179,7 +179,7 @@ def load(
         section, _, name = key.partition(".")
         sections[section][name] = _parsed(key, known[key], value, origin)
     return Config(
-        **{name: cls(**sections[name]) for name, cls in SECTIONS.items()},  # type: ignore[arg-type]
+        **{name: cls(**sections[name]) for name, cls in SECTIONS.items()},
         origins={key: origin for key, (_, origin) in values.items()},
     )
 

@@ -195,7 +195,7 @@ class RunningCrawl:
         counters, settings = self.crawl.counters, self.record.spec.settings
         return Summary(
             crawl=self.record.crawl_id.hex(),
-            complete=self.crawl.complete and not totals.lost and not totals.pages_missing,
+            complete=self.crawl.complete and not (totals.unsettled or totals.lost or totals.pages_missing),
             nodes=1,
             seconds=round(counters.seconds, 3),
             pages=totals.pages,

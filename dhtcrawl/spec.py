@@ -37,11 +37,6 @@ class CrawlSpec:
         return cast(KeyMode, self.settings.key)
 
     @property
-    def product_token(self) -> str:
-        """What robots.txt knows us by (RFC 9309, 2.2.1)."""
-        return self.settings.user_agent.split("/", 1)[0].strip()
-
-    @property
     def user_agent(self) -> str:
         """The User-Agent header, with the contact where there is one."""
         contact = self.settings.contact
@@ -74,7 +69,7 @@ class CrawlSpec:
         """The spec that `canonical` wrote; fields of later versions are ignored."""
         fields: dict[str, Any] = msgpack.unpackb(data)
         names = {f.name for f in dataclasses.fields(CrawlSettings)}
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items() if k in names}
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items() if k in names}
         return cls(tuple(fields["seeds"]), CrawlSettings(**values), fields["canon_version"])
 
 

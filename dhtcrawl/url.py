@@ -26,7 +26,9 @@ CANON_VERSION = 1
 # everything real. What is longer is almost always a trap.
 URL_CHARS_MAX = 8_192
 
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+# Not the escape behind a bare `%` or `%h`: decoding it could complete another
+# escape, whose decoding could complete the next.
+_ESCAPE = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])%[0-9A-Fa-f]{2}")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -53,7 +55,7 @@ def canonicalize(raw: str, base: str | None = None) -> str | None:
         href = href[:start] + href[href.rindex("@", start, end) + 1 :]
     if "%" in href:
         href = _ESCAPE.sub(_normal_escape, href)
-        # Decoding may have completed a dot segment or an escape: once more.
+        # Decoding may have completed a dot segment.
         again = ada_url.normalize_url(href)
         if again != href:
             return canonicalize(again)

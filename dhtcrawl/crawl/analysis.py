@@ -13,7 +13,7 @@ from dhtcrawl.fetch import body, charset, links
 from dhtcrawl.url import canonicalize
 
 Headers = Sequence[tuple[str, str]]
-_SNIFF_BYTES = 1024
+_SNIFF_BYTES = 64 << 10
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 

@@ -34,7 +34,6 @@ LINKS_A_ROUND_MAX = 4096
 
 # A fetcher waits when this much is not on disk yet: memory stays bounded when
 # the disk is slower than the web.
-BACKLOG_PAGES_MAX = 512
 BACKLOG_BYTES_MAX = 64 << 20
 # Links under way do not stop the parser, but the next fetch.
 BACKLOG_LINKS_MAX = 200_000
@@ -233,11 +232,7 @@ class Corridor:
         self._work.set()
 
     def _overfull(self) -> bool:
-        return (
-            len(self._fetched) >= BACKLOG_PAGES_MAX
-            or self._backlog_bytes >= BACKLOG_BYTES_MAX
-            or len(self.outbox) >= BACKLOG_LINKS_MAX
-        )
+        return self._backlog_bytes >= BACKLOG_BYTES_MAX or len(self.outbox) >= BACKLOG_LINKS_MAX
 
     def _gather(self) -> Round | None:
         links = self.outbox.take(LINKS_A_ROUND_MAX)

@@ -26,6 +26,7 @@ from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import tasks
@@ -66,7 +67,7 @@ class Crawl:
         scope = Scope([*start.spec.seeds, *start.aliases], settings)
         self._discovery = Discovery(start.spec, scope, redirects_max=config.fetch.redirects_max)
         robots = RobotsBook(
-            start.spec.product_token,
+            product_token(settings.user_agent),
             now=services.clock.monotonic,
             ttl_s=config.politeness.robots_ttl_s,
             crawl_delay_max_s=config.politeness.crawl_delay_max_s,
@@ -139,6 +140,15 @@ class Crawl:
             StorageError: the disk failed; what was acknowledged is safe.
         """
         self._started_at = self._s.clock.monotonic()
+        try:
+            await self._run()
+        finally:
+            # Cancelled or not: no timer of ours may fire from here on.
+            self._ending = True
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._corridor.run())
             workers = [group.create_task(self._work()) for _ in range(self._s.config.fetch.concurrency)]
@@ -205,7 +215,11 @@ class Crawl:
         if self._ending or self._starting:
             return
         now = self._s.clock.monotonic()
-        while self._idle and self._budget.may_start(
+        stop = self._limit_reached()
+        if stop is not None and not self._nothing_left():
+            self.stop(stop)
+            return
+        while self._may_start() and self._budget.may_start(
             self.counters.pages + self._corridor.unwritten_pages, self._pages_in_flight
         ):
             job = self.frontier.next(now)
@@ -220,6 +234,18 @@ class Crawl:
             self._end()
         elif self._idle:
             self._wake_at(self.frontier.next_due_at())
+
+    def _may_start(self) -> bool:
+        """Whether a fetcher is free, and what it brings would not be too much to lose.
+
+        A page that is not on disk yet counts as in flight: a crash would
+        fetch it again.
+        """
+        return bool(self._idle) and self._running + self._corridor.unwritten_pages < self._s.config.fetch.concurrency
+
+    def _limit_reached(self) -> Stop | None:
+        counters = self.counters
+        return self._budget.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
 
     def _wake_at(self, due_at: float) -> None:
         loop = asyncio.get_running_loop()
@@ -262,8 +288,6 @@ class Crawl:
         self._ended.set()
 
     async def _drain(self, workers: list[asyncio.Task[None]]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         while self._idle:
             waiting = self._idle.popleft()
             if not waiting.done():
@@ -272,7 +296,7 @@ class Crawl:
             async with asyncio.timeout(self._s.config.node.drain_timeout_s):
                 await self._drained.wait()
         except TimeoutError:
-            self._s.observer.event("drain-timeout", self._running)
+            self._s.observer.event("drain-timeout", running=self._running)
 
     def _count_time(self) -> None:
         self.counters.seconds = self._seconds_before + self.elapsed_s
@@ -285,8 +309,8 @@ class Crawl:
             self._count_time()
             counters = self.counters
             counters.politeness_violations = self._violations_before + self._s.hosts.violations
-            self._s.hosts.sweep(self._s.clock.monotonic(), self.spec.settings.delay_s)
-            stop = self._budget.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
+            self._s.hosts.sweep(self._s.clock.monotonic(), self._fetcher.delay_s)
+            stop = self._limit_reached()
             if stop is None and await self._disk_used():
                 stop = Stop.DISK_LIMIT
             # A crawl whose last page was also the last it may fetch is complete.

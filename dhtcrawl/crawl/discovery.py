@@ -7,6 +7,7 @@ dictionary look-up a link, and only what is new is parsed.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,14 @@ from dhtcrawl.storage.tasks import Link
 from dhtcrawl.url import canonicalize
 
 CACHE_MAX = 200_000
+# What a cache entry of average length takes; a longer one counts for several.
+CACHED_CHARS = 256
 HREF_SHOWN_CHARS = 500
+
+# Relative to the page and not its directory: a query, a fragment or nothing,
+# perhaps behind a scheme (WHATWG URL, "special relative or authority state").
+# Controls are refused, because a parser looks through them.
+_OF_THE_PAGE = re.compile(r"(?:https?:)?(?:[?#]|\Z)|[^\0-\x1f]*[\0-\x1f]", re.IGNORECASE)
 
 
 class _Resolved(NamedTuple):
@@ -38,7 +46,7 @@ class Found:
 
 
 class Discovery:
-    """The links of one crawl; remembers at most `cache_max` of them."""
+    """The links of one crawl; remembers at most `cache_max` of them, fewer where they are long."""
 
     def __init__(self, spec: CrawlSpec, scope: Scope, *, redirects_max: int, cache_max: int = CACHE_MAX) -> None:
         self._spec = spec
@@ -70,10 +78,9 @@ class Discovery:
             resolved = known.get(href)
             if resolved is None:
                 resolved = self._resolve(base, href, skipped)
-                # A query or nothing is relative to the page, not its directory.
-                if href[:1] not in ("", "?", "#"):
+                if _OF_THE_PAGE.match(href) is None:
                     known[href] = resolved
-                    self._cached += 1
+                    self._cached += 1 + (len(href) + len(resolved.url)) // CACHED_CHARS
             if resolved.key:
                 found[resolved.key] = resolved.url
         if self._cached > self._cache_max:

@@ -101,11 +101,11 @@ class Fetcher:
         self._corridor.counters.fetches += 1
         now = self._s.clock.monotonic()
         if isinstance(outcome, Failure):
-            self._s.observer.event("failure", task.url, outcome.kind.value)
+            self._s.observer.event("failure", url=task.url, kind=outcome.kind.value)
             self._failed(job, task, outcome, now)
             return
         clock.succeeded()
-        self._s.observer.event("response", task.url, outcome.status)
+        self._s.observer.event("response", url=task.url, status=outcome.status)
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
         )
@@ -236,11 +236,14 @@ class Fetcher:
         clock.end(outcome.ended_at)
         self._corridor.counters.robots_fetches += 1
         now = self._s.clock.monotonic()
+        if host != job.host:
+            # The frontier may have looked at that host meanwhile, and found it busy.
+            self._frontier.host_free(host, now)
         if not isinstance(outcome, Failure):
             clock.succeeded()
-            self._s.observer.event("robots", url, outcome.status)
+            self._s.observer.event("robots", url=url, status=outcome.status)
             return outcome
-        self._s.observer.event("failure", url, outcome.kind.value)
+        self._s.observer.event("failure", url=url, kind=outcome.kind.value)
         detail = f"{outcome.kind}: {outcome.detail}"
         if outcome.kind is FailureKind.PRIVATE_ADDRESS:
             gone, reason = True, SkipReason.PRIVATE_ADDRESS

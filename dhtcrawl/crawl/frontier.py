@@ -12,8 +12,9 @@ waits for one host while another is free.
 
 The store holds every queue whole. In memory is the front of the queues of some
 hosts; `refills` says which fronts have run low, and the shell answers with
-`refilled`. Memory is bounded by `tasks_max` and `hosts_max`, whatever the size
-of the frontier. Times are seconds on the caller's monotonic clock.
+`refilled`. Memory is bounded whatever the size of the frontier: by `hosts_max`,
+and by `tasks_max` or `2 * FRONT_MIN` tasks a host, whichever is more. Times are
+seconds on the caller's monotonic clock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.storage.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
 
-FRONT_MIN = 64
+# With 4,096 hosts of 16 tasks the default of 65,536 in memory is just kept.
+FRONT_MIN = 8
+FRONT_MAX = 2048
+# A host with so many pages waiting for another try starts no new ones: it is in
+# trouble, and what waits is in memory.
+RETRIES_MAX = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -46,7 +52,6 @@ class _Host:
     """One back queue. `front` is sorted; it is the whole queue where `complete`."""
 
     name: str
-    clock: HostClock
     front: list[Queued] = field(default_factory=list)
     # Keys in front, in flight, waiting for a retry, or fetched and not yet
     # written: until then the stored queue still has them.
@@ -57,11 +62,18 @@ class _Host:
     in_flight: int = 0
     robots_busy: bool = False
     dropped: bool = False
-    entry: int = 0  # the valid entry in a heap; others are stale
+    entry: int = 0  # the valid entry in a heap; others are stale; 0: none is valid
+    place: tuple[bool, float] = (False, 0.0)  # of that entry: (waiting, due_at) or (not waiting, depth)
 
     @property
     def idle(self) -> bool:
         return self.complete and not (self.known or self.in_flight or self.refilling or self.dropped)
+
+    def head(self, now: float) -> Queued | None:
+        """The task to start next, if there is one to start now."""
+        if self.retries and self.retries[0][0] <= now:
+            return self.retries[0][1]
+        return self.front[0] if self.front and len(self.retries) < RETRIES_MAX else None
 
 
 class Frontier:
@@ -125,7 +137,7 @@ class Frontier:
                 if len(self._hosts) >= self._hosts_max:
                     self.overflowed = self._overflowed_again = True
                     continue
-                host = self._hosts[name] = _Host(name, self._clock_of(name), complete=not self.overflowed)
+                host = self._hosts[name] = _Host(name, complete=not self.overflowed)
             self._insert(host, task)
             touched[name] = host
         for host in touched.values():
@@ -144,7 +156,7 @@ class Frontier:
         if name not in self._hosts:
             if len(self._hosts) >= self._hosts_max:
                 return False
-            self._hosts[name] = _Host(name, self._clock_of(name), complete=False)
+            self._hosts[name] = _Host(name, complete=False)
             self._low[name] = None
         return True
 
@@ -160,13 +172,16 @@ class Frontier:
             host = self._hosts.get(name)
             if host is None or host.entry != turn:
                 continue
+            host.entry = 0
             delay_s = self._delay_of(name)
-            if host.clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
+            # Looked up each time: the book forgets clocks that owe nothing.
+            clock = self._clock_of(name)
+            if clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
                 self._schedule(host, now)
                 continue
             job = self._take(host, now)
             if job is not None:
-                host.clock.begin(now, delay_s)
+                clock.begin(now, delay_s)
                 host.in_flight += 1
                 self.in_flight += 1
             self._schedule(host, now)
@@ -203,7 +218,7 @@ class Frontier:
             self._schedule(host, now)
 
     def host_free(self, name: str, now: float) -> None:
-        """Another crawl is done with the host."""
+        """Somebody else is done with the host: another crawl, or a redirected robots.txt."""
         host = self._hosts.get(name)
         if host is not None:
             self._schedule(host, now)
@@ -225,9 +240,11 @@ class Frontier:
         if host is None:
             return  # given up and buried meanwhile
         host.refilling = False
-        host.complete = complete
+        # What was read joins the front without a gap; the front ends where it ends.
+        host.complete = True
         for task in tasks:
             self._insert(host, task)
+        host.complete = complete
         self._schedule(host, now)
 
     def drop_host(self, name: str) -> None:
@@ -236,8 +253,11 @@ class Frontier:
         The shell takes its tasks out of the store, and says `forget_host`
         when the stored queue is empty.
         """
-        host = self._hosts[name]
+        host = self._hosts.get(name)
+        if host is None:
+            return  # buried before its last request in flight failed, too
         host.dropped = True
+        host.entry = 0
         host.front.clear()
         host.retries.clear()
         self._low.pop(name, None)
@@ -259,16 +279,20 @@ class Frontier:
             return  # it lies behind the front, on disk
         host.known.add(task.key)
         bisect.insort(host.front, task)
-        if len(host.front) > 2 * self._front_max():
-            for spilled in host.front[self._front_max() :]:
-                host.known.discard(spilled.key)
-            del host.front[self._front_max() :]
-            host.complete = False
+
+    def _spill(self, host: _Host) -> None:
+        """Leave the end of a front that has grown too long to the stored queue."""
+        front_max = self._front_max()
+        if len(host.front) <= 2 * front_max:
+            return
+        for spilled in host.front[front_max:]:
+            host.known.discard(spilled.key)
+        del host.front[front_max:]
+        host.complete = False
 
     def _take(self, host: _Host, now: float) -> Job | None:
         """The host's next job, or None where only robots.txt or a refill can bring one."""
-        due_retry = host.retries[0][1] if host.retries and host.retries[0][0] <= now else None
-        head = due_retry or (host.front[0] if host.front else None)
+        head = host.head(now)
         if head is None:
             return None
         origin = origin_of(head.url)
@@ -277,41 +301,53 @@ class Frontier:
                 return None
             host.robots_busy = True
             return Job(host.name, None, origin)
-        if due_retry is not None:
+        if host.retries and head is host.retries[0][1]:
             _, task, attempt = heapq.heappop(host.retries)
             return Job(host.name, task, origin, attempt)
         return Job(host.name, host.front.pop(0), origin)
 
     def _schedule(self, host: _Host, now: float) -> None:
-        """Put the host where it belongs now; whatever entry it had is stale."""
-        self._turn += 1
-        host.entry = self._turn
+        """Put the host where it belongs now; an entry that is right already keeps its turn."""
         if host.dropped:
             return
+        self._spill(host)
         if not host.complete and not host.refilling and len(host.front) <= self._front_max() // 2:
             self._low[host.name] = None
         if host.idle:
             del self._hosts[host.name]
             return
-        delay_s = self._delay_of(host.name)
-        due_at = host.clock.ready_at(delay_s, self._parallel_at(delay_s))
-        if not host.front:
-            due_at = max(due_at, host.retries[0][0] if host.retries else math.inf)
-        if host.robots_busy or due_at == math.inf:
-            return  # `finish`, `refilled`, `add` or `host_free` brings it back
-        if due_at <= now:
+        due_at = self._due_at(host, now)
+        if due_at == math.inf:
+            host.entry = 0  # `finish`, `refilled`, `add` or `host_free` brings it back
+        elif due_at <= now:
             self._push_ready(host, now)
-        else:
+        elif not host.entry or host.place != (True, due_at):
+            self._turn += 1
+            host.entry, host.place = self._turn, (True, due_at)
             heapq.heappush(self._waiting, (due_at, self._turn, host.name))
 
+    def _due_at(self, host: _Host, now: float) -> float:
+        """When the host's next job may start; infinity where no passing of time allows it."""
+        if host.robots_busy:
+            return math.inf
+        delay_s = self._delay_of(host.name)
+        due_at = self._clock_of(host.name).ready_at(delay_s, self._parallel_at(delay_s))
+        if host.head(now) is None:
+            return max(due_at, host.retries[0][0] if host.retries else math.inf)
+        return due_at
+
     def _push_ready(self, host: _Host, now: float) -> None:
-        head = host.retries[0][1] if host.retries and host.retries[0][0] <= now else None
-        head = head or (host.front[0] if host.front else None)
-        heapq.heappush(self._ready, (head.depth if head else 0, host.entry, host.name))
+        head = host.head(now)
+        depth = head.depth if head is not None else 0
+        if host.entry and host.place == (False, depth):
+            return
+        self._turn += 1
+        host.entry, host.place = self._turn, (False, depth)
+        heapq.heappush(self._ready, (depth, self._turn, host.name))
 
     def _parallel_at(self, delay_s: float) -> int:
         # Requests side by side and a delay between them exclude each other.
         return 1 if delay_s > 0 else self._parallel
 
     def _front_max(self) -> int:
-        return max(FRONT_MIN, min(2048, self._tasks_max // (2 * max(1, len(self._hosts)))))
+        return max(FRONT_MIN, min(FRONT_MAX, self._tasks_max // (2 * max(1, len(self._hosts)))))

@@ -19,7 +19,7 @@ from dhtcrawl.storage.committer import Committer
 class Observer(Protocol):
     """Who is told what happens: the simulator's trace, a progress line."""
 
-    def event(self, name: str, *fields: object) -> None:
+    def event(self, name: str, **fields: object) -> None:
         """Something happened, in the order in which it did."""
         ...
 
@@ -27,7 +27,7 @@ class Observer(Protocol):
 class Silent:
     """Nobody listens."""
 
-    def event(self, name: str, *fields: object) -> None:
+    def event(self, name: str, **fields: object) -> None:
         pass
 
 

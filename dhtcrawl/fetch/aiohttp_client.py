@@ -113,7 +113,8 @@ class AiohttpClient:
             # A response read to its end has given its connection back.
             if not response.closed:
                 if flight.transport is not None:
-                    # No TLS farewell: an endless body would go on meanwhile.
+                    # Without TLS's farewell: a silent server would keep the
+                    # connection open for half a minute more.
                     flight.transport.abort()
                 response.close()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # Log lines and timers of an operating system are this coarse.
@@ -63,7 +64,8 @@ class HostClock:
 
     def begin(self, now: float, delay_s: float) -> None:
         """A request starts. One that starts too soon is counted, not hidden."""
-        if now < self.last_end_at + delay_s - GRANULARITY_S:
+        overlaps = delay_s > 0 and self.in_flight > 0
+        if overlaps or now < self.last_end_at + delay_s - GRANULARITY_S:
             self.tally.violations += 1
         self.in_flight += 1
 
@@ -113,11 +115,11 @@ class HostBook:
             clock = self._clocks[host] = HostClock(self._first_end_at, self._tally)
         return clock
 
-    def sweep(self, now: float, delay_s: float) -> None:
-        """Forget idle clocks while there are too many."""
+    def sweep(self, now: float, delay_of: Callable[[str], float]) -> None:
+        """Forget idle clocks while there are too many; `delay_of(host)` is in seconds."""
         for _ in range(max(0, len(self._clocks) - self._clocks_max)):
             host, clock = self._clocks.popitem(last=False)
-            if not clock.idle(now, delay_s):
+            if not clock.idle(now, delay_of(host)):
                 self._clocks[host] = clock
 
     @property

@@ -68,7 +68,7 @@ def retry_after_s(value: str | None, now: datetime, limit_s: float) -> float | N
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return min(float(text[:12]), limit_s)
+        return min(float(text.lstrip("0")[:12] or "0"), limit_s)
     try:
         at = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from dhtcrawl.fetch.robots import Robots
 
+_SCHEMES = ("http://", "https://")
 ORIGINS_MAX = 20_000
 
 
@@ -33,7 +34,7 @@ class RobotsBook:
         self._crawl_delay_max_s = crawl_delay_max_s
         self._origins_max = origins_max
         self._rules: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
-        self._delays: dict[str, float] = {}
+        self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
     def put(self, origin: str, rules: Robots) -> None:
         """`rules` were just fetched for `origin`."""
@@ -41,17 +42,20 @@ class RobotsBook:
         self._rules.move_to_end(origin)
         if len(self._rules) > self._origins_max:
             oldest, _ = self._rules.popitem(last=False)
-            self._delays.pop(_host(oldest), None)
+            self._delays.pop(oldest, None)
         delay_s = rules.crawl_delay_s(self._token)
         if delay_s is None:
-            self._delays.pop(_host(origin), None)
+            self._delays.pop(origin, None)
         else:
-            self._delays[_host(origin)] = min(delay_s, self._crawl_delay_max_s)
+            self._delays[origin] = min(delay_s, self._crawl_delay_max_s)
 
     def known(self, origin: str) -> bool:
         """Whether rules are in force for `origin`."""
         entry = self._rules.get(origin)
-        return entry is not None and entry[1] > self._now()
+        if entry is None:
+            return False
+        self._rules.move_to_end(origin)
+        return entry[1] > self._now()
 
     def allows(self, origin: str, url: str) -> bool:
         """Whether a URL of `origin` may be fetched; False where no rules are known."""
@@ -59,9 +63,10 @@ class RobotsBook:
         return entry is not None and entry[0].allows(url, self._token)
 
     def crawl_delay_s(self, host: str) -> float:
-        """The host's own wish, at most `crawl_delay_max_s`; 0 where it has none."""
-        return self._delays.get(host, 0.0)
+        """The host's own wish, at most `crawl_delay_max_s`; 0 where it has none.
 
-
-def _host(origin: str) -> str:
-    return origin[origin.index("//") + 2 :]
+        A host is one for politeness, whatever the scheme: the longer wish counts.
+        """
+        if not self._delays:
+            return 0.0
+        return max(self._delays.get(scheme + host, 0.0) for scheme in _SCHEMES)

@@ -94,6 +94,8 @@ def storage_error(error: Exception, what: str) -> StorageError:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in text:
         return StorageFull(f"{what}: no space left on the disk; free some and run the same command again")
+    if isinstance(error, NotADirectoryError | FileExistsError) or "Not a directory" in text:
+        return StorageError(f"{what}: a file is in the way; name another directory with --out or --data-dir")
     if "lock" in text.lower() or "already held" in text:
         return StorageError(f"{what}: another dhtcrawl process is using it; stop that one first")
     if isinstance(error, PermissionError) or "Permission denied" in text:

@@ -1,0 +1,28 @@
+"""What all tests share: the place of the standards' own vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--conformance-dir",
+        metavar="DIR",
+        default=None,
+        help="where the vectors of robots.txt, URLs, encodings and content codings lie; without it their tests skip",
+    )
+
+
+@pytest.fixture(scope="session")
+def conformance_dir(pytestconfig: pytest.Config) -> Path:
+    """The directory given by `--conformance-dir`."""
+    given = pytestconfig.getoption("--conformance-dir")
+    if given is None:
+        pytest.skip("needs --conformance-dir DIR")
+    directory = Path(given)
+    if not directory.is_dir():
+        raise pytest.UsageError(f"--conformance-dir: {directory} is not a directory")
+    return directory

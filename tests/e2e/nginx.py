@@ -1,0 +1,46 @@
+"""nginx as a judge: its log says what a crawler asked for, how often and when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import web_server
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One line of the log; instants in seconds since 1970, to the millisecond."""
+
+    ended_at: float
+    took_s: float
+    status: int
+    sent_bytes: int
+    uri: str
+    user_agent: str
+
+    @property
+    def began_at(self) -> float:
+        return self.ended_at - self.took_s
+
+
+class Nginx(web_server.Nginx):
+    """A server whose requests are counted."""
+
+    def hit_count(self) -> int:
+        """How many requests were answered (or given up) so far; cheap enough to poll."""
+        return self.log.read_bytes().count(b"\n")
+
+    def hits(self) -> list[Hit]:
+        """Every request so far, in the order in which they ended."""
+        return [_parse(line) for line in self.log.read_text().splitlines()]
+
+    def requests(self) -> Counter[str]:
+        """How often each URI was asked for, robots.txt left out."""
+        return Counter(hit.uri for hit in self.hits() if hit.uri != "/robots.txt")
+
+
+def _parse(line: str) -> Hit:
+    ended, took, status, sent, rest = line.split(" ", 4)
+    uri, agent = rest[:-1].rsplit(' "', 1)
+    return Hit(float(ended), float(took), int(status), int(sent), uri, agent)

@@ -1,0 +1,61 @@
+"""A crawl that was told when to stop stops there, and says which limit it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .crawler import Crawler
+from .outputs import Outputs
+from .stub import Answer, StubServer
+
+
+@pytest.fixture
+def chain(stub: StubServer) -> StubServer:
+    """A site of 60 pages of 10 kB; `/` links to the first half, each of those to one more."""
+    stub.page("/", *(f"/a{number}" for number in range(30)))
+    for number in range(30):
+        stub.page(f"/a{number}", "/", f"/b{number}")
+        stub.page(f"/b{number}", "/")
+    for path, answer in stub.answers.items():
+        assert isinstance(answer, Answer)
+        stub.answers[path] = Answer(answer.body + b" " * 10_000, headers=answer.headers)
+    return stub
+
+
+def test_a_page_limit_is_reached_exactly(chain: StubServer, crawler: Crawler, outputs: Outputs) -> None:
+    summary = crawl(chain, crawler, outputs, 21, "--max-pages", "10", "--delay", "0")
+    assert summary["pages"] == len(outputs.pages()) == len(chain.paths()) == 10
+    assert summary["lost"] == 0
+    assert summary["skipped"]["page-limit"] == len(outputs.skipped()) > 0
+
+
+def test_a_time_limit_ends_the_crawl(chain: StubServer, crawler: Crawler, outputs: Outputs) -> None:
+    summary = crawl(chain, crawler, outputs, 15, "--time-limit", "500ms", "--delay", "100ms")
+    assert 0 < len(outputs.pages()) < 61
+    assert (summary["complete"], summary["lost"]) == (False, 0)
+
+
+def test_a_size_limit_ends_the_crawl(chain: StubServer, crawler: Crawler, outputs: Outputs) -> None:
+    summary = crawl(chain, crawler, outputs, 14, "--size-limit", "100kB", "--delay", "0", "-c", "1")
+    # What is in flight when the limit is reached is still kept.
+    assert 100_000 <= summary["bytes"] < 150_000
+    assert (summary["complete"], summary["lost"]) == (False, 0)
+
+
+@pytest.mark.parametrize(("depth", "pages"), [(0, 1), (1, 31), (2, 61)])
+def test_depth_counts_links_from_the_seed(
+    depth: int, pages: int, chain: StubServer, crawler: Crawler, outputs: Outputs
+) -> None:
+    summary = crawl(chain, crawler, outputs, 0, "--depth", str(depth), "--delay", "0")
+    assert len(outputs.pages()) == summary["pages"] == pages
+    assert {row["depth"] for row in outputs.pages()} == set(range(depth + 1))
+    assert (summary["complete"], summary["lost"]) == (True, 0)
+
+
+def crawl(stub: StubServer, crawler: Crawler, outputs: Outputs, code: int, *options: str) -> dict[str, Any]:
+    seed = f"{stub.url}/"
+    ran = crawler.run("crawl", seed, "--allow-private", "--out", outputs.out, "--json", *options).ended_with(code)
+    crawler.check(outputs.out)
+    return ran.summary

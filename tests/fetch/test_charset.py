@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhtcrawl.fetch.charset import charset_of, looks_like_html, media_type_of, to_text
+
+META = b'<meta charset="koi8-r">'
+
+
+def test_a_byte_order_mark_beats_http_and_http_beats_meta_and_meta_beats_a_guess() -> None:
+    utf8 = "é".encode()
+    assert charset_of(codecs.BOM_UTF16_LE + META, "text/html; charset=koi8-u") == "utf-16le"
+    assert charset_of(codecs.BOM_UTF16_BE + META, None) == "utf-16be"
+    assert charset_of(codecs.BOM_UTF8 + META, "text/html; charset=koi8-u") == "utf-8"
+    assert charset_of(META + utf8, "text/html; charset=koi8-u") == "koi8-u"
+    assert charset_of(META + utf8, "text/html") == "koi8-r"
+    assert charset_of(utf8, "text/html") == "utf-8"
+    assert charset_of(b"\xe9 ", "text/html") == "windows-1252"
+    assert charset_of(b"e", None) == "windows-1252"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "text/html;charset=ISO-8859-2",
+        'text/html; x=y; CharSet="latin2"',
+        "text/html ; charset = csISOLatin2 ; q=1",
+        'text/html; charset="iso-8859-2',
+        "; charset=iso8859-2",
+    ],
+)
+def test_http_may_write_a_charset_in_many_ways(content_type: str) -> None:
+    assert charset_of(b"", content_type) == "iso-8859-2"
+
+
+def test_an_unknown_label_counts_as_none() -> None:
+    assert charset_of(META, "text/html; charset=klingon") == "koi8-r"
+    assert charset_of(b"<meta charset=klingon>" + META, None) == "koi8-r"
+    assert charset_of(b"<meta charset=klingon>", "charset") == "windows-1252"
+
+
+def test_a_prefix_may_end_within_a_character() -> None:
+    assert charset_of("日本".encode()[:-1], None) == "utf-8"
+    assert charset_of("日本".encode()[:-1] + b"<", None) == "windows-1252"
+
+
+def test_who_says_utf_16_in_ascii_is_not_believed() -> None:
+    assert charset_of(b"<meta charset=utf-16be>", None) == "utf-8"
+    assert charset_of(b"<meta charset=x-user-defined>", None) == "windows-1252"
+
+
+def test_comments_values_and_what_is_cut_off_hide_a_meta() -> None:
+    for hidden in (b"<!-- %b -->", b"<a title='%b'>", b"<? %b", b"<a title='%b", b"<!-- %b", b"</a x='%b'>"):
+        assert charset_of(hidden % META, None) == "windows-1252", hidden
+    assert charset_of(b"<!-->" + META, None) == "koi8-r"
+
+
+def test_a_meta_after_the_first_1024_bytes_counts_where_a_parser_would_meet_it() -> None:
+    assert charset_of(b" " * 5000 + META, None) == "koi8-r"
+    assert charset_of(b" " * 5000 + b"<script>" + META + b"</script>", None) == "windows-1252"
+    assert charset_of(b" " * 100_000 + META, None) == "windows-1252"
+
+
+def test_an_xml_declaration_counts_after_a_meta() -> None:
+    declaration = b'<?xml version="1.0" encoding="ISO-8859-2"?>'
+    assert charset_of(declaration + b"<html>", None) == "iso-8859-2"
+    assert charset_of(declaration + META, None) == "koi8-r"
+
+
+def test_text_loses_its_byte_order_mark_and_keeps_the_rest() -> None:
+    assert to_text(codecs.BOM_UTF8 + "né".encode(), "utf-8") == "né"
+    assert to_text(codecs.BOM_UTF16_LE + "né".encode("utf-16-le"), "utf-16le") == "né"
+    assert to_text(b"n\xe9\x80", "windows-1252") == "né€"
+    assert to_text(b"a\xffb", "utf-8") == "a\ufffdb"
+    assert to_text(b"n\xe9", "no such charset") == "né"
+
+
+def test_east_asian_names_mean_what_browsers_decode_with_them() -> None:
+    assert to_text(b"\x87\x40", "shift_jis") == "①"  # in windows-31j only
+    assert to_text(b"\x8c\x63", "euc-kr") == "똠"  # in code page 949 only
+    assert to_text(b"\x80\x30\x81\x30"[1:], "gbk") != ""
+    assert to_text(b"\x87\x40", "big5") == "䏰"  # in big5-hkscs only
+
+
+@given(st.binary(max_size=300), st.text(max_size=30))
+def test_any_bytes_have_a_charset_and_a_text(data: bytes, content_type: str) -> None:
+    for header in (None, content_type, f"text/html; charset={content_type}"):
+        charset = charset_of(data, header)
+        assert charset == charset.lower()
+        to_text(data, charset)
+    for page in (b"<meta " + data + b" charset", b"<meta http-equiv=content-type content='" + data):
+        charset_of(page, None)
+    looks_like_html(media_type_of(content_type), data)
+
+
+def test_every_charset_decodes_anything() -> None:
+    junk = bytes(range(256)) * 3
+    for label in ("big5", "euc-jp", "euc-kr", "gb18030", "gbk", "iso-2022-jp", "iso-2022-kr", "shift_jis", "utf-16"):
+        charset = charset_of(b"", f"text/html; charset={label}")
+        assert to_text(junk, charset) != ""
+        to_text(b"", charset)
+
+
+def test_a_media_type_is_lower_case_and_bare_or_nothing() -> None:
+    assert media_type_of("Text/HTML") == "text/html"
+    assert media_type_of(" text/html ;charset=utf-8") == "text/html"
+    assert media_type_of("application/xhtml+xml; q=1") == "application/xhtml+xml"
+    for malformed in (None, "", "text", "text/", "/html", "text/html, text/plain", "te xt/html", "text/ht\u00e9ml"):
+        assert media_type_of(malformed) == ""
+
+
+def test_html_is_known_by_its_type_or_where_there_is_none_by_its_beginning() -> None:
+    assert looks_like_html("text/html", b"GIF89a")
+    assert looks_like_html("application/xhtml+xml", b"")
+    assert not looks_like_html("text/plain", b"<!doctype html>")
+    assert not looks_like_html("image/svg+xml", b"<html>")
+    for start in (b"<!DOCTYPE html>", b"\n <HTML lang=en>", b"<!--x", codecs.BOM_UTF8 + b"<p>", b"<a href=x>"):
+        assert looks_like_html("", start), start
+        assert looks_like_html("unknown/unknown", start)
+    for start in (b"", b"%PDF-1.7", b"<?xml version='1.0'?>", b"<abbr>", b"hello <html>"):
+        assert not looks_like_html("", start), start
+
+
+def test_declared_encodings_are_found_as_parsers_find_them(conformance_dir: Path) -> None:
+    data = (conformance_dir / "encoding" / "tests1.dat").read_bytes()
+    cases = data.split(b"#data\n")[1:]
+    for case in cases:
+        page, _, rest = case.partition(b"\n#encoding\n")
+        expected = rest.split(b"\n")[0].decode().lower()
+        assert charset_of(page, None) == expected, page[:200]
+    assert len(cases) == 59

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dhtcrawl.fetch import links
+from dhtcrawl.fetch.links import LINKS_MAX, TITLE_CHARS_MAX, TREE_BYTES_MAX, TREE_TAGS_MAX, PageLinks, extract
+from dhtcrawl.fetch.tags import scan
+
+# Enough to have a page scanned rather than parsed, and nothing that changes what it says.
+SCANNED = "<!--" + "<" * TREE_TAGS_MAX + "-->"
+
+both_ways = pytest.mark.parametrize("before", ["", SCANNED], ids=["parsed", "scanned"])
+
+
+@both_ways
+def test_links_come_in_document_order_and_once(before: str) -> None:
+    page = (
+        "<p><a href=b>b</a><map><area href=a></map><iframe src=c></iframe><a href=' b\n'>b</a>"
+        "<A HREF='?x=1&amp;y=2'>x</a><a name=n>n</a><a href>self</a>"
+    )
+    assert extract(before + page).hrefs == ["b", "a", "c", "?x=1&y=2", ""]
+
+
+@both_ways
+def test_frames_of_a_frameset_count(before: str) -> None:
+    page = "<frameset><frame src=left><frame src=right></frameset><noframes><a href=no></a></noframes>"
+    assert extract(before + page).hrefs == ["left", "right"]
+
+
+@both_ways
+def test_what_nobody_fetches_is_no_link(before: str) -> None:
+    page = "".join(
+        f'<a href="{href}">x</a>'
+        for href in ("#top", " JavaScript:go()", "mailto:a@b", "\tTEL:1", "Data:,x", "ftp://h/", "java", "tel", "d")
+    )
+    assert extract(before + page).hrefs == ["ftp://h/", "java", "tel", "d"]
+
+
+@both_ways
+def test_comments_scripts_and_values_hold_no_links(before: str) -> None:
+    page = (
+        "<!-- <a href=1> --><script>'<a href=2>'</script><style><a href=3></style><textarea><a href=4></textarea>"
+        "<p title='<a href=5>'><title><a href=6></title><iframe src=f><a href=7></iframe>"
+        "<noscript><a href=ok></a></noscript><a href=cut"
+    )
+    assert extract(before + page).hrefs == ["f", "ok"]
+
+
+@both_ways
+def test_nofollow_is_a_token_of_rel_and_one_followed_link_outweighs_it(before: str) -> None:
+    page = (
+        "<a href=a rel='external NoFollow'></a><a href=b rel=nofollow></a><a href=b></a>"
+        "<a href=c rel=ugc></a><a href=d rel='sponsored'></a><a href=e rel='nofollowing'></a>"
+        "<a href=a rel=nofollow></a>"
+    )
+    found = extract(before + page)
+    assert found.hrefs == ["b", "c", "d", "e"]
+    assert found.nofollow == ["a"]
+
+
+@both_ways
+def test_the_first_base_with_an_href_counts(before: str) -> None:
+    assert extract(before + "<base target=_top><base href=' /x/ '><base href=/y/>").base == "/x/"
+    assert extract(before + "<p>").base is None
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("content", "url"),
+    [
+        ("0; url=next.html", "next.html"),
+        ("5;URL='a b'>", "a b"),
+        (' 1.5 , url = "q"rest', "q"),
+        ("3 next", "next"),
+        ("0;next", "next"),
+        ("0; url", "url"),
+        ("5", None),
+        ("5;", None),
+        ("soon; url=x", None),
+        ("0; url=javascript:x", None),
+        ("0; url=#top", None),
+    ],
+)
+def test_a_refresh_names_a_url_in_many_ways(before: str, content: str, url: str | None) -> None:
+    quoted = content.replace('"', "&quot;")
+    assert extract(f'{before}<meta http-equiv=" Refresh" content="{quoted}">').refresh == url
+
+
+@both_ways
+def test_robots_in_meta_may_forbid_to_follow(before: str) -> None:
+    for name, content, forbidden in (
+        ("robots", "noindex, NoFollow", True),
+        ("ROBOTS", "none", True),
+        ("dhtcrawl", "nofollow", True),
+        ("otherbot", "nofollow", False),
+        ("robots", "noindex,follow", False),
+        ("robots", "", False),
+        ("description", "none", False),
+    ):
+        page = f'{before}<meta name="{name}" content="{content}"><a href=x>'
+        assert extract(page).meta_nofollow is forbidden, (name, content)
+
+
+@both_ways
+def test_a_title_is_one_line_of_bounded_length(before: str) -> None:
+    assert extract(before + "<title> A &amp;\n\t <b>B </title><title>C</title>").title == "A & <b>B"
+    assert extract(before + "<title> \n </title>").title is None
+    assert extract(before + "<p>no title").title is None
+    assert extract(before + f"<title>{'ab ' * 1000}</title>").title == ("ab " * 1000)[:TITLE_CHARS_MAX].rstrip()
+
+
+@both_ways
+def test_references_in_an_href_are_read_as_browsers_read_them(before: str) -> None:
+    hrefs = ("?a&copy=1", "?a&copyb", "?a&copy;", "?a&eacute", "?&#x41;&#66c&#0;", "?&nosuch;&amp", "&notit;")
+    page = "".join(f'<a href="{href}">x</a>' for href in hrefs)
+    assert extract(before + page).hrefs == [
+        "?a&copy=1", "?a&copyb", "?a©", "?aé", "?ABc\ufffd", "?&nosuch;&", "&notit;",
+    ]  # fmt: skip
+
+
+@both_ways
+def test_bytes_that_are_no_text_do_no_harm(before: str) -> None:
+    page = before.encode() + b'<title>\xff\0</title><a href="\xed\xa0\x80\0x">\xc3</a><a \xff=1 href=ok>\0'
+    found = extract(page)
+    assert found.title is not None
+    assert found.hrefs[1:] == ["ok"]
+    assert extract(before + "<a href='\ud800'>").hrefs == ["?"]
+    for nothing in (b"", "", b"\0", b"\xef\xbb\xbf"):
+        assert extract(nothing) == PageLinks(None, [], [], None, None, False)
+
+
+def test_a_page_has_at_most_so_many_links() -> None:
+    page = b"".join(b"<a href=%d>" % number for number in range(LINKS_MAX + 10))
+    assert len(extract(page).hrefs) == LINKS_MAX
+
+
+TAGS = [
+    "<a href=x>", "</a>", "<a href='y' rel=nofollow>", '<a href="z&amp;&lt">', "<area href=a>", "<iframe src=i>",
+    "</iframe>", "<base href=/b/>", "<title>", "</title>", "<div title='<a href=no>'>", "</div>", "<p>", "</p>",
+    "<meta name=robots content=nofollow>", "<meta http-equiv=refresh content='1;url=r'>", "<!--", "-->", "<!", ">", "<",
+    "text", "<script>", "</script>", "<style>", "</style >", "<b>", "</b>", '"', "'", "<a href", "=", "/", " ", "<li>",
+    "<A HREF=Q/>", "<a x=1 x=2 href=h href=i>", "<textarea>", "</textarea>", "<abbr>", "<x-a href=n>", "</ a>", "<?",
+    "é",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(TAGS), max_size=25))
+@example(["<a href", "=", '"', "<p>"])
+@example(["<!--", ">", "<a href=x>"])
+def test_scanning_finds_what_parsing_finds(tokens: list[str]) -> None:
+    page = "".join(tokens).encode()
+    assert links._collect(scan(page)) == links._collect(links._parsed(page))
+
+
+@given(st.binary(max_size=300), st.lists(st.sampled_from(TAGS), max_size=8))
+def test_any_bytes_are_a_page(junk: bytes, tokens: list[str]) -> None:
+    page = "".join(tokens).encode() + junk + "".join(reversed(tokens)).encode()
+    for data in (page, SCANNED.encode() + page, page.decode("latin-1")):
+        found = extract(data)
+        for text in (*found.hrefs, *found.nofollow, found.base or "", found.title or "", found.refresh or ""):
+            text.encode()
+
+
+# Each is a page that makes a tree, or a careless expression, grow out of hand.
+MONSTERS = {
+    "a million nested elements": b"<div>" * 1_000_000,
+    "formatting elements opened again in each paragraph": (
+        b"<p>" + b"".join(b"<b i=%d>" % i for i in range(100_000)) + b"<p>x" * 100_000
+    ),
+    "as many of them as are still parsed": (
+        b"".join(b"<b i=%d>" % i for i in range(TREE_TAGS_MAX // 2)) + b"<p>x" * (TREE_TAGS_MAX // 2)
+    ),
+    "half a million attributes": b"<a " + b"".join(b"x%d " % i for i in range(500_000)) + b"href=y>",
+    "as many attributes as are still parsed": b"<a " + b"".join(b"%x " % i for i in range(TREE_BYTES_MAX // 6)) + b">",
+    "end tags that close nothing": b"<span>" * 300_000 + b"</x>" * 300_000,
+    "quotes that never close": b"<a x=\"<a y='" * 300_000,
+    "comments that never close": b"<!--" * 1_000_000,
+    "scripts that never close": b"<script></scrip" * 300_000,
+    "tags that never close": b"<a " * 1_000_000,
+    "nothing but less-than": b"<" * 2_000_000,
+    "nothing but ampersands": b'<a href="' + b"&" * 2_000_000 + b'">',
+    "nothing but NUL": b"\0" * 2_000_000,
+}
+CHILD = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+from dhtcrawl.fetch.links import extract
+extract(sys.stdin.buffer.read())
+print("done")
+"""
+
+
+@pytest.mark.parametrize("page", MONSTERS.values(), ids=MONSTERS)
+def test_a_monster_costs_neither_the_process_nor_a_gigabyte(page: bytes) -> None:
+    # In a process of its own: a crash of the parser would take this one along.
+    done = subprocess.run([sys.executable, "-c", CHILD], input=page, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, b"done\n"), done.stderr[-500:]

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from protego import Protego
+
+from dhtcrawl.fetch import robots
+from dhtcrawl.fetch.robots import (
+    ALLOW_ALL,
+    DISALLOW_ALL,
+    MATCH_WORK_MAX,
+    PARSED_BYTES_MAX,
+    Robots,
+    Verdict,
+    product_token,
+    verdict_for_status,
+)
+
+SITE = "http://example.org"
+
+
+def allowed(text: str | bytes, path: str, token: str = "dhtcrawl") -> bool:
+    data = text.encode() if isinstance(text, str) else text
+    return Robots.parse(data).allows(SITE + path, token)
+
+
+# RFC 9309, 2.2.2, escapes what is not ASCII and unescapes what need not be
+# escaped before it compares; the vectors compare bytes and leave that to the
+# caller. Our callers' URLs are canonical, so these three cannot come up.
+NOT_FOLLOWED = {
+    ("Disallow: /\nAllow: /foo/bar/ツ", "http://foo.bar/foo/bar/ツ"),
+    ("Disallow: /\nAllow: /foo/bar/%E3%83%84", "http://foo.bar/foo/bar/ツ"),
+    ("Disallow: /\nAllow: /foo/bar/%62%61%7A", "http://foo.bar/foo/bar/baz"),
+}
+
+
+def test_the_vectors_of_the_rfcs_authors_hold_but_for_escapes(conformance_dir: Path) -> None:
+    path = conformance_dir / "robots" / "robotstxt-spec-test.json"
+    cases = json.loads(path.read_text(encoding="utf-8"))
+    differing = set()
+    for case in cases:
+        data = base64.b64decode(case["robots_b64"])
+        if Robots.parse(data).allows(case["url"], case["ua"]) != case["allowed"]:
+            differing.add((data.decode().removeprefix("User-agent: FooBot\n").rstrip(), case["url"]))
+    assert differing == NOT_FOLLOWED
+    assert len(cases) == 141
+
+
+def test_disallow_wins_only_when_its_rule_is_longer() -> None:  # RFC 9309, 2.2.2
+    text = "User-agent: *\nDisallow: /a\nAllow: /a/b\nDisallow: /a/b/c\nAllow: /same\nDisallow: /same\n"
+    assert not allowed(text, "/a/x")
+    assert allowed(text, "/a/b/x")
+    assert not allowed(text, "/a/b/c/x")
+    assert allowed(text, "/same")
+
+
+def test_an_empty_file_allows_everything_and_so_does_an_empty_disallow() -> None:
+    assert allowed("", "/x")
+    assert allowed("User-agent: *\nDisallow:\n", "/x")
+
+
+def test_robots_txt_itself_is_always_allowed() -> None:
+    assert DISALLOW_ALL.allows(SITE + "/robots.txt", "dhtcrawl")
+    assert not DISALLOW_ALL.allows(SITE + "/", "dhtcrawl")
+    assert ALLOW_ALL.allows(SITE + "/", "dhtcrawl")
+
+
+def test_our_group_replaces_the_one_for_all_and_groups_of_one_name_are_one() -> None:  # 2.2.1
+    text = "User-agent: DHTcrawl\nDisallow: /a\n\nUser-agent: *\nDisallow: /\n\nUser-agent: dhtcrawl\nDisallow: /b\n"
+    assert not allowed(text, "/a")
+    assert not allowed(text, "/b")
+    assert allowed(text, "/c")
+    assert not allowed(text, "/c", "other")
+
+
+@pytest.mark.parametrize("agent", ["d", "dht", "crawl", "dhtcrawler", "my-dhtcrawl", "", "1", "*x", "*dhtcrawl"])
+def test_a_name_that_is_not_the_whole_token_is_somebody_else(agent: str) -> None:
+    assert allowed(f"User-agent: {agent}\nDisallow: /\n", "/x")
+
+
+@pytest.mark.parametrize("agent", ["dhtcrawl/2.0", "DhtCrawl 1", "dhtcrawl*", "dhtcrawl2", "dhtcrawl # us", "* # all"])
+def test_an_agent_is_cut_at_its_first_foreign_character(agent: str) -> None:
+    assert not allowed(f"User-agent: {agent}\nDisallow: /\n", "/x")
+
+
+def test_a_user_agent_is_known_by_what_precedes_its_first_foreign_character() -> None:
+    assert product_token("dhtcrawl/0.1 (+http://example.org)") == "dhtcrawl"
+    assert product_token("my_own-bot") == "my_own-bot"
+    assert product_token("7bot") == ""
+
+
+def test_only_rules_end_a_list_of_agents() -> None:  # 2.2.4
+    shared = "User-agent: dhtcrawl\nSitemap: http://a/\nCrawl-delay: 3\nNoise: x\n\nUser-agent: other\nDisallow: /\n"
+    assert not allowed(shared, "/x")
+    assert allowed("User-agent: dhtcrawl\nDisallow:\nUser-agent: other\nDisallow: /\n", "/x")
+
+
+def test_rules_before_any_agent_concern_nobody() -> None:
+    assert allowed("Disallow: /\nUser-agent: *\nAllow: /x\n", "/y")
+
+
+def test_wildcards_and_anchors_match() -> None:
+    text = "User-agent: *\nDisallow: /*.pdf$\nDisallow: /a*b*c\n"
+    assert not allowed(text, "/x/y.pdf")
+    assert allowed(text, "/x/y.pdf?z")
+    assert not allowed(text, "/a-b-cd")
+    assert allowed(text, "/a-c-b")
+
+
+def test_a_path_of_two_slashes_is_a_path() -> None:
+    assert not allowed("User-agent: *\nDisallow: //x/\n", "//x/y")
+
+
+def test_escapes_compare_by_what_they_mean() -> None:  # 2.2.2, its table
+    for rule in ("/foo/bar/%E3%83%84", "/foo/bar/ツ", "/foo/bar/%e3%83%84"):
+        assert not allowed(f"User-agent: *\nDisallow: {rule}\n", "/foo/bar/%E3%83%84"), rule
+    assert not allowed("User-agent: *\nDisallow: /%62%61%7A\n", "/baz")
+    assert allowed("User-agent: *\nDisallow: /a%2Fb\n", "/a/b")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_lines_may_end_in_three_ways_and_no_fourth(end: str) -> None:
+    assert not allowed(end.join(["User-agent: x", "User-agent: dhtcrawl", "", "Disallow: /a"]), "/a")
+    for char in ("\u2028", "\x85", "\x0b", "\x0c", "\x1c"):
+        assert allowed(end.join(["User-agent: *", f"Disallow: /a{char}Disallow: /b"]), "/b")
+
+
+def test_a_byte_order_mark_comments_and_odd_spacing_do_no_harm() -> None:
+    assert not allowed(b"\xef\xbb\xbfUser-agent: *\nDisallow: /a", "/a")
+    assert not allowed("  useragent :* # all\n\tdisallow\t/a # this\n", "/a")
+    assert not allowed("User agent: *\nDissallow: /a\n", "/a")
+
+
+def test_only_the_first_500_kib_count() -> None:
+    head = b"User-agent: *\n#"
+    rule = b"\nDisallow: /a"
+    within = head + b"x" * (PARSED_BYTES_MAX - len(head) - len(rule)) + rule
+    assert not allowed(within, "/a")
+    beyond = head + b"x" * (PARSED_BYTES_MAX - len(head)) + rule
+    assert allowed(beyond, "/a")
+
+
+def test_crawl_delay_is_ours_or_everybodys_or_none() -> None:  # not in the RFC
+    parsed = Robots.parse(b"User-agent: dhtcrawl\nCrawl-delay: 2.5\nUser-agent: *\nCrawl-delay: 9\nDisallow: /a\n")
+    assert parsed.crawl_delay_s("dhtcrawl") == 9  # one group of two agents: no rule came between
+    parsed = Robots.parse(b"User-agent: dhtcrawl\nCrawl-delay: 2.5\nAllow: /\nUser-agent: *\nCrawl-delay: 9\n")
+    assert parsed.crawl_delay_s("dhtcrawl") == 2.5
+    assert parsed.crawl_delay_s("other") == 9
+    for nonsense in (b"soon", b"-1", b"nan", b"inf", b""):
+        assert Robots.parse(b"User-agent: *\nCrawl-delay: " + nonsense).crawl_delay_s("x") is None
+    assert ALLOW_ALL.crawl_delay_s("x") is None
+
+
+def test_sitemaps_belong_to_the_whole_file() -> None:
+    parsed = Robots.parse("Sitemap: http://a/1\nUser-agent: x\nSITEMAP: http://a/é # y\nDisallow: /\n".encode())
+    assert parsed.sitemaps == ("http://a/1", "http://a/%C3%A9")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "statuses"),
+    [
+        (Verdict.PARSE, (200, 204, 299)),
+        (Verdict.ALLOW_ALL, (301, 304, 399, 400, 401, 403, 404, 410, 499)),
+        (Verdict.DISALLOW_ALL, (429, 500, 503, 599, 600, 999, 0, 100)),
+    ],
+)
+def test_a_status_decides_as_the_rfc_says(verdict: Verdict, statuses: tuple[int, ...]) -> None:  # 2.3.1
+    assert {verdict_for_status(status) for status in statuses} == {verdict}
+
+
+def test_matching_is_refused_where_it_could_compare_too_much() -> None:
+    # Protego goes through each wildcard rule once, left to right, for each
+    # URL: its work is at most this product. Beyond the bound it is not asked.
+    wildcards = b"User-agent: *\n" + b"Disallow: /*ab*ac*ad\n" * 10_000
+    parsed = Robots.parse(wildcards)
+    path = "/" + "a" * 500
+    assert parsed.allows(SITE + path, "x")
+    with mock.patch.object(Protego, "can_fetch", side_effect=AssertionError("asked")):
+        too_long = SITE + "/" + "a" * (MATCH_WORK_MAX // (10_000 * len("disallow: /*ab*ac*ad")))
+        assert not parsed.allows(too_long, "x")
+        # Plain rules cost one comparison of prefixes and have no such bound.
+    plain = Robots.parse(b"User-agent: *\n" + b"Disallow: /x\n" * 30_000)
+    assert plain.allows(SITE + "/" + "a" * 8_000, "x")
+
+
+def test_many_agents_with_many_rules_are_not_multiplied() -> None:
+    agents = b"".join(
+        b"User-agent: %b\n" % bytes((97 + i % 26, 97 + i // 26 % 26, 97 + i // 676)) for i in range(9_000)
+    )
+    rules = b"".join(b"Disallow: /%d\n" % i for i in range(9_000))
+    with mock.patch.object(Protego, "parse", wraps=Protego.parse) as parse:
+        parsed = Robots.parse(agents + rules)
+        assert not parsed.allows(SITE + "/77", "aaa")
+        assert parsed.allows(SITE + "/77", "dhtcrawl")
+    [call] = parse.call_args_list  # one group, for the one token that has rules
+    assert len(call.args[0].splitlines()) == 9_001
+
+
+def test_few_matchers_are_kept() -> None:
+    parsed = Robots.parse(b"User-agent: *\nDisallow: /\n")
+    for number in range(100):
+        parsed.allows(SITE + "/", "x" * number)
+    assert len(parsed._matchers) <= robots.MATCHERS_MAX
+
+
+LINES = [b"User-agent: *", b"user-agent: dhtcrawl", b"Disallow: /*", b"Allow: /$", b"Disallow: %", b"Crawl-delay: 1"]
+
+
+@given(st.lists(st.one_of(st.sampled_from(LINES), st.binary(max_size=40)), max_size=12), st.text(max_size=20))
+def test_any_bytes_are_a_robots_txt(lines: list[bytes], path: str) -> None:
+    parsed = Robots.parse(b"\n".join(lines))
+    for url in (f"{SITE}/{path}", path, f"http://{path}/", ""):
+        parsed.allows(url, "dhtcrawl")
+        parsed.allows(url, path)
+    parsed.crawl_delay_s("dhtcrawl")
