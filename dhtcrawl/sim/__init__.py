@@ -1,0 +1,1 @@
+"""The whole swarm in one process: virtual time, a seeded web, the same twice."""

@@ -1,0 +1,151 @@
+"""A seeded web with a memory, and the web port's client that fetches from it.
+
+`SimClient` implements `HttpClient` on any event loop: latency is
+`asyncio.sleep`, and its heads and failures are those that `AiohttpClient`
+would report. `SimWeb` remembers every request, whichever client made it, so
+that `violations` can say where the swarm as a whole was impolite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Any
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.fetch.guard import permits
+from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
+from dhtcrawl.fetch.http import Body, Exchange, Failure, FailureKind, Request, Truncated
+from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response
+from dhtcrawl.url import host_of, hostname_of, path_of
+
+__all__ = ["DOWN_HOST", "Response", "SimClient", "SimWeb", "Violation", "Visit"]
+
+BYTES_PER_S = 2_000_000
+# A name that leads nowhere costs its look-up, a host that is down one round trip.
+_LOOKUP_S = 0.02
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request as the server saw it, on the clock of the client."""
+
+    host: str
+    url: str
+    start: float
+    end: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A request that began `gap` seconds after the end of the one before on its host."""
+
+    host: str
+    url: str
+    gap: float
+
+
+class SimWeb(Pages):
+    """`Pages` that count attempts and remember visits; one for all nodes of a simulation."""
+
+    def __init__(self, seed: int, **shape: Any) -> None:
+        super().__init__(seed, **shape)
+        # Grows with the simulation, whose length is the bound.
+        self.visits: list[Visit] = []
+        self._attempts: dict[str, int] = {}
+
+    def address(self, host: str) -> str:
+        """The made-up public address of a host."""
+        number = self.hosts.index(host)
+        return f"11.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+    def begin(self, url: str, now: float) -> tuple[Visit, Response]:
+        """A request arrives; the caller sets the visit's end."""
+        attempt = self._attempts[url] = self._attempts.get(url, 0) + 1
+        visit = Visit(host_of(url), url, now)
+        self.visits.append(visit)
+        return visit, self.respond(url, attempt)
+
+    def violations(self, delay: float) -> list[Violation]:
+        """Requests that began sooner than `delay` after the last byte of the one before."""
+        ends: dict[str, float] = {}
+        violations = []
+        for visit in sorted(self.visits, key=lambda visit: visit.start):
+            gap = visit.start - ends.get(visit.host, float("-inf"))
+            # A nanosecond is rounding, not haste.
+            if gap < delay - 1e-9:
+                violations.append(Violation(visit.host, visit.url, gap))
+            ends[visit.host] = max(visit.end, ends.get(visit.host, visit.end))
+        return violations
+
+
+class SimClient:
+    """`HttpClient` on a `SimWeb`; `clock` is that of the node."""
+
+    def __init__(self, web: SimWeb, clock: Clock) -> None:
+        self._web = web
+        self._clock = clock
+
+    async def exchange(self, request: Request) -> Exchange | Failure:
+        """See `HttpClient.exchange`."""
+        started_at, fetched_at = self._clock.monotonic(), self._clock.wall()
+        host = host_of(request.url)
+        refusal = _refusal(host, request, self._web)
+        if refusal is not None:
+            await asyncio.sleep(_LOOKUP_S)
+            return Failure(*refusal, started_at, self._clock.monotonic())
+        visit, response = self._web.begin(request.url, started_at)
+        limits = request.limits
+        try:
+            latency = self._web.latency(request.url)
+            await asyncio.sleep(min(latency, limits.head_s))
+            if latency > limits.head_s:
+                detail = f"no complete response head within {limits.head_s:g} s"
+                return Failure(FailureKind.TIMEOUT, detail, started_at, self._clock.monotonic())
+            content, truncated = response.body[: limits.body_bytes_max], None
+            if len(content) < len(response.body):
+                truncated = Truncated.LENGTH
+            if len(content) > limits.body_s * BYTES_PER_S:
+                content, truncated = content[: int(limits.body_s * BYTES_PER_S)], Truncated.TIME
+            await asyncio.sleep(len(content) / BYTES_PER_S)
+        finally:
+            visit.end = self._clock.monotonic()
+        raw = [(name.encode(), value.encode()) for name, value in response.headers]
+        raw.append((b"Content-Length", str(len(response.body)).encode()))
+        return Exchange(
+            request_head=request_head(path_of(request.url), (("Host", host), *request.headers)),
+            response_head=response_head((1, 1), response.status, HTTPStatus(response.status).phrase, raw, len(content)),
+            status=response.status,
+            headers=header_pairs(raw),
+            body=Body(content),
+            remote_ip=self._web.address(host),
+            started_at=started_at,
+            ended_at=visit.end,
+            fetched_at=fetched_at,
+            truncated=truncated,
+        )
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _refusal(host: str, request: Request, web: SimWeb) -> tuple[FailureKind, str] | None:
+    """Why no connection to `host` comes about."""
+    literal = hostname_of(host).strip("[]")
+    if _is_address(literal) and not permits(host, literal, request.private_hosts):
+        return FailureKind.PRIVATE_ADDRESS, f"{host} is at {literal}, which is not a public address"
+    if host == DOWN_HOST or _is_address(literal):
+        return FailureKind.CONNECT, "connection refused"
+    if host not in web.hosts:
+        return FailureKind.DNS, "the name does not resolve"
+    return None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

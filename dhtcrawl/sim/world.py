@@ -1,0 +1,135 @@
+"""One simulated node on a seeded web: run it, crash it, start it again.
+
+The node is the real one (`dhtcrawl.node`); only its ports are made here. What
+it keeps on disk, an engine and directories in memory, outlives a crash the way
+a disk would: what was committed is whole, and of what was appended to a file
+after the last commit a part of any length may be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.config import Config
+from dhtcrawl.errors import DhtcrawlError, Exit
+from dhtcrawl.node import Ports, open_node
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.web import SimClient, SimWeb
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage import keys
+from dhtcrawl.storage.committer import Committer, GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.files import MemoryDirectory
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.outputs import OutputDirs
+from dhtcrawl.storage.records import unpack
+from dhtcrawl.storage.summary import Summary
+
+
+@dataclass(slots=True)
+class Disk:
+    """What a node leaves behind."""
+
+    engine: MemoryEngine = field(default_factory=MemoryEngine)
+    outputs: OutputDirs = field(default_factory=OutputDirs.in_memory)
+
+    def tear(self, rng: Random) -> None:
+        """A crash: of what was appended and not committed, a part is left."""
+        archive = self.outputs.archive
+        assert isinstance(archive, MemoryDirectory)
+        committed = {key[17:].decode(): unpack(value) for key, value in self.engine.scan(*_archive_keys())}
+        for name in archive.names():
+            length = committed.get(name, 0)
+            data = archive.files[name]
+            del data[rng.randint(length, max(length, len(data))) :]
+
+
+def _archive_keys() -> tuple[bytes, bytes]:
+    return keys.ARCHIVE, keys.after(keys.ARCHIVE)
+
+
+class _CrashingCommitter(LoopCommitter):
+    """Dies in the middle of a group: files were appended to, the batch was not written."""
+
+    crashed = False
+
+    def crash(self) -> None:
+        self.crashed = True
+        void: dict[bytes, bytes | None] = {}
+        for function, future in self._jobs:
+            with contextlib.suppress(DhtcrawlError):
+                function(Txn(self._runner.engine, void))
+            future.cancel()
+        self._jobs.clear()
+
+    async def close(self) -> None:
+        if not self.crashed:
+            await super().close()
+
+
+class SimNode:
+    """One node. Its randomness is its own, so that another node's does not change it."""
+
+    def __init__(self, name: str, seed: int, config: Config, web: SimWeb, trace: Trace, *, commit_s: float) -> None:
+        """`commit_s` is how long its disk takes for an fsync."""
+        self.disk = Disk()
+        self.id = Random(f"{seed} {name} id").randbytes(20)
+        self._rng = Random(f"{seed} {name}")
+        self._config = config
+        self._commit_s = commit_s
+        self._web = web
+        self._trace = trace
+        self._committer: _CrashingCommitter | None = None
+
+    async def crawl(self, spec: CrawlSpec) -> tuple[Summary, Exit]:
+        """Run the crawl to its end, from wherever the disk stands."""
+        clock = VirtualClock(asyncio.get_running_loop())
+        async with open_node(self._config, self._ports(clock)) as node:
+            known = await node.crawls()
+            record = known[0] if known else await node.create_crawl(spec)
+            running = await node.prepare(record, self.disk.outputs, disk_used=_never)
+            return await running.run()
+
+    async def crawl_until(self, spec: CrawlSpec, crash_after_s: float) -> tuple[Summary, Exit] | None:
+        """The same, unless it takes longer: then the node crashes, and the result is None."""
+        async with asyncio.TaskGroup() as group:
+            crawling = group.create_task(self.crawl(spec))
+            done, _ = await asyncio.wait([crawling], timeout=crash_after_s)
+            if done:
+                return crawling.result()
+            if self._committer is not None:
+                self._committer.crash()
+            crawling.cancel()
+        self.disk.tear(self._rng)
+        self._trace.event("crash", node=self.id)
+        return None
+
+    def _ports(self, clock: Clock) -> Ports:
+        def make_committer(runner: GroupRunner) -> Committer:
+            self._committer = _CrashingCommitter(runner, latency_s=self._commit_s)
+            return self._committer
+
+        async def offload(function: Callable[[], Any]) -> Any:
+            await asyncio.sleep(0)
+            return function()
+
+        return Ports(
+            clock=clock,
+            rng=self._rng,
+            http=SimClient(self._web, clock),
+            engine=self.disk.engine,
+            make_committer=make_committer,
+            offload=offload,
+            node_id=self.id,
+            observer=self._trace,
+        )
+
+
+async def _never() -> bool:
+    return False

@@ -1,0 +1,179 @@
+"""The seeded web: the same for everybody, a truth that a crawl can meet, and a memory for haste."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request, Truncated
+from dhtcrawl.sim.loop import VirtualClock, run
+from dhtcrawl.sim.pages import Pages, Response
+from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.web import BYTES_PER_S, DOWN_HOST, SimClient, SimWeb
+from dhtcrawl.url import canonicalize, host_of
+from sim import replay
+
+
+def test_a_simple_crawl_finds_the_truth() -> None:
+    crawl = run(replay.crawl())
+    assert crawl.found == crawl.web.truth()
+    assert len(crawl.found) > 100
+
+
+def test_a_polite_crawl_has_no_violations_and_a_hasty_one_has() -> None:
+    crawl = run(replay.crawl(delay=1.0))
+    assert crawl.web.violations(1.0) == []
+    assert crawl.web.violations(1.1) != []
+
+
+def test_requests_side_by_side_are_a_violation() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        web = SimWeb(1, hosts=1, pages=3)
+        client = SimClient(web, VirtualClock(loop))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(client.exchange(Request("http://site-0.test/")))
+        (violation,) = web.violations(0.0)
+        assert violation.gap < 0
+
+    run(main())
+
+
+def test_the_trace_is_the_same_whatever_the_hash_seed() -> None:
+    hashes = set()
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        output = subprocess.run(
+            [sys.executable, str(Path(replay.__file__))], env=environment, capture_output=True, text=True, check=True
+        )
+        hashes.add(output.stdout.strip())
+    assert hashes == {run(replay.crawl()).trace.hash}
+
+
+def test_another_seed_is_another_web() -> None:
+    assert run(replay.crawl(seed=4)).trace.hash != run(replay.crawl(seed=5)).trace.hash
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 6), st.integers(0, 60))
+def test_every_page_is_found_where_robots_do_not_matter(seed: int, hosts: int, pages: int) -> None:
+    web = Pages(seed, hosts=hosts, pages=pages)
+    found = web.truth(obey_robots=False)
+    assert len(found) == max(hosts, pages)
+    assert {host_of(url) for url in found} == set(web.hosts)
+    assert web.truth() <= found
+    for url in found:
+        assert canonicalize(url) == url
+        assert web.respond(url, 2).status == 200
+        assert web.respond(url, 2) == Pages(seed, hosts=hosts, pages=pages).respond(url, 2)
+
+
+@given(st.text(max_size=30))
+def test_any_path_has_an_answer(path: str) -> None:
+    url = canonicalize(path, "http://site-0.test/r/")
+    if url is not None:
+        assert Pages(1).respond(url).status in (200, 301, 404, 503)
+
+
+def test_there_is_something_of_everything() -> None:
+    web = Pages(1, hosts=6, pages=600)
+    responses = {url: web.respond(url) for url in web.truth(obey_robots=False)}
+    types = {dict(response.headers).get("Content-Type") for response in responses.values()}
+    assert {"text/html", "text/html; charset=iso-8859-1", "application/octet-stream"} <= types
+    assert any(response.status == 503 for response in responses.values())
+    assert any(web.latency(url) > 1 for url in responses)
+    assert any(web.disallows(url) for url in responses)
+    links = [link for host in web.hosts for number in range(20) for link in web.links_of(host, number)]
+    assert {301, 404} <= {web.respond(link).status for link in links if host_of(link) != DOWN_HOST}
+    across = sum(
+        host_of(link) != host for host in web.hosts for number in range(20) for link in web.links_of(host, number)
+    )
+    assert 0.02 < across / len(links) < 0.2
+
+
+def test_hosts_are_large_and_small() -> None:
+    found = Pages(1, hosts=10, pages=1000).truth(obey_robots=False)
+    sizes = sorted(
+        (sum(host_of(url) == host for url in found) for host in {host_of(url) for url in found}), reverse=True
+    )
+    assert sum(sizes) == 1000
+    assert 1.8 < sizes[0] / sizes[1] < 2.3
+
+
+@pytest.mark.parametrize(
+    ("limits", "truncated", "size"),
+    [(Limits(), None, 10_000_000), (Limits(body_s=0.5), Truncated.TIME, BYTES_PER_S // 2)],
+)
+def test_a_body_takes_its_time(limits: Limits, truncated: Truncated | None, size: int) -> None:
+    class Large(SimWeb):
+        def respond(self, url: str, attempt: int = 1) -> Response:
+            return super().respond(url, attempt)._replace(body=b"x" * 10_000_000)
+
+    async def main() -> None:
+        web = Large(1)
+        exchange = await SimClient(web, VirtualClock(asyncio.get_running_loop())).exchange(
+            Request("http://site-0.test/", limits=limits)
+        )
+        assert isinstance(exchange, Exchange)
+        assert (exchange.truncated, exchange.body.size) == (truncated, size)
+        assert exchange.ended_at - exchange.started_at >= size / BYTES_PER_S
+
+    run(main())
+
+
+def test_a_cancelled_request_has_an_end() -> None:
+    async def main() -> None:
+        web = SimWeb(1, latency_s=10)
+        client = SimClient(web, VirtualClock(asyncio.get_running_loop()))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await client.exchange(Request("http://site-0.test/"))
+        assert web.visits[0].end == 1.0
+
+    run(main())
+
+
+def test_a_host_that_is_down_refuses() -> None:
+    async def main() -> Exchange | Failure:
+        client = SimClient(SimWeb(1), VirtualClock(asyncio.get_running_loop()))
+        return await client.exchange(Request(f"http://{DOWN_HOST}/"))
+
+    failure = run(main())
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.CONNECT
+
+
+def test_a_trace_tells_order_time_and_fields_apart() -> None:
+    now = 0.0
+
+    def traced(*events: tuple[float, str, int]) -> Trace:
+        nonlocal now
+        trace = Trace(lambda: now, tail=2)
+        for at, name, value in events:
+            now = at
+            trace.event(name, value=value)
+        return trace
+
+    base = traced((1.0, "a", 1), (2.0, "b", 2))
+    assert base.hash == traced((1.0, "a", 1), (2.0 + 1e-9, "b", 2)).hash
+    others = [
+        traced((2.0, "b", 2), (1.0, "a", 1)),
+        traced((1.0, "a", 1), (2.1, "b", 2)),
+        traced((1.0, "a", 1), (2.0, "b", 3)),
+        traced((1.0, "a", 1)),
+    ]
+    assert len({base.hash, *(other.hash for other in others)}) == 5
+    assert traced((1.0, "a", 1), (2.0, "b", 2), (3.0, "c", 3)).lines() == ["2.000000 b value=2", "3.000000 c value=3"]
+
+
+def test_a_trace_refuses_what_has_no_order() -> None:
+    with pytest.raises(TypeError):
+        Trace(lambda: 0.0).event("a", value={1, 2})
