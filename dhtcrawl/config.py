@@ -19,11 +19,21 @@ from typing import Any, Final
 from dhtcrawl.errors import ConfigError
 
 UNLIMITED: Final = 0
+INT_MAX: Final = 2**63 - 1  # what a stored record can carry
+DURATION_MAX_S: Final = 1e9  # some 30 years: timers take it
 
 
-def setting(default: Any, doc: str, kind: str = "", *, low: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+def setting(
+    default: Any,
+    doc: str,
+    kind: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
     """A dataclass field with what the loader and the documentation need to know."""
-    return field(default=default, metadata={"doc": doc, "kind": kind, "low": low, "choices": choices})
+    return field(default=default, metadata={"doc": doc, "kind": kind, "low": low, "high": high, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class CrawlSettings:
     key: str = setting("url", "what places a task in the key space", choices=("url", "host"))
     policy: str = setting("xor", "which node fetches a task", choices=("xor",))
     user_agent: str = setting(
-        "dhtcrawl/0.1", "the User-Agent header; what stands before its '/' is the robots.txt token"
+        "dhtcrawl/0.1", "the User-Agent header; the letters, '-' and '_' that it begins with are the robots.txt token"
     )
     contact: str = setting("", "a URL or address for site owners, added to the User-Agent")
     allow_private: bool = setting(False, "allow the hosts that seeds name on loopback and private addresses")
@@ -54,7 +64,7 @@ class CrawlSettings:
 class FetchSettings:
     """What one request may cost, and how often it is tried."""
 
-    concurrency: int = setting(32, "requests in flight on this node", low=1)
+    concurrency: int = setting(32, "requests in flight on this node", low=1, high=4096)
     connect_timeout_s: float = setting(10.0, "for the connection, TLS included", "duration", low=0.001)
     head_timeout_s: float = setting(
         30.0, "from the connection to the end of the response's head", "duration", low=0.001
@@ -111,7 +121,7 @@ class StorageSettings:
 class NodeSettings:
     """The process."""
 
-    data_dir: str = setting("", "where the node keeps its key and store; empty: by the platform's convention")
+    data_dir: str = setting("", "where the node keeps its key and store; empty: in 'node' below --out", "path")
     log_level: str = setting("warning", "what is logged to stderr", choices=("debug", "info", "warning", "error"))
     drain_timeout_s: float = setting(
         30.0, "how long an interrupted crawl waits for requests in flight", "duration", low=0
@@ -219,14 +229,21 @@ def _parsed(key: str, spec: dataclasses.Field[Any], value: object, origin: str) 
         raise ConfigError(f"config: {key} ({origin}) is {value!r}; use one of {', '.join(choices)}")
     if low is not None and isinstance(parsed, int | float) and parsed < low:
         raise ConfigError(f"config: {key} ({origin}) is {value}; use {low} or more")
+    high = spec.metadata["high"]
+    if high is not None and isinstance(parsed, int | float) and parsed > high:
+        raise ConfigError(f"config: {key} ({origin}) is {value}; use {high} or less")
     if key in ("crawl.include", "crawl.exclude"):
         for pattern in parsed:  # type: ignore[attr-defined]
             try:
                 re.compile(pattern)
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise ConfigError(f"config: {key} ({origin}): {pattern!r} is no regular expression: {error}") from None
-    if isinstance(parsed, str) and any(ord(char) < 32 or ord(char) == 127 for char in parsed):
-        raise ConfigError(f"config: {key} ({origin}) has a control character; remove it")
+    for text in (parsed,) if isinstance(parsed, str) else parsed if isinstance(parsed, tuple) else ():
+        if any(ord(char) < 32 or ord(char) == 127 for char in text):
+            raise ConfigError(f"config: {key} ({origin}) has a control character; remove it")
+        # A path may be any bytes; everything else is stored and sent as UTF-8.
+        if kind != "path" and not _is_utf8(text):
+            raise ConfigError(f"config: {key} ({origin}) is {text!r}, which is not UTF-8; check the encoding")
     return parsed
 
 
@@ -251,6 +268,14 @@ def _convert(value: object, default: object, kind: str) -> object:
     return value
 
 
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _bool(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -266,9 +291,12 @@ def _int(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("use a whole number")
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         raise ValueError("use a whole number") from None
+    if abs(number) > INT_MAX:
+        raise ValueError(f"use a whole number up to {INT_MAX}")
+    return number
 
 
 _DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
@@ -285,7 +313,10 @@ def parse_duration(value: object) -> float:
     Raises:
         ValueError: with what would be right.
     """
-    return _scaled(value, _DURATION_S, 'use a duration such as "10s", "200ms" or "2h"')
+    seconds = _scaled(value, _DURATION_S, 'use a duration such as "10s", "200ms" or "2h"')
+    if seconds > DURATION_MAX_S:
+        raise ValueError('use a shorter duration, "10000d" at most')
+    return seconds
 
 
 def parse_size(value: object) -> int:
@@ -294,7 +325,10 @@ def parse_size(value: object) -> int:
     Raises:
         ValueError: with what would be right.
     """
-    return int(_scaled(value, _SIZE_BYTES, 'use a size such as "10MiB" or "2GB"'))
+    size = _scaled(value, _SIZE_BYTES, 'use a size such as "10MiB" or "2GB"')
+    if size > INT_MAX:
+        raise ValueError('use a smaller size, such as "100TB"')
+    return int(size)
 
 
 def _scaled(value: object, units: Mapping[str, float], hint: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -21,6 +22,10 @@ from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, task_key
 from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
 
 NONCE_BYTES = 16
+
+_CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
+# `localhost:8000` has a port, `mailto:me@example.org` a scheme.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,15 @@ class CrawlSpec:
         return cls(tuple(fields["seeds"]), CrawlSettings(**values), fields["canon_version"])
 
 
+def typed_url(text: str) -> str | None:
+    """The canonical URL of what a user typed, or None where it is none.
+
+    People type `example.org/page`, and mean the web.
+    """
+    stripped = text.strip()
+    return canonicalize(stripped if _SCHEME.match(stripped) else f"http://{stripped}")
+
+
 def make_spec(seeds: Iterable[str], settings: CrawlSettings) -> CrawlSpec:
     """A spec from what a user typed.
 
@@ -81,9 +95,9 @@ def make_spec(seeds: Iterable[str], settings: CrawlSettings) -> CrawlSpec:
     """
     canonical: dict[str, None] = {}
     for seed in seeds:
-        text = seed.strip()
-        # People type `example.org/page`, and mean the web.
-        url = canonicalize(text if "://" in text else f"http://{text}")
+        url = typed_url(seed)
+        if url is not None and _CREDENTIALS.match(seed.strip()):
+            raise UsageError(f"{seed.strip()!r} has a password in it, which is never sent; leave it out")
         if url is None:
             raise UsageError(f"{seed!r} is no web address; use something like https://example.org/")
         canonical[url] = None

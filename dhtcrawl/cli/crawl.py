@@ -66,7 +66,7 @@ def _read_seeds(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+        text = (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--seed-file {path}: cannot be read ({error}); check the path and that it is UTF-8"

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.options import store_options
-from dhtcrawl.cli.runtime import find_data_dir
+from dhtcrawl.cli.runtime import NODE_DIR, find_data_dir
 from dhtcrawl.cli.store import chosen, opened
-from dhtcrawl.errors import Exit
+from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node import FORGET_AT_ONCE
 from dhtcrawl.storage import archive, catalog
 from dhtcrawl.storage.committer import Txn
@@ -27,6 +27,8 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
     Its outputs stay, unless --outputs is given.
     """
     found = find_data_dir(out, data_dir)
+    if outputs and out is None and found.name != NODE_DIR:
+        raise UsageError(f"--outputs: {found} does not say where they are; name them with --out DIR")
     out_dir = Path(out) if out is not None else found.parent
     with opened(found) as (engine, txn):
         (record,) = chosen(catalog.crawls(txn), crawl)

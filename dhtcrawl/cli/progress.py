@@ -62,7 +62,7 @@ class Progress:
         queued = max(0, counters.urls_seen - counters.pages - counters.dead)
         return (
             f"{clock(elapsed_s)}  {counters.pages} pages  {rate:.0f}/s  {size(counters.body_bytes)}  "
-            f"{queued} queued  {crawl.frontier.in_flight} in flight  {counters.errors + counters.dead} errors"
+            f"{queued} queued  {crawl.frontier.in_flight} in flight  {counters.errors} errors"
         )
 
 

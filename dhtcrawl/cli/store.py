@@ -40,6 +40,9 @@ def chosen(crawls: list[CrawlRecord], prefix: str | None) -> list[CrawlRecord]:
     """
     if prefix is None:
         return crawls
+    if not prefix:
+        # An unset variable of a script: it does not mean the only crawl there is.
+        raise UsageError("the crawl's id is empty; give the start of it")
     found = [crawl for crawl in crawls if crawl.crawl_id.hex().startswith(prefix.lower())]
     if not found:
         known = ", ".join(crawl.crawl_id.hex()[:12] for crawl in crawls) or "none"

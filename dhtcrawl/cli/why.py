@@ -13,11 +13,11 @@ from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.keyspace import url_key
+from dhtcrawl.spec import typed_url
 from dhtcrawl.storage import catalog, keys, tasks
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.records import State, unpack
-from dhtcrawl.url import canonicalize
 
 
 @click.command("why")
@@ -27,7 +27,7 @@ from dhtcrawl.url import canonicalize
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(url: str, crawl_prefix: str | None, out: str | None, data_dir: str | None, as_json: bool) -> int:
     """Say where URL stands in a crawl, and why: fetched, queued, skipped or never seen."""
-    canonical = canonicalize(url if "://" in url else f"http://{url}")
+    canonical = typed_url(url)
     if canonical is None:
         raise UsageError(f"{url!r} is no web address; use something like https://example.org/")
     with opened(find_data_dir(out, data_dir)) as (_, txn):

@@ -26,7 +26,7 @@ from dhtcrawl.fetch.http import Body
 from dhtcrawl.storage import keys, tasks
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.outputs import LivePages
-from dhtcrawl.storage.records import pack, unpack
+from dhtcrawl.storage.records import SkipReason, pack, unpack
 from dhtcrawl.storage.tasks import Link, Page, Queued
 from dhtcrawl.storage.warc import ArchiveItem
 
@@ -111,6 +111,7 @@ class RoundResult:
     resend: list[bytes] = field(default_factory=list)
     refetched: set[bytes] = field(default_factory=set)
     killed: int = 0
+    failed: int = 0  # of those killed: nobody answered
 
 
 class Listener(Protocol):
@@ -162,6 +163,7 @@ class Corridor:
         self._fetched: list[Fetched] = []
         self._kills: list[Kill] = []
         self._done: list[bytes] = []
+        self._owing: set[bytes] = set()  # pages whose links are to be sent again
         self._backlog_bytes = 0
         self._pages_unwritten = 0
         self._busy = False
@@ -204,6 +206,7 @@ class Corridor:
 
     def send_again(self, page: bytes, links: list[Link]) -> None:
         """The links of a page that is fetched but not done."""
+        self._owing.discard(page)
         if self.outbox.add(page, links):
             self._done.append(page)
         self._work.set()
@@ -271,7 +274,9 @@ class Corridor:
             if resend:
                 result.resend.append(page.key)
         for kill in round_.kills:
-            result.killed += tasks.kill(txn, crawl, kill.key, kill.reason, kill.detail, kill.attempt)
+            killed = tasks.kill(txn, crawl, kill.key, kill.reason, kill.detail, kill.attempt)
+            result.killed += killed
+            result.failed += killed and kill.reason == SkipReason.FAILED
         if round_.links:
             accepted = tasks.accept(txn, crawl, round_.links, self.orders, depth_matters=self._depth_matters)
             result.queued = accepted.queued
@@ -295,6 +300,7 @@ class Corridor:
             counters.redirects += 300 <= status < 400
             counters.errors += status >= 400
         counters.dead += result.killed
+        counters.errors += result.failed
 
     def _after(self, round_: Round, result: RoundResult) -> None:
         # A page's links were handed in together with it, so that whatever is
@@ -311,7 +317,10 @@ class Corridor:
                     done[fetched.page.key] = None
         for kill in round_.kills:
             self._listener.written(kill.host, kill.key)
-        for page in result.resend:
+        # Until a page's links are out again, those that went out before do not
+        # make it done: the mark would be gone, and a crash would lose the rest.
+        self._owing.update(result.resend)
+        for page in self._owing:
             done.pop(page, None)
         self._done.extend(done)
         self._listener.queued(result.queued)

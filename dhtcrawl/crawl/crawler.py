@@ -31,12 +31,14 @@ from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import tasks
 from dhtcrawl.storage.outputs import LivePages
+from dhtcrawl.storage.records import SkipReason
 from dhtcrawl.storage.tasks import Queued
 from dhtcrawl.url import host_of
 
 LIMITS_EVERY_S = 0.25
 HOSTS_A_SCAN = 256
 KILLS_A_ROUND = 500
+GIVEN_UP_MAX = 100_000  # hosts remembered as dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,6 @@ class Crawl:
         settings = start.spec.settings
         self._budget = Budget(settings)
         scope = Scope([*start.spec.seeds, *start.aliases], settings)
-        self._discovery = Discovery(start.spec, scope, redirects_max=config.fetch.redirects_max)
         robots = RobotsBook(
             product_token(settings.user_agent),
             now=services.clock.monotonic,
@@ -89,6 +90,12 @@ class Crawl:
             orders=itertools.count(services.incarnation << 40),
             aliases=list(start.aliases),
             live=live,
+        )
+        self._discovery = Discovery(
+            start.spec,
+            scope,
+            redirects_max=config.fetch.redirects_max,
+            known_to_owner=self._corridor.outbox.knows,
         )
         self._fetcher = Fetcher(
             services, start.spec, self.frontier, self._corridor, self._discovery, robots, self._give_up
@@ -381,6 +388,10 @@ class Crawl:
             )
             while killed := await self._s.committer.submit(kill):
                 self.counters.dead += killed
+                self.counters.errors += killed if reason == SkipReason.FAILED else 0
             self.frontier.forget_host(host)
             self._killing -= 1
+            # Forgotten hosts that are met again are tried again: no harm done.
+            if len(self._given_up) > GIVEN_UP_MAX and not self._killing:
+                del self._given_up[next(iter(self._given_up))]
             self._dispatch()

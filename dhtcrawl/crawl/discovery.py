@@ -8,6 +8,7 @@ dictionary look-up a link, and only what is new is parsed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ HREF_SHOWN_CHARS = 500
 # Relative to the page and not its directory: a query, a fragment or nothing,
 # perhaps behind a scheme (WHATWG URL, "special relative or authority state").
 # Controls are refused, because a parser looks through them.
-_OF_THE_PAGE = re.compile(r"(?:https?:)?(?:[?#]|\Z)|[^\0-\x1f]*[\0-\x1f]", re.IGNORECASE)
+_OF_THE_PAGE = re.compile(r" *(?:https?:)?(?:[?#]| *\Z)|[^\0-\x1f]*[\0-\x1f]", re.IGNORECASE)
 
 
 class _Resolved(NamedTuple):
@@ -36,7 +37,10 @@ class _Resolved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a page leads to: links to send, all in-scope task keys, links not followed."""
+    """What a page leads to: links to send, all in-scope task keys, links not followed.
+
+    Links that `known_to_owner` are left out of `links`, not of `link_keys`.
+    """
 
     links: list[Link]
     link_keys: bytes
@@ -48,7 +52,17 @@ class Found:
 class Discovery:
     """The links of one crawl; remembers at most `cache_max` of them, fewer where they are long."""
 
-    def __init__(self, spec: CrawlSpec, scope: Scope, *, redirects_max: int, cache_max: int = CACHE_MAX) -> None:
+    def __init__(
+        self,
+        spec: CrawlSpec,
+        scope: Scope,
+        *,
+        redirects_max: int,
+        known_to_owner: Callable[[bytes, int], bool] = lambda key, depth: False,
+        cache_max: int = CACHE_MAX,
+    ) -> None:
+        """`known_to_owner(key, depth)`: the link need not be sent."""
+        self._known_to_owner = known_to_owner
         self._spec = spec
         self._scope = scope
         self._redirects_max = redirects_max
@@ -75,6 +89,8 @@ class Discovery:
             known = self._cache[directory] = {}
             self._cached += 1
         for href in follow:
+            # The fragment starts at the first '#', and no server sees it.
+            href = href.partition("#")[0]
             resolved = known.get(href)
             if resolved is None:
                 resolved = self._resolve(base, href, skipped)
@@ -89,7 +105,10 @@ class Discovery:
         if 0 <= limit <= depth:
             skipped.extend((target, SkipReason.DEPTH) for target in found.values())
             return Found([], b"", skipped, url)
-        links = [Link(key, target, depth + 1, url) for key, target in found.items()]
+        known_to_owner = self._known_to_owner
+        links = [
+            Link(key, target, depth + 1, url) for key, target in found.items() if not known_to_owner(key, depth + 1)
+        ]
         return Found(links, b"".join(found), skipped, url)
 
     def forget(self) -> None:

@@ -271,7 +271,8 @@ class Fetcher:
         """Begin a request that no job of the frontier stands for: a redirected robots.txt."""
         clock = self._s.hosts.clock(host)
         delay_s = self.delay_s(host)
-        while (now := self._s.clock.monotonic()) < (ready_at := clock.ready_at(delay_s)):  # noqa: ASYNC110
+        parallel = self._s.config.fetch.concurrency if delay_s == 0 else 1
+        while (now := self._s.clock.monotonic()) < (ready_at := clock.ready_at(delay_s, parallel)):  # noqa: ASYNC110
             # Infinite while somebody else's request is under way there.
             await asyncio.sleep(min(ready_at - now, max(delay_s, 0.05)))
         clock.begin(now, delay_s)

@@ -280,11 +280,8 @@ class Frontier:
         host.known.add(task.key)
         bisect.insort(host.front, task)
 
-    def _spill(self, host: _Host) -> None:
+    def _spill(self, host: _Host, front_max: int) -> None:
         """Leave the end of a front that has grown too long to the stored queue."""
-        front_max = self._front_max()
-        if len(host.front) <= 2 * front_max:
-            return
         for spilled in host.front[front_max:]:
             host.known.discard(spilled.key)
         del host.front[front_max:]
@@ -310,8 +307,10 @@ class Frontier:
         """Put the host where it belongs now; an entry that is right already keeps its turn."""
         if host.dropped:
             return
-        self._spill(host)
-        if not host.complete and not host.refilling and len(host.front) <= self._front_max() // 2:
+        front_max = self._front_max()
+        if len(host.front) > 2 * front_max:
+            self._spill(host, front_max)
+        if not host.complete and not host.refilling and len(host.front) <= front_max // 2:
             self._low[host.name] = None
         if host.idle:
             del self._hosts[host.name]

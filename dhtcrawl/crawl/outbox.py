@@ -70,7 +70,7 @@ class Outbox:
         """A page's links; whether the page is done already, all being known."""
         waiting = 0
         for link in links:
-            if self._acked.covers(link.key, link.depth if self._depth_matters else None):
+            if self.knows(link.key, link.depth):
                 continue
             under_way = self._waiters.get(link.key)
             if under_way is None:
@@ -86,6 +86,10 @@ class Outbox:
         if waiting:
             self._unacked[page] = self._unacked.get(page, 0) + waiting
         return page not in self._unacked
+
+    def knows(self, key: bytes, depth: int) -> bool:
+        """Whether `add` would drop this link, its owner having acknowledged it before."""
+        return self._acked.covers(key, depth if self._depth_matters else None)
 
     def waits(self, page: bytes) -> bool:
         """Whether a link of `page` is under way."""

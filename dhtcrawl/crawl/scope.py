@@ -33,9 +33,9 @@ def registrable_domain(host: str) -> str:
     """`example.co.uk` of `www.example.co.uk:8080`; an address or a bare suffix is its own."""
     name = hostname_of(host)
     if name.startswith("[") or name.replace(".", "").isdigit():
-        return host
+        return name
     domain: str | None = _suffixes().privatesuffix(name)
-    return domain or host
+    return domain or name
 
 
 class Scope:

@@ -93,8 +93,8 @@ def test_a_host_asked_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_torn_tail_that_is_believed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Archive, "recover", lambda self, txn: setattr(self, "_next", 1000 + next(numbers)))
-    numbers = count()
+    numbers = count(1000)
+    monkeypatch.setattr(Archive, "recover", lambda self, txn: setattr(self, "_next", next(numbers)))
     assert any(problem.startswith("I8") for problem in _broken())
 
 

@@ -1,0 +1,108 @@
+"""A crawl of the demo site that all tests here look at, and ways to run commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from demo_site import DemoServer, Site, build, serve
+from e2e.crawler import COMMAND, environment
+
+from dhtcrawl.cli.main import run
+
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def message(self) -> str:
+        """The one line of a command that failed."""
+        assert self.stderr.startswith("dhtcrawl: "), self
+        assert self.stderr.count("\n") == 1, self
+        assert self.stdout == "", self
+        return self.stderr.rstrip("\n")
+
+
+Here = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the user's settings reaches a command."""
+    for name in list(os.environ):
+        if name.startswith("DHTCRAWL_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Here:
+    """Runs a command in this process: quick, but nothing that crawls."""
+
+    def start(*args: str | Path) -> Ended:
+        code = run([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return start
+
+
+def spawn(home: Path, *args: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None) -> Ended:
+    """Run a command in a process of its own, its output piped."""
+    home.mkdir(exist_ok=True)
+    ran = subprocess.run(
+        [*COMMAND, *map(str, args)],
+        input=stdin,
+        capture_output=True,
+        cwd=home,
+        env=environment(home) | (env or {}),
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert b"Traceback" not in ran.stderr, ran.stderr.decode()
+    return Ended(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+
+@dataclass(frozen=True, slots=True)
+class DemoCrawl:
+    """A finished crawl of the demo site; its server answers no more."""
+
+    site: Site
+    url: str
+    out: Path
+    ended: Ended
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[DemoServer]:
+    with serve(build()) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def demo(server: DemoServer, tmp_path_factory: pytest.TempPathFactory) -> DemoCrawl:
+    """Not to be changed: `copy` is."""
+    home = tmp_path_factory.mktemp("demo")
+    server.hits.clear()
+    ended = spawn(
+        home, "crawl", server.url, "--allow-private", "--delay", "0", "--out", "out", "--json", env={"COLUMNS": "80"}
+    )
+    return DemoCrawl(server.site, server.url, home / "out", ended)
+
+
+@pytest.fixture
+def copy(demo: DemoCrawl, tmp_path: Path) -> Path:
+    """The crawl's directory, for a test to spoil."""
+    out = tmp_path / "out"
+    shutil.copytree(demo.out, out)
+    return out

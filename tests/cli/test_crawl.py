@@ -1,0 +1,166 @@
+"""`dhtcrawl crawl` on the demo site: what it fetched, and what it says on stdout, stderr and a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import struct
+import subprocess
+import termios
+from collections import defaultdict
+from pathlib import Path
+
+from demo_site import DemoServer, expected
+from e2e.crawler import COMMAND, environment
+from e2e.outputs import Outputs, is_html, path_of
+from e2e.stub import Answer, StubServer
+
+from .conftest import TIMEOUT_S, DemoCrawl, Ended, spawn
+
+ESCAPE = "\x1b"
+
+
+def test_a_crawl_brings_what_the_site_has(demo: DemoCrawl) -> None:
+    assert demo.ended.code == 0, demo.ended
+    found: dict[str, set[str]] = defaultdict(set)
+    outputs = Outputs(demo.out)
+    for row in outputs.pages():
+        status = row["status"]
+        kind = "errors" if status >= 400 else "redirects" if status >= 300 else "html" if is_html(row) else "other"
+        assert path_of(row["url"]) not in found[kind]
+        found[kind].add(path_of(row["url"]))
+    for row in outputs.skipped():
+        if row["reason"] == "robots":
+            found["robots"].add(path_of(row["url"]))
+        elif row["reason"] == "out-of-scope":
+            found["external"].add(row["url"])
+    assert found == expected(demo.site)
+
+
+def test_every_page_was_asked_for_once_and_a_busy_one_twice(demo: DemoCrawl, server: DemoServer) -> None:
+    summary = json.loads(demo.ended.stdout)
+    assert summary["fetches"] == summary["pages"] + 1
+    assert (summary["complete"], summary["lost"], summary["refetches"]) == (True, 0, 0)
+    assert (summary["pages_missing"], summary["politeness_violations"]) == (0, 0)
+    # Other tests ask the same server; nobody ever asks for what is forbidden.
+    assert not [path for path in server.hits if path.startswith(("/private/", "/calendar/"))]
+
+
+def test_under_json_the_last_line_of_stdout_is_the_summary(demo: DemoCrawl) -> None:
+    assert demo.ended.stdout.count("\n") == 1
+    assert json.loads(demo.ended.stdout) == Outputs(demo.out).summary()
+
+
+def test_piped_output_has_no_escapes(demo: DemoCrawl) -> None:
+    assert ESCAPE not in demo.ended.stdout + demo.ended.stderr
+    assert "\r" not in demo.ended.stderr
+    assert demo.ended.stderr.splitlines()[0] == f"crawling {demo.url}"
+
+
+def quick(server: DemoServer, home: Path, *args: str, stdin: bytes = b"") -> Ended:
+    """A crawl of one page or two."""
+    return spawn(home, "crawl", *args, "--scope", "page", "--allow-private", "--delay", "0", stdin=stdin)
+
+
+def test_seeds_come_from_arguments_and_a_file_at_once(server: DemoServer, tmp_path: Path) -> None:
+    seeds = tmp_path / "seeds.txt"
+    text = f"\ufeff# seeds\n{server.url}notes.txt # plain\n\n{server.url}flag.png\n{server.url}notes.txt\n"
+    seeds.write_text(text, "utf-8")
+    ended = quick(server, tmp_path, f"{server.url}gone.html", "--seed-file", str(seeds), "--out", "out")
+    assert ended.code == 0, ended
+    assert {path_of(row["url"]) for row in Outputs(tmp_path / "out").pages()} == {
+        "/gone.html",
+        "/notes.txt",
+        "/flag.png",
+    }
+
+
+def test_seeds_come_from_stdin(server: DemoServer, tmp_path: Path) -> None:
+    ended = quick(server, tmp_path, "--seed-file", "-", "--out", "out", stdin=f"{server.url}notes.txt\n".encode())
+    assert ended.code == 0, ended
+    assert [path_of(row["url"]) for row in Outputs(tmp_path / "out").pages()] == ["/notes.txt"]
+
+
+def test_without_out_the_directory_is_named_by_the_day(server: DemoServer, tmp_path: Path) -> None:
+    ended = quick(server, tmp_path, f"{server.url}notes.txt")
+    assert ended.code == 0, ended
+    (out,) = tmp_path.glob("crawl-*")
+    assert re.fullmatch(r"crawl-\d{4}-\d\d-\d\d", out.name)
+    assert (out / "summary.json").is_file()
+    lines = ended.stdout.splitlines()
+    assert lines[-1] == f"  outputs    {out.name}/"
+    assert max(map(len, lines)) <= 80
+    assert "complete" in lines[0]
+    # Later commands find it without being told.
+    assert "was fetched" in spawn(tmp_path, "why", f"{server.url}notes.txt").stdout
+
+
+def test_a_data_directory_may_lie_elsewhere(server: DemoServer, tmp_path: Path) -> None:
+    ended = quick(server, tmp_path, f"{server.url}notes.txt", "--out", "out", "--data-dir", "data")
+    assert ended.code == 0, ended
+    assert (tmp_path / "data" / "identity.pem").is_file()
+    assert not (tmp_path / "out" / "node").exists()
+    found = spawn(tmp_path, "forget", json.loads((tmp_path / "out/summary.json").read_text())["crawl"][:8],
+                  "--data-dir", "data", "--outputs")  # fmt: skip
+    assert found.code == 2
+    assert "name them with --out DIR" in found.message()
+
+
+def test_a_robots_file_kept_on_another_host_does_not_block_that_host(tmp_path: Path) -> None:
+    with StubServer() as here, StubServer() as there:
+        here.page("/")
+        here.answers["/robots.txt"] = Answer(status=302, headers={"Location": f"{there.url}/rules.txt"})
+        there.answers["/rules.txt"] = Answer(headers={"Content-Type": "text/plain"})
+        there.page("/", *(f"/{number}" for number in range(4)))
+        for number in range(4):
+            there.page(f"/{number}")
+        ended = spawn(
+            tmp_path, "crawl", here.url, there.url, "--allow-private", "--delay", "30ms", "--out", "out", "--json"
+        )
+    assert ended.code == 0, ended
+    summary = json.loads(ended.stdout)
+    assert (summary["complete"], summary["pages"], summary["politeness_violations"]) == (True, 6, 0)
+
+
+def test_a_terminal_gets_one_line_that_fits(server: DemoServer, tmp_path: Path) -> None:
+    server.hits.pop("/busy.html", None)  # it asks to wait a second: time for some lines
+    columns = 44
+    screen, stdout = on_a_terminal(
+        tmp_path, columns, ["crawl", f"{server.url}busy.html", "--scope", "page", "--allow-private", "--out", "out"]
+    )
+    assert ESCAPE not in stdout
+    first, *lines = screen.replace("\r\n", "\n").split("\r\x1b[K")
+    assert first == f"crawling {server.url}busy.html\n"
+    assert lines[-1] == "", "it cleans up behind itself"
+    assert len(lines) >= 2
+    assert all(0 < len(line) < columns for line in lines[:-1])
+    assert all(re.match(r"\d+\.\d s  \d+ pages  ", line) for line in lines[:-1])
+
+
+def on_a_terminal(home: Path, columns: int, args: list[str]) -> tuple[str, str]:
+    """What a command shows on stderr, a terminal so wide, and what it writes to stdout, a file."""
+    main, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    out = home / "stdout"
+    with out.open("wb") as stdout:
+        process = subprocess.Popen(
+            [*COMMAND, *args],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=terminal,
+            cwd=home,
+            env=environment(home) | {"COLUMNS": str(columns)},
+        )
+    os.close(terminal)
+    shown = b""
+    try:
+        while chunk := os.read(main, 4096):
+            shown += chunk
+    except OSError:
+        pass  # EIO: the other end is closed, which is how a terminal ends
+    finally:
+        os.close(main)
+        assert process.wait(TIMEOUT_S) == 0, shown
+    return shown.decode(), out.read_text()

@@ -1,0 +1,206 @@
+"""`why`, `fsck`, `forget` and `verify` on the store and the outputs of a finished crawl."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import plyvel
+import pytest
+from demo_site import expected
+
+from dhtcrawl.cli.runtime import locked
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage import catalog, keys
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.engine import LevelEngine
+
+from .conftest import DemoCrawl, Here
+
+OUTPUTS = ("summary.json", "pages/pages.jsonl", "indexes/index.cdxj", "reports/skipped.jsonl")
+
+
+def crawl_id(out: Path) -> str:
+    return str(json.loads((out / "summary.json").read_text())["crawl"])
+
+
+@contextmanager
+def store(out: Path) -> Iterator[plyvel.DB]:
+    with plyvel.DB(str(out / "node" / "store")) as db:
+        yield db
+
+
+def add_crawls(out: Path, *ids: bytes) -> None:
+    """More crawls in the same store, with nothing in them."""
+    engine = LevelEngine(out / "node" / "store")
+    writes: dict[bytes, bytes | None] = {}
+    for one in ids:
+        catalog.put_crawl(Txn(engine, writes), CrawlRecord(one, make_spec(["other.org"], CrawlSettings()), b""))
+    engine.write(writes, sync=False)
+    engine.close()
+
+
+# -- why --
+
+
+@pytest.mark.parametrize(
+    ("path", "state", "more"),
+    [
+        ("", "was fetched, and all its links are known", "depth 0"),
+        ("gone.html", "was fetched, and all its links are known", "status 410"),
+        ("old/1", "was fetched", "old/2"),
+        ("private/diary.html", "was given up", "robots.txt disallows it"),
+        ("links/never.html", "was found, but not followed", "nofollow"),
+        ("orphan.html", "was never found", "yes: it would be followed"),
+    ],
+)
+def test_why_says_where_a_url_stands(path: str, state: str, more: str, demo: DemoCrawl, here: Here) -> None:
+    ended = here("why", demo.url + path, "--out", demo.out)
+    assert ended.code == 0, ended
+    assert ended.stdout.startswith(f"{demo.url}{path} {state}")
+    assert more in " ".join(ended.stdout.split())
+
+
+def test_why_knows_the_scope(demo: DemoCrawl, here: Here) -> None:
+    assert "no: it would be skipped" in here("why", "never-heard-of.org", "--out", demo.out).stdout
+    assert "out-of-scope" in here("why", "http://example.org/elsewhere", "--out", demo.out).stdout
+
+
+def test_why_speaks_json(demo: DemoCrawl, here: Here) -> None:
+    (answer,) = json.loads(here("why", f"{demo.url}old/1#x", "--json", "--out", demo.out).stdout)
+    assert (answer["url"], answer["state"], answer["status"]) == (f"{demo.url}old/1", "done", 301)
+    assert answer["crawl"] == crawl_id(demo.out)
+    file, _, offset = answer["archive"].rpartition(":")
+    with gzip.open(demo.out / "archive" / file) as archive:
+        assert archive.readline().startswith(b"WARC/1")
+    assert int(offset) > 0
+
+
+def test_why_agrees_with_the_site_for_every_page(demo: DemoCrawl, here: Here) -> None:
+    outcome = expected(demo.site)
+    for path in sorted(outcome["redirects"] | outcome["other"] | outcome["robots"]):
+        (answer,) = json.loads(here("why", demo.url + path[1:], "--json", "--out", demo.out).stdout)
+        assert answer["state"] == ("dead" if path in outcome["robots"] else "done")
+
+
+def test_why_looks_at_one_crawl_where_it_is_named(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    add_crawls(copy, bytes(16))
+    assert len(json.loads(here("why", demo.url, "--json", "--out", copy).stdout)) == 2
+    (answer,) = json.loads(here("why", demo.url, "--json", "--out", copy, "--crawl", "0000").stdout)
+    assert answer["state"] == "unknown"
+
+
+# -- fsck --
+
+
+def test_fsck_finds_a_finished_crawl_sound(demo: DemoCrawl, here: Here) -> None:
+    ended = here("fsck", "--out", demo.out)
+    assert ended.code == 0
+    assert ended.stdout.endswith(": sound\n")
+    findings = json.loads(here("fsck", "--data-dir", demo.out / "node", "--json").stdout)
+    assert (findings["crawl"], findings["problems"]) == (crawl_id(demo.out), [])
+
+
+def test_fsck_names_what_is_wrong(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    prefix = keys.PAGE + bytes.fromhex(crawl_id(copy))
+    with store(copy) as db:
+        key = next(db.iterator(prefix=prefix, include_value=False))
+        db.delete(key)
+    ended = here("fsck", "--out", copy)
+    assert ended.code == 1
+    assert ended.stdout.splitlines()[-1].endswith("1 problems")
+    assert demo.url in ended.stdout.splitlines()[0]
+
+
+def test_a_store_in_use_is_left_alone(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    with locked(copy / "node"):
+        for args in (["fsck"], ["why", demo.url], ["forget", crawl_id(copy)]):
+            ended = here(*args, "--out", copy)
+            assert ended.code == 2
+            assert "in use by process" in ended.message()
+
+
+def test_a_store_of_a_later_version_is_refused(copy: Path, here: Here) -> None:
+    with store(copy) as db:
+        db.put(keys.FORMAT_KEY, b"99")
+    ended = here("fsck", "--out", copy)
+    assert ended.code == 4
+    assert "upgrade dhtcrawl" in ended.message()
+
+
+# -- forget --
+
+
+def test_forget_drops_the_records_and_leaves_the_outputs(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    ended = here("forget", crawl_id(copy)[:6], "--out", copy)
+    assert ended.code == 0, ended
+    assert ended.stdout.startswith(f"forgot crawl {crawl_id(copy)[:12]}: ")
+    assert here("why", demo.url, "--out", copy).stdout == "no crawl in this store\n"
+    with store(copy) as db:
+        assert {key for key, _ in db if not key.startswith(b"\0")} == set()
+    assert here("verify", copy).code == 0
+
+
+def test_forget_with_outputs_removes_the_files_too(copy: Path, here: Here) -> None:
+    (copy / "notes.txt").write_text("mine")
+    assert here("forget", crawl_id(copy).upper(), "--out", copy, "--outputs").code == 0
+    assert not [name for name in OUTPUTS if (copy / name).exists()]
+    assert list((copy / "archive").iterdir()) == []
+    assert (copy / "notes.txt").read_text() == "mine"
+    assert (copy / "node" / "identity.pem").exists()
+
+
+def test_forget_leaves_other_crawls_alone(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    add_crawls(copy, bytes(16))
+    assert here("forget", "0000", "--out", copy).code == 0
+    assert here("fsck", "--out", copy).stdout.endswith(": sound\n")
+    assert len(json.loads(here("why", demo.url, "--json", "--out", copy).stdout)) == 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "says"),
+    [
+        ("zzz", "no crawl zzz here; there is: "),
+        ("", "the crawl's id is empty"),
+        ("0", "0 could be any of 2 crawls; give more of the id"),
+    ],
+)
+def test_forget_refuses_what_names_no_crawl_or_several(prefix: str, says: str, copy: Path, here: Here) -> None:
+    add_crawls(copy, b"\x01" + bytes(15), b"\x02" + bytes(15))
+    with store(copy) as db:
+        before = sum(1 for _ in db)
+    ended = here("forget", prefix, "--out", copy, "--outputs")
+    # The demo's own id may begin with a zero, too.
+    says = says.replace("2 crawls", f"{2 + crawl_id(copy).startswith('0')} crawls")
+    assert ended.code == 2
+    assert says in ended.message()
+    with store(copy) as db:
+        assert sum(1 for _ in db) == before
+    assert all((copy / name).exists() for name in OUTPUTS)
+
+
+# -- verify --
+
+
+def test_verify_finds_a_finished_crawl_sound(demo: DemoCrawl, here: Here) -> None:
+    ended = here("verify", demo.out)
+    assert ended.code == 0
+    assert ended.stdout.endswith(": sound\n")
+    report = json.loads(here("verify", demo.out, "--json").stdout)
+    assert report["problems"] == []
+    assert report["pages"] == json.loads((demo.out / "summary.json").read_text())["pages"]
+
+
+def test_verify_finds_one_wrong_byte(copy: Path, here: Here) -> None:
+    (path,) = (copy / "archive").iterdir()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    ended = here("verify", copy)
+    assert ended.code == 1
+    assert path.name in ended.stdout

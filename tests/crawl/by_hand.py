@@ -1,0 +1,65 @@
+"""A frontier that a test drives by hand, step by step."""
+
+from __future__ import annotations
+
+from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.fetch.politeness import HostBook
+from dhtcrawl.storage.tasks import Queued
+
+from .stored import task
+
+NOW = 100.0
+
+
+def make(
+    *,
+    delay_s: float = 0.0,
+    parallel: int = 1,
+    robots: bool = False,
+    known: set[str] | None = None,
+    tasks_max: int = 10_000,
+    hosts_max: int = 100,
+    book: HostBook | None = None,
+) -> Frontier:
+    """A frontier whose stored queues have been looked through; `robots`: they are asked for."""
+    made = Frontier(
+        clock_of=(book or HostBook(started_at=0.0, fresh=True)).clock,
+        delay_of=lambda _: delay_s,
+        robots_known=lambda origin: not robots or origin in (known or ()),
+        parallel=parallel,
+        tasks_max=tasks_max,
+        hosts_max=hosts_max,
+    )
+    made.walk_begins()
+    made.walk_ended()
+    return made
+
+
+def urls(frontier: Frontier, now: float = NOW) -> list[str]:
+    """Everything that may start now, each finished at once."""
+    started = []
+    while (job := frontier.next(now)) is not None:
+        started.append(job.task.url if job.task else f"{job.origin}/robots.txt")
+        over(frontier, job, now)
+    return started
+
+
+def over(frontier: Frontier, job: Job, now: float = NOW) -> None:
+    frontier._clock_of(job.host).end(now)
+    frontier.finish(job, now)
+    if job.task is not None:
+        frontier.written(job.host, job.task.key, now)
+
+
+def begin(frontier: Frontier, now: float = NOW) -> Job:
+    job = frontier.next(now)
+    assert job is not None
+    return job
+
+
+def url_of(job: Job | None) -> str | None:
+    return job.task.url if job is not None and job.task is not None else None
+
+
+def stored(count: int, host: str = "a") -> list[Queued]:
+    return [task(f"http://{host}/{n}", n) for n in range(count)]

@@ -1,0 +1,45 @@
+"""Limits: what they allow, and which of them ends a crawl how."""
+
+from __future__ import annotations
+
+import pytest
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.crawl.budget import Budget, Stop
+from dhtcrawl.errors import Exit
+
+
+def test_without_limits_nothing_is_ever_exceeded() -> None:
+    budget = Budget(CrawlSettings())
+    assert budget.may_start(10**9, 10**9)
+    assert budget.exceeded(pages=10**9, seconds=1e9, size_bytes=10**15) is None
+
+
+@pytest.mark.parametrize(("pages", "in_flight", "may"), [(0, 0, True), (2, 0, True), (1, 2, False), (0, 3, False)])
+def test_requests_in_flight_count_as_pages_before_they_are(pages: int, in_flight: int, may: bool) -> None:
+    assert Budget(CrawlSettings(max_pages=3)).may_start(pages, in_flight) is may
+
+
+@pytest.mark.parametrize(
+    ("settings", "stop", "code"),
+    [
+        (CrawlSettings(max_pages=10), Stop.PAGE_LIMIT, 21),
+        (CrawlSettings(time_limit_s=5.0), Stop.TIME_LIMIT, 15),
+        (CrawlSettings(size_limit_bytes=1000), Stop.SIZE_LIMIT, 14),
+    ],
+)
+def test_a_limit_is_exceeded_when_it_is_reached(settings: CrawlSettings, stop: Stop, code: int) -> None:
+    budget = Budget(settings)
+    assert budget.exceeded(pages=9, seconds=4.9, size_bytes=999) is None
+    assert budget.exceeded(pages=10, seconds=5.0, size_bytes=1000) is stop
+    assert stop.exit_code == code
+
+
+def test_every_stop_has_an_exit_code_of_its_own() -> None:
+    codes = [stop.exit_code for stop in Stop]
+    assert len(set(codes)) == len(codes)
+    assert Exit.COMPLETE not in codes
+
+
+def test_only_an_interrupted_crawl_leaves_what_is_pending_pending() -> None:
+    assert [stop for stop in Stop if not stop.reason] == [Stop.INTERRUPTED]

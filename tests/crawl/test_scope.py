@@ -1,0 +1,93 @@
+"""Which links belong to a crawl."""
+
+from __future__ import annotations
+
+import pytest
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.crawl.scope import Scope, registrable_domain
+
+SEED = "http://www.example.co.uk/docs/start.html?a=/b/"
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [
+        ("page", [SEED], ["http://www.example.co.uk/docs/", "http://www.example.co.uk/docs/start.html"]),
+        (
+            "prefix",
+            [SEED, "http://www.example.co.uk/docs/", "http://www.example.co.uk/docs/a/b"],
+            [
+                "http://www.example.co.uk/docs",
+                "http://www.example.co.uk/other/",
+                "https://www.example.co.uk/docs/",
+                "http://www.example.co.uk:81/docs/",
+            ],
+        ),
+        (
+            "host",
+            [SEED, "http://www.example.co.uk/", "https://www.example.co.uk/x"],
+            ["http://example.co.uk/", "http://www.example.co.uk:81/", "http://www.example.co.uk.evil.org/"],
+        ),
+        (
+            "domain",
+            [SEED, "http://example.co.uk/", "https://a.b.example.co.uk:81/"],
+            ["http://other.co.uk/", "http://co.uk/", "http://notexample.co.uk/"],
+        ),
+        ("any", [SEED, "http://other.org/", "https://[::1]/"], []),
+    ],
+)
+def test_a_kind_covers_what_it_says(kind: str, inside: list[str], outside: list[str]) -> None:
+    scope = Scope([SEED], CrawlSettings(scope=kind))
+    assert [scope.refuses(url) for url in inside] == [None] * len(inside)
+    assert [scope.refuses(url) for url in outside] == ["out-of-scope"] * len(outside)
+
+
+def test_include_and_exclude_narrow_the_scope_but_never_a_seed() -> None:
+    settings = CrawlSettings(include=("/docs/", "/faq"), exclude=(r"\.pdf$",))
+    scope = Scope(["http://a/start.pdf"], settings)
+    assert scope.refuses("http://a/start.pdf") is None
+    assert scope.refuses("http://a/docs/x") is None
+    assert scope.refuses("http://a/faq") is None
+    assert scope.refuses("http://a/docs/x.pdf") == "excluded"
+    assert scope.refuses("http://a/about") == "excluded"
+    assert scope.refuses("http://b/docs/x") == "out-of-scope"
+
+
+def test_what_a_seed_redirects_to_counts_as_a_seed() -> None:
+    scope = Scope(["http://a/"], CrawlSettings())
+    assert scope.refuses("http://b/home") == "out-of-scope"
+    assert scope.extend("http://b/home")
+    assert not scope.extend("http://b/home")
+    assert scope.refuses("http://b/other") is None
+
+
+def test_an_alias_widens_a_prefix_scope_by_its_own_directory() -> None:
+    scope = Scope(["http://a/x/1"], CrawlSettings(scope="prefix"))
+    scope.extend("http://a/y/z/1?q=/")
+    assert scope.refuses("http://a/y/z/2") is None
+    assert scope.refuses("http://a/y/2") == "out-of-scope"
+
+
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("www.example.co.uk:8080", "example.co.uk"),
+        ("example.org", "example.org"),
+        ("a.b.github.io", "b.github.io"),
+        ("co.uk", "co.uk"),
+        ("localhost:81", "localhost"),
+        ("127.0.0.1:8080", "127.0.0.1"),
+        ("[::1]:8080", "[::1]"),
+        ("xn--85x722f.com.cn", "xn--85x722f.com.cn"),
+    ],
+)
+def test_a_registrable_domain_is_one_label_more_than_the_public_suffix(host: str, domain: str) -> None:
+    assert registrable_domain(host) == domain
+
+
+@pytest.mark.parametrize("seeds", [["http://10.0.0.1/", "http://10.0.0.2/"], ["http://co.uk/"]])
+def test_addresses_and_bare_suffixes_are_domains_of_their_own(seeds: list[str]) -> None:
+    scope = Scope(seeds, CrawlSettings(scope="domain"))
+    assert scope.refuses("http://10.0.0.3/") == "out-of-scope"
+    assert scope.refuses("http://www.co.uk/") == "out-of-scope"

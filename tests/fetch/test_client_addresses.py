@@ -1,0 +1,251 @@
+"""Which addresses the client connects to: names, literals, TLS, and connections shared between crawls."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from dhtcrawl.fetch import resolver as resolver_module
+from dhtcrawl.fetch.http import FailureKind, Limits, Request, Truncated
+from dhtcrawl.fetch.resolver import NameFailure, SystemResolver
+from fetch.raw_server import page, sends, serving
+from fetch.test_aiohttp_client import LIMITS, FakeResolver, asked, client_in, exchange_of, failure_of, floods, run
+
+
+def test_a_refused_port_is_a_connection_failure(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.socket() as unheard:
+            unheard.bind(("127.0.0.1", 0))
+            host = f"127.0.0.1:{unheard.getsockname()[1]}"
+            async with client_in(tmp_path) as client:
+                failure = failure_of(await client.exchange(Request(f"http://{host}/", private_hosts=frozenset({host}))))
+                assert (failure.kind, failure.detail) == (FailureKind.CONNECT, "connection refused")
+
+    run(main())
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://[::1]/", "http://169.254.169.254/", "http://0.0.0.0/"])
+def test_a_private_literal_is_refused(tmp_path: Path, url: str) -> None:
+    async def main() -> None:
+        async with client_in(tmp_path) as client:
+            assert failure_of(await client.exchange(Request(url))).kind is FailureKind.PRIVATE_ADDRESS
+
+    run(main())
+
+
+def test_another_port_than_the_seeds_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(sends(page())) as seed, serving(sends(page())) as other, client_in(tmp_path) as client:
+            exchange_of(await client.exchange(asked(seed)))
+            failure = failure_of(await client.exchange(asked(other, private_hosts=frozenset({seed.host}))))
+            assert failure.kind is FailureKind.PRIVATE_ADDRESS
+            assert other.connections == 0
+
+    run(main())
+
+
+def test_a_name_that_resolves_to_a_private_address_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        resolver = FakeResolver({"evil.example": ["127.0.0.1", "10.0.0.1"]})
+        async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
+            failure = failure_of(await client.exchange(Request(f"http://evil.example:{server.port}/")))
+            assert failure.kind is FailureKind.PRIVATE_ADDRESS
+            assert "127.0.0.1" in failure.detail
+            assert server.connections == 0
+
+    run(main())
+
+
+def test_a_private_name_that_a_seed_names_is_reached(tmp_path: Path) -> None:
+    async def main() -> None:
+        resolver = FakeResolver({"intranet.example": ["127.0.0.1"]})
+        async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
+            host = f"intranet.example:{server.port}"
+            request = Request(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+            assert exchange_of(await client.exchange(request)).remote_ip == "127.0.0.1"
+
+    run(main())
+
+
+def test_a_connection_kept_alive_by_one_crawl_is_no_way_in_for_another(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with serving(sends(page())) as server, client_in(tmp_path) as client:
+            exchange_of(await client.exchange(asked(server)))
+            failure = failure_of(await client.exchange(asked(server, private_hosts=frozenset())))
+            assert failure.kind is FailureKind.PRIVATE_ADDRESS
+            assert len(server.requests) == 1
+
+    run(main())
+
+
+def test_a_name_without_addresses_is_a_dns_failure(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with client_in(tmp_path, resolver=FakeResolver({})) as client:
+            failure = failure_of(await client.exchange(Request("http://nowhere.example/")))
+            assert (failure.kind, failure.detail) == (FailureKind.DNS, "the name does not resolve")
+
+    run(main())
+
+
+def test_a_resolver_that_never_answers_is_a_dns_failure(tmp_path: Path) -> None:
+    class Silent(FakeResolver):
+        async def addresses(self, name: str) -> list[str]:
+            never: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+            return await never
+
+    async def main() -> None:
+        async with client_in(tmp_path, resolver=Silent({})) as client:
+            request = Request("http://nowhere.example/", limits=Limits(connect_s=0.05))
+            assert failure_of(await client.exchange(request)).kind is FailureKind.DNS
+
+    run(main())
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.now, datetime.UTC)
+
+
+def test_the_resolver_remembers_answers_and_failures_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for: list[bytes] = []
+
+    def getaddrinfo(name: bytes, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked_for.append(name)
+        if name == b"gone.example":
+            raise socket.gaierror(socket.EAI_NONAME, "gone")
+        return [(0, 0, 0, "", ("192.0.2.1", 0)), (0, 0, 0, "", ("fe80::1", 0, 0, 2)), (0, 0, 0, "", ("192.0.2.1", 0))]
+
+    async def main() -> None:
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        clock = ManualClock()
+        resolver = SystemResolver(clock)
+        for now, asks in ((0.0, 1), (59.0, 1), (61.0, 2)):
+            clock.now = now
+            assert await resolver.addresses("here.example") == ["192.0.2.1", "fe80::1%2"]
+            assert len(asked_for) == asks
+        for now, asks in ((61.0, 3), (65.0, 3), (67.0, 4)):
+            clock.now = now
+            with pytest.raises(NameFailure, match="does not resolve"):
+                await resolver.addresses("gone.example")
+            assert len(asked_for) == asks
+        resolver.close()
+
+    run(main())
+
+
+def test_the_resolver_forgets_the_oldest_name_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for: list[bytes] = []
+
+    def getaddrinfo(name: bytes, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked_for.append(name)
+        return [(0, 0, 0, "", ("192.0.2.1", 0))]
+
+    async def main() -> None:
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        monkeypatch.setattr(resolver_module, "NAMES_MAX", 2)
+        resolver = SystemResolver(ManualClock())
+        for name in ("a.example", "b.example", "c.example", "c.example", "b.example", "a.example"):
+            await resolver.addresses(name)
+        assert asked_for == [b"a.example", b"b.example", b"c.example", b"a.example"]
+        resolver.close()
+
+    run(main())
+
+
+def test_a_name_that_no_resolver_takes_is_a_failure() -> None:
+    async def main() -> None:
+        resolver = SystemResolver(ManualClock())
+        for name in ("a..example", "x" * 70 + ".example", "nosuch.invalid"):
+            with pytest.raises(NameFailure):
+                await resolver.addresses(name)
+        resolver.close()
+
+    run(main())
+
+
+@pytest.fixture(scope="module")
+def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's context whose certificate nobody trusts."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start + datetime.timedelta(days=365_000))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "server.pem"
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
+def test_a_certificate_that_nobody_signed_is_a_tls_failure(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    async def main() -> None:
+        async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path) as client:
+            request = Request(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+            failure = failure_of(await client.exchange(request))
+            assert (failure.kind, failure.detail) == (FailureKind.TLS, "self-signed certificate")
+            assert server.requests == []
+
+    run(main())
+
+
+def test_https_works_where_the_certificate_does_not_matter(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    async def main() -> None:
+        async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
+            request = Request(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+            for _ in range(2):
+                assert exchange_of(await client.exchange(request)).body.data == b"hello"
+            assert server.connections == 1
+
+    run(main())
+
+
+def test_a_flood_over_tls_ends_with_the_limit(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    async def main() -> None:
+        async with serving(floods, tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
+            limits = Limits(body_bytes_max=1 << 20)
+            request = Request(f"https://{server.host}/", limits=limits, private_hosts=frozenset({server.host}))
+            assert exchange_of(await client.exchange(request)).truncated is Truncated.LENGTH
+            async with asyncio.timeout(10):
+                for peer in list(server.open):
+                    await peer.closed
+
+    run(main())
+
+
+def test_https_to_a_plain_server_is_a_tls_failure(tmp_path: Path) -> None:
+    async def main() -> None:
+        greeting = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+        async with serving(sends(), greeting=greeting) as server, client_in(tmp_path) as client:
+            request = Request(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+            assert failure_of(await client.exchange(request)).kind is FailureKind.TLS
+
+    run(main())

@@ -1,0 +1,200 @@
+"""What every web port must do, asked of both: sockets against a served `SimWeb`, and `SimClient`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from dhtcrawl.clock import SystemClock
+from dhtcrawl.fetch.aiohttp_client import AiohttpClient
+from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, HttpClient, Limits, Request, Truncated
+from dhtcrawl.fetch.resolver import NameFailure
+from dhtcrawl.sim import loop as virtual
+from dhtcrawl.sim.web import DOWN_HOST, SimClient, SimWeb
+from dhtcrawl.url import host_of, path_of
+
+SEED = 11
+HEADERS = (("User-Agent", "dhtcrawl/0.1"), ("Accept", "*/*"))
+LIMITS = Limits(connect_s=20, head_s=20, body_s=20, idle_s=20)
+# As the sockets' side serves the web on one port, its hosts carry that port.
+Fetch = Callable[[Request], Awaitable[Exchange | Failure]]
+Check = Callable[[SimWeb, Fetch], Awaitable[None]]
+
+
+def a_web() -> SimWeb:
+    return SimWeb(SEED, hosts=3, pages=60, flaky=0.2)
+
+
+class _Names:
+    """Every host of the web is this machine."""
+
+    async def addresses(self, name: str) -> list[str]:
+        if name not in (*a_web().hosts, DOWN_HOST):
+            raise NameFailure("the name does not resolve")
+        return ["127.0.0.1"]
+
+    def close(self) -> None:
+        pass
+
+
+@contextlib.asynccontextmanager
+async def served(sim: SimWeb) -> AsyncIterator[int]:
+    """The web behind a real server; slow pages never answer."""
+    never = asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        url = f"http://{request.host.partition(':')[0]}{request.raw_path}"
+        _, response = sim.begin(url, 0.0)
+        if sim.latency(url) > 1:
+            await never.wait()
+        return web.Response(status=response.status, headers=response.headers, body=response.body)
+
+    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        never.set()
+        await runner.cleanup()
+
+
+def on_sockets(directory: Path, check: Check) -> None:
+    async def main() -> None:
+        sim = a_web()
+        with socket.socket() as unheard:
+            unheard.bind(("127.0.0.1", 0))
+            closed_port = unheard.getsockname()[1]
+            async with served(sim) as port:
+                client = AiohttpClient(SystemClock(), directory, connections_max=4, resolver=_Names())
+
+                async def fetch(request: Request) -> Exchange | Failure:
+                    host = host_of(request.url)
+                    if host.endswith(".test"):
+                        host = f"{host}:{closed_port if host == DOWN_HOST else port}"
+                        url = f"http://{host}{path_of(request.url)}"
+                        request = replace(request, url=url, private_hosts=request.private_hosts | {host})
+                    return await client.exchange(request)
+
+                try:
+                    await check(sim, fetch)
+                finally:
+                    await client.close()
+
+    asyncio.run(main())
+
+
+def on_a_seed(directory: Path, check: Check) -> None:
+    async def main() -> None:
+        sim = a_web()
+        client: HttpClient = SimClient(sim, virtual.VirtualClock(asyncio.get_running_loop()))
+        await check(sim, client.exchange)
+        await client.close()
+
+    virtual.run(main())
+
+
+@pytest.fixture(params=[on_sockets, on_a_seed])
+def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Check], None]:
+    return lambda check: request.param(tmp_path, check)
+
+
+def quick(sim: SimWeb) -> list[str]:
+    """URLs of every sort that answer soon."""
+    root = f"http://{sim.hosts[0]}"
+    urls = [*sorted(sim.truth(obey_robots=False)), *(f"http://{host}/robots.txt" for host in sim.hosts)]
+    urls += [
+        f"{root}/r/1",
+        f"{root}/r/2",
+        f"{root}/loop/a",
+        f"{root}/missing/1.html",
+        f"{root}/?",
+        f"{root}/p/999.html",
+    ]
+    return [url for url in urls if sim.latency(url) < 1]
+
+
+def test_every_sort_of_url_is_answered_as_the_web_says(hold: Callable[[Check], None]) -> None:
+    async def check(sim: SimWeb, fetch: Fetch) -> None:
+        for url in quick(sim):
+            for attempt in (1, 2):
+                expected = sim.respond(url, attempt)
+                exchange = await fetch(Request(url, HEADERS, LIMITS))
+                assert isinstance(exchange, Exchange)
+                assert exchange.status == expected.status
+                assert b"".join(exchange.body.chunks()) == expected.body
+                assert exchange.truncated is None
+                for name, value in expected.headers:
+                    assert exchange.header(name.lower()) == value
+                assert exchange.header("content-length") == str(len(expected.body))
+
+    hold(check)
+
+
+def test_heads_are_those_of_a_get(hold: Callable[[Check], None]) -> None:
+    async def check(sim: SimWeb, fetch: Fetch) -> None:
+        exchange = await fetch(Request(f"http://{sim.hosts[1]}/?", HEADERS, LIMITS))
+        assert isinstance(exchange, Exchange)
+        line, host, *rest = exchange.request_head.split(b"\r\n")
+        assert line == b"GET /? HTTP/1.1"
+        assert host.startswith(f"Host: {sim.hosts[1]}".encode())
+        assert rest == [b"User-Agent: dhtcrawl/0.1", b"Accept: */*", b"", b""]
+        assert exchange.response_head.startswith(b"HTTP/1.1 404 Not Found\r\n")
+        assert exchange.response_head.endswith(b"\r\n\r\n")
+        assert f"Content-Length: {exchange.body.size}".encode() in exchange.response_head
+        assert exchange.started_at <= exchange.ended_at
+        assert exchange.fetched_at.utcoffset() is not None
+        assert exchange.remote_ip.count(".") == 3
+
+    hold(check)
+
+
+def test_a_body_past_the_limit_is_cut(hold: Callable[[Check], None]) -> None:
+    async def check(sim: SimWeb, fetch: Fetch) -> None:
+        url = sim.seeds()[0]
+        exchange = await fetch(Request(url, limits=replace(LIMITS, body_bytes_max=100)))
+        assert isinstance(exchange, Exchange)
+        assert exchange.body.data == sim.respond(url).body[:100]
+        assert exchange.truncated is Truncated.LENGTH
+        assert b"\r\nContent-Length: 100\r\n" in exchange.response_head
+
+    hold(check)
+
+
+def test_no_head_in_time_is_a_timeout(hold: Callable[[Check], None]) -> None:
+    async def check(sim: SimWeb, fetch: Fetch) -> None:
+        slow = next(url for url in sorted(sim.truth(obey_robots=False)) if sim.latency(url) > 1)
+        failure = await fetch(Request(slow, limits=replace(LIMITS, head_s=0.1)))
+        assert isinstance(failure, Failure)
+        assert (failure.kind, failure.detail) == (FailureKind.TIMEOUT, "no complete response head within 0.1 s")
+
+    hold(check)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        (f"http://{DOWN_HOST}/", FailureKind.CONNECT),
+        ("http://unknown.example/", FailureKind.DNS),
+        ("http://127.0.0.1:1/", FailureKind.PRIVATE_ADDRESS),
+        ("http://[::1]/", FailureKind.PRIVATE_ADDRESS),
+        ("http://169.254.169.254/latest/", FailureKind.PRIVATE_ADDRESS),
+    ],
+)
+def test_no_connection_is_a_failure(hold: Callable[[Check], None], url: str, kind: FailureKind) -> None:
+    async def check(sim: SimWeb, fetch: Fetch) -> None:
+        failure = await fetch(Request(url, limits=LIMITS))
+        assert isinstance(failure, Failure)
+        assert failure.kind is kind
+        assert failure.detail
+        assert failure.started_at <= failure.ended_at
+
+    hold(check)

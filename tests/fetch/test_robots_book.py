@@ -1,0 +1,85 @@
+"""Which rules are in force for whom, for how long, and how many of them are kept."""
+
+from __future__ import annotations
+
+from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots
+from dhtcrawl.fetch.robots_book import RobotsBook
+
+
+class Now:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def make(now: Now | None = None, *, origins_max: int = 100) -> RobotsBook:
+    return RobotsBook("dhtcrawl", now=now or Now(), ttl_s=60.0, crawl_delay_max_s=30.0, origins_max=origins_max)
+
+
+def wish(delay_s: float) -> Robots:
+    return Robots.parse(b"user-agent: *\ncrawl-delay: %g" % delay_s)
+
+
+def test_without_rules_nothing_is_allowed() -> None:
+    book = make()
+    assert not book.known("http://a")
+    assert not book.allows("http://a", "http://a/")
+    assert book.crawl_delay_s("a") == 0.0
+
+
+def test_rules_are_an_origins_and_ours_by_our_token() -> None:
+    book = make()
+    book.put("http://a", Robots.parse(b"user-agent: dhtcrawl\ndisallow: /no\n\nuser-agent: *\ndisallow: /"))
+    book.put("https://a", DISALLOW_ALL)
+    assert book.allows("http://a", "http://a/yes")
+    assert not book.allows("http://a", "http://a/no")
+    assert not book.allows("https://a", "https://a/yes")
+    assert not book.known("http://a:81")
+
+
+def test_rules_expire_and_are_replaced() -> None:
+    now = Now()
+    book = make(now)
+    book.put("http://a", DISALLOW_ALL)
+    now.at += 59.0
+    assert book.known("http://a")
+    now.at += 1.0
+    assert not book.known("http://a")
+    book.put("http://a", ALLOW_ALL)
+    assert book.known("http://a")
+    assert book.allows("http://a", "http://a/")
+
+
+def test_a_host_may_wish_for_a_delay_within_a_limit() -> None:
+    book = make()
+    book.put("http://a", wish(5))
+    book.put("http://b:81", wish(10**9))
+    assert (book.crawl_delay_s("a"), book.crawl_delay_s("b:81"), book.crawl_delay_s("b")) == (5.0, 30.0, 0.0)
+    book.put("http://a", ALLOW_ALL)
+    assert book.crawl_delay_s("a") == 0.0
+
+
+def test_the_longer_wish_of_a_hosts_two_origins_counts() -> None:
+    book = make()
+    book.put("https://a", wish(9))
+    book.put("http://a", wish(4))
+    assert book.crawl_delay_s("a") == 9.0
+    book.put("http://a", ALLOW_ALL)
+    assert book.crawl_delay_s("a") == 9.0, "the other origin's wish stays"
+    book.put("https://a", ALLOW_ALL)
+    assert book.crawl_delay_s("a") == 0.0
+
+
+def test_the_rules_least_recently_asked_for_are_forgotten() -> None:
+    book = make(origins_max=2)
+    book.put("http://a", wish(5))
+    book.put("http://b", wish(6))
+    assert book.known("http://a")
+    book.put("http://c", wish(7))
+    assert [book.known(f"http://{host}") for host in "abc"] == [True, False, True]
+    assert [book.crawl_delay_s(host) for host in "abc"] == [5.0, 0.0, 7.0]
+    assert len(book._rules) == len(book._delays) == 2
