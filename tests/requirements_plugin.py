@@ -1,4 +1,4 @@
-"""A pytest plugin: with DHTCRAWL_REQUIRE_ALL=1 a test that would skip fails.
+"""A pytest plugin: with REQUIRE_ALL_TESTS=1 a test that would skip fails.
 
 On somebody's laptop a test that needs nginx, root or the conformance data may
 skip. In continuous integration a skip is a hole nobody sees, so `.ci/run` sets
@@ -34,10 +34,10 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    if not report.skipped or os.environ.get("DHTCRAWL_REQUIRE_ALL") != "1":
+    if not report.skipped or os.environ.get("REQUIRE_ALL_TESTS") != "1":
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     if any(allowed in reason for allowed in ALLOWED_REASONS):
         return
     report.outcome = "failed"
-    report.longrepr = f"DHTCRAWL_REQUIRE_ALL=1, but this was skipped: {reason.removeprefix('Skipped: ')}"
+    report.longrepr = f"REQUIRE_ALL_TESTS=1, but this was skipped: {reason.removeprefix('Skipped: ')}"

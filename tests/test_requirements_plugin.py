@@ -1,4 +1,4 @@
-"""What DHTCRAWL_REQUIRE_ALL=1 does to skips."""
+"""What REQUIRE_ALL_TESTS=1 does to skips."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODULE = "import pytest; pytest.importorskip('no_such_module_at_all')"
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DHTCRAWL_REQUIRE_ALL", raising=False)
+    monkeypatch.delenv("REQUIRE_ALL_TESTS", raising=False)
 
 
 def test_skips_stay_skips_by_default(pytester: pytest.Pytester) -> None:
@@ -39,7 +39,7 @@ def test_skips_stay_skips_by_default(pytester: pytest.Pytester) -> None:
 
 
 def test_skips_fail_when_all_is_required(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DHTCRAWL_REQUIRE_ALL", "1")
+    monkeypatch.setenv("REQUIRE_ALL_TESTS", "1")
     pytester.makepyfile(SKIPPING)
     result = pytester.runpytest("-p", "requirements_plugin", "-rA")
     # A skip by a marker happens in a test's set-up, so its failure is an error.
@@ -48,6 +48,6 @@ def test_skips_fail_when_all_is_required(pytester: pytest.Pytester, monkeypatch:
 
 
 def test_a_module_that_skips_itself_fails_too(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DHTCRAWL_REQUIRE_ALL", "1")
+    monkeypatch.setenv("REQUIRE_ALL_TESTS", "1")
     pytester.makepyfile(MODULE)
     pytester.runpytest("-p", "requirements_plugin").assert_outcomes(errors=1)
