@@ -196,7 +196,7 @@ def _skipped_lines(
     for _, value in txn.scan(start, stop):
         task = unpack_task(value)
         totals.urls_seen += 1
-        totals.errors += task.state == State.DEAD
+        totals.errors += task.state == State.DEAD and task.reason == SkipReason.FAILED
         if task.state == State.DEAD:
             yield _skipped(totals, task.url, task.reason, task.detail)
         elif task.state <= State.LEASED:
