@@ -106,11 +106,12 @@ class Node:
             info=_warcinfo(record),
         )
 
-        def recover(txn: Txn) -> Counters:
+        def recover(txn: Txn) -> tuple[Counters, dict[str, float]]:
             archive.recover(txn)
-            return Counters.unpack(txn.get(keys.key(keys.COUNTERS, record.crawl_id)))
+            counters = Counters.unpack(txn.get(keys.key(keys.COUNTERS, record.crawl_id)))
+            return counters, tasks.owed(txn, record.crawl_id)
 
-        counters = await self._committer.submit(recover)
+        counters, owed = await self._committer.submit(recover)
         services = Services(
             config=self.config,
             clock=self._ports.clock,
@@ -125,7 +126,7 @@ class Node:
             observer=self._ports.observer,
         )
         live = LivePages(dirs.pages)
-        start = Start(record.spec, record.crawl_id, counters, record.aliases)
+        start = Start(record.spec, record.crawl_id, counters, record.aliases, owed)
         crawl = Crawl(services, start, live=live, disk_used=disk_used)
         self._runner.participants.append(archive)
         return RunningCrawl(record, crawl, dirs, live, self._committer, self.config, self.node_id)

@@ -100,6 +100,7 @@ class Round:
     links: list[Link]
     done: list[bytes]
     aliases: list[str]
+    owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
     live: list[dict[str, Any]]  # lines for whoever watches: pages of the round before
 
 
@@ -160,6 +161,7 @@ class Corridor:
         self._new_aliases: list[str] = []
         self._live = live
         self._lines: list[dict[str, Any]] = []
+        self._owed: dict[str, float] = {}
         self._fetched: list[Fetched] = []
         self._kills: list[Kill] = []
         self._done: list[bytes] = []
@@ -211,6 +213,11 @@ class Corridor:
             self._done.append(page)
         self._work.set()
 
+    def owe(self, host: str, wait_s: float) -> None:
+        """A restart is to leave `host` alone for `wait_s`; 0 takes that back."""
+        self._owed[host] = wait_s
+        self._work.set()
+
     async def room(self) -> None:
         """Return once a fetcher may bring more."""
         await self._room.wait()
@@ -239,10 +246,11 @@ class Corridor:
 
     def _gather(self) -> Round | None:
         links = self.outbox.take(LINKS_A_ROUND_MAX)
-        if not (self._fetched or self._kills or self._done or links or self._new_aliases):
+        if not (self._fetched or self._kills or self._done or links or self._new_aliases or self._owed):
             return None
-        round_ = Round(self._fetched, self._kills, links, self._done, self._new_aliases, self._lines)
+        round_ = Round(self._fetched, self._kills, links, self._done, self._new_aliases, self._owed, self._lines)
         self._fetched, self._kills, self._done, self._new_aliases, self._lines = [], [], [], [], []
+        self._owed = {}
         self._backlog_bytes = 0
         return round_
 
@@ -256,6 +264,8 @@ class Corridor:
             key = keys.key(keys.CRAWL, crawl)
             record = unpack(txn.get(key) or pack({}))
             txn.put(key, pack({**record, "aliases": self._aliases}))
+        for host, wait_s in round_.owed.items():
+            tasks.owe(txn, crawl, host, wait_s)
         # Before `accept`, which may mark a page that must send its links again.
         for page_key in round_.done:
             tasks.settle(txn, crawl, page_key)

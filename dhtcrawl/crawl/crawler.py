@@ -49,6 +49,7 @@ class Start:
     crawl_id: bytes
     counters: Counters
     aliases: list[str]
+    owed: dict[str, float]  # seconds to leave hosts alone before the first request
 
 
 class Crawl:
@@ -98,7 +99,7 @@ class Crawl:
             known_to_owner=self._corridor.outbox.knows,
         )
         self._fetcher = Fetcher(
-            services, start.spec, self.frontier, self._corridor, self._discovery, robots, self._give_up
+            services, start.spec, self.frontier, self._corridor, self._discovery, robots, self._give_up, start.owed
         )
         self._idle: deque[asyncio.Future[Job | None]] = deque()
         self._running = 0  # jobs handed to fetchers
@@ -115,6 +116,7 @@ class Crawl:
         self._ended = asyncio.Event()
         self._drained = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._owed = start.owed
         self._seconds_before = start.counters.seconds
         self._violations_before = start.counters.politeness_violations
         self._started_at = 0.0
@@ -147,6 +149,8 @@ class Crawl:
             StorageError: the disk failed; what was acknowledged is safe.
         """
         self._started_at = self._s.clock.monotonic()
+        for host, wait_s in self._owed.items():
+            self._s.hosts.clock(host).hold(self._started_at, wait_s)
         try:
             await self._run()
         finally:
@@ -307,6 +311,7 @@ class Crawl:
 
     def _count_time(self) -> None:
         self.counters.seconds = self._seconds_before + self.elapsed_s
+        self.counters.politeness_violations = self._violations_before + self._s.hosts.violations
 
     # -- background --
 
@@ -314,8 +319,6 @@ class Crawl:
         while True:
             await asyncio.sleep(LIMITS_EVERY_S)
             self._count_time()
-            counters = self.counters
-            counters.politeness_violations = self._violations_before + self._s.hosts.violations
             self._s.hosts.sweep(self._s.clock.monotonic(), self._fetcher.delay_s)
             stop = self._limit_reached()
             if stop is None and await self._disk_used():

@@ -8,7 +8,7 @@ and `dhtcrawl.fetch.retry`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,8 @@ INLINE_BYTES_MAX = 512 << 10
 ROBOTS_REDIRECTS_MAX = 5  # RFC 9309, 2.3.1.2
 ROBOTS_BYTES_MAX = 512_000  # RFC 9309, 2.5: at least 500 KiB
 HEADER_SHOWN_CHARS = 200
+OWED_MAX = 100_000  # hosts whose longer waits a restart will know of
+NO_ROBOTS = "robots.txt answers with errors, so nothing may be fetched (RFC 9309, 2.3.1.4)"
 
 
 class Fetcher:
@@ -48,8 +50,13 @@ class Fetcher:
         discovery: Discovery,
         robots: RobotsBook,
         give_up: Callable[[str, str, str], None],
+        owed: Mapping[str, float],
     ) -> None:
-        """`give_up(host, reason, detail)` is called when a host has no hope."""
+        """`give_up(host, reason, detail)` is called when a host has no hope.
+
+        `owed` is what the store has of hosts that asked for longer waits than
+        the crawl's delay, in seconds.
+        """
         self._s = services
         self._spec = spec
         self._frontier = frontier
@@ -80,6 +87,7 @@ class Fetcher:
             body_bytes_max=config.fetch.body_bytes_max,
         )
         self._robots_failures: dict[str, int] = {}
+        self._owed = dict(owed)
 
     async def run(self, job: Job) -> None:
         """Do one job to its end."""
@@ -93,7 +101,8 @@ class Fetcher:
         if not self._spec.settings.ignore_robots and not self._robots.allows(job.origin, task.url):
             clock.cancel()
             self._frontier.finish(job, self._s.clock.monotonic())
-            self._kill(job, task, SkipReason.ROBOTS, "robots.txt disallows it")
+            unread = self._robots.unreachable(job.origin)
+            self._kill(job, task, SkipReason.ROBOTS, NO_ROBOTS if unread else "robots.txt disallows it")
             return
         await self._corridor.room()
         outcome = await self._s.http.exchange(Request(task.url, self._headers, self._limits, self._private_hosts))
@@ -109,15 +118,29 @@ class Fetcher:
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
         )
+        wait_s = self._wait_s(outcome, job.attempt) if again is not None else 0.0
+        if again is not None and again.hold_host:
+            clock.hold(now, wait_s)
+            self._owe(job.host, wait_s)
+        elif clock.hold_until <= now:
+            self._owe(job.host, 0.0)
         if again is not None and job.attempt < self._retries_max:
             outcome.body.close()
-            wait_s = self._wait_s(outcome, job.attempt)
-            if again.hold_host:
-                clock.hold(now, wait_s)
             self._frontier.finish(job, now, retry_at=now + wait_s)
             return
         self._frontier.finish(job, now)
         await self._process(job, task, outcome)
+
+    def _owe(self, host: str, wait_s: float) -> None:
+        """Let a restart know of a wait that is longer than the delay; 0 when it is over."""
+        wait_s = max(wait_s, self._robots.crawl_delay_s(host))
+        wait_s = wait_s if wait_s > self._spec.settings.delay_s else 0.0
+        if wait_s != self._owed.get(host, 0.0) and (host in self._owed or len(self._owed) < OWED_MAX):
+            if wait_s:
+                self._owed[host] = wait_s
+            else:
+                del self._owed[host]
+            self._corridor.owe(host, wait_s)
 
     def _wait_s(self, exchange: Exchange, attempt: int) -> float:
         asked = retry.retry_after_s(exchange.header("retry-after"), self._s.clock.wall(), self._retry_after_max_s)
@@ -224,6 +247,7 @@ class Fetcher:
         # Too many redirects: "unavailable", as if there were none (2.3.1.2).
         self._robots.put(job.origin, rules if rules is not None else ALLOW_ALL)
         self._robots_failures.pop(job.origin, None)
+        self._owe(job.host, 0.0)
         self._frontier.finish(job, self._s.clock.monotonic())
 
     async def _ask_robots(self, url: str, job: Job, *, first: bool) -> Exchange | None:
@@ -263,7 +287,9 @@ class Fetcher:
             return False
         self._robots_failures[job.origin] = failures + 1
         now = self._s.clock.monotonic()
-        self._s.hosts.clock(job.host).hold(now, self._wait_s(exchange, failures))
+        wait_s = self._wait_s(exchange, failures)
+        self._s.hosts.clock(job.host).hold(now, wait_s)
+        self._owe(job.host, wait_s)
         self._frontier.finish(job, now)
         return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from dhtcrawl.fetch.robots import Robots
+from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
 
 _SCHEMES = ("http://", "https://")
 ORIGINS_MAX = 20_000
@@ -61,6 +61,11 @@ class RobotsBook:
         """Whether a URL of `origin` may be fetched; False where no rules are known."""
         entry = self._rules.get(origin)
         return entry is not None and entry[0].allows(url, self._token)
+
+    def unreachable(self, origin: str) -> bool:
+        """Whether the rules in force stand for a robots.txt that could not be had."""
+        entry = self._rules.get(origin)
+        return entry is not None and entry[0] is DISALLOW_ALL
 
     def crawl_delay_s(self, host: str) -> float:
         """The host's own wish, at most `crawl_delay_max_s`; 0 where it has none.

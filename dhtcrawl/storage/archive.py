@@ -17,6 +17,8 @@ from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.files import AppendFile, Directory
 from dhtcrawl.storage.records import Place, pack, unpack
 
+_SUFFIX = ".warc.gz"
+
 
 class Archive:
     """Appends exchanges; a `Participant` of the committer."""
@@ -53,16 +55,15 @@ class Archive:
         for key, value in txn.scan(start, stop):
             committed[keys.suffix(key).decode()] = unpack(value)
         for name in self._directory.names():
-            if not name.startswith(self._prefix) or name in committed:
-                continue
             # Begun, never committed: nothing points into it.
-            self._directory.remove(name)
+            if self._is_ours(name) and name not in committed:
+                self._directory.remove(name)
         for name, length in committed.items():
-            if not name.startswith(self._prefix):
+            if not self._is_ours(name):
                 continue
             self._directory.open(name, length).close()
             self.bytes_committed += length
-            self._next = max(self._next, self._sequence(name) + 1)
+            self._next = max(self._next, int(self._digits(name)) + 1)
 
     def append(self, item: warc.ArchiveItem) -> tuple[Place, str]:
         """Append an exchange; where its response lies, and its payload digest.
@@ -94,23 +95,28 @@ class Archive:
             before = txn.get(key)
             self.bytes_committed += file.size - (0 if before is None else unpack(before))
             txn.put(key, pack(file.size))
+        for file in self._dirty.values():
             if file is not self._file:
                 file.close()
         self._dirty.clear()
 
     def close(self) -> None:
-        """Close the file; what was not prepared will be cut off."""
+        """Close the files; what was not prepared will be cut off."""
         if self._file is not None:
-            self._file.close()
+            self._dirty[self._file.name] = self._file
             self._file = None
+        for file in self._dirty.values():
+            file.close()
+        self._dirty.clear()
 
     def _current(self) -> AppendFile:
         if self._file is not None and self._file.size < self._bytes_max:
             return self._file
-        name = f"{self._prefix}{self._next:05d}.warc.gz"
+        name = f"{self._prefix}{self._next:05d}{_SUFFIX}"
         self._next += 1
         if self._file is not None and self._file.name not in self._dirty:
             self._file.close()
+        self._file = None
         file = self._directory.open(name, 0)
         self._info_id = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
         self._dirty[name] = file
@@ -118,8 +124,11 @@ class Archive:
         self._file = file
         return file
 
-    def _sequence(self, name: str) -> int:
-        return int(name[len(self._prefix) :].split(".", 1)[0])
+    def _is_ours(self, name: str) -> bool:
+        return name.startswith(self._prefix) and name.endswith(_SUFFIX) and self._digits(name).isdecimal()
+
+    def _digits(self, name: str) -> str:
+        return name[len(self._prefix) : -len(_SUFFIX)]
 
 
 def forget(directory: Directory, txn: Txn, crawl: bytes) -> None:

@@ -103,13 +103,13 @@ class Committer(Protocol):
         """A future of the function's value, done once its writes are durable.
 
         An exception of the function undoes its writes and becomes the
-        future's. A disk that fails closes the committer: that group's and
-        every later future get the StorageError.
+        future's, but for a StorageError: a disk that fails closes the
+        committer, and that group's and every later future get the error.
         """
         ...
 
     async def close(self) -> None:
-        """Commit what was submitted, then stop."""
+        """Commit what was submitted, then stop; to submit more is a bug."""
         ...
 
 
@@ -160,9 +160,14 @@ class GroupRunner:
         txn = Txn(self.engine, writes)
         try:
             return future, function(txn), None
-        except StorageError:
+        except StorageError:  # a disk that fails, or a record that is damaged: we cannot go on
             raise
-        except Exception as error:  # the caller's bug or a damaged record: the caller's to handle
+        except StopIteration as error:  # which no future takes
+            txn.rollback()
+            stopped = RuntimeError("a transaction raised StopIteration")
+            stopped.__cause__ = error
+            return future, None, stopped
+        except Exception as error:  # the caller's bug: the caller's to handle
             txn.rollback()
             return future, None, error
 
@@ -185,16 +190,19 @@ class ThreadCommitter:
         self._runner = runner
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
+        self._closing = False
         self._closed = self._loop.create_future()
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
     def submit(self, function: Callable[[Txn], T]) -> asyncio.Future[T]:
+        assert not self._closing, "nobody would ever run it"
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((function, future))
         return future
 
     async def close(self) -> None:
+        self._closing = True
         self._jobs.put(None)
         await asyncio.shield(self._closed)
 
@@ -223,9 +231,11 @@ class LoopCommitter:
         self._runner = runner
         self._latency_s = latency_s
         self._jobs: list[Job] = []
+        self._closing = False
         self._loop = asyncio.get_running_loop()
 
     def submit(self, function: Callable[[Txn], T]) -> asyncio.Future[T]:
+        assert not self._closing, "nobody would ever run it"
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._jobs:
             self._loop.call_later(self._latency_s, self._run)
@@ -233,6 +243,7 @@ class LoopCommitter:
         return future
 
     async def close(self) -> None:
+        self._closing = True
         while self._jobs:  # noqa: ASYNC110 - the timer that empties it is our own
             await asyncio.sleep(self._latency_s)
 

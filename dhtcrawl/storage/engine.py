@@ -24,11 +24,19 @@ class Engine(Protocol):
     """Keys in byte order. Single-threaded: one caller at a time."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None."""
+        """The value of `key`, or None.
+
+        Raises:
+            StorageError: it cannot be read, or is damaged.
+        """
         ...
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order."""
+        """Pairs with start <= key < stop, in order, as they are when the first is taken.
+
+        Raises:
+            StorageError: they cannot be read, or are damaged.
+        """
         ...
 
     def write(self, batch: Batch, *, sync: bool) -> None:
@@ -64,13 +72,21 @@ class LevelEngine:
         except (plyvel.Error, OSError) as error:
             raise storage_error(error, f"cannot open the store {path}") from error
 
+    # Without checksums LevelDB can miss keys in a damaged block, and what was
+    # fetched would count as never seen.
     def get(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(key)
+        try:
+            value: bytes | None = self._db.get(key, verify_checksums=True)
+        except (plyvel.Error, OSError) as error:
+            raise storage_error(error, "cannot read the store") from error
         return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        with self._db.iterator(start=start, stop=stop) as iterator:
-            yield from iterator
+        try:
+            with self._db.iterator(start=start, stop=stop, verify_checksums=True) as iterator:
+                yield from iterator
+        except (plyvel.Error, OSError) as error:
+            raise storage_error(error, "cannot read the store") from error
 
     def write(self, batch: Batch, *, sync: bool) -> None:
         try:
@@ -90,16 +106,18 @@ class LevelEngine:
 
 def storage_error(error: Exception, what: str) -> StorageError:
     """LevelDB's or the system's error as ours, with the remedy."""
-    text = str(error)
+    # plyvel hands LevelDB's words on as bytes.
+    text = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in text:
         return StorageFull(f"{what}: no space left on the disk; free some and run the same command again")
     if isinstance(error, NotADirectoryError | FileExistsError) or "Not a directory" in text:
         return StorageError(f"{what}: a file is in the way; name another directory with --out or --data-dir")
-    if "lock" in text.lower() or "already held" in text:
+    # Not "lock" anywhere: paths have it, and a damaged block too.
+    if text.startswith("IO error: lock "):
         return StorageError(f"{what}: another dhtcrawl process is using it; stop that one first")
     if isinstance(error, PermissionError) or "Permission denied" in text:
         return StorageError(f"{what}: permission denied; check its owner and mode")
-    if "orruption" in text:
+    if isinstance(error, plyvel.CorruptionError) or text.startswith("Corruption: "):
         return StorageError(f"{what}: it is damaged ({text}); restore it, or start with another directory")
     return StorageError(f"{what}: {text}")

@@ -54,7 +54,7 @@ class Directory(Protocol):
         """Open or create `name` and cut it to `committed` bytes; None keeps all of it.
 
         Raises:
-            StorageError: the file is shorter than `committed`.
+            StorageError: the file is shorter than `committed`; it is left as it is, or missing.
         """
         ...
 
@@ -95,10 +95,16 @@ class DiskDirectory:
             raise storage_error(error, f"cannot read {self._path / name}") from error
 
     def names(self) -> list[str]:
-        return sorted(entry.name for entry in self._path.iterdir() if entry.is_file())
+        try:
+            return sorted(entry.name for entry in self._path.iterdir() if entry.is_file())
+        except OSError as error:
+            raise storage_error(error, f"cannot list {self._path}") from error
 
     def remove(self, name: str) -> None:
-        (self._path / name).unlink(missing_ok=True)
+        try:
+            (self._path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error(error, f"cannot remove {self._path / name}") from error
 
     def replace(self, name: str, chunks: Iterable[bytes]) -> None:
         temporary = self._path / f".{name}.new"
@@ -110,9 +116,12 @@ class DiskDirectory:
                 os.fsync(file.fileno())
             temporary.replace(self._path / name)
             sync_directory(self._path)
-        except OSError as error:
+        except BaseException as error:
+            # Also when `chunks` fails: a disk that is full needs the space.
             temporary.unlink(missing_ok=True)
-            raise storage_error(error, f"cannot write {self._path / name}") from error
+            if isinstance(error, OSError):
+                raise storage_error(error, f"cannot write {self._path / name}") from error
+            raise
 
 
 class DiskFile:
@@ -130,6 +139,8 @@ class DiskFile:
             self.size = committed
             if length < committed:
                 os.close(self._fd)
+                if created:
+                    path.unlink()
                 raise StorageError(
                     f"{path} has {length} bytes, but {committed} were committed: restore the file, or start anew"
                 )
@@ -189,11 +200,12 @@ class MemoryDirectory:
         self.files: dict[str, bytearray] = {}
 
     def open(self, name: str, committed: int | None) -> MemoryFile:
-        data = self.files.setdefault(name, bytearray())
+        data = self.files.get(name, bytearray())
         if committed is None:
             committed = len(data)
         if len(data) < committed:
             raise StorageError(f"{name} has {len(data)} bytes, but {committed} were committed")
+        self.files[name] = data
         del data[committed:]
         return MemoryFile(name, data)
 

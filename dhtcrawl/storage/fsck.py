@@ -5,7 +5,8 @@
 | a task record reads, and lies under the key of its URL                  |           |
 | pending ⇔ in its host's queue, once                                     |           |
 | fetched or done ⇒ page record, link keys, and a place within the archive | I3, I11  |
-| done ⇒ every in-scope link has a record; fetched ⇒ marked for a restart  | I3       |
+| done ⇒ every in-scope link has a record; fetched ⇒ marked for a restart, | I3       |
+| pending or dead ⇒ not marked                                             |           |
 | dead ⇒ a reason, and neither queue entry nor page                       | I2        |
 
 Runs as transactions on the committer's thread, one record kind after another.
@@ -23,7 +24,7 @@ from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.files import Directory
 from dhtcrawl.storage.records import State, Task, unpack, unpack_task
-from dhtcrawl.storage.tasks import get_page, link_keys_of
+from dhtcrawl.storage.tasks import link_keys_of
 from dhtcrawl.url import host_of
 
 PROBLEMS_KEPT_MAX = 1_000
@@ -75,6 +76,8 @@ def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, findings: Findings) ->
             findings.add(f"{task.url}: is {state}, but its page record, links or place say otherwise")
         if task.state == State.FETCHED and not marked:
             findings.add(f"{task.url}: is fetched, but a restart would not go on with it")
+        if marked and not arrived:
+            findings.add(f"{task.url}: is {state}, but a restart would take it for fetched")
         if task.state == State.DEAD and not task.reason:
             findings.add(f"{task.url}: is dead without a reason")
         if task.state == State.DONE and links is not None and not marked:
@@ -88,10 +91,20 @@ def _tasks(txn: Txn, crawl: bytes, findings: Findings) -> Iterator[tuple[bytes, 
     start, stop = keys.bounds(keys.TASK, crawl)
     for full, value in txn.scan(start, stop):
         key = keys.suffix(full)
-        try:
-            yield key, unpack_task(value)
-        except (StorageError, ValueError, TypeError) as error:
-            findings.add(f"task {key.hex()}: unreadable record: {error}")
+        task = _readable(value)
+        if task is None:
+            findings.add(f"task {key.hex()}: unreadable record")
+        else:
+            yield key, task
+
+
+def _readable(value: bytes) -> Task | None:
+    try:
+        task = unpack_task(value)
+        host_of(task.url)  # what is no URL has none
+        return task
+    except (StorageError, ValueError, AttributeError):
+        return None
 
 
 def _queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
@@ -105,8 +118,10 @@ def _check_queues(txn: Txn, crawl: bytes, findings: Findings) -> None:
         value = txn.get(keys.TASK + crawl + key)
         if value is None:
             findings.add(f"queue entry of {key.hex()}: there is no such task")
-        elif _queue_key(crawl, key, task := unpack_task(value)) != full:
-            findings.add(f"{task.url}: stands twice in its host's queue")
+            continue
+        task = _readable(value)
+        if task is not None and _queue_key(crawl, key, task) != full:
+            findings.add(f"{task.url}: has a stray entry in its host's queue")
 
 
 def _check_orphans(txn: Txn, crawl: bytes, findings: Findings) -> None:
@@ -118,19 +133,34 @@ def _check_orphans(txn: Txn, crawl: bytes, findings: Findings) -> None:
 
 
 def _check_archive(txn: Txn, crawl: bytes, archive: Directory, findings: Findings) -> None:
-    start, stop = keys.bounds(keys.ARCHIVE, crawl)
-    lengths = {keys.suffix(key).decode(): unpack(value) for key, value in txn.scan(start, stop)}
+    lengths: dict[str, int] = {}
     present = set(archive.names())
-    for name, length in lengths.items():
+    start, stop = keys.bounds(keys.ARCHIVE, crawl)
+    for full, value in txn.scan(start, stop):
+        name = keys.suffix(full).decode(errors="replace")
+        length = _decoded(value)
+        if not isinstance(length, int):
+            findings.add(f"{name}: unreadable record of how much is committed")
+            continue
+        lengths[name] = length
         if name not in present:
             findings.add(f"{name}: {length} bytes are committed, but the file is gone")
-        elif len(archive.read(name, length - 1, 1)) != 1:
+        elif length and len(archive.read(name, length - 1, 1)) != 1:
             findings.add(f"{name}: is shorter than the {length} bytes that are committed")
-    start, stop = keys.bounds(keys.PAGE, crawl)
-    for full, _ in txn.scan(start, stop):
-        findings.pages += 1
-        page = get_page(txn, crawl, keys.suffix(full))
-        assert page is not None, "the scan just saw it"
-        place = page["place"]
-        if place.offset + place.length > lengths.get(place.file, 0):
-            findings.add(f"{page['url']}: its body would lie behind the end of {place.file}")
+    for kind, what in ((keys.PAGE, "page record"), (keys.EXTRA, "index entry")):
+        start, stop = keys.bounds(kind, crawl)
+        for full, value in txn.scan(start, stop):
+            findings.pages += kind == keys.PAGE
+            match _decoded(value):
+                case {"url": str(url), "place": [str(), str(file), int(offset), int(length)]}:
+                    if offset + length > lengths.get(file, 0):
+                        findings.add(f"{url}: its body would lie behind the end of {file}")
+                case _:
+                    findings.add(f"{what} of {keys.suffix(full).hex()}: unreadable")
+
+
+def _decoded(value: bytes) -> object:
+    try:
+        return unpack(value)
+    except StorageError:
+        return None

@@ -14,7 +14,7 @@ kind are one range, in key-space order, and several crawls share a store.
 | `x`  | archive file ‖ offset (8)                     | index entry of what is no page: robots  |
 | `l`  | task key                                      | the in-scope links' task keys, joined   |
 | `s`  | SHA1(url) (20)                                | a link that was skipped, and why        |
-| `h`  | host key                                      | what a restart must know of a host      |
+| `h`  | host key                                      | a wait that a restart owes the host     |
 | `w`  | file name                                     | how much of an archive file is committed|
 
 Records of the node itself (format version, incarnation) begin with `\\0`.

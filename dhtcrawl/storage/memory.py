@@ -14,19 +14,25 @@ class MemoryEngine:
 
     def __init__(self) -> None:
         self._data: SortedDict[bytes, bytes] = SortedDict()
+        self._scans = 0
 
     def get(self, key: bytes) -> bytes | None:
         value: bytes | None = self._data.get(key)
         return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        # A copy of the keys: LevelDB's iterators see a snapshot too.
-        for key in list(self._data.irange(start, stop, inclusive=(True, False))):
-            value = self._data.get(key)
-            if value is not None:
-                yield key, value
+        data = self._data
+        self._scans += 1
+        try:
+            for key in data.irange(start, stop, inclusive=(True, False)):
+                yield key, data[key]
+        finally:
+            self._scans -= 1
 
     def write(self, batch: Batch, *, sync: bool) -> None:
+        if self._scans:
+            # Those under way go on with what they began with, as LevelDB's do.
+            self._data = self._data.copy()
         for key, value in batch.items():
             if value is None:
                 self._data.pop(key, None)

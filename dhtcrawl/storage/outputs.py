@@ -132,7 +132,7 @@ def write_outputs(
     return totals
 
 
-def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 2_000_000) -> int:
+def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 500_000) -> int:
     """In-scope links of fetched pages that have no record at all (design: `lost` is counted, not assumed)."""
     lost: set[bytes] = set()
     known: set[bytes] = set()

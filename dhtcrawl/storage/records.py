@@ -46,7 +46,6 @@ class SkipReason:
     NOFOLLOW = "nofollow"
     ROBOTS = "robots"
     FAILED = "failed"
-    RATE_LIMITED = "rate-limited"
     PRIVATE_ADDRESS = "private-address"
     REDIRECT_LIMIT = "redirect-limit"
     NOT_A_URL = "not-a-url"
@@ -96,19 +95,29 @@ class Task:
 
 
 def unpack_task(value: bytes) -> Task:
-    """The task record in a stored value."""
-    url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = unpack(value)[:12]
-    return Task(
-        url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
-        Place(*place) if place is not None else None,
-    )  # fmt: skip
+    """The task record in a stored value.
+
+    Raises:
+        StoreTooNew: a later version wrote it.
+        StorageError: it is damaged.
+    """
+    fields = unpack(value)
+    try:
+        url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = fields[:12]
+        return Task(
+            url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
+            Place(*place) if place is not None else None,
+        )  # fmt: skip
+    except (ValueError, TypeError, LookupError) as error:
+        raise _damaged(error) from error
 
 
 def merge(a: Task, b: Task) -> Task:
     """The one record that two copies of it amount to."""
     if a.gen == b.gen and a.state == b.state == State.DONE:
-        # Both fetched it: the lowest attempt wins, then the node id.
-        winner = min(a, b, key=lambda task: (task.attempt, task.place or ()))
+        # Both fetched it: the lowest attempt wins, then the node id. The rest
+        # makes it the same one whichever comes first.
+        winner = min(a, b, key=lambda task: (task.attempt, task.place or (), task.reason, task.detail))
     else:
         winner = max(a, b, key=_rank)
     # How it was found goes with the shallowest finder, as one: a mix of two
@@ -142,11 +151,16 @@ def unpack(value: bytes) -> Any:
         StorageError: it is damaged.
     """
     if value[:1] != _VERSION:
-        version = value[0] if value else None
+        if value[:1] < _VERSION:
+            raise _damaged("no record begins so")
         raise StoreTooNew(
-            f"the store has a record of format {version}, this version reads {VALUE_VERSION}; upgrade dhtcrawl"
+            f"the store has a record of format {value[0]}, this version reads {VALUE_VERSION}; upgrade dhtcrawl"
         )
     try:
         return msgpack.unpackb(memoryview(value)[1:], strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise StorageError(f"the store has a damaged record ({error}); run 'dhtcrawl fsck'") from error
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise _damaged(error) from error
+
+
+def _damaged(why: object) -> StorageError:
+    return StorageError(f"the store has a damaged record ({why}); run 'dhtcrawl fsck'")

@@ -122,7 +122,7 @@ def fetched(txn: Txn, crawl: bytes, page: Page, place: Place, attempt: int) -> t
     if again:
         return True, False
     txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
-    txn.put(record_key, replace(old, state=State.FETCHED, attempt=attempt, place=place).pack())
+    txn.put(record_key, replace(old, state=State.FETCHED, attempt=attempt, reason="", detail="", place=place).pack())
     txn.put(keys.FETCHED + crawl + page.key, b"")
     txn.put(keys.PAGE + crawl + page.key, pack({**page.fields, "place": place}))
     txn.put(keys.LINKS + crawl + page.key, page.link_keys)
@@ -160,6 +160,25 @@ def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]]) -> None:
         key = keys.SKIPPED + crawl + url_key(url)
         if txn.get(key) is None:
             txn.put(key, pack((url, reason)))
+
+
+def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
+    """Remember that a restart must leave `host` alone for `wait_s`; 0 forgets it.
+
+    A duration: nobody knows, after a restart, how much of it has passed.
+    """
+    key = keys.HOST + crawl + host_key(host)
+    if wait_s:
+        txn.put(key, pack((host, round(wait_s * 1000))))
+    else:
+        txn.delete(key)
+
+
+def owed(txn: Txn, crawl: bytes) -> dict[str, float]:
+    """Hosts that asked for longer waits than the crawl's delay, in seconds."""
+    start, stop = keys.bounds(keys.HOST, crawl)
+    rows = (unpack(value) for _, value in txn.scan(start, stop))
+    return {host: wait_ms / 1000 for host, wait_ms in rows}
 
 
 def host_queue(txn: Txn, crawl: bytes, host: bytes, limit: int) -> tuple[list[Queued], bool]:

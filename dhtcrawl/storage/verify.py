@@ -28,7 +28,7 @@ from dhtcrawl.storage.warcscan import Member, scan
 PROBLEMS_KEPT_MAX = 1_000
 LINE_BYTES_MAX = 1024 * 1024
 
-# interface.md, "Outputs".
+# docs/outputs.md lists both.
 PAGE_FIELDS = (
     "url",
     "status",

@@ -1,0 +1,137 @@
+"""What a store says of itself: its format, how often it was opened, and its crawls."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import plyvel
+import pytest
+from storage.stores import PLACE, Store, link, page
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.errors import Exit, StorageError, StoreTooNew
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage import catalog, keys, tasks
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.engine import LevelEngine
+from dhtcrawl.storage.records import pack, unpack
+
+# Neighbours in byte order, and ids that end in the highest byte.
+IDS = [bytes(16), bytes(15) + b"\1", bytes(15) + b"\xff", b"\xff" * 15 + b"\xfe", b"\xff" * 16]
+
+
+def crawl(crawl_id: bytes, seed: str = "http://a.example/") -> CrawlRecord:
+    settings = CrawlSettings(depth=3, exclude=("x", "é"), delay_s=0.5)
+    return CrawlRecord(crawl_id, make_spec([seed], settings), b"n" * 16, ["http://www.a.example/"], "")
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+# Format and incarnation
+
+
+def test_a_new_store_is_marked_and_opens_again(store: Store) -> None:
+    store.run(catalog.check_format)
+    assert store.engine.get(keys.FORMAT_KEY) == b"1"
+    store.run(catalog.next_incarnation)
+    store.run(catalog.check_format)
+
+
+@pytest.mark.parametrize("version", [b"2", b"999"])
+def test_a_store_of_a_newer_format_is_refused_untouched(store: Store, version: bytes) -> None:
+    store.put(keys.FORMAT_KEY, version)
+    with pytest.raises(StoreTooNew, match=f"format {version.decode()}, this version reads up to 1; upgrade") as caught:
+        store.run(catalog.check_format)
+    assert caught.value.exit_code == Exit.CONFIG
+    assert dict(store.engine.scan(b"", b"\xff")) == {keys.FORMAT_KEY: version}
+
+
+@pytest.mark.parametrize("version", [b"", b"one", b"\xff", b"-1", b"1.0", "²".encode(), b"1 "])
+def test_a_format_that_is_no_version_is_refused(store: Store, version: bytes) -> None:
+    store.put(keys.FORMAT_KEY, version)
+    with pytest.raises(StorageError, match="which is no version"):
+        store.run(catalog.check_format)
+
+
+def test_somebody_elses_leveldb_is_refused_untouched(tmp_path: Path) -> None:
+    foreign = plyvel.DB(str(tmp_path), create_if_missing=True)
+    foreign.put(b"\xfe\xffkey", b"value")
+    foreign.close()
+    store = Store(LevelEngine(tmp_path))
+    with pytest.raises(StorageError, match="not one of dhtcrawl's; use another directory"):
+        store.run(catalog.check_format)
+    store.engine.close()
+    foreign = plyvel.DB(str(tmp_path))
+    assert list(foreign) == [(b"\xfe\xffkey", b"value")]
+    foreign.close()
+
+
+def test_each_start_is_one_incarnation(store: Store) -> None:
+    assert [store.run(catalog.next_incarnation) for _ in range(3)] == [1, 2, 3]
+
+
+# Crawls
+
+
+def test_crawls_read_back_as_they_were_put(store: Store) -> None:
+    records = [crawl(crawl_id, f"http://{n}.example/") for n, crawl_id in enumerate(IDS)]
+    store.run(catalog.check_format)
+    store.run(catalog.next_incarnation)
+    for record in reversed(records):
+        store.run(partial(catalog.put_crawl, crawl=record))
+    assert store.run(catalog.crawls) == records
+    assert all(record.spec.crawl_id(b"n") == crawl(b"", record.spec.seeds[0]).spec.crawl_id(b"n") for record in records)
+
+
+def test_how_a_crawl_ended_is_all_that_set_ended_changes(store: Store) -> None:
+    store.run(partial(catalog.put_crawl, crawl=crawl(IDS[0])))
+    later = {**unpack(store.engine.get(keys.CRAWL + IDS[0]) or b""), "of a later version": 1}
+    store.put(keys.CRAWL + IDS[0], pack(later))
+    for ended in ("complete", ""):
+        store.run(partial(catalog.set_ended, crawl=IDS[0], ended=ended))
+        assert [record.ended for record in store.run(catalog.crawls)] == [ended]
+        assert unpack(store.engine.get(keys.CRAWL + IDS[0]) or b"") == {**later, "ended": ended}
+
+
+def fill(store: Store, crawl_id: bytes) -> None:
+    """Records of every kind."""
+    store.run(partial(catalog.put_crawl, crawl=crawl(crawl_id)))
+    urls = [f"http://a.example/{n}" for n in range(4)]
+    links = [link(url) for url in urls]
+    store.run(lambda txn: tasks.accept(txn, crawl_id, links, store.orders, depth_matters=False))
+    brought = page(urls[0], links=urls, skipped=[("http://z.example/", "robots")])
+    store.run(lambda txn: tasks.fetched(txn, crawl_id, brought, PLACE, 0))
+    for kind, rest in ((keys.EXTRA, b"f"), (keys.HOST, b"h" * 20), (keys.ARCHIVE, b"f"), (keys.COUNTERS, b"")):
+        store.put(keys.key(kind, crawl_id, rest), pack(1))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+@pytest.mark.parametrize("gone", IDS)
+def test_forgetting_removes_exactly_one_crawl(store: Store, gone: bytes, limit: int) -> None:
+    store.run(catalog.check_format)
+    store.run(catalog.next_incarnation)
+    for crawl_id in IDS:
+        fill(store, crawl_id)
+    everything = store.stored_keys()
+    theirs = [key for key in everything if not (key[:1] in keys.KINDS and key[1:17] == gone)]
+    assert {key[:1] for key in everything if key not in theirs} == set(keys.KINDS)
+    dropped = 0
+    while count := store.run(partial(catalog.forget, crawl=gone, limit=limit)):
+        # As long as something is left of it, the crawl is known, and can be forgotten to the end.
+        left = [key for key in store.stored_keys() if key not in theirs]
+        assert not left or keys.CRAWL + gone in left
+        assert count <= limit
+        dropped += count
+    assert store.stored_keys() == theirs
+    assert dropped == len(everything) - len(theirs)
+
+
+def test_forgetting_what_is_not_there_drops_nothing(store: Store) -> None:
+    fill(store, IDS[1])
+    before = store.stored_keys()
+    assert store.run(partial(catalog.forget, crawl=IDS[0], limit=10)) == 0
+    assert store.stored_keys() == before

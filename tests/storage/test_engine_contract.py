@@ -1,0 +1,209 @@
+"""What every engine promises, in memory and on disk; then what only LevelDB can do wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import plyvel
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dhtcrawl.errors import StorageError, StorageFull
+from dhtcrawl.storage.engine import Engine, LevelEngine, storage_error
+from dhtcrawl.storage.memory import MemoryEngine
+
+Reopen = Callable[[Engine], Engine]
+
+# Few keys, so that they meet; at the edges of byte order; and the empty one.
+KEYS = st.sampled_from([b"", b"\0", b"a", b"a\0", b"aa", b"b", b"\xff", b"\xff\xff"])
+BATCHES = st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=6)
+# None: close and open again.
+STEPS = st.lists(BATCHES | st.none(), max_size=8)
+
+
+@pytest.fixture(params=["level", "memory"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    opened: Engine = LevelEngine(tmp_path / "store") if request.param == "level" else MemoryEngine()
+    yield opened
+    opened.close()
+
+
+def content(engine: Engine, start: bytes = b"", stop: bytes = b"\xff\xff\xff") -> list[tuple[bytes, bytes]]:
+    return list(engine.scan(start, stop))
+
+
+def agree(engine: Engine, steps: list[dict[bytes, bytes | None] | None], reopen: Reopen) -> None:
+    """Do the steps, and hold the engine against a dictionary after each."""
+    model: dict[bytes, bytes] = {}
+    try:
+        for number, step in enumerate(steps):
+            if step is None:
+                engine.close()
+                engine = reopen(engine)
+            else:
+                engine.write(step, sync=number % 2 == 0)
+                for key, value in step.items():
+                    if value is None:
+                        model.pop(key, None)
+                    else:
+                        model[key] = value
+            assert content(engine) == sorted(model.items())
+            for key in (b"", b"\0", b"a", b"aa", b"missing"):
+                assert engine.get(key) == model.get(key)
+    finally:
+        engine.close()
+
+
+@given(steps=STEPS)
+@settings(deadline=None)
+def test_memory_holds_what_a_dictionary_would(steps: list[dict[bytes, bytes | None] | None]) -> None:
+    agree(MemoryEngine(), steps, lambda engine: engine)
+
+
+@given(steps=STEPS)
+@settings(deadline=None, max_examples=30)
+def test_leveldb_holds_what_a_dictionary_would(steps: list[dict[bytes, bytes | None] | None]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        agree(LevelEngine(Path(directory)), steps, lambda _: LevelEngine(Path(directory)))
+
+
+def test_a_scan_includes_its_start_and_not_its_stop(engine: Engine) -> None:
+    engine.write(dict.fromkeys((b"a", b"b", b"b\x00", b"c"), b""), sync=False)
+    assert content(engine, b"a", b"b") == [(b"a", b"")]
+    assert content(engine, b"b", b"c") == [(b"b", b""), (b"b\0", b"")]
+    assert content(engine, b"b", b"b") == content(engine, b"c", b"b") == []
+
+
+def test_an_empty_value_is_there(engine: Engine) -> None:
+    engine.write({b"k": b""}, sync=False)
+    assert engine.get(b"k") == b""
+    engine.write({b"k": None, b"never": None}, sync=False)
+    assert engine.get(b"k") is None
+    assert content(engine) == []
+
+
+def test_a_scan_goes_on_with_what_it_began_with(engine: Engine) -> None:
+    engine.write({bytes([i]): b"old" for i in range(10)}, sync=False)
+    scan = engine.scan(b"\0", b"\xff")
+    seen = [next(scan)]
+    engine.write({b"\5": b"new", b"\6": None, b"\7\0": b"new", bytes([200]): b"new"}, sync=False)
+    engine.write({b"\x08": None}, sync=False)
+    seen += scan
+    assert seen == [(bytes([i]), b"old") for i in range(10)]
+    assert [key for key, value in content(engine) if value == b"new"] == [b"\5", b"\7\0", bytes([200])]
+    assert len(content(engine)) == 10
+
+
+def test_scans_may_run_side_by_side_and_be_left_early(engine: Engine) -> None:
+    engine.write({bytes([i]): b"" for i in range(10)}, sync=False)
+    one, two = engine.scan(b"\0", b"\xff"), engine.scan(b"\5", b"\xff")
+    assert [next(one)[0], next(two)[0], next(one)[0], next(two)[0]] == [b"\0", b"\5", b"\1", b"\6"]
+    del one
+    assert next(two)[0] == b"\7"
+
+
+# Only LevelDB
+
+
+def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    engine = LevelEngine(tmp_path)
+    broken: dict[bytes, bytes | None] = {b"a": b"1", b"b": 2, b"c": b"3"}  # type: ignore[dict-item]
+    with pytest.raises(TypeError):
+        engine.write(broken, sync=True)
+    assert content(engine) == []
+    engine.close()
+
+
+def test_a_torn_log_loses_the_last_batch_as_a_whole(tmp_path: Path) -> None:
+    engine = LevelEngine(tmp_path)
+    for number in range(3):
+        engine.write({b"%d-%d" % (number, i): os.urandom(50) for i in range(20)}, sync=True)
+    engine.close()
+    (log,) = tmp_path.glob("*.log")
+    os.truncate(log, log.stat().st_size - 100)
+    engine = LevelEngine(tmp_path)
+    assert sorted({key[:1] for key, _ in content(engine)}) == [b"0", b"1"]
+    assert len(content(engine)) == 40
+    engine.close()
+
+
+def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from dhtcrawl.storage.engine import LevelEngine\n"
+        "LevelEngine(Path(sys.argv[1])).write({b'k': b'v'}, sync=True); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False).returncode == -9
+    engine = LevelEngine(tmp_path)
+    assert engine.get(b"k") == b"v"
+    engine.close()
+
+
+def damaged(path: Path) -> LevelEngine:
+    """A store of 3,000 keys with 200 bytes of one table overwritten."""
+    engine = LevelEngine(path)
+    bits = random.Random(1)
+    engine.write({b"%05d" % i: bits.randbytes(20) + b"x" * 100 for i in range(3000)}, sync=False)
+    engine._db.compact_range()
+    engine.close()
+    (table,) = path.glob("*.ldb")
+    data = table.read_bytes()
+    table.write_bytes(data[:1000] + bytes(200) + data[1200:])
+    return LevelEngine(path)
+
+
+def test_a_damaged_block_is_an_error_and_never_a_missing_key(tmp_path: Path) -> None:
+    engine = damaged(tmp_path)
+    found = sum(readable(engine, b"%05d" % i) for i in range(3000))
+    assert 2900 < found < 3000
+    with pytest.raises(StorageError, match="cannot read the store: it is damaged"):
+        content(engine)
+    engine.close()
+
+
+def readable(engine: Engine, key: bytes) -> bool:
+    try:
+        assert engine.get(key) is not None, "silently gone"
+    except StorageError:
+        return False
+    return True
+
+
+def test_a_second_opener_is_told_so(tmp_path: Path) -> None:
+    engine = LevelEngine(tmp_path)
+    with pytest.raises(StorageError, match="another dhtcrawl process is using it"):
+        LevelEngine(tmp_path)
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (plyvel.IOError(b"IO error: lock /s/LOCK: already held by process"), "another dhtcrawl process"),
+        (plyvel.IOError(b"IO error: lock /s/LOCK: Resource temporarily unavailable"), "another dhtcrawl process"),
+        (plyvel.IOError(b"IO error: /s/LOCK: Permission denied"), "permission denied"),
+        (plyvel.IOError(b"IO error: /s/000012.log: No space left on device"), "no space left"),
+        (plyvel.CorruptionError(b"Corruption: corrupted compressed block contents"), "it is damaged"),
+        (plyvel.CorruptionError(b"Corruption: 3 missing files; e.g.: /home/block/s/000005.ldb"), "it is damaged"),
+        (plyvel.IOError(b"IO error: /srv/locker/s: Input/output error"), "what: IO error: /srv/locker/s"),
+        (OSError(errno.EIO, "Input/output error", "/srv/corruption/clock"), "what: .*Input/output error"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "no space left"),
+        (PermissionError(errno.EACCES, "Permission denied", "/lock"), "permission denied"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/block/file"), "a file is in the way"),
+    ],
+)
+def test_an_error_says_what_happened_and_never_guesses_from_a_path(error: Exception, remedy: str) -> None:
+    ours = storage_error(error, "what")
+    assert ours.args[0].startswith("what: ")
+    with pytest.raises(StorageError, match=remedy):
+        raise ours
+    assert isinstance(ours, StorageFull) == (remedy == "no space left")
+    assert "\n" not in str(ours)
+    assert "b'" not in str(ours)

@@ -1,0 +1,180 @@
+"""Task records are a lattice (design invariant I2), and stored values read back or are refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhtcrawl.errors import StorageError, StoreTooNew
+from dhtcrawl.storage.records import Place, State, Task, merge, pack, unpack, unpack_task
+
+URL = "http://a.example/"
+
+# So few values each that copies agree in most fields, and differ in the last that decides.
+SMALL = st.integers(0, 2)
+PLACES = st.builds(Place, st.sampled_from(["n1", "n2"]), st.sampled_from(["f1", "f2"]), SMALL, st.just(10))
+COPIES = st.builds(
+    Task,
+    url=st.just(URL),
+    depth=SMALL,
+    order=SMALL,
+    referrer=st.sampled_from(["", "http://b.example/"]),
+    state=st.sampled_from(State),
+    gen=st.integers(0, 1),
+    attempt=SMALL,
+    hops=st.integers(0, 1),
+    seed=st.booleans(),
+    reason=st.sampled_from(["", "failed", "robots"]),
+    detail=st.sampled_from(["", "timeout"]),
+    place=st.none() | PLACES,
+)
+
+
+@given(a=COPIES, b=COPIES)
+def test_which_copy_comes_first_does_not_matter(a: Task, b: Task) -> None:
+    assert merge(a, b) == merge(b, a)
+
+
+@given(a=COPIES, b=COPIES, c=COPIES)
+def test_which_copies_meet_first_does_not_matter(a: Task, b: Task, c: Task) -> None:
+    assert merge(merge(a, b), c) == merge(a, merge(b, c))
+
+
+@given(a=COPIES, b=COPIES)
+def test_meeting_again_changes_nothing(a: Task, b: Task) -> None:
+    assert merge(a, a) == a
+    assert merge(merge(a, b), b) == merge(a, merge(a, b)) == merge(a, b)
+
+
+@given(a=COPIES, b=COPIES, c=COPIES)
+def test_who_knows_more_still_does_after_both_met_a_third(a: Task, b: Task, c: Task) -> None:
+    more = merge(a, b)
+    assert merge(merge(a, c), merge(more, c)) == merge(more, c)
+
+
+@given(copies=st.lists(COPIES, min_size=2, max_size=5), data=st.data())
+def test_any_order_and_any_number_of_meetings_ends_the_same(copies: list[Task], data: st.DataObject) -> None:
+    met = data.draw(st.permutations(copies + data.draw(st.lists(st.sampled_from(copies), max_size=3))))
+    assert reduce(merge, met) == reduce(merge, copies)
+
+
+@given(a=COPIES, b=COPIES)
+def test_a_merge_never_goes_back(a: Task, b: Task) -> None:
+    merged = merge(a, b)
+    assert merged.gen == max(a.gen, b.gen)
+    assert merged.depth == min(a.depth, b.depth)
+    assert merged.seed == (a.seed or b.seed)
+    for copy in (a, b):
+        if copy.gen == merged.gen and copy.state >= State.DEAD:
+            assert merged.state >= copy.state
+    assert merged.place in (a.place, b.place)
+
+
+TASK = Task(URL, 1, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "winner"),
+    [
+        ({"state": State.DONE, "gen": 0}, {"state": State.PENDING, "gen": 1}, "b"),
+        ({"state": State.DONE, "attempt": 0}, {"state": State.DEAD, "attempt": 9}, "a"),
+        ({"state": State.DEAD, "attempt": 0}, {"state": State.FETCHED, "attempt": 9}, "a"),
+        ({"state": State.FETCHED, "attempt": 0}, {"state": State.LEASED, "attempt": 1}, "b"),
+        ({"state": State.FETCHED, "attempt": 1}, {"state": State.LEASED, "attempt": 1}, "a"),
+        ({"state": State.DONE, "attempt": 0}, {"state": State.DONE, "attempt": 1}, "a"),
+        (
+            {"state": State.DONE, "place": Place("n2", "f", 0, 1)},
+            {"state": State.DONE, "place": Place("n1", "f", 9, 1)},
+            "b",
+        ),
+    ],
+)
+def test_the_winner_is_the_higher_gen_then_what_is_settled_then_the_attempt(
+    a: dict[str, Any], b: dict[str, Any], winner: str
+) -> None:
+    one, two = replace(TASK, **a), replace(TASK, **b)
+    assert merge(one, two) == (one if winner == "a" else two)
+
+
+def test_a_done_copy_keeps_the_shorter_way_of_one_that_is_not() -> None:
+    done = replace(TASK, state=State.DONE, depth=5, order=1, referrer="far", hops=2)
+    found = replace(TASK, depth=2, order=9, referrer="near", seed=True)
+    assert merge(done, found) == replace(done, depth=2, order=9, referrer="near", hops=0, seed=True)
+
+
+# Stored values
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+TASKS = st.builds(
+    Task,
+    url=TEXT,
+    depth=st.integers(0, 1 << 40),
+    order=st.integers(0, (1 << 64) - 1),
+    referrer=TEXT,
+    state=st.sampled_from(State),
+    gen=st.integers(0, 1 << 40),
+    attempt=st.integers(0, 1 << 40),
+    hops=st.integers(0, 100),
+    seed=st.booleans(),
+    reason=TEXT,
+    detail=TEXT,
+    place=st.none() | st.builds(Place, TEXT, TEXT, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
+)
+
+
+@given(task=TASKS)
+def test_a_task_reads_back_as_it_was(task: Task) -> None:
+    assert unpack_task(task.pack()) == task
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | TEXT | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT | st.binary(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(value=VALUES)
+def test_any_other_record_reads_back_as_it_was(value: object) -> None:
+    assert unpack(pack(value)) == value
+
+
+def test_fields_of_a_later_version_are_left_out() -> None:
+    fields = msgpack.unpackb(TASK.pack()[1:])
+    assert unpack_task(pack([*fields, "new"])) == TASK
+
+
+@pytest.mark.parametrize("version", [2, 255])
+def test_a_record_of_a_newer_format_is_refused(version: int) -> None:
+    value = bytes([version]) + TASK.pack()[1:]
+    for read in (unpack, unpack_task):
+        with pytest.raises(StoreTooNew, match=f"format {version}, this version reads 1; upgrade dhtcrawl"):
+            read(value)
+
+
+@given(value=st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b"\1" + tail))
+def test_damage_is_a_storage_error_that_names_the_remedy(value: bytes) -> None:
+    for read in (unpack, unpack_task):
+        try:
+            read(value)
+        except StoreTooNew:
+            assert value[:1] > b"\1"
+        except StorageError as error:
+            assert "damaged record" in str(error)  # noqa: PT017 - most bytes are some value
+            assert "dhtcrawl fsck" in str(error)  # noqa: PT017
+
+
+@given(task=TASKS, at=st.integers(0, 200), byte=st.integers(0, 255))
+def test_a_flipped_byte_is_no_other_error_either(task: Task, at: int, byte: int) -> None:
+    value = bytearray(task.pack())
+    value[at % len(value)] = byte
+    for damaged in (bytes(value), bytes(value[: at % len(value)])):
+        with suppress(StorageError):
+            unpack_task(damaged)

@@ -1,0 +1,195 @@
+"""What the documentation says exists, exists; what exists, it mentions. `test_docs_config.py` has the settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from dhtcrawl.cli.main import cli
+from dhtcrawl.errors import Exit
+from dhtcrawl.sim.run import Result, Scenario, read_scenario
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.summary import NodeShare, Summary
+from dhtcrawl.storage.verify import PAGE_FIELDS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
+# Figures are pictures: a fence with a language is a file or commands, one without is neither.
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def section(name: str, heading: str) -> str:
+    """What stands below a heading, up to the next of its level."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text(name), re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{name} has no section {heading}"
+    return found[1]
+
+
+def table(content: str, head: str) -> dict[str, list[str]]:
+    """The rows of the table whose first column is `head`: its first cell → the others."""
+    found = re.search(rf"^\| {re.escape(head)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", content + "\n", re.MULTILINE)
+    assert found is not None, f"no table of {head}"
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()]
+    assert len({row[0] for row in rows}) == len(rows), "a row stands there twice"
+    return {row[0].strip("` "): row[1:] for row in rows}
+
+
+def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that does something, with the words that name it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands())
+
+
+def blocks(name: str) -> list[list[str]]:
+    """The words of each `dhtcrawl …` line of a shell example, without what the shell takes for itself."""
+    lines = "\n".join(body for language, body in FENCE.findall(text(name)) if language == "sh").splitlines()
+    words = [shlex.split(line, comments=True) for line in lines if line.startswith("dhtcrawl ")]
+    return [[word for word in line[1:] if not re.match(r"[0-9]?>", word)] for line in words]
+
+
+def mentions(name: str) -> list[list[str]]:
+    """The words of each `dhtcrawl …` within a sentence or a table."""
+    prose = FENCE.sub("", text(name))
+    return [found.split()[1:] for found in re.findall(r"`(dhtcrawl [^`]+)`", prose)]
+
+
+def found(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that a line begins with, and the rest of the line."""
+    for length in (2, 1):
+        command = COMMANDS.get(tuple(words[:length]))
+        if command is not None:
+            return command, words[length:]
+    raise AssertionError(f"dhtcrawl {' '.join(words)}: there is no such command")
+
+
+def options_of(command: click.Command) -> set[str]:
+    declared = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
+    return declared | {"-h", "--help"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_shell_example_parses(name: str) -> None:
+    for words in blocks(name):
+        command, rest = found(words)
+        try:
+            command.make_context("dhtcrawl", rest)
+        except click.UsageError as error:
+            pytest.fail(f"dhtcrawl {' '.join(words)}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_in_a_sentence_exists_with_its_options(name: str) -> None:
+    groups = {path[0] for path in COMMANDS if len(path) > 1}
+    for words in mentions(name):
+        if words[0] in ("--version", "--help", "COMMAND") or (words[0] in groups and len(words) == 1):
+            continue
+        command, rest = found(words)
+        unknown = {word for word in rest if word.startswith("-")} - options_of(command)
+        assert not unknown, f"dhtcrawl {' '.join(words)}: no option {unknown}"
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_and_every_option_is_mentioned(path: tuple[str, ...]) -> None:
+    everything = "".join(text(name) for name in NAMES)
+    assert f"dhtcrawl {' '.join(path)}" in everything
+    missing = {option for option in options_of(COMMANDS[path]) if not re.search(rf"{option}(?![\w-])", everything)}
+    assert missing == set()
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_within_the_project_leads_somewhere(name: str) -> None:
+    page = ROOT / name
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text(name))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{target} leads nowhere"
+        assert linked.is_relative_to(ROOT), f"{target} leads out of the project"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", FENCE.sub("", linked.read_text("utf-8")), re.MULTILINE)
+            assert anchor in map(slug, headings), f"{target}: there is no such heading"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_test_that_is_named_as_a_proof_exists(name: str) -> None:
+    tests = set(re.findall(r"def (test_\w+)", "".join(p.read_text("utf-8") for p in (ROOT / "tests").rglob("*.py"))))
+    named = set(re.findall(r"`(test_\w+)`", text(name)))
+    assert named - tests == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_source_file_that_is_named_exists(name: str) -> None:
+    for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|md|sh)|(?:tests|scripts)/[\w/]*)`", text(name)):
+        assert (ROOT / path).exists() or (ROOT / "dhtcrawl" / path).exists(), f"{path} is not there"
+
+
+def test_every_page_and_every_decision_is_in_its_index() -> None:
+    docs, decisions = text("docs/README.md"), text("docs/decisions/README.md")
+    for path in (ROOT / "docs").glob("*.md"):
+        assert path.name == "README.md" or f"]({path.name})" in docs
+    for path in (ROOT / "docs" / "decisions").glob("*.md"):
+        assert path.name == "README.md" or f"[{path.name[:4]}]({path.name})" in decisions
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/operations.md"])
+def test_every_exit_code_is_explained_and_no_other(name: str) -> None:
+    codes = re.findall(r"\| ([0-9]+) (?=\|)", section(name, "Exit codes"))
+    assert sorted(map(int, codes)) == sorted(map(int, Exit))
+
+
+def test_every_reason_to_skip_is_explained_and_no_other() -> None:
+    reasons = {value for name, value in vars(SkipReason).items() if name.isupper()}
+    assert table(section("docs/outputs.md", "skipped.jsonl"), "reason").keys() == reasons
+
+
+def test_every_field_of_a_page_is_explained_in_its_order() -> None:
+    assert tuple(table(section("docs/outputs.md", "pages.jsonl"), "field")) == PAGE_FIELDS
+
+
+@pytest.mark.parametrize(("head", "kind"), [("field", Summary), ("field of `per_node`", NodeShare)])
+def test_every_figure_of_the_summary_is_explained_in_its_order(head: str, kind: type) -> None:
+    explained = table(section("docs/outputs.md", "summary.json"), head)
+    assert list(explained) == [field.name for field in dataclasses.fields(kind)]
+
+
+def test_every_key_of_a_scenario_is_explained_with_its_default() -> None:
+    explained = {key: cells[0].strip("`\"'") for key, cells in table(text("docs/simulation.md"), "key").items()}
+    assert explained == {field.name: str(field.default) for field in dataclasses.fields(Scenario)}
+
+
+def test_every_field_of_a_simulations_result_is_explained_in_its_order() -> None:
+    explained = table(section("docs/simulation.md", "Result"), "field")
+    assert list(explained) == [field.name for field in dataclasses.fields(Result)]
+
+
+def test_the_example_of_a_scenario_is_one(tmp_path: Path) -> None:
+    (example,) = [body for language, body in FENCE.findall(text("docs/simulation.md")) if language == "toml"]
+    file = tmp_path / "scenario.toml"
+    file.write_text(example, "utf-8")
+    assert read_scenario(file) != Scenario()
