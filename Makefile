@@ -38,7 +38,7 @@ crawl: $(RUN_READY) ## crawl a small bundled site, or URL=… [NODES=…] [OUT=�
 	fi
 
 test: $(DEV_READY) ## run the tests; PYTEST_ARGS=… is passed on
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -c pyproject.toml $(PYTEST_ARGS)
 
 check: $(DEV_READY) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check

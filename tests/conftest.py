@@ -7,15 +7,6 @@ from pathlib import Path
 import pytest
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--conformance-dir",
-        metavar="DIR",
-        default=None,
-        help="where the vectors of robots.txt, URLs, encodings and content codings lie; without it their tests skip",
-    )
-
-
 @pytest.fixture(scope="session")
 def conformance_dir(pytestconfig: pytest.Config) -> Path:
     """The directory given by `--conformance-dir`."""

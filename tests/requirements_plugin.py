@@ -3,6 +3,9 @@
 On somebody's laptop a test that needs nginx, root or the conformance data may
 skip. In continuous integration a skip is a hole nobody sees, so `.ci/run` sets
 the variable. A reason that holds everywhere goes into `ALLOWED_REASONS`.
+
+The tests' own options are declared here too: a plugin is loaded before pytest
+looks at the command line, a conftest.py after it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,15 @@ import pytest
 
 # A skip is allowed where its reason contains one of these.
 ALLOWED_REASONS: tuple[str, ...] = ("needs Python 3.", "needs a free-threaded build")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--conformance-dir",
+        metavar="DIR",
+        default=None,
+        help="where the vectors of robots.txt, URLs, encodings and content codings lie; without it their tests skip",
+    )
 
 
 @pytest.hookimpl(wrapper=True)
