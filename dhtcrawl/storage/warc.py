@@ -137,7 +137,8 @@ def closed_head(head: bytes) -> bytes:
     hold. Lines without content are dropped from such a one.
     """
     blank = _BLANK_LINE.search(head)
-    if blank is not None and blank.end() == len(head) and not head[:1].isspace():
+    closed = blank is not None and blank.end() == len(head) and blank[0] in (b"\n\r\n", b"\n\n")
+    if closed and not head[:1].isspace():
         return head
     lines = (line.rstrip() for line in head.split(b"\n"))
     return b"\r\n".join(line for line in lines if line) + b"\r\n\r\n"

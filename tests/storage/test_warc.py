@@ -96,6 +96,7 @@ def test_a_warcinfo_value_cannot_break_out_of_its_line() -> None:
 
 @given(head=HEADS, request=HEADS, body=st.binary(max_size=3000), spooled=st.booleans())
 @example(head=b"", request=b"", body=b"\r\n\r\n", spooled=False)
+@example(head=b"\0\n\t\n", request=b"\0\n\t\n", body=b"\n", spooled=False)
 @example(head=HEAD, request=b"GET / HTTP/1.1\r\n\r\n", body=b"", spooled=True)
 def test_whatever_a_server_sent_comes_back(head: bytes, request: bytes, body: bytes, spooled: bool) -> None:
     directory, [written] = archive(item(body=body, head=head, request=request, spooled=spooled))
