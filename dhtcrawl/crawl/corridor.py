@@ -100,6 +100,7 @@ class Round:
     links: list[Link]
     done: list[bytes]
     aliases: list[str]
+    relinked: dict[bytes, bytes]  # page → the task keys of its links
     owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
     live: list[dict[str, Any]]  # lines for whoever watches: pages of the round before
 
@@ -165,6 +166,7 @@ class Corridor:
         self._fetched: list[Fetched] = []
         self._kills: list[Kill] = []
         self._done: list[bytes] = []
+        self._relinked: dict[bytes, bytes] = {}
         self._owing: set[bytes] = set()  # pages whose links are to be sent again
         self._backlog_bytes = 0
         self._pages_unwritten = 0
@@ -206,9 +208,10 @@ class Corridor:
         self._kills.append(kill)
         self._work.set()
 
-    def send_again(self, page: bytes, links: list[Link]) -> None:
-        """The links of a page that is fetched but not done."""
+    def send_again(self, page: bytes, links: list[Link], link_keys: bytes) -> None:
+        """The links of a page that is fetched but not done, and all its task keys."""
         self._owing.discard(page)
+        self._relinked[page] = link_keys
         if self.outbox.add(page, links):
             self._done.append(page)
         self._work.set()
@@ -248,9 +251,12 @@ class Corridor:
         links = self.outbox.take(LINKS_A_ROUND_MAX)
         if not (self._fetched or self._kills or self._done or links or self._new_aliases or self._owed):
             return None
-        round_ = Round(self._fetched, self._kills, links, self._done, self._new_aliases, self._owed, self._lines)
+        done = [page for page in self._done if page not in self._owing]
+        round_ = Round(
+            self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed, self._lines
+        )
         self._fetched, self._kills, self._done, self._new_aliases, self._lines = [], [], [], [], []
-        self._owed = {}
+        self._relinked, self._owed = {}, {}
         self._backlog_bytes = 0
         return round_
 
@@ -266,6 +272,8 @@ class Corridor:
             txn.put(key, pack({**record, "aliases": self._aliases}))
         for host, wait_s in round_.owed.items():
             tasks.owe(txn, crawl, host, wait_s)
+        for page_key, link_keys in round_.relinked.items():
+            tasks.relink(txn, crawl, page_key, link_keys)
         # Before `accept`, which may mark a page that must send its links again.
         for page_key in round_.done:
             tasks.settle(txn, crawl, page_key)

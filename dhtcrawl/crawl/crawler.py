@@ -368,7 +368,7 @@ class Crawl:
             read = partial(recovery.read_page, crawl=self.crawl_id, key=key, archive=self._s.archive)
             page = await self._s.committer.submit(read)
             found = recovery.links_of(page, self._discovery, self._s.config.fetch.html_bytes_max)
-            self._corridor.send_again(key, found.links)
+            self._corridor.send_again(key, found.links, found.link_keys)
             self._resending -= 1
             self._dispatch()
 

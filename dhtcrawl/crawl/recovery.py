@@ -7,6 +7,7 @@ from typing import Any
 
 from dhtcrawl.crawl.analysis import Analysis, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
+from dhtcrawl.fetch.heads import header_pairs
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage import tasks
 from dhtcrawl.storage.archive import Archive
@@ -52,9 +53,9 @@ def links_of(page: StoredPage, discovery: Discovery, html_bytes_max: int) -> Fou
 
 def parse_head(head: bytes) -> list[tuple[str, str]]:
     """The headers of a stored HTTP head, names in lower case."""
-    lines = head.decode("utf-8", "surrogateescape").split("\r\n")[1:]
-    pairs = (line.partition(":") for line in lines if ":" in line)
-    return [(name.strip().lower(), value.strip()) for name, _, value in pairs]
+    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:] if b":" in line)
+    # Decoded as when they arrived: a redirect leads to the same place.
+    return header_pairs([(name.strip(), value) for name, _, value in pairs])
 
 
 def kill_queue(txn: Txn, *, crawl: bytes, host: str, reason: str, detail: str, limit: int) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -33,12 +34,15 @@ GROUP_JOBS_MAX = 256
 class Txn:
     """The store as one transaction sees it; valid only while its function runs."""
 
-    __slots__ = ("_engine", "_group", "_undo")
+    __slots__ = ("_engine", "_group", "_ordered", "_undo")
 
     def __init__(self, engine: Engine, group: dict[bytes, bytes | None]) -> None:
         self._engine = engine
         self._group = group
         self._undo: list[tuple[bytes, bytes | None, bool]] = []
+        # The group's keys in order, until this transaction writes: one that
+        # only reads, and seeks from host to host, sorts them once.
+        self._ordered: list[bytes] | None = None
 
     def get(self, key: bytes) -> bytes | None:
         """The value of `key`, or None."""
@@ -50,15 +54,20 @@ class Txn:
         """Write `value` under `key`."""
         self._undo.append((key, self._group.get(key), key in self._group))
         self._group[key] = value
+        self._ordered = None
 
     def delete(self, key: bytes) -> None:
         """Remove `key`, if it is there."""
         self._undo.append((key, self._group.get(key), key in self._group))
         self._group[key] = None
+        self._ordered = None
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < stop, in order, this group's writes included."""
-        overlay = sorted(key for key in self._group if start <= key < stop)
+        if self._ordered is None:
+            self._ordered = sorted(self._group)
+        first, last = bisect_left(self._ordered, start), bisect_left(self._ordered, stop)
+        overlay = self._ordered[first:last]
         position = 0
         for key, value in self._engine.scan(start, stop):
             while position < len(overlay) and overlay[position] < key:
@@ -82,6 +91,7 @@ class Txn:
             else:
                 del self._group[key]
         self._undo.clear()
+        self._ordered = None
 
 
 class Participant(Protocol):

@@ -122,12 +122,26 @@ def fetched(txn: Txn, crawl: bytes, page: Page, place: Place, attempt: int) -> t
     if again:
         return True, False
     txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
-    txn.put(record_key, replace(old, state=State.FETCHED, attempt=attempt, reason="", detail="", place=place).pack())
+    # Dead beats fetched where copies meet, so a result that comes after all
+    # has to belong to a later generation.
+    gen = old.gen + (old.state == State.DEAD)
+    new = replace(old, state=State.FETCHED, gen=gen, attempt=attempt, reason="", detail="", place=place)
+    txn.put(record_key, new.pack())
     txn.put(keys.FETCHED + crawl + page.key, b"")
     txn.put(keys.PAGE + crawl + page.key, pack({**page.fields, "place": place}))
     txn.put(keys.LINKS + crawl + page.key, page.link_keys)
     skip(txn, crawl, page.skipped)
     return False, old.depth < page.depth
+
+
+def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:
+    """A page was found on a shorter way: its links, and its depth, as they are now."""
+    task, page = get_task(txn, crawl, key), get_page(txn, crawl, key)
+    assert task is not None, "only a fetched page is linked again"
+    assert page is not None, "and it has a page record"
+    txn.put(keys.LINKS + crawl + key, link_keys)
+    if page["depth"] != task.depth:
+        txn.put(keys.PAGE + crawl + key, pack({**page, "depth": task.depth}))
 
 
 def settle(txn: Txn, crawl: bytes, key: bytes) -> None:
