@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -230,9 +231,7 @@ class Crawl:
         if stop is not None and not self._nothing_left():
             self.stop(stop)
             return
-        while self._may_start() and self._budget.may_start(
-            self.counters.pages + self._corridor.unwritten_pages, self._pages_in_flight
-        ):
+        while self._may_start():
             job = self.frontier.next(now)
             if job is None:
                 break
@@ -243,16 +242,23 @@ class Crawl:
             self._scans.set()
         if self._nothing_left():
             self._end()
-        elif self._idle:
-            self._wake_at(self.frontier.next_due_at())
+        else:
+            # Whatever forbids a start now (no fetcher free, unwritten pages, the
+            # budget) ends in a call of this method; only a host's time does not.
+            self._wake_at(self.frontier.next_due_at() if self._may_start() else math.inf)
 
     def _may_start(self) -> bool:
-        """Whether a fetcher is free, and what it brings would not be too much to lose.
+        """Whether a fetcher is free, and one more page is not too many.
 
         A page that is not on disk yet counts as in flight: a crash would
         fetch it again.
         """
-        return bool(self._idle) and self._running + self._corridor.unwritten_pages < self._s.config.fetch.concurrency
+        unwritten = self._corridor.unwritten_pages
+        return (
+            bool(self._idle)
+            and self._running + unwritten < self._s.config.fetch.concurrency
+            and self._budget.may_start(self.counters.pages + unwritten, self._pages_in_flight)
+        )
 
     def _limit_reached(self) -> Stop | None:
         counters = self.counters
@@ -263,7 +269,7 @@ class Crawl:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if due_at != float("inf"):
+        if due_at != math.inf:
             delay_s = max(0.0, due_at - self._s.clock.monotonic())
             self._timer = loop.call_later(delay_s, self._dispatch)
 

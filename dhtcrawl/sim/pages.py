@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import html
 from bisect import bisect_right
+from collections import deque
 from itertools import accumulate
 from random import Random
 from typing import NamedTuple
@@ -106,24 +107,29 @@ class Pages:
         """Whether the host's robots.txt keeps every crawler from a canonical URL."""
         return self._has_rules(host_of(url)) and path_of(url).startswith("/private/")
 
-    def truth(self, seeds: list[str] | None = None, *, obey_robots: bool = True) -> set[str]:
-        """The URLs that a crawl from `seeds` within their hosts finds with status 200."""
-        todo = list(self.seeds() if seeds is None else seeds)
-        scope = {host_of(url) for url in todo}
-        seen = set(todo)
-        found: set[str] = set()
+    def truth(self, seeds: list[str] | None = None, *, obey_robots: bool = True, depth: int = -1) -> dict[str, int]:
+        """The URLs that a crawl from `seeds` within their hosts finds with status 200, and how far from a seed.
+
+        A redirect is no further than what led to it; `depth` -1 means any.
+        """
+        todo = deque((url, 0) for url in (self.seeds() if seeds is None else seeds))
+        scope = {host_of(url) for url, _ in todo}
+        seen: set[str] = set()
+        found: dict[str, int] = {}
         while todo:
-            url = todo.pop()
-            if obey_robots and self.disallows(url):
+            url, distance = todo.popleft()
+            if url in seen or 0 <= depth < distance or (obey_robots and self.disallows(url)):
                 continue
+            seen.add(url)
             # Attempts are not the crawler's fault: a flaky page counts as found.
             response = self.respond(url, attempt=2)
             if response.status == 200:
-                found.add(url)
-            for link in self._outlinks(url, response):
-                if link not in seen and host_of(link) in scope:
-                    seen.add(link)
-                    todo.append(link)
+                found[url] = distance
+            links = [link for link in self._outlinks(url, response) if host_of(link) in scope]
+            if 300 <= response.status < 400:
+                todo.extendleft((link, distance) for link in links)
+            else:
+                todo.extend((link, distance + 1) for link in links)
         return found
 
     def links_of(self, host: str, number: int) -> list[str]:

@@ -156,11 +156,12 @@ def _check_outcome(scenario: Scenario, web: SimWeb, disk: Disk, summary: Summary
     urls = [page["url"] for page in pages]
     if len(urls) != len(set(urls)):
         problems.append("I8: a page stands twice in pages.jsonl")
-    if scenario.depth < 0:
-        found = {page["url"] for page in pages if page["status"] == 200}
-        truth = web.truth()
-        problems += [f"I3: {url} was not fetched" for url in sorted(truth - found)]
-        problems += [f"robots: {url} should not have been fetched" for url in sorted(found - truth)]
+    found = {page["url"]: page["depth"] for page in pages if page["status"] == 200}
+    truth = web.truth(depth=scenario.depth)
+    problems += [f"I3: {url} was not fetched" for url in sorted(truth.keys() - found.keys())]
+    problems += [f"robots: {url} should not have been fetched" for url in sorted(found.keys() - truth.keys())]
+    if scenario.depth >= 0:
+        problems += [f"I2: {url} is said to be at depth {found[url]}" for url in found if found[url] != truth.get(url)]
     for name in disk.outputs.archive.names():
         for member in scan(io.BytesIO(bytes(_file(disk.outputs.archive, name)))):
             problems += [f"I8: {name} at {member.offset}: {problem}" for problem in member.problems]

@@ -35,8 +35,9 @@ def test_a_crawl_that_crashes_ends_with_every_page_and_no_promise_broken(seed: i
         Scenario(hosts=1, pages=60, delay_s=0),
         Scenario(hosts=4, pages=80, key="host", crashes=2, crash_every_s=10),
         Scenario(hosts=3, pages=90, depth=2, crashes=2, crash_every_s=6),
+        Scenario(hosts=3, pages=90, depth=3, delay_s=0, crashes=2, crash_every_s=3, commit_s=0.3),
     ],
-    ids=["one page", "no delay", "host keys", "depth limit"],
+    ids=["one page", "no delay", "host keys", "depth limit", "no delay, slow disk"],
 )
 def test_other_kinds_of_crawl_keep_the_promises_too(scenario: Scenario) -> None:
     for seed in (1, 2, 3):
@@ -123,3 +124,16 @@ def test_a_scenario_with_an_unknown_key_is_refused_by_name(tmp_path: Path) -> No
     path.write_text('pages = "many"\n')
     with pytest.raises(ConfigError, match="pages is 'many'; use a int"):
         read_scenario(path)
+
+
+def test_a_shorter_way_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tasks.accept
+
+    def first_come(txn: Any, crawl: bytes, links: Any, orders: Any, *, depth_matters: bool) -> tasks.Accepted:
+        unseen = [link for link in links if tasks.get_task(txn, crawl, link.key) is None]
+        return real(txn, crawl, unseen, orders, depth_matters=depth_matters)
+
+    monkeypatch.setattr(tasks, "accept", first_come)
+    shallow = Scenario(hosts=3, pages=90, depth=3, delay_s=0)
+    problems = [problem for seed in range(1, 9) for problem in simulate(shallow, seed).violations]
+    assert any(problem.startswith(("I2", "I3")) for problem in problems)
