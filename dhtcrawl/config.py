@@ -92,9 +92,14 @@ class PolitenessSettings:
     )
     retry_after_max_s: float = setting(3600.0, "Retry-After is obeyed up to this", "duration", low=0)
     backoff_first_s: float = setting(1.0, "wait after a host's first failure; doubles with each", "duration", low=0)
-    backoff_max_s: float = setting(60.0, "the longest such wait", "duration", low=0)
-    host_failures_max: int = setting(8, "failures in a row after which a host that once answered is given up", low=1)
-    host_strikes_max: int = setting(3, "failures in a row after which a host that never answered is given up", low=1)
+    backoff_max_s: float = setting(300.0, "the longest such wait", "duration", low=0)
+    host_failures_max: int = setting(
+        12, "failed connections in a row after which an origin that once answered is given up: half an hour", low=1
+    )
+    host_strikes_max: int = setting(3, "the same for an origin that never answered", low=1)
+    host_silences_max: int = setting(
+        20, "requests in a row without an answer, or with 429 or 503, after which an origin is given up", low=1
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage import catalog, keys, tasks
 from dhtcrawl.storage.archive import Archive
+from dhtcrawl.storage.archive import forget as forget_files
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Committer, GroupRunner, Txn
 from dhtcrawl.storage.engine import Engine
@@ -80,8 +81,9 @@ class Node:
         await self._committer.submit(lambda txn: catalog.put_crawl(txn, record))
         return record
 
-    async def forget(self, crawl_id: bytes) -> int:
-        """Drop all records of a crawl; how many there were."""
+    async def forget(self, crawl_id: bytes, dirs: OutputDirs) -> int:
+        """Drop all records of a crawl and its archive files; how many records there were."""
+        await self._committer.submit(lambda txn: forget_files(dirs.archive, txn, crawl_id))
         dropped = 0
         while count := await self._committer.submit(lambda txn: catalog.forget(txn, crawl_id, FORGET_AT_ONCE)):
             dropped += count
@@ -196,7 +198,9 @@ class RunningCrawl:
         counters, settings = self.crawl.counters, self.record.spec.settings
         return Summary(
             crawl=self.record.crawl_id.hex(),
-            complete=self.crawl.complete and not (totals.unsettled or totals.lost or totals.pages_missing),
+            complete=self.crawl.complete
+            and totals.brought == totals.pages
+            and not (totals.unsettled or totals.lost or totals.pages_missing),
             nodes=1,
             seconds=round(counters.seconds, 3),
             pages=totals.pages,

@@ -25,7 +25,10 @@ def command() -> None:
 @node_options
 @config_options
 def show(as_json: bool, **options: Any) -> int:
-    """The effective value of every setting, and where it came from."""
+    """The effective value of every setting, and where it came from if it is not the default.
+
+    What each is for: --json, or docs/configuration.md.
+    """
     config = load_config(options)
     rows = {}
     for key, field in all_settings().items():
@@ -37,7 +40,8 @@ def show(as_json: bool, **options: Any) -> int:
         return Exit.COMPLETE
     width = max(map(len, rows))
     for key, row in rows.items():
-        click.echo(f"{key.ljust(width)} = {_toml(row['value'])}  # {row['origin']}: {row['doc']}")
+        origin = "" if row["origin"] == "default" else f"  # {row['origin']}"
+        click.echo(f"{key.ljust(width)} = {_toml(row['value'])}{origin}")
     return Exit.COMPLETE
 
 

@@ -77,16 +77,24 @@ def _read_seeds(path: str | None) -> list[str]:
 
 async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path, as_json: bool) -> int:
     async with real_node(config, data_dir) as node:
-        record, resumed = await _find_or_create(node, spec, out_dir)
         dirs = OutputDirs.on_disk(out_dir)
+        record, resumed = await _find_or_create(node, spec, out_dir, dirs)
         paths = [out_dir] if data_dir.is_relative_to(out_dir) else [out_dir, data_dir]
         running = await node.prepare(record, dirs, disk_used=disk_watch(config.storage.disk_limit, paths))
         with _signals(running), Progress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
             summary, exit_code = await _run(running, progress)
-        click.echo(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
+        _print(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
         if exit_code == Exit.NOTHING_FETCHED:
             await _say_why_nothing(node, record, spec)
     return exit_code
+
+
+def _print(text: str) -> None:
+    """The result; a crawl that went well does not fail for want of a reader."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        fail(f"cannot write to standard output: {error.strerror}; the summary is in summary.json")
 
 
 async def _run(running: RunningCrawl, progress: Progress) -> tuple[Summary, Exit]:
@@ -98,21 +106,23 @@ async def _run(running: RunningCrawl, progress: Progress) -> tuple[Summary, Exit
             ticking.cancel()
 
 
-async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path) -> tuple[CrawlRecord, bool]:
+async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: OutputDirs) -> tuple[CrawlRecord, bool]:
     """The crawl of this directory: a new one, or the one that the same command began.
+
+    One that brought nothing is dropped: most likely an option was missing.
 
     Raises:
         UsageError: the directory holds another crawl, or this one complete.
     """
     crawls = await node.crawls()
+    for crawl in [crawl for crawl in crawls if crawl.ended == "failed"]:
+        await node.forget(crawl.crawl_id, dirs)
+        crawls.remove(crawl)
     for crawl in crawls:
         if crawl.spec.canonical() != spec.canonical():
             continue
         if crawl.ended == "complete":
             raise UsageError(f"{out_dir} holds this crawl, complete; name another directory with --out to crawl anew")
-        if crawl.ended == "failed":
-            await node.forget(crawl.crawl_id)
-            return await node.create_crawl(spec), False
         return crawl, True
     if crawls:
         raise UsageError(

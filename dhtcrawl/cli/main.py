@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import sys
 from typing import ClassVar
 
@@ -49,8 +51,9 @@ def cli() -> None:
 
 
 def fail(message: str) -> None:
-    """One line on stderr."""
-    click.echo(f"dhtcrawl: {' '.join(message.split())}", err=True)
+    """One line on stderr, where somebody reads it."""
+    with contextlib.suppress(OSError):
+        click.echo(f"dhtcrawl: {' '.join(message.split())}", err=True)
 
 
 def run(args: list[str] | None = None) -> int:
@@ -91,4 +94,6 @@ def run(args: list[str] | None = None) -> int:
 
 def main() -> None:
     """The console script."""
+    # Until a command handles it better, SIGTERM is what Ctrl-C is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run())

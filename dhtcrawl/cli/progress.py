@@ -26,6 +26,7 @@ class Progress:
     def __init__(self, crawl: Crawl, *, resumed: bool, sync: bool) -> None:
         self._crawl = crawl
         self._terminal = sys.stderr.isatty()
+        self._silent = False
         self._resumed = resumed
         self._sync = sync
         self._last = (0.0, crawl.counters.pages)
@@ -35,12 +36,12 @@ class Progress:
         seeds = self._crawl.spec.seeds
         more = f" and {len(seeds) - 1} more" if len(seeds) > 1 else ""
         unsafe = "" if self._sync else " (storage.sync is off)"
-        print(f"{verb} {seeds[0]}{more}{unsafe}", file=sys.stderr, flush=True)
+        self._say(f"{verb} {seeds[0]}{more}{unsafe}\n")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         if self._terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._say("\r\x1b[K")
 
     async def tick(self) -> None:
         """Show the state again and again, until cancelled."""
@@ -49,9 +50,18 @@ class Progress:
             line = self._line()
             if self._terminal:
                 width = shutil.get_terminal_size().columns - 1
-                print(f"\r\x1b[K{line[:width]}", end="", file=sys.stderr, flush=True)
+                self._say(f"\r\x1b[K{line[:width]}")
             else:
-                print(line, file=sys.stderr, flush=True)
+                self._say(f"{line}\n")
+
+    def _say(self, text: str) -> None:
+        if self._silent:
+            return
+        try:
+            print(text, end="", file=sys.stderr, flush=True)
+        except OSError:
+            # Whoever watched has left; the crawl goes on without.
+            self._silent = True
 
     def _line(self) -> str:
         crawl, counters = self._crawl, self._crawl.counters

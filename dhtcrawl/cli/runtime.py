@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import random
+import resource
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -18,12 +19,12 @@ from typing import Any, TypeVar
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
-from dhtcrawl.errors import StorageError, UsageError
+from dhtcrawl.errors import ConfigError, StorageError, UsageError
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.node import Node, Ports, open_node
 from dhtcrawl.storage.committer import Committer, GroupRunner, ThreadCommitter
-from dhtcrawl.storage.engine import LevelEngine, storage_error
+from dhtcrawl.storage.engine import OPEN_FILES_MAX, LevelEngine, storage_error
 
 T = TypeVar("T")
 STORE_DIR, LOCK_FILE, NODE_DIR = "store", "lock", "node"
@@ -38,6 +39,8 @@ def set_up_logging(level: str) -> None:
     if level != "debug":
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
+
+FILES_SPARE = 100  # logs, archive, spools, pipes, libraries
 
 # glibc's malloc.h
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -85,6 +88,24 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return next((error for error in leaves if isinstance(error, StorageError)), leaves[0])
 
 
+def raise_file_limit(concurrency: int) -> None:
+    """Let this process open as many files as it needs, where the system allows.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    needed = concurrency + OPEN_FILES_MAX + FILES_SPARE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"config: fetch.concurrency is {concurrency}, which needs {needed} open files, but the system allows "
+            f"{hard}; use {max(1, hard - OPEN_FILES_MAX - FILES_SPARE)} or less, or raise 'ulimit -n'"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold a node's data directory, which is made where it is missing.
@@ -124,6 +145,7 @@ async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
     Raises:
         IdentityError, StoreTooNew, StorageError: the data directory cannot be used.
     """
+    raise_file_limit(config.fetch.concurrency)
     node_id = load_or_create(data_dir)
     engine = LevelEngine(data_dir / STORE_DIR, cache_bytes=config.storage.cache_bytes)
     loop = asyncio.get_running_loop()

@@ -102,7 +102,6 @@ class Round:
     aliases: list[str]
     relinked: dict[bytes, bytes]  # page → the task keys of its links
     owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
-    live: list[dict[str, Any]]  # lines for whoever watches: pages of the round before
 
 
 @dataclass(slots=True)
@@ -235,6 +234,9 @@ class Corridor:
                 result = await self._services.committer.submit(partial(self._write, round_))
                 self._busy = False
                 self._after(round_, result)
+                # Writes no record, so costs no fsync.
+                await self._services.committer.submit(partial(self._show, self._lines))
+                self._lines = []
             self._listener.settled()
             if self._closing:
                 return
@@ -252,10 +254,8 @@ class Corridor:
         if not (self._fetched or self._kills or self._done or links or self._new_aliases or self._owed):
             return None
         done = [page for page in self._done if page not in self._owing]
-        round_ = Round(
-            self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed, self._lines
-        )
-        self._fetched, self._kills, self._done, self._new_aliases, self._lines = [], [], [], [], []
+        round_ = Round(self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed)
+        self._fetched, self._kills, self._done, self._new_aliases = [], [], [], []
         self._relinked, self._owed = {}, {}
         self._backlog_bytes = 0
         return round_
@@ -263,8 +263,6 @@ class Corridor:
     def _write(self, round_: Round, txn: Txn) -> RoundResult:
         """The round's transaction; runs on the committer's thread."""
         crawl, archive, result = self._crawl, self._services.archive, RoundResult()
-        if round_.live:
-            self._live.append(round_.live)
         if round_.aliases:
             self._aliases.extend(round_.aliases)
             key = keys.key(keys.CRAWL, crawl)
@@ -303,6 +301,11 @@ class Corridor:
         self._count(round_, result)
         txn.put(keys.key(keys.COUNTERS, crawl), self.counters.pack())
         return result
+
+    def _show(self, lines: list[dict[str, Any]], _: Txn) -> None:
+        """Let whoever watches pages.jsonl see the pages of a round."""
+        if lines:
+            self._live.append(lines)
 
     def _count(self, round_: Round, result: RoundResult) -> None:
         counters = self.counters

@@ -32,14 +32,10 @@ from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import tasks
 from dhtcrawl.storage.outputs import LivePages
-from dhtcrawl.storage.records import SkipReason
 from dhtcrawl.storage.tasks import Queued
-from dhtcrawl.url import host_of
 
 LIMITS_EVERY_S = 0.25
 HOSTS_A_SCAN = 256
-KILLS_A_ROUND = 500
-GIVEN_UP_MAX = 100_000  # hosts remembered as dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ class Crawl:
         self.frontier = Frontier(
             clock_of=services.hosts.clock,
             delay_of=lambda host: self._fetcher.delay_s(host),
-            robots_known=(lambda _: True) if settings.ignore_robots else robots.known,
+            robots_known=lambda origin: self._fetcher.may_ask(origin),
             parallel=config.fetch.concurrency,
             tasks_max=config.frontier.tasks_in_memory_max,
             hosts_max=config.frontier.hosts_active_max,
@@ -100,16 +96,13 @@ class Crawl:
             known_to_owner=self._corridor.outbox.knows,
         )
         self._fetcher = Fetcher(
-            services, start.spec, self.frontier, self._corridor, self._discovery, robots, self._give_up, start.owed
+            services, start.spec, self.frontier, self._corridor, self._discovery, robots, start.owed
         )
         self._idle: deque[asyncio.Future[Job | None]] = deque()
         self._running = 0  # jobs handed to fetchers
         self._pages_in_flight = 0
         self._resends: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._resending = 0
-        self._given_up: dict[str, tuple[str, str]] = {}
-        self._dying: asyncio.Queue[str | None] = asyncio.Queue()
-        self._killing = 0
         self._scans = asyncio.Event()
         self._scanning = False
         self._starting = True
@@ -168,7 +161,6 @@ class Crawl:
                 group.create_task(self._refill()),
                 group.create_task(self._watch_limits()),
                 group.create_task(self._resend_pages()),
-                group.create_task(self._bury_hosts()),
             ]
             await self._begin()
             await self._ended.wait()
@@ -186,11 +178,6 @@ class Crawl:
 
     def queued(self, tasks: list[Queued]) -> None:
         """New tasks are in the store."""
-        if self._given_up:
-            late = {host for task in tasks if (host := host_of(task.url)) in self._given_up}
-            for host in sorted(late):
-                self._bury(host)
-            tasks = [task for task in tasks if host_of(task.url) not in late]
         self.frontier.add(tasks, self._s.clock.monotonic())
         self._dispatch()
 
@@ -262,7 +249,12 @@ class Crawl:
 
     def _limit_reached(self) -> Stop | None:
         counters = self.counters
-        return self._budget.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
+        stop = self._budget.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
+        # What the last page leads to says whether it was the last of all: wait.
+        # Nothing is started meanwhile, `_may_start` sees to that.
+        if stop is Stop.PAGE_LIMIT and (self._running or not self._corridor.idle):
+            return None
+        return stop
 
     def _wake_at(self, due_at: float) -> None:
         loop = asyncio.get_running_loop()
@@ -278,7 +270,6 @@ class Crawl:
             self.frontier.empty
             and not self._running
             and not self._resending
-            and not self._killing
             and not self._scanning
             and self._corridor.idle
         )
@@ -361,7 +352,7 @@ class Crawl:
         read = partial(tasks.hosts_with_work, crawl=self.crawl_id, cursor=cursor, limit=HOSTS_A_SCAN)
         hosts, next_cursor = await self._s.committer.submit(read)
         for key, name in hosts:
-            if name not in self._given_up and not self.frontier.activate(name):
+            if not self.frontier.activate(name):
                 return key
         if next_cursor is None:
             self.frontier.walk_ended()
@@ -373,34 +364,8 @@ class Crawl:
         while (key := await self._resends.get()) is not None:
             read = partial(recovery.read_page, crawl=self.crawl_id, key=key, archive=self._s.archive)
             page = await self._s.committer.submit(read)
-            found = recovery.links_of(page, self._discovery, self._s.config.fetch.html_bytes_max)
+            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max)
+            found = recovery.links_of(page, await self._s.offload(look), self._discovery)
             self._corridor.send_again(key, found.links, found.link_keys)
             self._resending -= 1
-            self._dispatch()
-
-    def _give_up(self, host: str, reason: str, detail: str) -> None:
-        """A host has no hope: all its tasks are dead."""
-        self._given_up[host] = (reason, detail)
-        self.frontier.drop_host(host)
-        self._bury(host)
-
-    def _bury(self, host: str) -> None:
-        self._killing += 1
-        self._dying.put_nowait(host)
-
-    async def _bury_hosts(self) -> None:
-        """Take the queues of hosts that were given up out of the store."""
-        while (host := await self._dying.get()) is not None:
-            reason, detail = self._given_up[host]
-            kill = partial(
-                recovery.kill_queue, crawl=self.crawl_id, host=host, reason=reason, detail=detail, limit=KILLS_A_ROUND
-            )
-            while killed := await self._s.committer.submit(kill):
-                self.counters.dead += killed
-                self.counters.errors += killed if reason == SkipReason.FAILED else 0
-            self.frontier.forget_host(host)
-            self._killing -= 1
-            # Forgotten hosts that are met again are tried again: no harm done.
-            if len(self._given_up) > GIVEN_UP_MAX and not self._killing:
-                del self._given_up[next(iter(self._given_up))]
             self._dispatch()

@@ -7,8 +7,10 @@ and `dhtcrawl.fetch.retry`.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,8 +22,8 @@ from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import body, retry
 from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request
-from dhtcrawl.fetch.politeness import Backoff
-from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, Verdict, verdict_for_status
+from dhtcrawl.fetch.politeness import Backoff, HealthBook
+from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, Verdict, product_token, verdict_for_status
 from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.records import SkipReason
@@ -34,6 +36,7 @@ INLINE_BYTES_MAX = 512 << 10
 ROBOTS_REDIRECTS_MAX = 5  # RFC 9309, 2.3.1.2
 ROBOTS_BYTES_MAX = 512_000  # RFC 9309, 2.5: at least 500 KiB
 HEADER_SHOWN_CHARS = 200
+GIVEN_UP_MAX = 100_000  # origins remembered as dead
 OWED_MAX = 100_000  # hosts whose longer waits a restart will know of
 NO_ROBOTS = "robots.txt answers with errors, so nothing may be fetched (RFC 9309, 2.3.1.4)"
 
@@ -49,30 +52,33 @@ class Fetcher:
         corridor: Corridor,
         discovery: Discovery,
         robots: RobotsBook,
-        give_up: Callable[[str, str, str], None],
         owed: Mapping[str, float],
     ) -> None:
-        """`give_up(host, reason, detail)` is called when a host has no hope.
-
-        `owed` is what the store has of hosts that asked for longer waits than
-        the crawl's delay, in seconds.
-        """
+        """`owed` is what the store has of hosts that asked for longer waits than the delay, in seconds."""
         self._s = services
         self._spec = spec
         self._frontier = frontier
         self._corridor = corridor
         self._discovery = discovery
         self._robots = robots
-        self._give_up = give_up
+        # Origins without hope: their tasks are dead as the frontier offers them.
+        self._given_up: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._health = HealthBook()
+        self._robots_paths: dict[str, tuple[str, int]] = {}  # redirected robots.txt to go on with: url, hop
         config = services.config
         self._retries_max = config.fetch.retries_max
         self._html_bytes_max = config.fetch.html_bytes_max
         polite = config.politeness
         self._retry_after_max_s = polite.retry_after_max_s
         self._backoff = Backoff(
-            polite.backoff_first_s, polite.backoff_max_s, polite.host_failures_max, polite.host_strikes_max
+            polite.backoff_first_s,
+            polite.backoff_max_s,
+            polite.host_failures_max,
+            polite.host_strikes_max,
+            polite.host_silences_max,
         )
         self._private_hosts = spec.private_hosts
+        self._token = product_token(spec.settings.user_agent)
         headers = [("User-Agent", spec.user_agent), ("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
         if config.fetch.accept_language:
             headers.append(("Accept-Language", config.fetch.accept_language))
@@ -86,6 +92,7 @@ class Fetcher:
             head_bytes_max=config.fetch.head_bytes_max,
             body_bytes_max=config.fetch.body_bytes_max,
         )
+        self._robots_limits = replace(self._limits, body_bytes_max=ROBOTS_BYTES_MAX)
         self._robots_failures: dict[str, int] = {}
         self._owed = dict(owed)
 
@@ -98,6 +105,11 @@ class Fetcher:
 
     async def _fetch_page(self, job: Job, task: Queued) -> None:
         clock = self._s.hosts.clock(job.host)
+        if job.origin in self._given_up:
+            clock.cancel()
+            self._frontier.finish(job, self._s.clock.monotonic())
+            self._kill(job, task, *self._given_up[job.origin])
+            return
         if not self._spec.settings.ignore_robots and not self._robots.allows(job.origin, task.url):
             clock.cancel()
             self._frontier.finish(job, self._s.clock.monotonic())
@@ -113,8 +125,8 @@ class Fetcher:
             self._s.observer.event("failure", url=task.url, kind=outcome.kind.value)
             self._failed(job, task, outcome, now)
             return
-        clock.succeeded()
         self._s.observer.event("response", url=task.url, status=outcome.status)
+        self._note_answer(job.origin, outcome)
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
         )
@@ -130,6 +142,34 @@ class Fetcher:
             return
         self._frontier.finish(job, now)
         await self._process(job, task, outcome)
+
+    def may_ask(self, origin: str) -> bool:
+        """Whether it is known what may be asked of `origin`: its robots.txt, or that it is given up."""
+        return self._spec.settings.ignore_robots or origin in self._given_up or self._robots.known(origin)
+
+    def _note_answer(self, origin: str, exchange: Exchange) -> None:
+        """An answer that says "not now" is worth no more than none, if it is all there is."""
+        again = retry.STATUSES.get(exchange.status)
+        if again is None or not again.hold_host:
+            self._health.of(origin).succeeded()
+        elif self._health.of(origin).fell_silent(self._backoff):
+            self._give_up(origin, SkipReason.FAILED, f"answers {exchange.status} to everything")
+
+    def _give_up(self, origin: str, reason: str, detail: str) -> None:
+        self._given_up[origin] = (reason, detail)
+        if len(self._given_up) > GIVEN_UP_MAX:
+            # One that is forgotten and met again is tried again.
+            self._given_up.popitem(last=False)
+
+    def _lost(self, origin: str, failure: Failure, now: float) -> None:
+        """Nobody was reached: leave the host alone for a while, and give the origin up in the end."""
+        health = self._health.of(origin)
+        # A certificate that does not verify will not verify in a minute.
+        hopeless = failure.kind is FailureKind.TLS and not health.answered
+        if health.failed(self._backoff) or hopeless:
+            self._give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}")
+        else:
+            self._s.hosts.clock(host_of(f"{origin}/")).hold(now, self._backoff.wait_s(health.failures))
 
     def _owe(self, host: str, wait_s: float) -> None:
         """Let a restart know of a wait that is longer than the delay; 0 when it is over."""
@@ -150,11 +190,12 @@ class Fetcher:
         blame = retry.FAILURES[failure.kind]
         detail = f"{failure.kind}: {failure.detail}"
         if blame is retry.Blame.HOST:
-            gone = self._s.hosts.clock(job.host).failed(now, self._backoff)
+            self._lost(job.origin, failure, now)
             self._frontier.finish(job, now, retry_at=now)
-            if gone:
-                self._give_up(job.host, SkipReason.FAILED, detail)
-        elif blame is retry.Blame.PAGE and job.attempt < self._retries_max:
+            return
+        if blame is retry.Blame.PAGE and self._health.of(job.origin).fell_silent(self._backoff):
+            self._give_up(job.origin, SkipReason.FAILED, f"{detail}, again and again")
+        if blame is retry.Blame.PAGE and job.attempt < self._retries_max:
             self._frontier.finish(job, now, retry_at=now + self._backoff.wait_s(job.attempt + 1))
         else:
             self._frontier.finish(job, now)
@@ -223,61 +264,83 @@ class Fetcher:
 
     async def _fetch_robots(self, job: Job) -> None:
         """Fetch an origin's robots.txt and put its rules in force (RFC 9309, 2.3)."""
-        url = f"{job.origin}/robots.txt"
-        rules: Robots | None = None
-        for hop in range(ROBOTS_REDIRECTS_MAX + 1):
-            outcome = await self._ask_robots(url, job, first=hop == 0)
+        url, hop = self._robots_paths.pop(job.origin, (f"{job.origin}/robots.txt", 0))
+        if hop:
+            # The frontier began a request to the host; this one may go elsewhere.
+            self._s.hosts.clock(job.host).cancel()
+        while True:
+            if hop:
+                rules = self._robots.rules_at(url)
+                if rules is not None:
+                    break
+                if not self._begin_elsewhere(url, hop, job):
+                    return
+            outcome = await self._ask_robots(url, job)
             if outcome is None:
                 return
             self._corridor.archive(self._extra(job, url, outcome))
             location = outcome.header("location") if 300 <= outcome.status < 400 else None
             target = canonicalize(location, url) if location is not None else None
-            if target is None:
-                verdict = verdict_for_status(outcome.status)
-                if verdict is Verdict.PARSE:
-                    rules = await self._read_robots(outcome)
-                elif verdict is Verdict.ALLOW_ALL:
-                    rules = ALLOW_ALL
-                elif self._try_robots_later(job, outcome):
-                    return
-                else:
-                    rules = DISALLOW_ALL
-                break
-            url = target
-        # Too many redirects: "unavailable", as if there were none (2.3.1.2).
-        self._robots.put(job.origin, rules if rules is not None else ALLOW_ALL)
+            if target is not None and hop < ROBOTS_REDIRECTS_MAX:
+                url, hop = target, hop + 1
+                continue
+            verdict = verdict_for_status(outcome.status)
+            if verdict is Verdict.PARSE:
+                rules = await self._read_robots(outcome)
+            elif verdict is Verdict.ALLOW_ALL:
+                # Too many redirects, too: "unavailable", as if there were none (2.3.1.2).
+                rules = ALLOW_ALL
+            elif self._try_robots_later(job, outcome):
+                return
+            else:
+                rules = DISALLOW_ALL
+            break
+        self._robots.put(job.origin, rules)
         self._robots_failures.pop(job.origin, None)
         self._owe(job.host, 0.0)
         self._frontier.finish(job, self._s.clock.monotonic())
 
-    async def _ask_robots(self, url: str, job: Job, *, first: bool) -> Exchange | None:
-        """One request on the way to a robots.txt; None where the job is over."""
+    def _begin_elsewhere(self, url: str, hop: int, job: Job) -> bool:
+        """Begin a request that a robots.txt was redirected to; False where that host is not ready.
+
+        Then the job is over for now, and no fetcher waits: it comes back when
+        its own host has been left alone for as long.
+        """
         host = host_of(url)
-        clock = self._s.hosts.clock(host)
-        if not first:
-            await self._wait_for(host)
-        outcome = await self._s.http.exchange(Request(url, self._headers, self._robots_limits(), self._private_hosts))
-        clock.end(outcome.ended_at)
+        clock, delay_s, now = self._s.hosts.clock(host), self.delay_s(host), self._s.clock.monotonic()
+        ready_at = clock.ready_at(delay_s, self._s.config.fetch.concurrency if delay_s == 0 else 1)
+        if ready_at <= now:
+            clock.begin(now, delay_s)
+            return True
+        self._robots_paths[job.origin] = (url, hop)
+        # Infinite while somebody else's request is under way there.
+        wait_s = ready_at - now if ready_at < math.inf else max(delay_s, 0.1)
+        self._s.hosts.clock(job.host).hold(now, wait_s)
+        self._frontier.finish(job, now)
+        return False
+
+    async def _ask_robots(self, url: str, job: Job) -> Exchange | None:
+        """One request, begun, on the way to a robots.txt; None where the job is over."""
+        host = host_of(url)
+        outcome = await self._s.http.exchange(Request(url, self._headers, self._robots_limits, self._private_hosts))
+        self._s.hosts.clock(host).end(outcome.ended_at)
         self._corridor.counters.robots_fetches += 1
         now = self._s.clock.monotonic()
         if host != job.host:
             # The frontier may have looked at that host meanwhile, and found it busy.
             self._frontier.host_free(host, now)
         if not isinstance(outcome, Failure):
-            clock.succeeded()
             self._s.observer.event("robots", url=url, status=outcome.status)
+            self._note_answer(job.origin, outcome)
             return outcome
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
-        detail = f"{outcome.kind}: {outcome.detail}"
         if outcome.kind is FailureKind.PRIVATE_ADDRESS:
-            gone, reason = True, SkipReason.PRIVATE_ADDRESS
+            self._give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
         else:
-            # Whatever the kind: a host whose robots.txt cannot be had is not
-            # crawled (2.3.1.4), so it is the host that waits, or is given up.
-            gone, reason = self._s.hosts.clock(job.host).failed(now, self._backoff), SkipReason.FAILED
+            # Whatever the kind: an origin whose robots.txt cannot be had is not
+            # crawled (2.3.1.4), so it is asked later, or given up.
+            self._lost(job.origin, outcome, now)
         self._frontier.finish(job, now)
-        if gone:
-            self._give_up(job.host, reason, detail)
         return None
 
     def _try_robots_later(self, job: Job, exchange: Exchange) -> bool:
@@ -293,35 +356,26 @@ class Fetcher:
         self._frontier.finish(job, now)
         return True
 
-    async def _wait_for(self, host: str) -> None:
-        """Begin a request that no job of the frontier stands for: a redirected robots.txt."""
-        clock = self._s.hosts.clock(host)
-        delay_s = self.delay_s(host)
-        parallel = self._s.config.fetch.concurrency if delay_s == 0 else 1
-        while (now := self._s.clock.monotonic()) < (ready_at := clock.ready_at(delay_s, parallel)):  # noqa: ASYNC110
-            # Infinite while somebody else's request is under way there.
-            await asyncio.sleep(min(ready_at - now, max(delay_s, 0.05)))
-        clock.begin(now, delay_s)
-
     def delay_s(self, host: str) -> float:
         """What lies between two requests to `host`: the crawl's delay, or the host's wish."""
         if self._spec.settings.ignore_robots:
             return self._spec.settings.delay_s
         return max(self._spec.settings.delay_s, self._robots.crawl_delay_s(host))
 
-    def _robots_limits(self) -> Limits:
-        limits = self._limits
-        return Limits(
-            limits.connect_s, limits.head_s, limits.body_s, limits.idle_s, limits.head_bytes_max, ROBOTS_BYTES_MAX
-        )
-
     async def _read_robots(self, exchange: Exchange) -> Robots:
         data = exchange.body.head(ROBOTS_BYTES_MAX)
         encoding = exchange.header("content-encoding")
         if encoding is not None:
             data = body.decode(data, encoding, ROBOTS_BYTES_MAX).data
-        rules: Robots = await self._s.offload(lambda: Robots.parse(data))
-        return rules
+
+        def parse() -> Robots:
+            rules = Robots.parse(data)
+            # Sorts the rules for us, which takes as long as reading them.
+            rules.crawl_delay_s(self._token)
+            return rules
+
+        parsed: Robots = await self._s.offload(parse)
+        return parsed
 
 
 def _shown(header: str | None) -> str | None:

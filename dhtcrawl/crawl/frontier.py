@@ -61,13 +61,12 @@ class _Host:
     refilling: bool = False
     in_flight: int = 0
     robots_busy: bool = False
-    dropped: bool = False
     entry: int = 0  # the valid entry in a heap; others are stale; 0: none is valid
     place: tuple[bool, float] = (False, 0.0)  # of that entry: (waiting, due_at) or (not waiting, depth)
 
     @property
     def idle(self) -> bool:
-        return self.complete and not (self.known or self.in_flight or self.refilling or self.dropped)
+        return self.complete and not (self.known or self.in_flight or self.refilling)
 
     def head(self, now: float) -> Queued | None:
         """The task to start next, if there is one to start now."""
@@ -200,9 +199,7 @@ class Frontier:
         follow once the store knows the outcome.
         """
         self.in_flight -= 1
-        host = self._hosts.get(job.host)
-        if host is None:
-            return  # given up and buried meanwhile
+        host = self._hosts[job.host]
         host.in_flight -= 1
         if job.task is None:
             host.robots_busy = False
@@ -236,9 +233,7 @@ class Frontier:
 
     def refilled(self, name: str, tasks: Iterable[Queued], complete: bool, now: float) -> None:
         """The head of a host's queue as the store has it."""
-        host = self._hosts.get(name)
-        if host is None:
-            return  # given up and buried meanwhile
+        host = self._hosts[name]
         host.refilling = False
         # What was read joins the front without a gap; the front ends where it ends.
         host.complete = True
@@ -247,28 +242,7 @@ class Frontier:
         host.complete = complete
         self._schedule(host, now)
 
-    def drop_host(self, name: str) -> None:
-        """Start no more jobs for a host that is given up.
-
-        The shell takes its tasks out of the store, and says `forget_host`
-        when the stored queue is empty.
-        """
-        host = self._hosts.get(name)
-        if host is None:
-            return  # buried before its last request in flight failed, too
-        host.dropped = True
-        host.entry = 0
-        host.front.clear()
-        host.retries.clear()
-        self._low.pop(name, None)
-
-    def forget_host(self, name: str) -> None:
-        """No task of a dropped host is left."""
-        self._hosts.pop(name, None)
-
     def _insert(self, host: _Host, task: Queued) -> None:
-        if host.dropped:
-            return
         if task.key in host.known:
             # Found again on a shorter way: the old place in the front goes.
             stale = next((i for i, old in enumerate(host.front) if old.key == task.key), None)
@@ -305,8 +279,6 @@ class Frontier:
 
     def _schedule(self, host: _Host, now: float) -> None:
         """Put the host where it belongs now; an entry that is right already keeps its turn."""
-        if host.dropped:
-            return
         front_max = self._front_max()
         if len(host.front) > 2 * front_max:
             self._spill(host, front_max)

@@ -39,15 +39,14 @@ def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> Stored
     return StoredPage(task, fields, archive.read(fields["place"]))
 
 
-def links_of(page: StoredPage, discovery: Discovery, html_bytes_max: int) -> Found:
-    """The links of a stored page, as when it arrived, at the depth it has now."""
-    analysis: Analysis = analyse(
-        page.task.url,
-        page.fields["status"],
-        parse_head(page.record.head),
-        page.record.payload,
-        html_bytes_max=html_bytes_max,
-    )
+def look_again(page: StoredPage, html_bytes_max: int) -> Analysis:
+    """What a stored page says, as when it arrived; takes long where the page is big."""
+    headers = parse_head(page.record.head)
+    return analyse(page.task.url, page.fields["status"], headers, page.record.payload, html_bytes_max=html_bytes_max)
+
+
+def links_of(page: StoredPage, analysis: Analysis, discovery: Discovery) -> Found:
+    """The links of a stored page, at the depth it has now."""
     return discovery.discover(page.task.url, analysis, depth=page.task.depth, hops=page.task.hops, seed=page.task.seed)
 
 
@@ -56,11 +55,3 @@ def parse_head(head: bytes) -> list[tuple[str, str]]:
     pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:] if b":" in line)
     # Decoded as when they arrived: a redirect leads to the same place.
     return header_pairs([(name.strip(), value) for name, _, value in pairs])
-
-
-def kill_queue(txn: Txn, *, crawl: bytes, host: str, reason: str, detail: str, limit: int) -> int:
-    """Give up the first `limit` tasks of a host's queue; how many there were."""
-    queued, _ = tasks.host_queue(txn, crawl, host_key(host), limit)
-    for task in queued:
-        tasks.kill(txn, crawl, task.key, reason, detail, 0)
-    return len(queued)

@@ -22,12 +22,13 @@ GRANULARITY_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to leave a failing host alone, and when to give it up."""
+    """How long to leave a failing host alone, and when to give an origin up."""
 
     first_s: float = 1.0
-    max_s: float = 60.0
-    failures_max: int = 8  # of a host that has answered before
+    max_s: float = 300.0
+    failures_max: int = 12  # of an origin that has answered before
     strikes_max: int = 3  # of one that never has
+    silences_max: int = 20  # pages in a row that brought no useful answer
 
     def wait_s(self, failures: int) -> float:
         """The wait after the `failures`-th failure in a row."""
@@ -46,15 +47,13 @@ class Tally:
 class HostClock:
     """One host's politeness state; times are seconds on the caller's monotonic clock."""
 
-    __slots__ = ("answered", "failures", "hold_until", "in_flight", "last_end_at", "tally")
+    __slots__ = ("hold_until", "in_flight", "last_end_at", "tally")
 
     def __init__(self, last_end_at: float = -math.inf, tally: Tally | None = None) -> None:
         self.tally = tally if tally is not None else Tally()
         self.last_end_at = last_end_at
         self.hold_until = -math.inf
         self.in_flight = 0
-        self.failures = 0  # in a row
-        self.answered = False
 
     def ready_at(self, delay_s: float, parallel: int = 1) -> float:
         """The earliest start of the next request; infinity while `parallel` are under way."""
@@ -78,24 +77,57 @@ class HostClock:
         """The request that began was never sent."""
         self.in_flight -= 1
 
-    def succeeded(self) -> None:
-        """The host answered, whatever it said."""
-        self.answered = True
-        self.failures = 0
-
-    def failed(self, now: float, backoff: Backoff) -> bool:
-        """No answer; whether the host is to be given up."""
-        self.failures += 1
-        self.hold(now, backoff.wait_s(self.failures))
-        return self.failures >= (backoff.failures_max if self.answered else backoff.strikes_max)
-
     def hold(self, now: float, duration_s: float) -> None:
         """No request for `duration_s` from `now`, whatever the delay."""
         self.hold_until = max(self.hold_until, now + duration_s)
 
     def idle(self, now: float, delay_s: float) -> bool:
         """Whether forgetting this clock would lose nothing."""
-        return not self.in_flight and not self.failures and self.ready_at(delay_s) <= now
+        return not self.in_flight and self.ready_at(delay_s) <= now
+
+
+class Health:
+    """Whether an origin is worth asking: `scheme://host[:port]`, for a host may answer on one port only."""
+
+    __slots__ = ("answered", "failures", "silences")
+
+    def __init__(self) -> None:
+        self.answered = False
+        self.failures = 0  # connections in a row that failed
+        self.silences = 0  # requests in a row without a useful answer
+
+    def succeeded(self) -> None:
+        """It answered, and not merely that it is busy."""
+        self.answered = True
+        self.failures = self.silences = 0
+
+    def failed(self, backoff: Backoff) -> bool:
+        """Nobody was reached; whether the origin is to be given up."""
+        self.failures += 1
+        return self.failures >= (backoff.failures_max if self.answered else backoff.strikes_max)
+
+    def fell_silent(self, backoff: Backoff) -> bool:
+        """A connection, but no answer, or only "not now"; whether the origin is to be given up."""
+        self.failures = 0
+        self.silences += 1
+        return self.silences >= backoff.silences_max
+
+
+class HealthBook:
+    """The health of the origins met last; one that is forgotten is asked as if it were new."""
+
+    def __init__(self, origins_max: int = 100_000) -> None:
+        self._origins: OrderedDict[str, Health] = OrderedDict()
+        self._origins_max = origins_max
+
+    def of(self, origin: str) -> Health:
+        """The health of one origin."""
+        health = self._origins.get(origin)
+        if health is None:
+            health = self._origins[origin] = Health()
+            if len(self._origins) > self._origins_max:
+                self._origins.popitem(last=False)
+        return health
 
 
 class HostBook:

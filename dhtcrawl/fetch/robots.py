@@ -102,9 +102,10 @@ class _Matcher:
 class Robots:
     """A parsed robots.txt."""
 
-    __slots__ = ("_groups", "_matchers", "sitemaps")
+    __slots__ = ("_groups", "_matchers", "sitemaps", "size")
 
-    def __init__(self, groups: list[_Group], sitemaps: tuple[str, ...]) -> None:
+    def __init__(self, groups: list[_Group], sitemaps: tuple[str, ...], size: int = 0) -> None:
+        self.size = size  # bytes that were parsed
         self._groups = groups
         self._matchers: dict[str, _Matcher] = {}
         self.sitemaps = sitemaps
@@ -131,7 +132,7 @@ class Robots:
                 # of agents: other records must not interfere (2.2.4).
                 groups[-1].closed |= rule is not None
                 groups[-1].lines.append(_line(rule, value))
-        return cls(groups, tuple(sitemaps))
+        return cls(groups, tuple(sitemaps), min(len(data), PARSED_BYTES_MAX))
 
     def allows(self, url: str, token: str) -> bool:
         """Whether `token`, a product token, may fetch a canonical URL; /robots.txt itself always."""

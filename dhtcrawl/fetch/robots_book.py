@@ -11,9 +11,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
+from dhtcrawl.url import origin_of
 
 _SCHEMES = ("http://", "https://")
 ORIGINS_MAX = 20_000
+# Of robots.txt as sent; parsed rules take some fifteen times as much memory.
+BYTES_MAX = 16 << 20
 
 
 class RobotsBook:
@@ -27,21 +30,26 @@ class RobotsBook:
         ttl_s: float,
         crawl_delay_max_s: float,
         origins_max: int = ORIGINS_MAX,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         self._token = token
         self._now = now
         self._ttl_s = ttl_s
         self._crawl_delay_max_s = crawl_delay_max_s
         self._origins_max = origins_max
+        self._bytes = 0
+        self._bytes_max = bytes_max
         self._rules: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
         self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
     def put(self, origin: str, rules: Robots) -> None:
         """`rules` were just fetched for `origin`."""
+        before = self._rules.pop(origin, None)
+        self._bytes += rules.size - (before[0].size if before is not None else 0)
         self._rules[origin] = (rules, self._now() + self._ttl_s)
-        self._rules.move_to_end(origin)
-        if len(self._rules) > self._origins_max:
-            oldest, _ = self._rules.popitem(last=False)
+        while len(self._rules) > self._origins_max or (self._bytes > self._bytes_max and len(self._rules) > 1):
+            oldest, (gone, _) = self._rules.popitem(last=False)
+            self._bytes -= gone.size
             self._delays.pop(oldest, None)
         delay_s = rules.crawl_delay_s(self._token)
         if delay_s is None:
@@ -66,6 +74,13 @@ class RobotsBook:
         """Whether the rules in force stand for a robots.txt that could not be had."""
         entry = self._rules.get(origin)
         return entry is not None and entry[0] is DISALLOW_ALL
+
+    def rules_at(self, url: str) -> Robots | None:
+        """The rules in force that were fetched from `url`, for origins that share one robots.txt."""
+        origin = origin_of(url)
+        if url != f"{origin}/robots.txt" or not self.known(origin):
+            return None
+        return self._rules[origin][0]
 
     def crawl_delay_s(self, host: str) -> float:
         """The host's own wish, at most `crawl_delay_max_s`; 0 where it has none.

@@ -192,8 +192,10 @@ class Pages:
             charset = "iso-8859-1"
         elif charset_luck < 0.2:
             charset, where = "windows-1251", "meta"
+        # Only a leaf may be a file: nothing leads on from one.
+        leaf = number * _CHILDREN + 1 >= self._sizes[host]
         return _Page(
-            "file" if kind < 0.04 else "private" if kind < 0.12 else "page",
+            "file" if kind < 0.04 and leaf else "private" if kind < 0.12 else "page",
             charset,
             where,
             flaky=flaky < self._flaky,

@@ -17,6 +17,8 @@ import plyvel
 
 from dhtcrawl.errors import StorageError, StorageFull
 
+OPEN_FILES_MAX = 200  # of LevelDB's tables
+
 Batch = Mapping[bytes, bytes | None]  # None deletes
 
 
@@ -67,7 +69,9 @@ class LevelEngine:
                 bloom_filter_bits=10,
                 lru_cache_size=cache_bytes,
                 write_buffer_size=write_buffer_bytes,
-                max_open_files=500,
+                max_open_files=OPEN_FILES_MAX,
+                # A hole in the log is damage to be told of, not a place to stop reading.
+                paranoid_checks=True,
             )
         except (plyvel.Error, OSError) as error:
             raise storage_error(error, f"cannot open the store {path}") from error

@@ -141,8 +141,10 @@ class DiskFile:
                 os.close(self._fd)
                 if created:
                     path.unlink()
+                found = "is gone" if created else f"has {length} bytes"
                 raise StorageError(
-                    f"{path} has {length} bytes, but {committed} were committed: restore the file, or start anew"
+                    f"{path} {found}, but {committed} bytes were committed to it: restore the file, or crawl anew "
+                    "with another --out (what is left here stays readable)"
                 )
             if length > committed:
                 os.ftruncate(self._fd, committed)
@@ -204,7 +206,7 @@ class MemoryDirectory:
         if committed is None:
             committed = len(data)
         if len(data) < committed:
-            raise StorageError(f"{name} has {len(data)} bytes, but {committed} were committed")
+            raise StorageError(f"{name} has {len(data)} bytes, but {committed} bytes were committed to it")
         self.files[name] = data
         del data[committed:]
         return MemoryFile(name, data)

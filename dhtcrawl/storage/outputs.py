@@ -73,6 +73,7 @@ class Totals:
     urls_seen: int = 0
     pending: int = 0
     unsettled: int = 0
+    brought: int = 0  # tasks that are fetched or done; as many as pages, or the store is damaged
     lost: int = 0
     pages_missing: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
@@ -203,8 +204,9 @@ def _skipped_lines(
             totals.pending += 1
             if pending_reason:
                 yield _skipped(totals, task.url, pending_reason, "")
-        elif task.state == State.FETCHED:
-            totals.unsettled += 1
+        else:
+            totals.brought += 1
+            totals.unsettled += task.state == State.FETCHED
     start, stop = keys.bounds(keys.SKIPPED, crawl)
     for _, value in txn.scan(start, stop):
         url, reason = unpack(value)

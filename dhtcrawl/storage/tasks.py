@@ -119,9 +119,9 @@ def fetched(txn: Txn, crawl: bytes, page: Page, place: Place, attempt: int) -> t
     assert value is not None, "a page is fetched only after its task was accepted"
     old = unpack_task(value)
     again = old.state >= State.FETCHED and old.state != State.DEAD
+    txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
     if again:
         return True, False
-    txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
     # Dead beats fetched where copies meet, so a result that comes after all
     # has to belong to a later generation.
     gen = old.gen + (old.state == State.DEAD)

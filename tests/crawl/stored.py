@@ -49,14 +49,6 @@ class Stored:
     def remove(self, host: str, key: bytes) -> None:
         self.queues.get(host, {}).pop(key, None)
 
-    def kill(self, host: str, limit: int) -> int:
-        """Take the head of a queue out."""
-        head = sorted(self.queues.get(host, {}).values())[:limit]
-        for dead in head:
-            self.remove(host, dead.key)
-            self.killed.add(dead.key)
-        return len(head)
-
     def read(self, host: str, limit: int) -> tuple[list[Queued], bool]:
         """The head of a queue, and whether it is the whole."""
         queue = sorted(self.queues.get(host, {}).values())
@@ -91,7 +83,6 @@ class Shell:
         self.robots_started: Counter[str] = Counter()
         self.retried: Counter[bytes] = Counter()
         self.jobs: list[Job] = []  # in flight
-        self.given_up: set[str] = set()
         self._found: list[Queued] = []
         self._outcomes: list[tuple[str, bytes]] = []
         self._deliveries: deque[Callable[[], None]] = deque()
@@ -120,10 +111,7 @@ class Shell:
             self._round = False
             for host, key in outcomes:
                 self.frontier.written(host, key, self.now)
-            late = sorted({host for new in queued if (host := host_of(new.url)) in self.given_up})
-            for host in late:
-                self._bury(host)
-            self.frontier.add([new for new in queued if host_of(new.url) not in late], self.now)
+            self.frontier.add(queued, self.now)
 
         self._deliveries.append(after)
 
@@ -158,7 +146,7 @@ class Shell:
     def _walked(self, names: list[str], after: str | None) -> None:
         self._refilling = False
         for name in names:
-            if name not in self.given_up and not self.frontier.activate(name):
+            if not self.frontier.activate(name):
                 self._cursor = name
                 return
         if after is None:
@@ -182,7 +170,6 @@ class Shell:
         else:
             assert job.origin == origin_of(job.task.url)
             assert job.origin in self.robots
-            assert job.host not in self.given_up
             self.started[job.task.key] += 1
         self.jobs.append(job)
         return job
@@ -200,16 +187,6 @@ class Shell:
         else:
             self.frontier.finish(job, self.now)
             self._outcomes.append((job.host, job.task.key))
-
-    def give_up(self, host: str) -> None:
-        """All of a host's tasks are dead."""
-        self.given_up.add(host)
-        self.frontier.drop_host(host)
-        self._bury(host)
-
-    def _bury(self, host: str) -> None:
-        killed = self.store.kill(host, 2)
-        self._deliveries.append(lambda: self._bury(host) if killed else self.frontier.forget_host(host))
 
     # -- the end --
 

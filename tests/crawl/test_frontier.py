@@ -7,7 +7,7 @@ import math
 from dhtcrawl.crawl.frontier import RETRIES_MAX
 from dhtcrawl.fetch.politeness import HostBook
 
-from .by_hand import NOW, begin, make, over, stored, url_of, urls
+from .by_hand import NOW, begin, make, over, url_of, urls
 from .stored import task
 
 # -- the order --
@@ -194,33 +194,3 @@ def test_a_host_where_everything_fails_starts_nothing_new_until_a_retry_is_due()
     assert started == RETRIES_MAX
     assert frontier.next_due_at() == NOW + 3600
     assert begin(frontier, NOW + 3600).attempt == 1
-
-
-# -- hosts that are given up --
-
-
-def test_a_host_that_is_given_up_starts_nothing_more() -> None:
-    frontier = make(parallel=4)
-    frontier.add(stored(5), NOW)
-    job = begin(frontier)
-    frontier.drop_host("a")
-    assert frontier.next(NOW) is None
-    frontier.add([task("http://a/9", 9)], NOW)
-    frontier.finish(job, NOW, retry_at=NOW)
-    assert frontier.next(NOW) is None
-    assert not frontier.empty
-    frontier.forget_host("a")
-    assert frontier.empty
-
-
-def test_a_buried_host_may_be_given_up_again_by_its_last_request() -> None:
-    frontier = make(parallel=4)
-    frontier.add(stored(2), NOW)
-    jobs = [begin(frontier), begin(frontier)]
-    frontier.drop_host("a")
-    frontier.finish(jobs[0], NOW)
-    frontier.forget_host("a")
-    frontier.finish(jobs[1], NOW, retry_at=NOW)
-    frontier.drop_host("a")
-    assert frontier.empty
-    assert frontier.in_flight == 0

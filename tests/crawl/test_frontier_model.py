@@ -12,7 +12,7 @@ from dhtcrawl.crawl import frontier as module
 from .stored import Shell, task
 
 HOSTS = [f"h{number}" for number in range(5)]
-ACTIONS = ["find"] * 6 + ["round", "deliver", "deliver", "refill", "start", "start", "finish", "retry", "later", "drop"]
+ACTIONS = ["find"] * 6 + ["round", "deliver", "deliver", "refill", "start", "start", "finish", "retry", "later"]
 
 
 @settings(deadline=None)
@@ -38,10 +38,7 @@ def test_every_task_is_started_once_in_whatever_order_things_happen(
     assert not any(shell.store.queues.values())
     for key, accepted in shell.store.accepted.items():
         times = shell.started[key] - shell.retried[key]
-        if accepted.url.split("/")[2] in shell.given_up:
-            assert times <= 1
-        else:
-            assert times == 1, accepted.url
+        assert times == 1, accepted.url
     assert all(times == 1 for times in shell.robots_started.values())
 
 
@@ -64,7 +61,5 @@ def act(shell: Shell, action: str, number: int, depth: int, order: int) -> None:
             shell.finish(job, retry_in_s=depth if action == "retry" else None)
         case "later":
             shell.now += number / 20
-        case "drop" if number < 8 and host in shell.frontier._hosts:
-            shell.give_up(host)
         case _:
             pass

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.fetch.politeness import GRANULARITY_S, Backoff, HostBook, HostClock
+from dhtcrawl.fetch.politeness import GRANULARITY_S, Backoff, Health, HealthBook, HostBook, HostClock
 
 
 def no_delay(_: str) -> float:
@@ -78,21 +78,39 @@ def test_the_wait_after_failures_doubles_up_to_a_limit(failures: int, wait_s: fl
     assert Backoff(first_s=1.0, max_s=60.0).wait_s(failures) == wait_s
 
 
-def test_a_host_that_never_answered_is_given_up_sooner() -> None:
+def test_an_origin_that_never_answered_is_given_up_sooner() -> None:
     backoff = Backoff(failures_max=5, strikes_max=2)
-    silent, known = HostClock(), HostClock()
+    silent, known = Health(), Health()
     known.succeeded()
-    assert [silent.failed(0.0, backoff) for _ in range(2)] == [False, True]
-    assert [known.failed(0.0, backoff) for _ in range(5)] == [False] * 4 + [True]
+    assert [silent.failed(backoff) for _ in range(2)] == [False, True]
+    assert [known.failed(backoff) for _ in range(5)] == [False] * 4 + [True]
 
 
 def test_an_answer_begins_the_count_of_failures_anew() -> None:
-    clock, backoff = HostClock(), Backoff(failures_max=3, strikes_max=3)
+    health, backoff = Health(), Backoff(failures_max=3, strikes_max=3, silences_max=3)
     for _ in range(5):
-        assert not clock.failed(0.0, backoff)
-        assert not clock.failed(0.0, backoff)
-        clock.succeeded()
-    assert clock.failures == 0
+        assert not health.failed(backoff)
+        assert not health.failed(backoff)
+        assert not health.fell_silent(backoff)
+        assert not health.fell_silent(backoff)
+        health.succeeded()
+    assert health.failures == health.silences == 0
+
+
+def test_an_origin_that_is_always_busy_or_silent_is_given_up_in_the_end() -> None:
+    health, backoff = Health(), Backoff(silences_max=3)
+    health.succeeded()
+    assert [health.fell_silent(backoff) for _ in range(3)] == [False, False, True]
+
+
+def test_the_health_of_an_origin_is_its_own_and_the_longest_unmet_is_forgotten() -> None:
+    book = HealthBook(origins_max=2)
+    closed = book.of("https://a")
+    closed.failed(Backoff())
+    assert book.of("http://a").failures == 0
+    assert book.of("https://a") is closed
+    book.of("http://b")
+    assert book.of("https://a") is not closed
 
 
 def test_a_hold_only_grows() -> None:
@@ -110,17 +128,16 @@ def test_after_a_restart_every_host_is_owed_a_delay() -> None:
 
 def test_only_what_owes_nothing_is_forgotten_and_only_when_there_is_too_much() -> None:
     book = HostBook(started_at=0.0, fresh=True, clocks_max=1)
-    busy, waiting, failing, held, idle = (book.clock(name) for name in ("busy", "waiting", "failing", "held", "idle"))
+    busy, waiting, held, idle = (book.clock(name) for name in ("busy", "waiting", "held", "idle"))
     busy.begin(0.0, 0.0)
     for clock, end_at in ((waiting, 9.0), (idle, 1.0)):
         clock.begin(0.0, 2.0)
         clock.end(end_at)
-    failing.failed(0.0, Backoff(first_s=0.0))
     held.hold(0.0, 100.0)
     for _ in range(2):  # it looks at as many as there are too many
         book.sweep(10.0, lambda _: 2.0)
     assert [book.clock(name) is clock for name, clock in (("busy", busy), ("waiting", waiting))] == [True, True]
-    assert [book.clock(name) is clock for name, clock in (("failing", failing), ("held", held))] == [True, True]
+    assert book.clock("held") is held
     assert book.clock("idle") is not idle
     small = HostBook(started_at=0.0, fresh=True, clocks_max=1)
     kept = small.clock("a")
@@ -182,10 +199,8 @@ def test_whoever_waits_for_the_clock_keeps_every_gap(
                 clock.end(now)
                 last_end_at[host] = now
                 if event == "failed":
-                    clock.failed(now, Backoff(first_s=amount))
+                    clock.hold(now, amount)
                     held_until[host] = max(held_until[host], now + amount)
-                else:
-                    clock.succeeded()
             case "hold":
                 clock.hold(now, amount)
                 held_until[host] = max(held_until[host], now + amount)

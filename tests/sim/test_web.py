@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request, Truncated
@@ -64,6 +64,7 @@ def test_another_seed_is_another_web() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 6), st.integers(0, 60))
+@example(127, 1, 57)
 def test_every_page_is_found_where_robots_do_not_matter(seed: int, hosts: int, pages: int) -> None:
     web = Pages(seed, hosts=hosts, pages=pages)
     found = web.truth(obey_robots=False)

@@ -174,6 +174,7 @@ def test_totals_are_counted_while_writing(store: Store, dirs: OutputDirs) -> Non
         errors=2,
         bytes=111,
         urls_seen=5,
+        brought=3,
         pending=1,
         unsettled=2,
         skipped=Counter({"failed": 1}),
