@@ -7,6 +7,7 @@
     │   ├── StorageFull              3   the disk is full; what was acknowledged is safe
     │   └── StoreTooNew              4   written by a later version
     ├── NothingFetched               9   no seed brought a page
+    ├── BootstrapUnreachable        30   none of the given nodes answered
     └── IdentityError               32   the node's key is unreadable or refused
 
 Messages are one line, name the thing and say the remedy. Expected outcomes of
@@ -33,6 +34,7 @@ class Exit(IntEnum):
     TIME_LIMIT = 15
     DISK_LIMIT = 16
     PAGE_LIMIT = 21
+    BOOTSTRAP = 30
     IDENTITY = 32
 
 
@@ -74,6 +76,12 @@ class NothingFetched(DhtcrawlError):
     """A crawl ended without a single response."""
 
     exit_code = Exit.NOTHING_FETCHED
+
+
+class BootstrapUnreachable(DhtcrawlError):
+    """None of the nodes through which to join answered."""
+
+    exit_code = Exit.BOOTSTRAP
 
 
 class IdentityError(DhtcrawlError):

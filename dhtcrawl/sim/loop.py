@@ -8,7 +8,8 @@ nobody has anything left to do.
 - `time()` is virtual. When nothing is ready the clock jumps to the next timer.
 - Nothing ready and no timer, while `run_until_complete` waits: `Deadlock`.
 - `run_in_executor` runs inline: there are no threads to come in between.
-- Sockets, pipes, signals and subprocesses raise NotImplementedError, as
+- Datagrams go through `network`, where one is set (`dhtcrawl.sim.net`). Other
+  sockets, pipes, signals and subprocesses raise NotImplementedError, as
   asyncio's base loop does for everything that a subclass leaves out.
 
 What asyncio itself orders by object identity stays unordered: the order in
@@ -25,7 +26,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, TypeVar, TypeVarTuple
+from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -39,8 +40,27 @@ class Deadlock(RuntimeError):
     """Nothing is scheduled, so what is awaited can never happen."""
 
 
+class Datagrams(Protocol):
+    """What stands in for UDP."""
+
+    def open_datagram(
+        self, factory: Callable[[], asyncio.DatagramProtocol], local_addr: tuple[str, int]
+    ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
+        """Bind an endpoint.
+
+        Raises:
+            OSError: the address is taken.
+        """
+        ...
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """The loop. `run` wraps what asyncio.run does around one."""
+
+    network: Datagrams | None = None
+
+    # What stands in for TCP, where it is set: `dhtcrawl.sim.streams`.
+    streams: Any = None
 
     # What the base loop keeps and typeshed leaves out.
     _scheduled: list[asyncio.TimerHandle]
@@ -79,14 +99,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    async def create_connection(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("a virtual loop has no sockets")
+    async def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        if self.streams is None:
+            raise NotImplementedError("a virtual loop has no sockets")
+        return await self.streams.create_connection(*args, **kwargs)
 
-    async def create_datagram_endpoint(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("a virtual loop has no sockets")
+    async def create_datagram_endpoint(
+        self,
+        protocol_factory: Callable[[], Any],
+        local_addr: Any = None,
+        remote_addr: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if self.network is None or local_addr is None or remote_addr is not None:
+            raise NotImplementedError("a virtual loop has no sockets")
+        return self.network.open_datagram(protocol_factory, local_addr)
 
-    async def create_server(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError("a virtual loop has no sockets")
+    async def create_server(self, *args: Any, **kwargs: Any) -> Any:
+        if self.streams is None:
+            raise NotImplementedError("a virtual loop has no sockets")
+        return await self.streams.create_server(*args, **kwargs)
 
     async def getaddrinfo(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("a virtual loop has no name server")

@@ -59,7 +59,7 @@ def test_a_file_shorter_than_what_was_committed_is_refused_and_left_alone(direct
 
 
 def test_a_missing_file_of_which_something_was_committed_is_refused(directory: Directory) -> None:
-    with pytest.raises(StorageError, match="(is gone|has 0 bytes), but 1 bytes were committed"):
+    with pytest.raises(StorageError, match=r"(is gone|has 0 bytes), but 1 bytes were committed"):
         directory.open("a", 1)
 
 

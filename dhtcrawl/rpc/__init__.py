@@ -1,0 +1,1 @@
+"""How nodes talk: routing over UDP (`server`, `view`), tasks over TCP."""

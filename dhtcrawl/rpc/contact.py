@@ -1,0 +1,83 @@
+"""A contact: who (160-bit id) and where (IP address, UDP port), and how to read one from a stranger.
+
+A contact on the wire is `[id, host, port]`, a triple and never more: the stock
+library unpacks exactly three. What cannot be one is dropped here, so that
+nothing behind this module meets a malformed id.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+from typing import NamedTuple
+
+from dhtcrawl.keyspace import KEY_BYTES
+
+KEY_BITS = 8 * KEY_BYTES
+HOST_CHARS_MAX = 64  # an IPv6 address is 39, and a zone may follow
+PORT_MAX = 65_535
+# Other implementations may use a larger k; more than this in a reply is not looked at.
+CONTACTS_IN_REPLY_MAX = 64
+
+Address = tuple[str, int]
+
+
+class Contact(NamedTuple):
+    """A node's id and address. msgpack writes it as the triple of the wire."""
+
+    id: bytes
+    host: str
+    port: int
+
+    @property
+    def address(self) -> Address:
+        return self.host, self.port
+
+    @property
+    def number(self) -> int:
+        return int.from_bytes(self.id, "big")
+
+
+def parse_id(value: object) -> bytes | None:
+    """`value` if it is an id or key, else None."""
+    return value if isinstance(value, bytes) and len(value) == KEY_BYTES else None
+
+
+@lru_cache(maxsize=4096)
+def canonical_host(text: str) -> str | None:
+    """The one form of an IP address that can be written to, else None. IPv4 mapped into IPv6 becomes IPv4."""
+    if len(text) > HOST_CHARS_MAX:
+        return None
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_multicast or address.is_unspecified:
+        return None
+    # 240.0.0.0/4, and with it the broadcast address.
+    if isinstance(address, ipaddress.IPv4Address) and address.is_reserved:
+        return None
+    return str(address)
+
+
+def parse_contact(value: object) -> Contact | None:
+    """One contact from a decoded message, else None. Further elements are ignored."""
+    if not isinstance(value, list) or len(value) < 3:
+        return None
+    node_id, host, port = parse_id(value[0]), value[1], value[2]
+    # A bool is an int to Python, but not a port.
+    if node_id is None or not isinstance(host, str) or type(port) is not int or not 0 < port <= PORT_MAX:
+        return None
+    known = canonical_host(host)
+    return None if known is None else Contact(node_id, known, port)
+
+
+def parse_contacts(value: object) -> tuple[list[Contact], int]:
+    """The contacts of a FIND_NODE reply and how many of its entries were none."""
+    if not isinstance(value, list):
+        return [], 0 if value is None else 1
+    parsed = [parse_contact(entry) for entry in value[:CONTACTS_IN_REPLY_MAX]]
+    contacts = [contact for contact in parsed if contact is not None]
+    return contacts, len(value) - len(contacts)
