@@ -1,0 +1,372 @@
+"""TCP in memory: seeded delay, bandwidth and cutting into pieces, partitions, crashes and resets, the same twice.
+
+    streams = Streams(loop, seed=1, weather=StreamWeather(bytes_per_s=1e6))
+    loop.streams = streams
+
+What it promises is what TCP promises: bytes arrive once and in order, in
+pieces of any size, or the connection ends. `write` takes any amount and asks
+the protocol to pause; a reader that pauses stops the writer once the window is
+full. A crashed host says nothing: whoever writes to it finds out by silence,
+or by a reset once the host is back. A partition holds bytes back until it
+heals. A connection to nobody is refused, one to a host that is down or out of
+reach times out. Each connection has a generator of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from errno import EADDRINUSE, ECONNREFUSED, ECONNRESET, ETIMEDOUT
+from random import Random
+from typing import Any, cast
+
+Address = tuple[str, int]
+
+_FIRST_EPHEMERAL_PORT = 49_152
+_WILDCARDS = ("0.0.0.0", "::", "")
+_HIGH_WATER_BYTES = 64 * 1024  # asyncio's default
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWeather:
+    """What the network does to streams."""
+
+    delay_s: tuple[float, float] = (0.010, 0.080)  # one way, drawn once for each pair of hosts
+    jitter_s: float = 0.005  # up to this much is added to each piece; it never overtakes
+    bytes_per_s: float = 12_500_000.0  # each connection, each way
+    window_bytes: int = 256 * 1024  # sent and not yet read
+    piece_bytes_max: int = 64 * 1024
+    connect_timeout_s: float = 60.0
+
+
+class Streams:
+    """All hosts of a simulation. `current_host` says which host unbound code runs on."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seed: object,
+        weather: StreamWeather | None = None,
+        current_host: Callable[[], str] = lambda: "127.0.0.1",
+    ) -> None:
+        self.weather = weather or StreamWeather()
+        self.loop = loop
+        self.connections_made = 0
+        self._seed = seed
+        self._current_host = current_host
+        self._listeners: dict[Address, _Server] = {}
+        self._ends: dict[StreamTransport, None] = {}  # in the order they were made
+        self._delays: dict[tuple[str, str], float] = {}
+        self._down: dict[str, None] = {}
+        self._side: dict[str, int] = {}  # of a partition; whoever is not named is on side 0
+        self._next_port = _FIRST_EPHEMERAL_PORT
+
+    # What the loop calls
+
+    async def create_connection(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, *, local_addr: Any = None
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect: what the loop's `create_connection` does.
+
+        Raises:
+            OSError: nobody listens there, or nobody answers.
+        """
+        source = local_addr[0] if local_addr is not None and local_addr[0] not in _WILDCARDS else self._current_host()
+        delay_s = self.delay(source, host)
+        await asyncio.sleep(delay_s)
+        if self.cut(source, host):
+            await asyncio.sleep(max(0.0, self.weather.connect_timeout_s - delay_s))
+            raise OSError(ETIMEDOUT, f"no answer from {host}:{port}")
+        server = self._listeners.get((host, port))
+        if server is None:
+            await asyncio.sleep(delay_s)
+            raise OSError(ECONNREFUSED, f"nobody listens on {host}:{port}")
+        self.connections_made += 1
+        name = f"{self._seed} stream {self.connections_made} {source} {host}"
+        local = (source, self._next_port)
+        self._next_port += 1
+        near = StreamTransport(self, local, (host, port), Random(f"{name} near"))
+        far = StreamTransport(self, (host, port), local, Random(f"{name} far"))
+        near.peer, far.peer = far, near
+        self._ends[near] = self._ends[far] = None
+        far.start(server.factory())
+        try:
+            await asyncio.sleep(delay_s)
+        except asyncio.CancelledError:
+            near.abort()
+            raise
+        near.start(protocol := factory())
+        return near, protocol
+
+    async def create_server(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str | None = None, port: int = 0, **_options: Any
+    ) -> asyncio.Server:
+        """Listen: what the loop's `create_server` does.
+
+        Raises:
+            OSError: the address is taken.
+        """
+        if host is None or host in _WILDCARDS:
+            host = self._current_host()
+        if port == 0:
+            port = next(p for p in range(_FIRST_EPHEMERAL_PORT, 65_536) if (host, p) not in self._listeners)
+        if (host, port) in self._listeners:
+            raise OSError(EADDRINUSE, f"{host}:{port} is in use")
+        server = self._listeners[host, port] = _Server(self, (host, port), factory)
+        return cast(asyncio.Server, server)
+
+    # What happens to hosts
+
+    def crash(self, host: str) -> None:
+        """The host is gone: its protocols hear nothing more, and nobody is told."""
+        self._down[host] = None
+        for address in [address for address in self._listeners if address[0] == host]:
+            del self._listeners[address]
+        for end in [end for end in self._ends if end.local[0] == host]:
+            end.dead = True
+            del self._ends[end]
+
+    def restart(self, host: str) -> None:
+        """The host is back and knows nothing of its old connections: it resets those who still send to them."""
+        self._down.pop(host, None)
+        for end in list(self._ends):
+            if end.peer.dead and end.remote[0] == host and end.unread_bytes:
+                self.loop.call_later(2 * self.delay(host, end.local[0]), end.reset)
+
+    def partition(self, *sides: Iterable[str]) -> None:
+        """Hosts of different sides do not reach each other; whoever is not named is on a side with the other such."""
+        self._side = {host: number for number, side in enumerate(sides, start=1) for host in side}
+
+    def heal(self) -> None:
+        """End the partition: what was held back goes on its way again."""
+        self._side = {}
+        for end in list(self._ends):
+            end.deliver_held()
+
+    def stop_listening(self, server: _Server) -> None:
+        """The server was closed."""
+        if self._listeners.get(server.address) is server:
+            del self._listeners[server.address]
+
+    def forget(self, end: StreamTransport) -> None:
+        """It has ended."""
+        self._ends.pop(end, None)
+
+    def cut(self, source: str, target: str) -> bool:
+        """Whether nothing gets from one host to the other."""
+        return source in self._down or target in self._down or self._side.get(source, 0) != self._side.get(target, 0)
+
+    def delay(self, source: str, target: str) -> float:
+        """One way between two hosts, in seconds."""
+        pair = (min(source, target), max(source, target))
+        if pair not in self._delays:
+            self._delays[pair] = Random(f"{self._seed} delay {pair}").uniform(*self.weather.delay_s)
+        return self._delays[pair]
+
+
+# What goes over the wire beside bytes.
+_FIN = b""
+_RESET = None
+
+
+class StreamTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    peer: StreamTransport
+
+    def __init__(self, streams: Streams, local: Address, remote: Address, rng: Random) -> None:
+        super().__init__({"sockname": local, "peername": remote})
+        self.local = local
+        self.remote = remote
+        self.dead = False  # its host has crashed
+        self.unread_bytes = 0  # sent, and not yet read by the peer
+        self._streams = streams
+        self._rng = rng
+        self._protocol: Any = None
+        self._buffer = bytearray()
+        self._wire: deque[bytes | None] = deque()  # on the way to the peer
+        self._free_at = 0.0  # when the line has taken what was sent
+        self._arrives_at = 0.0  # when the last piece arrives
+        self._inbox: deque[bytes | None] = deque()  # arrived and not yet read
+        self._high = _HIGH_WATER_BYTES
+        self._reading = True
+        self._eof = self._fin_sent = False  # no more is written
+        self._closing = self._over = self._paused = False
+        self._error: Exception | None = None
+
+    def start(self, protocol: asyncio.BaseProtocol) -> None:
+        """The connection is made."""
+        if self.dead:
+            return
+        self._protocol = protocol
+        protocol.connection_made(self)
+        if self._over:
+            self._streams.loop.call_soon(self._lost)
+        self._read()
+
+    # What the protocol calls
+
+    def write(self, data: Any) -> None:
+        if self._eof or self._over or self.dead:
+            return
+        self._buffer += data
+        self._send()
+        if len(self._buffer) > self._high and not self._paused:
+            self._paused = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._eof:
+            self._eof = True
+            self._send()
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = self._eof = True
+            self._send()
+
+    def abort(self) -> None:
+        self._closing = self._eof = True
+        if not (self._over or self.dead):
+            self._buffer.clear()
+            self._ship(_RESET)
+            self._end(None)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._streams.loop.call_soon(self._read)
+
+    def is_reading(self) -> bool:
+        return self._reading and not self._closing
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = _HIGH_WATER_BYTES if high is None else high
+
+    # What the network does
+
+    def reset(self) -> None:
+        """The other host does not know this connection."""
+        if not self.dead:
+            self._end(ConnectionResetError(ECONNRESET, "Connection reset by peer"))
+
+    def deliver_held(self) -> None:
+        """A partition has healed."""
+        self._streams.loop.call_later(self._streams.delay(self.local[0], self.remote[0]), self._read)
+
+    def was_read(self, size: int) -> None:
+        """The window moves on."""
+        self.unread_bytes -= size
+        if not self._over and not self.dead:
+            self._send()
+
+    def _send(self) -> None:
+        weather, now = self._streams.weather, self._streams.loop.time()
+        while self._buffer and self.unread_bytes < weather.window_bytes:
+            size = min(self._rng.randint(1, weather.piece_bytes_max), weather.window_bytes - self.unread_bytes)
+            piece = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            self.unread_bytes += len(piece)
+            self._free_at = max(self._free_at, now) + len(piece) / weather.bytes_per_s
+            self._ship(piece)
+        if self._eof and not self._buffer and not self._fin_sent:
+            self._fin_sent = True
+            self._ship(_FIN)
+        if self._closing and self._fin_sent:
+            self._end(None)
+        elif self._paused and len(self._buffer) <= self._high // 4:
+            self._paused = False
+            self._protocol.resume_writing()
+
+    def _ship(self, piece: bytes | None) -> None:
+        streams = self._streams
+        delay_s = streams.delay(self.local[0], self.remote[0]) + self._rng.random() * streams.weather.jitter_s
+        self._arrives_at = max(self._arrives_at, max(self._free_at, streams.loop.time()) + delay_s)
+        # Timers of one moment fire in any order: each brings the next piece, whichever it is.
+        self._wire.append(piece)
+        streams.loop.call_at(self._arrives_at, self._arrive)
+
+    def _arrive(self) -> None:
+        """The next piece reaches the peer."""
+        piece, peer = self._wire.popleft(), self.peer
+        if peer.dead:
+            # Nobody is there; or somebody new, who never heard of it.
+            if not self._streams.cut(self.local[0], self.remote[0]):
+                peer._ship(_RESET)
+        elif not peer._over:
+            peer._inbox.append(piece)
+            peer._read()
+        elif piece:
+            # To a closed socket.
+            peer._ship(_RESET)
+
+    def _read(self) -> None:
+        streams = self._streams
+        while self._inbox and self._protocol is not None and not self._over and not self.dead:
+            piece = self._inbox[0]
+            if streams.cut(self.remote[0], self.local[0]) or (piece and not self._reading):
+                return
+            self._inbox.popleft()
+            if piece is _RESET:
+                self.reset()
+            elif piece == _FIN:
+                if not self._closing and not self._protocol.eof_received():
+                    self.close()
+            else:
+                streams.loop.call_later(streams.delay(self.local[0], self.remote[0]), self.peer.was_read, len(piece))
+                if not self._closing:
+                    self._protocol.data_received(piece)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._over:
+            return
+        self._over = self._closing = self._eof = True
+        self._error = error
+        self._buffer.clear()
+        self._streams.forget(self)
+        if self._protocol is not None:
+            self._streams.loop.call_soon(self._lost)
+
+    def _lost(self) -> None:
+        if not self.dead:
+            self._protocol.connection_lost(self._error)
+
+
+class _Socket:
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def getsockname(self) -> Address:
+        return self._address
+
+
+class _Server:
+    """What is used of `asyncio.Server`."""
+
+    def __init__(self, streams: Streams, address: Address, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self.address = address
+        self.factory = factory
+        self.sockets = (_Socket(address),)
+        self._streams = streams
+
+    def close(self) -> None:
+        self._streams.stop_listening(self)
+
+    async def wait_closed(self) -> None:
+        """Closed at once."""

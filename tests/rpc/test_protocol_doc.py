@@ -1,0 +1,75 @@
+"""docs/protocol-tasks.md says what the code does: its examples are our bytes, its tables our numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from dhtcrawl.rpc.frame import FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, Decoder, Kind
+from dhtcrawl.rpc.lanes import COST_BYTES_MIN
+from dhtcrawl.rpc.link import LinkLimits, State
+from dhtcrawl.rpc.messages import MESSAGES, Ack, Code, StoreTask, decode, encode
+from dhtcrawl.rpc.rows import ITEMS_MAX, Link, Peer, Place, Record, Tombstone
+from dhtcrawl.rpc.signals import SIGNALS, Why
+from dhtcrawl.rpc.transport import TransportLimits
+from rpc.wire import CRAWL, KEY
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol-tasks.md").read_text("utf-8")
+
+
+def examples() -> list[bytes]:
+    """The bytes of the hex blocks: what stands before two spaces on each line."""
+    blocks = re.findall(r"^```hex\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return [bytes.fromhex("".join(line.split("  ")[0] for line in block.splitlines())) for block in blocks]
+
+
+def test_the_examples_are_our_bytes_both_ways() -> None:
+    request, answer = examples()
+    task = StoreTask(CRAWL, (Link(KEY, "http://a.example/", 0, "", 0, True),))
+    for frame, message in ((request, task), (answer, Ack.all(Code.ACCEPTED, 1))):
+        assert encode(7, message) == frame
+        ((kind, body),) = Decoder().feed(frame)
+        assert decode(kind, body) == (7, message)
+
+
+def test_the_table_of_kinds_is_complete_and_names_every_field() -> None:
+    rows = re.findall(r"^\| 0x([0-9a-f]{2}) \| (\w+) \|(.*)$", PAGE, re.MULTILINE)
+    assert {int(number, 16): name for number, name, _ in rows} == {kind.value: kind.name for kind in Kind}
+    for number, _, rest in rows:
+        kind = int(number, 16)
+        fields = dataclasses.fields(MESSAGES[kind] if kind in MESSAGES else SIGNALS[kind])
+        assert {field.name for field in fields} <= set(re.findall(r"`(\w+)`", rest))
+
+
+def test_the_table_of_rows_has_their_fields_in_order() -> None:
+    rows = dict(re.findall(r"^\| (link|record|tombstone|place|peer) \| (.*) \|$", PAGE, re.MULTILINE))
+    for name, kind in (("link", Link), ("record", Record), ("tombstone", Tombstone), ("place", Place), ("peer", Peer)):
+        plain = re.sub(r" ?\([^)]*\)|nil, or: ", "", rows[name])
+        assert tuple(plain.replace("node id", "node_id").split(", ")) == kind._fields
+
+
+def test_every_code_reason_and_state_is_explained() -> None:
+    codes = re.findall(r"^\| (\d) \| (\w+) \|", PAGE, re.MULTILINE)
+    assert {int(number): name for number, name in codes} == {code.value: code.name for code in Code}
+    (reasons,) = re.findall(r"\*\*Reasons\.\*\* (.*?); others", PAGE, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", reasons)) == set(Why)
+    assert all(re.search(rf"^{state.name} ", PAGE, re.MULTILINE) for state in State)
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    limits, pool = LinkLimits(), TransportLimits()
+    assert (FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, COST_BYTES_MIN) == (2**20, 4096, 512, 1024)
+    said = [
+        f"| connections | {pool.connections_max} |",
+        f"| accepted connections without a HELLO | {pool.greeting_max} |",
+        f"| rows in a frame | {ITEMS_MAX} |",
+        f"| unanswered requests of ours | {limits.in_flight_max:,} a connection |",
+        f"| handshake | {limits.handshake_s:g} s |",
+        f"| answer | {pool.request_s:g} s",
+        f"| unanswered in a row | {limits.timeouts_max} |",
+        f"After {limits.keepalive_s:g} s of silence PING; after {limits.silent_s:g} s",
+        f"for {limits.idle_s:g} s is given up",
+        f"after {limits.drain_s:g} s it ends anyway",
+    ]
+    assert [text for text in said if text not in PAGE] == []

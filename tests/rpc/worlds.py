@@ -1,0 +1,132 @@
+"""Where the transport is tested: on sockets with two loops, and in memory on the virtual one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import uvloop
+
+from dhtcrawl.rpc.connection import Address
+from dhtcrawl.rpc.messages import Reply, Request
+from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.transport import Handler, TaskTransport, TransportLimits
+from dhtcrawl.sim.loop import VirtualLoop
+from dhtcrawl.sim.streams import Streams, StreamWeather
+from rpc.wire import answer_to, hello
+
+WORLDS = ("asyncio", "uvloop", "virtual")
+# On real sockets a hanging test shall end; nothing is asserted about it.
+PATIENCE_S = 20.0
+
+
+class World:
+    """Makes nodes and strangers."""
+
+    def __init__(self, name: str, weather: StreamWeather | None = None, seed: int = 1) -> None:
+        self.name = name
+        self.weather = weather
+        self.seed = seed
+        self.streams: Streams | None = None
+
+    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+            "asyncio": asyncio.new_event_loop,
+            "uvloop": uvloop.new_event_loop,
+            "virtual": self._virtual,
+        }
+        errors: list[dict[str, Any]] = []
+
+        async def guarded() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+            async with asyncio.timeout(None if self.name == "virtual" else PATIENCE_S):
+                await main()
+
+        with asyncio.Runner(loop_factory=factories[self.name]) as runner:
+            runner.run(guarded())
+        assert [error for error in errors if "handler failed" not in error["message"]] == []
+
+    def host(self, number: int) -> str:
+        return f"10.0.0.{number}" if self.name == "virtual" else "127.0.0.1"
+
+    def node(self, number: int, handler: Handler | None = None, limits: TransportLimits | None = None) -> TaskTransport:
+        return TaskTransport(lambda: hello(number), handler or take_all, limits=limits, source=self.host(number))
+
+    async def stranger(self, address: Address, data: bytes = b"", host: int = 99) -> Stranger:
+        """A peer that sends what the test says."""
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(Stranger, *address, local_addr=(self.host(host), 0))
+        protocol.transport.write(data)
+        return protocol
+
+    async def strange_server(self, number: int, factory: Callable[[], asyncio.Protocol]) -> tuple[Any, Address]:
+        server = await asyncio.get_running_loop().create_server(factory, self.host(number), 0)
+        return server, server.sockets[0].getsockname()[:2]
+
+    def _virtual(self) -> VirtualLoop:
+        loop = VirtualLoop()
+        loop.streams = self.streams = Streams(loop, self.seed, self.weather)
+        return loop
+
+
+class Stranger(asyncio.Protocol):
+    """Keeps what it hears, until the end."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.heard = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+def take_all(peer: Hello, message: Request) -> Reply:
+    return answer_to(message)
+
+
+class Slow:
+    """A handler whose answers come when the test says so."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Request, asyncio.Future[Reply]]] = []
+        self.changed = asyncio.Event()
+
+    def __call__(self, peer: Hello, message: Request) -> asyncio.Future[Reply]:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.open.append((message, future))
+        self.changed.set()
+        return future
+
+    async def has(self, count: int) -> None:
+        """Until so many requests are open."""
+        while len(self.open) < count:
+            self.changed.clear()
+            await self.changed.wait()
+
+    def answer_all(self) -> None:
+        for message, future in self.open:
+            if not future.done():
+                future.set_result(answer_to(message))
+        self.open.clear()
+
+    async def answer_until(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Answer what comes until these are done."""
+        while not all(task.done() for task in tasks):
+            self.answer_all()
+            await asyncio.sleep(0.001)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
