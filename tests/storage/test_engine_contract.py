@@ -207,3 +207,28 @@ def test_an_error_says_what_happened_and_never_guesses_from_a_path(error: Except
     assert isinstance(ours, StorageFull) == (remedy == "no space left")
     assert "\n" not in str(ours)
     assert "b'" not in str(ours)
+
+
+def test_a_hole_in_the_log_is_damage_and_not_its_end(tmp_path: Path) -> None:
+    engine = LevelEngine(tmp_path / "store")
+    for number in range(2000):
+        engine.write({number.to_bytes(4, "big"): b"v" * 50}, sync=False)
+    engine.close()
+    (log,) = (tmp_path / "store").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 200] = b"\xff" * 200
+    log.write_bytes(data)
+    with pytest.raises(StorageError, match="damaged"):
+        LevelEngine(tmp_path / "store")
+
+
+def test_a_log_that_breaks_off_is_read_up_to_there(tmp_path: Path) -> None:
+    engine = LevelEngine(tmp_path / "store")
+    for number in range(100):
+        engine.write({number.to_bytes(4, "big"): b"v" * 50}, sync=False)
+    engine.close()
+    (log,) = (tmp_path / "store").glob("*.log")
+    log.write_bytes(log.read_bytes()[:-20])
+    engine = LevelEngine(tmp_path / "store")
+    assert len(list(engine.scan(b"", b"\xff"))) == 99
+    engine.close()
