@@ -95,11 +95,6 @@ class Outbox:
         """Whether a link of `page` is under way."""
         return page in self._unacked
 
-    @property
-    def unsent(self) -> int:
-        """Links that `take` would give."""
-        return len(self._queue)
-
     def take(self, limit: int) -> list[Link]:
         """The next links to send, at most `limit`; the caller answers with `acked`."""
         taken, self._queue = self._queue[:limit], self._queue[limit:]

@@ -46,7 +46,6 @@ class Archive:
         self._info_id = ""
         self._next = 0
         self._dirty: dict[str, AppendFile] = {}
-        self.bytes_committed = 0
 
     def recover(self, txn: Txn) -> None:
         """Cut every file of ours to its committed length, and begin a new one next."""
@@ -62,7 +61,6 @@ class Archive:
             if not self._is_ours(name):
                 continue
             self._directory.open(name, length).close()
-            self.bytes_committed += length
             self._next = max(self._next, int(self._digits(name)) + 1)
 
     def append(self, item: warc.ArchiveItem) -> tuple[Place, str]:
@@ -92,8 +90,6 @@ class Archive:
             if self._sync:
                 file.sync()
             key = keys.ARCHIVE + self._crawl + name.encode()
-            before = txn.get(key)
-            self.bytes_committed += file.size - (0 if before is None else unpack(before))
             txn.put(key, pack(file.size))
         for file in self._dirty.values():
             if file is not self._file:
