@@ -96,4 +96,15 @@ def main() -> None:
     """The console script."""
     # Until a command handles it better, SIGTERM is what Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run())
+    code = run()
+    _let_go_of_streams()
+    sys.exit(code)
+
+
+def _let_go_of_streams() -> None:
+    """Write what is buffered; where nobody reads it, drop it, or Python's exit code 120 would hide ours."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
