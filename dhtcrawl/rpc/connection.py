@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 from dhtcrawl.rpc.events import Answered, Asked, Ended, Event, Failed, Failure, FailureKind, Opened
 from dhtcrawl.rpc.link import PeerLink, State
-from dhtcrawl.rpc.messages import Ack, Lane, Records, Refused, Reply, Request
+from dhtcrawl.rpc.messages import Answer, Lane, Refused, Reply, Request
 from dhtcrawl.rpc.signals import Hello, Why
 
 Address = tuple[str, int]
@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._writable = False
-        self._answers: dict[int, asyncio.Future[Ack | Records | Failure]] = {}
+        self._answers: dict[int, asyncio.Future[Answer | Failure]] = {}
         self._waiters: tuple[deque[asyncio.Future[None]], ...] = tuple(deque() for _ in Lane)
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
 
     # What callers ask
 
-    async def request(self, message: Request, deadline: float, node_id: bytes | None) -> Ack | Records | Failure:
+    async def request(self, message: Request, deadline: float, node_id: bytes | None) -> Answer | Failure:
         """The peer's answer. Waits while the lane is full; a caller may be cancelled at any time."""
         lane = message.lane
         if (self._waiters[lane] or not self.link.has_room(lane)) and not await self._room(lane, deadline):
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         if isinstance(request_id, Failure):
             self._wake(lane)
             return request_id
-        future: asyncio.Future[Ack | Records | Failure] = self._loop.create_future()
+        future: asyncio.Future[Answer | Failure] = self._loop.create_future()
         self._answers[request_id] = future
         self._schedule()
         if deadline < self._timer_at:

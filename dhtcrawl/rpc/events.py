@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from dhtcrawl.rpc.messages import Ack, Records, Reply, Request
+from dhtcrawl.rpc.messages import Answer, Reply, Request
 from dhtcrawl.rpc.signals import Hello
 
 
@@ -56,7 +56,7 @@ class Answered(NamedTuple):
     """The peer's answer to our request."""
 
     request_id: int
-    reply: Ack | Records
+    reply: Answer
 
 
 class Failed(NamedTuple):

@@ -53,8 +53,10 @@ class Kind(IntEnum):
     STORE_BACKUP = 0x11
     DELETE_BACKUP = 0x12
     REFRESH_TASK = 0x13
+    CALL = 0x14
     ACK = 0x40
     RECORDS = 0x41
+    RESULT = 0x42
     REFUSED = 0x4F
 
 

@@ -22,9 +22,9 @@ from dhtcrawl.rpc.messages import (
     ANSWERS,
     REQUEST_ID_MAX,
     Ack,
+    Answer,
     Lane,
     Message,
-    Records,
     Refused,
     Reply,
     Request,
@@ -164,7 +164,7 @@ class Asking:
         if isinstance(message, Refused):
             failure = Failure(FailureKind.REFUSED, f"{message.reason}: {message.detail}")
             self._events.append(Failed(request_id, failure))
-        elif isinstance(message, Ack | Records) and kind == ANSWERS[pending.kind]:
+        elif isinstance(message, Answer) and kind == ANSWERS[pending.kind]:
             if isinstance(message, Ack) and len(message.codes) != pending.items:
                 raise Malformed(f"{len(message.codes)} codes for {pending.items} items")
             self._events.append(Answered(request_id, message))

@@ -35,7 +35,7 @@ from dhtcrawl.rpc.frame import (
     unpack,
 )
 from dhtcrawl.rpc.lanes import Answering, Asking
-from dhtcrawl.rpc.messages import Ack, Lane, Records, Refused, Reply, Request, decode
+from dhtcrawl.rpc.messages import Lane, Refused, Reply, Request, decode
 from dhtcrawl.rpc.rows import TEXT_CHARS_MAX
 from dhtcrawl.rpc.signals import Credit, Goodbye, Hello, Ping, Pong, Signal, Why, encode_signal, parse_signal
 
@@ -260,7 +260,7 @@ class PeerLink:
             return
         if self._heard_goodbye:
             raise Malformed("a request after the goodbye")
-        assert not isinstance(message, Ack | Records | Refused)
+        assert not isinstance(message, Reply)
         if not self.answering.take(request_id, kind, len(body) + 1, message):
             self._end(Why.CREDIT, FailureKind.PROTOCOL, "it sent more than it had credit for", now)
         elif message is None:

@@ -16,6 +16,7 @@ every node keeps and sends on.
     STORE_BACKUP     BACKUPS   ACK
     DELETE_BACKUP    BACKUPS   ACK
     REFRESH_TASK     CALLS     RECORDS
+    CALL             CALLS     RESULT
     any              as above  REFUSED
 
 A new message is a class with `kind`, `lane`, `body` and `parse`, and a row in
@@ -51,6 +52,7 @@ PEERS_MAX = 64
 DIGEST_BYTES = 8
 DIGEST_BITS_MAX = 8
 REQUEST_ID_MAX = 2**32 - 1
+NAME_CHARS_MAX = 32
 
 
 class Lane(IntEnum):
@@ -214,6 +216,33 @@ class RefreshTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """Anything that is asked rarely: a name and arguments, which the handler of that name checks.
+
+    `reply_bytes_max` is the longest answer that the caller wants to hold.
+    """
+
+    kind: ClassVar[Kind] = Kind.CALL
+    lane: ClassVar[Lane] = Lane.CALLS
+    items: ClassVar[int] = 0
+    name: str
+    args: dict[str, Any]
+    reply_bytes_max: int = 16 * 1024
+
+    def __post_init__(self) -> None:
+        need(type(self.name) is str and 1 <= len(self.name) <= NAME_CHARS_MAX, "name")
+        need(type(self.args) is dict and all(type(key) is str for key in self.args), "args")
+        need(is_int(self.reply_bytes_max, 1, FRAME_BYTES_MAX), "reply_bytes_max")
+
+    def body(self) -> dict[str, Any]:
+        return {"name": self.name, "args": self.args, "reply_bytes_max": self.reply_bytes_max}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(fields["name"], fields["args"], fields["reply_bytes_max"])
+
+
+@dataclass(frozen=True, slots=True)
 class Ack:
     """What became of each item of a request, in its order: one byte of `Code` each.
 
@@ -284,6 +313,24 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to CALL; the caller checks what it reads."""
+
+    kind: ClassVar[Kind] = Kind.RESULT
+    value: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        need(type(self.value) is dict and all(type(key) is str for key in self.value), "value")
+
+    def body(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(fields["value"])
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """No answer will come: the receiver does not know the request, or failed. `reason` is one word, for programs."""
 
@@ -303,18 +350,21 @@ class Refused:
         return cls(fields["reason"], fields.get("detail", ""))
 
 
-Request = StoreTask | StoreBackup | DeleteBackup | RefreshTask
-Reply = Ack | Records | Refused
+Request = StoreTask | StoreBackup | DeleteBackup | RefreshTask | Call
+Answer = Ack | Records | Result
+Reply = Answer | Refused
 Message = Request | Reply
 
 MESSAGES: dict[int, type[Message]] = {
-    message.kind: message for message in (StoreTask, StoreBackup, DeleteBackup, RefreshTask, Ack, Records, Refused)
+    message.kind: message
+    for message in (StoreTask, StoreBackup, DeleteBackup, RefreshTask, Call, Ack, Records, Result, Refused)
 }
 ANSWERS: dict[int, Kind] = {
     Kind.STORE_TASK: Kind.ACK,
     Kind.STORE_BACKUP: Kind.ACK,
     Kind.DELETE_BACKUP: Kind.ACK,
     Kind.REFRESH_TASK: Kind.RECORDS,
+    Kind.CALL: Kind.RESULT,
 }
 
 

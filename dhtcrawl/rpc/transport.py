@@ -26,7 +26,7 @@ from typing import Any, Self, cast
 from dhtcrawl.rpc.connection import Address, Connection, Handler
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.link import LinkLimits, PeerLink, State
-from dhtcrawl.rpc.messages import Ack, Records, Request
+from dhtcrawl.rpc.messages import Answer, Request
 from dhtcrawl.rpc.signals import Goodbye, Hello, Why, encode_signal
 
 __all__ = ["Address", "Failure", "FailureKind", "Handler", "TaskTransport", "TransportLimits"]
@@ -104,7 +104,7 @@ class TaskTransport:
 
     async def request(
         self, address: Address, message: Request, *, node_id: bytes | None = None, timeout_s: float | None = None
-    ) -> Ack | Records | Failure:
+    ) -> Answer | Failure:
         """Ask the node at an address, an IP address and a port, over the connection there is or a new one."""
         deadline = asyncio.get_running_loop().time() + (self._limits.request_s if timeout_s is None else timeout_s)
         for _ in range(ATTEMPTS):

@@ -7,12 +7,15 @@ from hypothesis import strategies as st
 from dhtcrawl.rpc.link import LinkLimits, PeerLink
 from dhtcrawl.rpc.messages import (
     Ack,
+    Answer,
+    Call,
     Code,
     DeleteBackup,
     Message,
     Records,
     RefreshTask,
     Refused,
+    Result,
     StoreBackup,
     StoreTask,
 )
@@ -43,10 +46,12 @@ def backup(count: int = 1) -> StoreBackup:
     return StoreBackup(CRAWL, tuple(Record(key, url, 0, "", 0, False, 0, 0, 0, 0) for key, url, *_ in links(count)))
 
 
-def answer_to(message: Message) -> Ack | Records:
+def answer_to(message: Message) -> Answer:
     """What a peer that takes everything says."""
     if isinstance(message, RefreshTask):
         return Records()
+    if isinstance(message, Call):
+        return Result({})
     assert isinstance(message, StoreTask | StoreBackup | DeleteBackup)
     return Ack.all(Code.ACCEPTED, message.items)
 
