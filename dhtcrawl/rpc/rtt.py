@@ -37,6 +37,11 @@ class Estimator:
             self._srtt += (rtt_s - self._srtt) / 8
 
     @property
+    def smoothed_s(self) -> float | None:
+        """The smoothed round trip, once there was one."""
+        return self._srtt
+
+    @property
     def timeout_s(self) -> float:
         if self._srtt is None:
             return INITIAL_S
@@ -57,6 +62,11 @@ class RttBook:
         self._known.move_to_end(address)
         if len(self._known) > ADDRESSES_MAX:
             self._known.popitem(last=False)
+
+    def measured_s(self, address: Address) -> float | None:
+        """The smoothed round trip; None where nothing was measured."""
+        known = self._known.get(address)
+        return None if known is None else known.smoothed_s
 
     def timeout_s(self, address: Address) -> float:
         """How long the first try may take."""

@@ -1,0 +1,48 @@
+"""Records of members and what a node makes of them, for the tests of membership."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dhtcrawl.rpc.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.members import Members
+from dhtcrawl.rpc.pace import GossipSettings
+from dhtcrawl.rpc.view import MemberState
+
+JOINING, ACTIVE, SUSPECTED, LEFT, DEAD = NodeState
+ME = MemberRecord.newcomer(b"m" * 20, ("10.0.0.1", 1), 3)
+
+
+def node(name: str, state: NodeState = ACTIVE, epoch: int = 1, incarnation: int = 1, **fields: Any) -> MemberRecord:
+    place: dict[str, Any] = {"host": "10.0.0.9", "port": 9, "owns": state is not JOINING}
+    return MemberRecord(id=name.encode() * 20, incarnation=incarnation, epoch=epoch, state=state, **place | fields)
+
+
+def members(*records: MemberRecord, **settings: Any) -> Members:
+    made = Members(ME, Random(1), GossipSettings(**settings))
+    made.learn(records, 0.0)
+    return made
+
+
+def seen(known: Members) -> dict[str, MemberState]:
+    return {member.id.decode()[0]: member.state for member in known.view().members}
+
+
+hosts = st.sampled_from(["10.0.0.1", "10.0.0.2", "127.0.0.1", "2001:db8::1"])
+records = st.builds(
+    MemberRecord,
+    id=st.sampled_from([b"a" * 20, b"b" * 20]),
+    host=hosts,
+    port=st.integers(1, 3),
+    incarnation=st.integers(0, 2),
+    epoch=st.integers(0, 2),
+    state=st.sampled_from(NodeState),
+    owns=st.booleans(),
+    features=st.lists(st.sampled_from(["x", "y"]), max_size=2).map(tuple),
+    extra=st.lists(st.one_of(st.none(), st.booleans(), st.integers(0, 1), st.text("z", max_size=1)), max_size=2).map(
+        tuple
+    ),
+)
