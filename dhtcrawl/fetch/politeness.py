@@ -144,8 +144,21 @@ class HostBook:
         """The clock of `hostname[:port]`."""
         clock = self._clocks.get(host)
         if clock is None:
-            clock = self._clocks[host] = HostClock(self._first_end_at, self._tally)
+            clock = self._clocks[host] = self._new_clock(host)
         return clock
+
+    def quiet(self, host: str) -> None:
+        """A crawl has nothing to start there for now; matters where hosts are leased."""
+
+    def expect(self, host: str, until: float) -> None:
+        """Somebody who has just looked at the clock comes again before `until`; matters where hosts are leased."""
+
+    def step_back(self, host: str, now: float, until: float) -> None:
+        """Start nothing there before `until`: we have to wait for something that the host has no part in."""
+        self.clock(host).hold(now, until - now)
+
+    def _new_clock(self, host: str) -> HostClock:
+        return HostClock(self._first_end_at, self._tally)
 
     def sweep(self, now: float, delay_of: Callable[[str], float]) -> None:
         """Forget idle clocks while there are too many; `delay_of(host)` is in seconds."""

@@ -42,11 +42,11 @@ class RobotsBook:
         self._rules: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
         self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
-    def put(self, origin: str, rules: Robots) -> None:
-        """`rules` were just fetched for `origin`."""
+    def put(self, origin: str, rules: Robots, age_s: float = 0.0) -> None:
+        """`rules` were fetched for `origin`, `age_s` ago."""
         before = self._rules.pop(origin, None)
         self._bytes += rules.size - (before[0].size if before is not None else 0)
-        self._rules[origin] = (rules, self._now() + self._ttl_s)
+        self._rules[origin] = (rules, self._now() + max(0.0, self._ttl_s - age_s))
         while len(self._rules) > self._origins_max or (self._bytes > self._bytes_max and len(self._rules) > 1):
             oldest, (gone, _) = self._rules.popitem(last=False)
             self._bytes -= gone.size
