@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dhtcrawl.errors import StorageError, StoreTooNew
-from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.crawl_record import (
+    CrawlRecord,
+    NotARecord,
+    from_wire,
+    merge_crawls,
+    read_fields,
+    record_digest,
+    to_wire,
+    write_fields,
+)
 from dhtcrawl.storage.records import pack, unpack
+
+__all__ = [
+    "CrawlRecord", "NotARecord", "check_format", "count_run_time", "crawls", "forget", "from_wire", "get_crawl",
+    "is_closed", "merge_crawls", "merge_in", "next_incarnation", "put_closed", "put_crawl", "record_digest",
+    "set_ended", "to_wire",
+]  # fmt: skip
 
 FORMAT_VERSION = 1
 
-
-@dataclass(frozen=True, slots=True)
-class CrawlRecord:
-    """A crawl as the store knows it. `ended` is "" while there is work left."""
-
-    crawl_id: bytes
-    spec: CrawlSpec
-    nonce: bytes
-    aliases: list[str] = field(default_factory=list)
-    ended: str = ""
+CLOSED_KEPT_MS: Final = 30 * 86_400_000  # of the node's own running time, see `put_closed`
+CLOSED_KEPT_MAX: Final = 10_000  # then the one closed first is dropped
+_CLOSED = b"\x00closed"
+_RAN_KEY = b"\x00ran"
 
 
 def check_format(txn: Txn) -> None:
@@ -55,29 +63,49 @@ def next_incarnation(txn: Txn) -> int:
     return incarnation
 
 
+def mark_swarm(txn: Txn, node: str) -> None:
+    """Note that this node (its id, hex) took part in a swarm: records may be copies, bodies and links elsewhere."""
+    if swarm_node(txn) != node:
+        txn.put(keys.SWARM_KEY, pack(node))
+
+
+def swarm_node(txn: Txn) -> str | None:
+    """The id under which this store took part in a swarm, or None."""
+    value = txn.get(keys.SWARM_KEY)
+    node: str | None = None if value is None else unpack(value)
+    return node
+
+
 def put_crawl(txn: Txn, crawl: CrawlRecord) -> None:
     """Write a crawl's record."""
-    txn.put(
-        keys.key(keys.CRAWL, crawl.crawl_id),
-        pack(
-            {
-                "spec": crawl.spec.canonical(),
-                "nonce": crawl.nonce,
-                "aliases": crawl.aliases,
-                "ended": crawl.ended,
-            }
-        ),
-    )
+    txn.put(keys.key(keys.CRAWL, crawl.crawl_id), pack(write_fields(crawl)))
 
 
 def crawls(txn: Txn) -> list[CrawlRecord]:
     """All crawls in the store."""
-    return [_record(key, unpack(value)) for key, value in txn.scan(keys.CRAWL, keys.after(keys.CRAWL))]
+    return [
+        read_fields(key[len(keys.CRAWL) :], unpack(value))
+        for key, value in txn.scan(keys.CRAWL, keys.after(keys.CRAWL))
+    ]
 
 
-def _record(key: bytes, fields: dict[str, Any]) -> CrawlRecord:
-    spec = CrawlSpec.from_canonical(fields["spec"])
-    return CrawlRecord(key[len(keys.CRAWL) :], spec, fields["nonce"], fields["aliases"], fields["ended"])
+def get_crawl(txn: Txn, crawl: bytes) -> CrawlRecord | None:
+    """The record of one crawl, where there is one."""
+    value = txn.get(keys.key(keys.CRAWL, crawl))
+    return None if value is None else read_fields(crawl, unpack(value))
+
+
+def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
+    """Merge a copy of a crawl's record into the store's, or store it; what the store has now.
+
+    Fields that a later version stored stay.
+    """
+    key = keys.key(keys.CRAWL, crawl.crawl_id)
+    value = txn.get(key)
+    stored: dict[str, Any] = {} if value is None else unpack(value)
+    merged = merge_crawls(crawl, read_fields(crawl.crawl_id, stored) if stored else crawl)
+    txn.put(key, pack({**stored, **write_fields(merged)}))
+    return merged
 
 
 def set_ended(txn: Txn, crawl: bytes, ended: str) -> None:
@@ -99,3 +127,41 @@ def forget(txn: Txn, crawl: bytes, limit: int) -> int:
             if dropped == limit:
                 return dropped
     return dropped
+
+
+def put_closed(txn: Txn, crawl: bytes) -> None:
+    """Note that a crawl was forgotten here, so that no node that was away brings it back (I4).
+
+    The note lasts for 30 days, counted in the time that this node has run:
+    there are no instants in the store, and running time never goes faster
+    than the calendar, so it lasts 30 days or longer, never less.
+    """
+    notes = list(txn.scan(_CLOSED, keys.after(_CLOSED)))
+    if len(notes) >= CLOSED_KEPT_MAX:
+        txn.delete(min(notes, key=lambda note: (unpack(note[1]), note[0]))[0])
+    txn.put(_CLOSED + crawl, pack(_ran_ms(txn)))
+
+
+def is_closed(txn: Txn, crawl: bytes) -> bool:
+    """Whether this crawl was forgotten here not long ago."""
+    return txn.get(_CLOSED + crawl) is not None
+
+
+def count_run_time(txn: Txn, ran_ms: int) -> int:
+    """Add to the time that this node has run, and drop the notes that are old by it; how many went.
+
+    To be called now and then, with the time since the last call. What a crash
+    leaves uncounted makes notes last longer.
+    """
+    now_ms = _ran_ms(txn) + ran_ms
+    txn.put(_RAN_KEY, pack(now_ms))
+    old = [key for key, at in txn.scan(_CLOSED, keys.after(_CLOSED)) if now_ms - unpack(at) >= CLOSED_KEPT_MS]
+    for key in old:
+        txn.delete(key)
+    return len(old)
+
+
+def _ran_ms(txn: Txn) -> int:
+    value = txn.get(_RAN_KEY)
+    ran_ms: int = 0 if value is None else unpack(value)
+    return ran_ms

@@ -9,6 +9,16 @@
 | pending or dead ⇒ not marked                                             |           |
 | dead ⇒ a reason, and neither queue entry nor page                       | I2        |
 
+A node of a swarm (`catalog.mark_swarm`) also has copies of others' tasks, and
+pages whose task another node keeps, or has won. What is left of the above:
+
+| checked                                                                 | invariant |
+|-------------------------------------------------------------------------|-----------|
+| queued ⇒ pending, and once; page record ⇔ link keys                     |           |
+| fetched or done ⇔ a place; at this node ⇒ page record, within the archive | I3, I11 |
+| fetched, at this node ⇒ marked; marked ⇒ a task and a page record       | I3        |
+| dead ⇒ a reason                                                         | I2        |
+
 Runs as transactions on the committer's thread, one record kind after another.
 """
 
@@ -16,11 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import host_key, task_key_bytes
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage import keys
+from dhtcrawl.storage import catalog, keys
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.files import Directory
 from dhtcrawl.storage.records import State, Task, unpack, unpack_task
@@ -50,41 +61,79 @@ class Findings:
 def check(txn: Txn, crawl: bytes, spec: CrawlSpec, archive: Directory | None) -> Findings:
     """Every record of a crawl against the others; `archive` None leaves the files out."""
     findings = Findings()
-    _check_tasks(txn, crawl, spec, findings)
+    node = catalog.swarm_node(txn)
+    _check_tasks(txn, crawl, spec, node, findings)
     _check_queues(txn, crawl, findings)
-    _check_orphans(txn, crawl, findings)
+    _check_orphans(txn, crawl, node, findings)
     if archive is not None:
         _check_archive(txn, crawl, archive, findings)
     return findings
 
 
-def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, findings: Findings) -> None:
-    width = task_key_bytes(spec.key_mode)
+class _Around(NamedTuple):
+    """What lies under a task's key besides its record."""
+
+    queued: bool
+    page: bool
+    links: bytes | None
+    marked: bool
+
+
+def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, node: str | None, findings: Findings) -> None:
     for key, task in _tasks(txn, crawl, findings):
         findings.tasks += 1
         if spec.key_of(task.url) != key:
             findings.add(f"{task.url}: lies under the key of another URL")
-        queued = txn.get(_queue_key(crawl, key, task)) is not None
-        page = txn.get(keys.PAGE + crawl + key) is not None
-        links = txn.get(keys.LINKS + crawl + key)
-        marked = txn.get(keys.FETCHED + crawl + key) is not None
-        state = task.state.name.lower()
-        if queued != (task.state <= State.LEASED):
-            findings.add(f"{task.url}: is {state}, but {'still' if queued else 'not'} in its host's queue")
-        arrived = task.state in (State.FETCHED, State.DONE)
-        if page != arrived or (links is not None) != arrived or (task.place is not None) != arrived:
-            findings.add(f"{task.url}: is {state}, but its page record, links or place say otherwise")
-        if task.state == State.FETCHED and not marked:
-            findings.add(f"{task.url}: is fetched, but a restart would not go on with it")
-        if marked and not arrived:
-            findings.add(f"{task.url}: is {state}, but a restart would take it for fetched")
+        around = _Around(
+            queued=txn.get(_queue_key(crawl, key, task)) is not None,
+            page=txn.get(keys.PAGE + crawl + key) is not None,
+            links=txn.get(keys.LINKS + crawl + key),
+            marked=txn.get(keys.FETCHED + crawl + key) is not None,
+        )
+        if node is None:
+            _check_alone(task, around, findings)
+            _check_links(txn, crawl, task, around, task_key_bytes(spec.key_mode), findings)
+        else:
+            _check_shared(task, around, node, findings)
         if task.state == State.DEAD and not task.reason:
             findings.add(f"{task.url}: is dead without a reason")
-        if task.state == State.DONE and links is not None and not marked:
-            for link in link_keys_of(links, width):
-                findings.links += 1
-                if txn.get(keys.TASK + crawl + link) is None:
-                    findings.add(f"{task.url}: is done, but its link {link.hex()} has no record")
+
+
+def _check_alone(task: Task, around: _Around, findings: Findings) -> None:
+    """A task of a node that has them all."""
+    state, marked = task.state.name.lower(), around.marked
+    if around.queued != (task.state <= State.LEASED):
+        findings.add(f"{task.url}: is {state}, but {'still' if around.queued else 'not'} in its host's queue")
+    arrived = task.state in (State.FETCHED, State.DONE)
+    if around.page != arrived or (around.links is not None) != arrived or (task.place is not None) != arrived:
+        findings.add(f"{task.url}: is {state}, but its page record, links or place say otherwise")
+    if task.state == State.FETCHED and not marked:
+        findings.add(f"{task.url}: is fetched, but a restart would not go on with it")
+    if marked and not arrived:
+        findings.add(f"{task.url}: is {state}, but a restart would take it for fetched")
+
+
+def _check_links(txn: Txn, crawl: bytes, task: Task, around: _Around, width: int, findings: Findings) -> None:
+    if task.state == State.DONE and around.links is not None and not around.marked:
+        for link in link_keys_of(around.links, width):
+            findings.links += 1
+            if txn.get(keys.TASK + crawl + link) is None:
+                findings.add(f"{task.url}: is done, but its link {link.hex()} has no record")
+
+
+def _check_shared(task: Task, around: _Around, node: str, findings: Findings) -> None:
+    """A task of a node of a swarm: perhaps a copy, perhaps fetched elsewhere, or here too by mistake."""
+    state = task.state.name.lower()
+    if around.queued and task.state > State.LEASED:
+        findings.add(f"{task.url}: is {state}, but still in its host's queue")
+    arrived = task.state in (State.FETCHED, State.DONE)
+    here = task.place is not None and task.place.node == node
+    if (task.place is not None) != arrived or (here and not around.page):
+        findings.add(f"{task.url}: is {state}, but its page record, links or place say otherwise")
+    if task.state == State.FETCHED and here and not around.marked:
+        findings.add(f"{task.url}: is fetched, but a restart would not go on with it")
+    if around.marked and not around.page:
+        findings.add(f"{task.url}: is {state}, but a restart would take it for fetched")
 
 
 def _tasks(txn: Txn, crawl: bytes, findings: Findings) -> Iterator[tuple[bytes, Task]]:
@@ -124,12 +173,18 @@ def _check_queues(txn: Txn, crawl: bytes, findings: Findings) -> None:
             findings.add(f"{task.url}: has a stray entry in its host's queue")
 
 
-def _check_orphans(txn: Txn, crawl: bytes, findings: Findings) -> None:
-    for kind, what in ((keys.PAGE, "page record"), (keys.LINKS, "link keys"), (keys.FETCHED, "mark")):
+def _check_orphans(txn: Txn, crawl: bytes, node: str | None, findings: Findings) -> None:
+    # In a swarm the task of a page may be kept by others; then its page record and link keys have each other.
+    needs = {keys.PAGE: keys.TASK, keys.LINKS: keys.TASK, keys.FETCHED: keys.TASK}
+    if node is not None:
+        needs |= {keys.PAGE: keys.LINKS, keys.LINKS: keys.PAGE}
+    names = {keys.PAGE: "page record", keys.LINKS: "link keys", keys.FETCHED: "mark", keys.TASK: "task"}
+    for kind, needed in needs.items():
         start, stop = keys.bounds(kind, crawl)
         for full, _ in txn.scan(start, stop):
-            if txn.get(keys.TASK + crawl + keys.suffix(full)) is None:
-                findings.add(f"{what} of {keys.suffix(full).hex()}: there is no such task")
+            if txn.get(needed + crawl + keys.suffix(full)) is None:
+                verb = "are" if needed == keys.LINKS else "is"
+                findings.add(f"{names[kind]} of {keys.suffix(full).hex()}: there {verb} no such {names[needed]}")
 
 
 def _check_archive(txn: Txn, crawl: bytes, archive: Directory, findings: Findings) -> None:

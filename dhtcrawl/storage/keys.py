@@ -17,7 +17,7 @@ kind are one range, in key-space order, and several crawls share a store.
 | `h`  | host key                                      | a wait that a restart owes the host     |
 | `w`  | file name                                     | how much of an archive file is committed|
 
-Records of the node itself (format version, incarnation) begin with `\\0`.
+Records of the node itself (format version, incarnation, swarm) begin with `\\0`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 
 FORMAT_KEY = b"\x00format"
 INCARNATION_KEY = b"\x00incarnation"
+SWARM_KEY = b"\x00swarm"
 
 CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE = (
     b"c", b"n", b"t", b"q", b"f", b"p", b"x", b"l", b"s", b"h", b"w",

@@ -51,6 +51,7 @@ class Accepted(NamedTuple):
     queued: list[Queued]  # new, or found again on a shorter way
     resend: list[bytes]  # fetched before at a greater depth: their links must go out again
     new: int
+    changed: list[tuple[bytes, Task]]  # every record that was written, under its key
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ def accept(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int],
     """
     queued: list[Queued] = []
     resend: list[bytes] = []
+    changed: list[tuple[bytes, Task]] = []
     new_count = 0
     get = txn.get
     for link in links:
@@ -81,24 +83,27 @@ def accept(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int],
             task = Task(link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed)
             txn.put(record_key, task.pack())
             queued.append(_enqueue(txn, crawl, link.key, task))
+            changed.append((link.key, task))
             new_count += 1
             continue
         old = unpack_task(value)
         if link.depth >= old.depth:
             continue
         new = replace(old, depth=link.depth, referrer=link.referrer, hops=link.hops, seed=old.seed or link.seed)
+        changed.append((link.key, new))
         if old.state <= State.LEASED:
             txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, link.key))
             txn.put(record_key, new.pack())
             queued.append(_enqueue(txn, crawl, link.key, new))
-        elif old.state == State.DEAD or not depth_matters:
+        elif old.state == State.DEAD or not depth_matters or txn.get(keys.PAGE + crawl + link.key) is None:
+            # Where another node has the page, that node is told as it is told of every change.
             txn.put(record_key, new.pack())
         else:
             # The mark makes a restart go on with it.
             txn.put(record_key, new.pack())
             txn.put(keys.FETCHED + crawl + link.key, b"")
             resend.append(link.key)
-    return Accepted(queued, resend, new_count)
+    return Accepted(queued, resend, new_count, changed)
 
 
 def _enqueue(txn: Txn, crawl: bytes, key: bytes, task: Task) -> Queued:
@@ -106,22 +111,27 @@ def _enqueue(txn: Txn, crawl: bytes, key: bytes, task: Task) -> Queued:
     return Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
 
 
-def fetched(txn: Txn, crawl: bytes, page: Page, place: Place, attempt: int) -> tuple[bool, bool]:
-    """Record that the body lies at `place`.
+class Arrival(NamedTuple):
+    """What a body that was fetched came to."""
 
-    Returns:
-        Whether the page had been fetched before (a refetch), and whether its
-        links must go out again because a shorter way to it was found while
-        it was being fetched.
-    """
+    task: Task  # the record as it is now
+    again: bool  # the page had been fetched before: a refetch
+    resend: bool  # a shorter way to it was found while it was being fetched: its links must go out again
+
+
+def fetched(txn: Txn, crawl: bytes, page: Page, place: Place, attempt: int) -> Arrival:
+    """Record that the body lies at `place`."""
     record_key = keys.TASK + crawl + page.key
     value = txn.get(record_key)
-    assert value is not None, "a page is fetched only after its task was accepted"
-    old = unpack_task(value)
+    if value is None:
+        # Handed over to a new owner while it was being fetched here.
+        old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "")
+    else:
+        old = unpack_task(value)
     again = old.state >= State.FETCHED and old.state != State.DEAD
     txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
     if again:
-        return True, False
+        return Arrival(old, again=True, resend=False)
     # Dead beats fetched where copies meet, so a result that comes after all
     # has to belong to a later generation.
     gen = old.gen + (old.state == State.DEAD)
@@ -131,41 +141,45 @@ def fetched(txn: Txn, crawl: bytes, page: Page, place: Place, attempt: int) -> t
     txn.put(keys.PAGE + crawl + page.key, pack({**page.fields, "place": place}))
     txn.put(keys.LINKS + crawl + page.key, page.link_keys)
     skip(txn, crawl, page.skipped)
-    return False, old.depth < page.depth
+    return Arrival(new, again=False, resend=old.depth < page.depth)
 
 
 def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:
     """A page was found on a shorter way: its links, and its depth, as they are now."""
     task, page = get_task(txn, crawl, key), get_page(txn, crawl, key)
-    assert task is not None, "only a fetched page is linked again"
-    assert page is not None, "and it has a page record"
+    assert page is not None, "only a fetched page is linked again"
     txn.put(keys.LINKS + crawl + key, link_keys)
-    if page["depth"] != task.depth:
+    if task is not None and page["depth"] != task.depth:
         txn.put(keys.PAGE + crawl + key, pack({**page, "depth": task.depth}))
 
 
-def settle(txn: Txn, crawl: bytes, key: bytes) -> None:
-    """All out-links are acked: done."""
+def settle(txn: Txn, crawl: bytes, key: bytes) -> Task | None:
+    """All out-links are acked: done. The record as it is now; None where other nodes have it by now."""
     record_key = keys.TASK + crawl + key
     value = txn.get(record_key)
-    assert value is not None, "only a fetched page is settled"
+    txn.delete(keys.FETCHED + crawl + key)
+    if value is None:
+        return None
     task = unpack_task(value)
     if task.state == State.FETCHED:
-        txn.put(record_key, replace(task, state=State.DONE).pack())
-    txn.delete(keys.FETCHED + crawl + key)
+        task = replace(task, state=State.DONE)
+        txn.put(record_key, task.pack())
+    return task
 
 
-def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: int) -> bool:
-    """Give a task up for `reason`; whether it was still open."""
+def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: int) -> Task | None:
+    """Give a task up for `reason`; the record as it is now, or None where it was over already."""
     record_key = keys.TASK + crawl + key
     value = txn.get(record_key)
-    assert value is not None, "only an accepted task is given up"
+    if value is None:
+        return None  # it was handed over to its owner, who will try for itself
     task = unpack_task(value)
     if task.state > State.LEASED:
-        return False
+        return None
     txn.delete(keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key))
-    txn.put(record_key, replace(task, state=State.DEAD, attempt=attempt, reason=reason, detail=detail).pack())
-    return True
+    dead = replace(task, state=State.DEAD, attempt=attempt, reason=reason, detail=detail)
+    txn.put(record_key, dead.pack())
+    return dead
 
 
 def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]]) -> None:

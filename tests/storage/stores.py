@@ -55,13 +55,14 @@ class Store:
         return self.run(lambda txn: tasks.accept(txn, CRAWL, links, self.orders, depth_matters=depth_matters))
 
     def fetched(self, page: Page, place: Place = PLACE, attempt: int = 0) -> tuple[bool, bool]:
-        return self.run(lambda txn: tasks.fetched(txn, CRAWL, page, place, attempt))
+        arrival = self.run(lambda txn: tasks.fetched(txn, CRAWL, page, place, attempt))
+        return arrival.again, arrival.resend
 
     def settle(self, url: str) -> None:
         self.run(lambda txn: tasks.settle(txn, CRAWL, SPEC.key_of(url)))
 
     def kill(self, url: str, reason: str = "failed", detail: str = "") -> bool:
-        return self.run(lambda txn: tasks.kill(txn, CRAWL, SPEC.key_of(url), reason, detail, 1))
+        return self.run(lambda txn: tasks.kill(txn, CRAWL, SPEC.key_of(url), reason, detail, 1)) is not None
 
     def skip(self, *skipped: tuple[str, str]) -> None:
         self.run(lambda txn: tasks.skip(txn, CRAWL, skipped))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -95,6 +96,76 @@ def test_how_a_crawl_ended_is_all_that_set_ended_changes(store: Store) -> None:
         store.run(partial(catalog.set_ended, crawl=IDS[0], ended=ended))
         assert [record.ended for record in store.run(catalog.crawls)] == [ended]
         assert unpack(store.engine.get(keys.CRAWL + IDS[0]) or b"") == {**later, "ended": ended}
+
+
+def test_a_record_of_the_time_before_swarms_reads_as_that_of_one_node(store: Store) -> None:
+    record = crawl(IDS[0])
+    fields = {"spec": record.spec.canonical(), "nonce": record.nonce, "aliases": record.aliases, "ended": "complete"}
+    store.put(keys.CRAWL + IDS[0], pack(fields))
+    (read,) = store.run(catalog.crawls)
+    assert read == replace(record, ended="complete")
+    assert (read.state, read.version, read.cause, read.participants, read.adopted) == ("running", 0, "", [], {})
+
+
+def test_one_crawl_is_found_among_many(store: Store) -> None:
+    for crawl_id in IDS[:-1]:
+        store.run(partial(catalog.put_crawl, crawl=crawl(crawl_id)))
+    assert store.run(partial(catalog.get_crawl, crawl=IDS[2])) == crawl(IDS[2])
+    assert store.run(partial(catalog.get_crawl, crawl=IDS[-1])) is None
+
+
+def test_a_copy_is_merged_into_what_is_stored_and_later_fields_stay(store: Store) -> None:
+    ours = replace(crawl(IDS[0]), version=1, state="paused", participants=["a" * 40])
+    theirs = replace(crawl(IDS[0]), aliases=["http://b.example/"], version=2)
+    assert store.run(partial(catalog.merge_in, crawl=ours)) == ours
+    later = {**unpack(store.engine.get(keys.CRAWL + IDS[0]) or b""), "of a later version": 1}
+    store.put(keys.CRAWL + IDS[0], pack(later))
+    merged = store.run(partial(catalog.merge_in, crawl=theirs))
+    assert merged == catalog.merge_crawls(theirs, ours)
+    assert (merged.state, merged.participants, len(merged.aliases)) == ("running", ["a" * 40], 2)
+    assert store.run(catalog.crawls) == [merged]
+    assert unpack(store.engine.get(keys.CRAWL + IDS[0]) or b"")["of a later version"] == 1
+
+
+# Closed crawls
+
+DAY_MS = 86_400_000
+
+
+def test_a_forgotten_crawl_is_closed_for_thirty_days_of_running(store: Store) -> None:
+    store.run(partial(catalog.count_run_time, ran_ms=5 * DAY_MS))
+    store.run(partial(catalog.put_closed, crawl=IDS[0]))
+    assert [store.run(partial(catalog.is_closed, crawl=crawl_id)) for crawl_id in IDS[:2]] == [True, False]
+    assert store.run(partial(catalog.count_run_time, ran_ms=30 * DAY_MS - 1)) == 0
+    assert store.run(partial(catalog.is_closed, crawl=IDS[0]))
+    assert store.run(partial(catalog.count_run_time, ran_ms=1)) == 1
+    assert not store.run(partial(catalog.is_closed, crawl=IDS[0]))
+
+
+def test_closing_it_again_begins_the_time_anew(store: Store) -> None:
+    for _ in range(2):
+        store.run(partial(catalog.put_closed, crawl=IDS[0]))
+        store.run(partial(catalog.count_run_time, ran_ms=29 * DAY_MS))
+    assert store.run(partial(catalog.is_closed, crawl=IDS[0]))
+
+
+def test_of_too_many_closed_crawls_the_first_is_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "CLOSED_KEPT_MAX", 2)
+    for crawl_id in (IDS[3], IDS[0], IDS[4]):
+        store.run(partial(catalog.count_run_time, ran_ms=1))
+        store.run(partial(catalog.put_closed, crawl=crawl_id))
+    assert [store.run(partial(catalog.is_closed, crawl=crawl_id)) for crawl_id in IDS] == [1, 0, 0, 0, 1]
+
+
+def test_a_note_of_a_closed_crawl_outlasts_its_records_and_a_restart(store: Store) -> None:
+    store.run(catalog.check_format)
+    fill(store, IDS[0])
+    store.run(partial(catalog.put_closed, crawl=IDS[0]))
+    while store.run(partial(catalog.forget, crawl=IDS[0], limit=1000)):
+        pass
+    store.run(catalog.check_format)
+    assert store.run(catalog.crawls) == []
+    assert store.run(partial(catalog.is_closed, crawl=IDS[0]))
 
 
 def fill(store: Store, crawl_id: bytes) -> None:

@@ -36,7 +36,7 @@ def marked(store: Store) -> list[bytes]:
 def test_a_task_sent_twice_is_queued_once(store: Store) -> None:
     first = store.accept(link(A), link(B), link(A))
     assert (first.new, [task.url for task in first.queued], first.resend) == (2, [A, B], [])
-    assert store.accept(link(A), link(A, depth=2)) == ([], [], 0)
+    assert store.accept(link(A), link(A, depth=2))[:3] == ([], [], 0)
     assert [task.url for task in queue(store)] == [A, B]
     assert store.fsck().problems == []
 
@@ -50,7 +50,7 @@ def test_a_task_found_on_a_shorter_way_moves_ahead_and_keeps_its_place_in_time(s
     store.accept(link(A, 3), link(B, 2), link(C, 2))
     again = store.accept(link(C, 2, hops=9), link(A, 2, "http://near.example/", seed=True))
     moved = Queued(2, 1, SPEC.key_of(A), A, "http://near.example/", 0, True)
-    assert again == ([moved], [], 0)
+    assert again[:3] == ([moved], [], 0)
     assert queue(store) == [moved, *(found for found in queue(store) if found.key != moved.key)]
     assert [(task.url, task.depth) for task in queue(store)] == [(A, 2), (B, 2), (C, 2)]
     assert store.fsck().problems == []
@@ -71,7 +71,7 @@ def test_a_fetched_page_found_on_a_shorter_way_sends_its_links_again_when_depth_
     if settled:
         store.settle(A)
     again = store.accept(link(A, 1))
-    assert again == ([], [SPEC.key_of(A)], 0)
+    assert again[:3] == ([], [SPEC.key_of(A)], 0)
     assert marked(store) == [SPEC.key_of(A)]
     assert (store.task(A).depth, queue(store)) == (1, [])
     assert store.task(A).state == (State.DONE if settled else State.FETCHED)
@@ -85,14 +85,14 @@ def test_where_depth_does_not_matter_a_shorter_way_is_only_noted(store: Store) -
     store.accept(link(A, 3))
     store.fetched(page(A, 3))
     store.settle(A)
-    assert store.accept(link(A, 1), depth_matters=False) == ([], [], 0)
+    assert store.accept(link(A, 1), depth_matters=False)[:3] == ([], [], 0)
     assert (store.task(A).depth, marked(store)) == (1, [])
 
 
 def test_a_dead_task_stays_dead_on_a_shorter_way(store: Store) -> None:
     store.accept(link(A, 3))
     store.kill(A)
-    assert store.accept(link(A, 1)) == ([], [], 0)
+    assert store.accept(link(A, 1))[:3] == ([], [], 0)
     assert (store.task(A).state, store.task(A).depth, marked(store)) == (State.DEAD, 1, [])
 
 

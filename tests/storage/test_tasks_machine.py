@@ -94,7 +94,7 @@ class Tasks(RuleBasedStateMachine):
             "link_keys": b"".join(map(self.spec.key_of, links)),
             "skipped": brought.skipped,
         }
-        again, resend = self.store.run(lambda txn: tasks.fetched(txn, CRAWL, tasks.Page(**keyed), PLACE, 0))
+        _, again, resend = self.store.run(lambda txn: tasks.fetched(txn, CRAWL, tasks.Page(**keyed), PLACE, 0))
         assert again == known.arrived
         assert resend == (late > 0 and not again)
         if not again:
@@ -115,7 +115,7 @@ class Tasks(RuleBasedStateMachine):
     def kill(self, data: st.DataObject) -> None:
         url = data.draw(st.sampled_from(sorted(self.model)))
         known = self.model[url]
-        killed = self.store.run(lambda txn: tasks.kill(txn, CRAWL, self.spec.key_of(url), "failed", "", 0))
+        killed = self.store.run(lambda txn: tasks.kill(txn, CRAWL, self.spec.key_of(url), "failed", "", 0)) is not None
         assert killed == (known.state == State.PENDING)
         if killed:
             known.state = State.DEAD

@@ -1,0 +1,203 @@
+"""Records go to whoever is to keep them: two-way synchronisation, and handing over (design invariants I4, I5, I12).
+
+    sync        a joining node, or one that lost sight of a peer: all records
+                that both are to keep become the same at both
+    on_refresh  the other side of it: REFRESH_TASK, for a peer's share only
+    hand_over   what this node is not to keep any more goes to all who are, and
+                is dropped once each of them has it on disk
+
+Which records two nodes share is computed by each from its own view. Where the
+views differ for a while, a record more or less moves; none is lost, and the
+next time makes up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dhtcrawl.crawl.exchange import PUSH_BYTES_MAX, Exchange, SyncResult, batches, push
+from dhtcrawl.crawl.holdings import Holdings, Submit, Terms
+from dhtcrawl.crawl.sharing import Keeping, Sharing, owners, replica_set
+from dhtcrawl.crawl.wire import record_of
+from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.messages import DIGEST_BYTES, Records, RefreshTask, Refused
+from dhtcrawl.rpc.peers import Peers
+from dhtcrawl.rpc.rows import ITEMS_MAX
+from dhtcrawl.rpc.view import View
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.ranges import FIRST, LAST
+
+# What answering REFRESH_TASK may cost: so many at once, the rest wait; so many
+# transactions for a page in which nothing is the asker's.
+REFRESHES_MAX = 4
+SCANS_A_PAGE_MAX = 50
+SHARINGS_KEPT_MAX = 256
+# A newcomer's peers mostly hold the same records. One after the other, only the
+# first sends them all; two, so that one that does not answer is no hold-up.
+SYNCS_MAX = 2
+_ENVELOPE_BYTES = 256
+
+
+@dataclass(slots=True)
+class HandedOver:
+    """What became of records that this node is not to keep; true where all who are to keep them have them."""
+
+    pushed: int = 0  # once for each node that a record went to
+    dropped: int = 0
+    needed: int = 0  # handed over, but in flight here, or with links to send: to be dropped another time
+    refused: int = 0  # not with all who are to keep them: to be handed over again
+
+    def __bool__(self) -> bool:
+        return not self.refused
+
+
+class Syncer:
+    """Of one node, for all its crawls."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        submit: Submit,
+        crawl_ids: Callable[[], list[bytes]],
+        replicas: int,
+        merged: Callable[[bytes, Merged], None],
+        terms: Callable[[bytes], Terms | None],
+    ) -> None:
+        """`replicas` is R. `merged(crawl, …)` hears of every change to a crawl's queues, on the loop."""
+        self._peers = peers
+        self._crawl_ids = crawl_ids
+        self._replicas = replicas
+        self._holdings = Holdings(submit, terms, merged)
+        self._serving = asyncio.Semaphore(REFRESHES_MAX)
+        self._syncing = asyncio.Semaphore(SYNCS_MAX)
+        self._sharings: dict[bytes, tuple[View, Sharing]] = {}
+
+    async def sync(self, peer: bytes, as_owner_set: View) -> SyncResult | Failure:
+        """Make every record the same here and at `peer` that both are to keep.
+
+        `as_owner_set` is the view that says which; this node and the peer count
+        as active in it, whatever they are. May be cancelled, and done again.
+        """
+        shared = Sharing(as_owner_set, self._peers.node_id, peer, self._replicas)
+        result = SyncResult()
+        async with self._syncing:
+            for crawl in self._crawl_ids():
+                failure = await Exchange(self._peers, self._holdings, peer, crawl, shared, result).run()
+                if failure is not None:
+                    return failure
+        return result
+
+    async def on_refresh(self, asker: bytes, message: RefreshTask) -> Records | Refused:
+        """The answer to REFRESH_TASK: of our records those that the asker is to keep, too."""
+        shared = self._shared_with(asker)
+        if shared is None:
+            return Refused("not-a-member", "this node does not know the asker as a member")
+        async with self._serving:
+            if message.digest_bits:
+                return await self._digests(shared, message)
+            return await self._page(shared, message)
+
+    async def hand_over(self, view: View | None = None) -> HandedOver:
+        """Give the records that this node is not to keep to all who are, and drop those that each of them has.
+
+        By the view of the moment, or by `view`: one without this node hands
+        over everything, before it leaves.
+        """
+        result = HandedOver()
+        unreachable: dict[bytes, None] = {}
+        for crawl in self._crawl_ids():
+            cursor: bytes | None = b""
+            while cursor is not None:
+                now = self._peers.view if view is None else view
+                if view is None and self._peers.node_id not in owners(now):
+                    return result  # joining, perhaps again: it is to learn what it keeps, not to give it away
+                strays = Keeping(now, self._peers.node_id, self._replicas).strays
+                page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, PUSH_BYTES_MAX, strays)
+                assert page.copies or page.cursor != cursor, "any record fits into a page"
+                acked = await self._give(crawl, page.copies, now, unreachable, result)
+                safe = [copy for copy in page.copies if _all_have(acked[copy.key], self._keepers(now, copy))]
+                dropped = await self._let_go(crawl, safe, now)
+                result.dropped += dropped
+                result.needed += len(safe) - dropped
+                result.refused += len(page.copies) - len(safe)
+                cursor = page.cursor
+        return result
+
+    async def _give(
+        self, crawl: bytes, copies: Sequence[Copy], view: View, unreachable: dict[bytes, None], result: HandedOver
+    ) -> dict[bytes, set[bytes]]:
+        """Push records to all who are to keep them; who has which on disk now."""
+        by_node: dict[bytes, list[Copy]] = {}
+        for copy in copies:
+            for node in self._keepers(view, copy):
+                if node not in unreachable:
+                    by_node.setdefault(node, []).append(copy)
+        acked: dict[bytes, set[bytes]] = {copy.key: set() for copy in copies}
+
+        async def give(node: bytes, theirs: list[Copy]) -> None:
+            for batch in batches(theirs):
+                flags = await push(self._peers, self._holdings, node, crawl, batch, hand_over=True)
+                if isinstance(flags, Failure):
+                    unreachable[node] = None
+                    return
+                result.pushed += len(batch)
+                for copy, has_it in zip(batch, flags, strict=True):
+                    if has_it:
+                        acked[copy.key].add(node)
+
+        async with asyncio.TaskGroup() as group:
+            for node, theirs in by_node.items():
+                group.create_task(give(node, theirs))
+        return acked
+
+    async def _let_go(self, crawl: bytes, copies: Sequence[Copy], view: View) -> int:
+        # By the view of now, too: this node may have to keep them after all.
+        before, now = (Keeping(each, self._peers.node_id, self._replicas) for each in (view, self._peers.view))
+        return await self._holdings.drop(crawl, copies, lambda key: before.covers(key) or now.covers(key))
+
+    def _keepers(self, view: View, copy: Copy) -> list[bytes]:
+        """Who is to keep a record that this node is not to keep."""
+        return [node for node in replica_set(view, copy.key, self._replicas) if node != self._peers.node_id]
+
+    async def _digests(self, shared: Sharing, message: RefreshTask) -> Records | Refused:
+        bits = message.digest_bits
+        if DIGEST_BYTES << bits > message.reply_bytes_max - _ENVELOPE_BYTES:
+            return Refused("too-long", "the digests do not fit into reply_bytes_max")
+        digests = await self._holdings.digests(message.crawl, message.first, message.last, bits, shared.covers)
+        return Records(digests=digests.pack(bits))
+
+    async def _page(self, shared: Sharing, message: RefreshTask) -> Records | Refused:
+        bytes_max = message.reply_bytes_max - _ENVELOPE_BYTES
+        copies: list[Copy] = []
+        cursor: bytes | None = message.cursor
+        for _ in range(SCANS_A_PAGE_MAX):
+            before = cursor
+            assert before is not None
+            copies, cursor = await self._holdings.page(
+                message.crawl, message.first, message.last, before, message.limit, bytes_max, shared.covers
+            )
+            if copies or cursor is None:
+                break
+            if cursor == before:
+                return Refused("too-long", "a record does not fit into reply_bytes_max")
+        return Records(tuple(map(record_of, copies)), cursor or b"")
+
+    def _shared_with(self, asker: bytes) -> Sharing | None:
+        view = self._peers.view
+        known = self._sharings.get(asker)
+        if known is not None and known[0] is view:
+            return known[1]
+        if not any(member.id == asker for member in view.members):
+            return None
+        if len(self._sharings) >= SHARINGS_KEPT_MAX:
+            self._sharings.clear()
+        shared = Sharing(view, self._peers.node_id, asker, self._replicas)
+        self._sharings[asker] = view, shared
+        return shared
+
+
+def _all_have(acked: set[bytes], keepers: list[bytes]) -> bool:
+    """Whether everybody who is to keep a record acknowledged it; nobody is not enough."""
+    return bool(keepers) and acked.issuperset(keepers)

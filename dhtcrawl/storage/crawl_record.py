@@ -1,0 +1,268 @@
+"""What every node of a swarm keeps of a crawl, and how two copies of it become one.
+
+    running ◀──▶ paused        a user, at any node
+       │           │
+       └─────┬─────┘
+             ▼
+         stopping ──▶ running  a user; or the coordinator, when a limit is reached (`cause`)
+             │
+             ▼
+       ended: a word           the coordinator; `running` again by a user, or by a node that comes back with work
+
+Every arrow raises `version`. Two copies merge to the state of the higher
+version; of equal versions, which only nodes that could not hear one another
+make, an end beats none and "complete" every other end, for it is a fact and
+the others are wishes. Aliases, participants and adoptions merge by union. So
+merging is commutative, associative and idempotent, and copies may meet in any
+order.
+
+On the wire a record is one string of bytes: a msgpack map, deflated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
+
+import msgpack
+
+from dhtcrawl.config import CrawlSettings, load
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.keyspace import CRAWL_ID_BYTES
+from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.url import CANON_VERSION, canonicalize
+
+RUNNING, PAUSED, STOPPING = STATES = ("running", "paused", "stopping")
+COMPLETE, FAILED, STOPPED = "complete", "failed", "stopped"
+
+VERSION_MAX: Final = 2**53
+# The union keeps the smallest, which makes it a lattice still. One alias a seed that redirects elsewhere.
+ALIASES_MAX: Final = 4_096
+PARTICIPANTS_MAX: Final = 4_096
+# A frame holds 1 MiB. Some 40,000 seeds fit; inflated, what a liar sends can cost sixty times its length.
+WIRE_BYTES_MAX: Final = 900 << 10
+INFLATED_BYTES_MAX: Final = 3 << 20
+SPEC_BYTES_MAX: Final = 2 << 20
+DIGEST_BYTES: Final = 8
+DETAIL_CHARS_MAX: Final = 200  # of a peer's words, in an error
+
+_WORD = re.compile(r"[a-z][a-z -]{0,31}")
+_HEX_ID = re.compile(r"[0-9a-f]{40}")
+
+
+class NotARecord(ValueError):
+    """What a peer sent is no crawl's record; the message says what about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlRecord:
+    """A crawl as the store knows it. `ended` is "" while there is work left."""
+
+    crawl_id: bytes
+    spec: CrawlSpec
+    nonce: bytes
+    aliases: list[str] = field(default_factory=list)
+    ended: str = ""  # "complete", "failed", or the word of what ended it: "page limit", "stopped", …
+    state: str = RUNNING
+    cause: str = ""  # why it is stopping, in the words of `ended`
+    version: int = 0  # how often state or end were changed
+    participants: list[str] = field(default_factory=list)  # ids, in hex, of the nodes that ever ran it
+    # Of participants that left: who has their archive now. Who adopted may leave in turn: follow the chain.
+    adopted: dict[str, str] = field(default_factory=dict)
+
+
+def changed(record: CrawlRecord, state: str, *, cause: str = "", ended: str = "") -> CrawlRecord:
+    """The record after a change of state or end; itself where it says so already."""
+    assert state in STATES, state
+    if (record.state, record.cause, record.ended) == (state, cause, ended):
+        return record
+    return replace(record, state=state, cause=cause, ended=ended, version=record.version + 1)
+
+
+def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
+    """The one record that two copies of it amount to; its lists are sorted."""
+    assert a.crawl_id == b.crawl_id, "these are two crawls"
+    return replace(
+        max(a, b, key=_rank),
+        aliases=_smallest([*a.aliases, *b.aliases], ALIASES_MAX),
+        participants=_smallest([*a.participants, *b.participants], PARTICIPANTS_MAX),
+        # Of two adopters the greater id: any rule would do that all copies share.
+        adopted=dict(sorted(dict(sorted([*a.adopted.items(), *b.adopted.items()])).items())[:PARTICIPANTS_MAX]),
+    )
+
+
+def record_digest(record: CrawlRecord) -> bytes:
+    """Eight bytes that differ where two copies of a crawl's record say something different."""
+    alike = merge_crawls(record, record)
+    said = (alike.version, alike.state, alike.cause, alike.ended, alike.aliases, alike.participants, alike.adopted)
+    return hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
+
+
+def fits_the_wire(record: CrawlRecord) -> bool:
+    """Whether other nodes can be told of this crawl: not of one with a hundred thousand seeds."""
+    return len(record.spec.canonical()) <= SPEC_BYTES_MAX and len(to_wire(record)) <= WIRE_BYTES_MAX
+
+
+def to_wire(record: CrawlRecord) -> bytes:
+    """The record for other nodes."""
+    return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **write_fields(record)})))
+
+
+def from_wire(data: object, known: CrawlRecord | None = None) -> CrawlRecord:
+    """The record in bytes from a peer, with everything checked; a copy of ours saves checking the spec again.
+
+    Raises:
+        NotARecord: it is none, or one of a version that we do not speak.
+    """
+    fields = _map(_inflated(data), "record")
+    crawl_id, nonce, version, state = (fields.get(name) for name in ("crawl", "nonce", "version", "state"))
+    if type(crawl_id) is not bytes or len(crawl_id) != CRAWL_ID_BYTES:
+        raise NotARecord("crawl: no crawl id")
+    if known is not None and known.crawl_id == crawl_id:
+        spec, nonce = known.spec, known.nonce
+    else:
+        spec = _spec(fields.get("spec"), nonce, crawl_id)
+    if type(version) is not int or not 0 <= version <= VERSION_MAX:
+        raise NotARecord("version: no version")
+    if state not in STATES:
+        raise NotARecord("state: none that this version knows; upgrade dhtcrawl")
+    return CrawlRecord(
+        crawl_id,
+        spec,
+        cast(bytes, nonce),
+        _aliases(fields.get("aliases", [])),
+        _word(fields, "ended"),
+        cast(str, state),
+        _word(fields, "cause"),
+        version,
+        _ids(fields.get("participants", []), "participants"),
+        _adopted(fields.get("adopted", {})),
+    )
+
+
+def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
+    """The record in a stored map; what versions before swarms left out is as for one node."""
+    return CrawlRecord(
+        crawl_id,
+        CrawlSpec.from_canonical(fields["spec"]),
+        fields["nonce"],
+        fields["aliases"],
+        fields["ended"],
+        fields.get("state", RUNNING),
+        fields.get("cause", ""),
+        fields.get("version", 0),
+        fields.get("participants", []),
+        fields.get("adopted", {}),
+    )
+
+
+def write_fields(record: CrawlRecord) -> dict[str, Any]:
+    """The map to store."""
+    return {
+        "spec": record.spec.canonical(),
+        "nonce": record.nonce,
+        "aliases": record.aliases,
+        "ended": record.ended,
+        "state": record.state,
+        "cause": record.cause,
+        "version": record.version,
+        "participants": record.participants,
+        "adopted": record.adopted,
+    }
+
+
+def _rank(record: CrawlRecord) -> tuple[Any, ...]:
+    ends = ("", "*", FAILED, COMPLETE)
+    end = ends.index(record.ended) if record.ended in ends else 1
+    state = STATES.index(record.state) if record.state in STATES else -1
+    return record.version, end, record.ended, state, record.state, record.cause
+
+
+def _smallest(words: Iterable[str], most: int) -> list[str]:
+    return sorted(set(words))[:most]
+
+
+def _inflated(data: object) -> bytes:
+    if type(data) is not bytes or len(data) > WIRE_BYTES_MAX:
+        raise NotARecord("record: no bytes, or too many")
+    inflating = zlib.decompressobj()
+    try:
+        inflated = inflating.decompress(data, INFLATED_BYTES_MAX)
+    except zlib.error:
+        raise NotARecord("record: not deflated") from None
+    if not inflating.eof or inflating.unused_data:
+        raise NotARecord("record: too long, or cut off")
+    return inflated
+
+
+def _map(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        fields = msgpack.unpackb(data)
+    except (ValueError, msgpack.UnpackException):
+        raise NotARecord(f"{name}: no msgpack") from None
+    if type(fields) is not dict or not all(type(key) is str for key in fields):
+        raise NotARecord(f"{name}: no map of names")
+    return fields
+
+
+def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
+    """Anybody can make an id for nonsense, so the spec is held to what a user may type."""
+    if type(canonical) is not bytes or len(canonical) > SPEC_BYTES_MAX:
+        raise NotARecord("spec: missing, or too long")
+    if type(nonce) is not bytes or len(nonce) != NONCE_BYTES:
+        raise NotARecord("nonce: none")
+    if hashlib.sha256(canonical + nonce).digest()[:CRAWL_ID_BYTES] != crawl_id:
+        raise NotARecord("spec: not the one that the crawl's id stands for")
+    fields = _map(canonical, "spec")
+    seeds, canon_version = fields.pop("seeds", None), fields.pop("canon_version", None)
+    if type(canon_version) is not int or canon_version != CANON_VERSION:
+        raise NotARecord("spec: another version of canonical URLs; upgrade dhtcrawl")
+    if type(seeds) is not list or not seeds or not all(map(_is_canonical, seeds)):
+        raise NotARecord("spec: its seeds are no canonical URLs")
+    values: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in fields.items()}
+    try:
+        typed = load(flags={f"crawl.{name}": value for name, value in values.items()}).crawl
+    except ConfigError as error:
+        raise NotARecord(f"spec: {str(error)[:DETAIL_CHARS_MAX]}") from error
+    settings = CrawlSettings(**values)
+    spec = CrawlSpec(tuple(dict.fromkeys(seeds)), settings)
+    # A node that leaves out a setting, or takes "yes" for true, would crawl something else than the others.
+    if settings != typed or spec.canonical() != canonical:
+        raise NotARecord("spec: not as this version writes it")
+    return spec
+
+
+def _is_canonical(url: object) -> bool:
+    return type(url) is str and canonicalize(url) == url
+
+
+def _aliases(value: object) -> list[str]:
+    if type(value) is not list or len(value) > ALIASES_MAX or not all(map(_is_canonical, value)):
+        raise NotARecord("aliases: too many, or no canonical URLs")
+    return value
+
+
+def _ids(value: object, name: str) -> list[str]:
+    if type(value) is not list or len(value) > PARTICIPANTS_MAX:
+        raise NotARecord(f"{name}: no list, or too long")
+    if not all(type(node) is str and _HEX_ID.fullmatch(node) for node in value):
+        raise NotARecord(f"{name}: no node ids")
+    return value
+
+
+def _adopted(value: object) -> dict[str, str]:
+    if type(value) is not dict:
+        raise NotARecord("adopted: no map")
+    return dict(zip(_ids(list(value), "adopted"), _ids(list(value.values()), "adopted"), strict=True))
+
+
+def _word(fields: Mapping[str, Any], name: str) -> str:
+    """Also a word that only later versions know."""
+    value = fields.get(name, "")
+    if type(value) is not str or (value and not _WORD.fullmatch(value)):
+        raise NotARecord(f"{name}: no word")
+    return value

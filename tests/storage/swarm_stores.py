@@ -1,0 +1,118 @@
+"""Several nodes' stores and archives of one crawl, and a collection that their rows and files are brought into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from storage.stores import CRAWL, SPEC, Store, archive_in, exchanges, link, page
+
+from dhtcrawl.storage import fsck, keys, tasks
+from dhtcrawl.storage.export import ROWS_BYTES, export_chunk, export_files, export_rows
+from dhtcrawl.storage.files import MemoryDirectory
+from dhtcrawl.storage.gather import GATHERED, Phase, Progress, finish, merge_rows
+from dhtcrawl.storage.records import merge, pack, unpack_task
+
+NODES = tuple(letter * 40 for letter in "abc")
+Page = tuple[str, bytes, list[tuple[bytes, bytes]]]  # node, kind, rows
+
+
+class Node:
+    """One node's part of the crawl."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.store = Store()
+        self.directory = MemoryDirectory()
+        self._archive = archive_in(self.directory, node=node)
+        self.store.participants = [self._archive]
+
+    def accept(self, *urls: str, depth: int = 1) -> None:
+        self.store.accept(*(link(url, depth) for url in urls))
+
+    def fetch(self, url: str, links: Iterable[str] = (), skipped: Iterable[tuple[str, str]] = ()) -> None:
+        """Fetch a page, whether the task is known here or not."""
+        place, digest = self._archive.append(next(exchanges(url)))
+        found = page(url, links=links, skipped=skipped, payload_digest=digest, node=self.node, referrer=None)
+        self.store.run(lambda txn: tasks.fetched(txn, CRAWL, found, place, 0))
+
+    def robots(self) -> None:
+        """Archive a robots.txt."""
+        url = "http://a.example/robots.txt"
+        place, digest = self._archive.append(next(exchanges(url)))
+        fields = {k: v for k, v in page(url).fields.items() if k in ("url", "status", "fetched_at", "mime")}
+        entry = pack({**fields, "payload_digest": digest, "place": place})
+        self.store.run(lambda txn: txn.put(keys.extra_key(CRAWL, place.file, place.offset), entry))
+
+    def settle(self, url: str) -> None:
+        self.store.run(lambda txn: tasks.settle(txn, CRAWL, SPEC.key_of(url)))
+
+    def kill(self, url: str, reason: str = "failed") -> None:
+        self.store.run(lambda txn: tasks.kill(txn, CRAWL, SPEC.key_of(url), reason, "", 1))
+
+    def learn(self, other: Node, url: str) -> None:
+        """Take over another node's record of a task, as a backup does."""
+        key = keys.TASK + CRAWL + SPEC.key_of(url)
+        theirs, ours = other.store.engine.get(key), self.store.engine.get(key)
+        if theirs is not None:
+            self.store.put(key, theirs if ours is None else merge(unpack_task(ours), unpack_task(theirs)).pack())
+
+    def drop(self, url: str) -> None:
+        """Let go of a task's record, as after a hand-over; page and links stay."""
+        self.store.put(keys.TASK + CRAWL + SPEC.key_of(url), None)
+
+    def knows(self, url: str) -> bool:
+        return self.store.engine.get(keys.TASK + CRAWL + SPEC.key_of(url)) is not None
+
+    def pages(self, kinds: Sequence[bytes] = GATHERED, bytes_max: int = ROWS_BYTES) -> list[Page]:
+        """All that it hands out."""
+        found: list[Page] = []
+        for kind in kinds:
+            cursor: bytes | None = b""
+            while cursor is not None:
+                rows, cursor = self.store.run(
+                    partial(export_rows, crawl=CRAWL, kind=kind, cursor=cursor, bytes_max=bytes_max)
+                )
+                found.append((self.node, kind, rows))
+        return found
+
+
+class Collection:
+    """Where it all comes together."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.directory = MemoryDirectory()
+
+    def take(self, pages: Iterable[Page]) -> None:
+        for node, kind, rows in pages:
+            self.store.run(partial(merge_rows, crawl=CRAWL, node=node, kind=kind, rows=rows, key_of=SPEC.key_of))
+
+    def take_files(self, *nodes: Node) -> None:
+        for node in nodes:
+            for name, length in node.store.run(lambda txn: export_files(txn, CRAWL)):
+                chunk = node.store.run(
+                    partial(export_chunk, crawl=CRAWL, archive=node.directory, name=name, offset=0, limit=1 << 20)
+                )
+                assert len(chunk) == length
+                self.directory.open(name, 0).append(chunk)
+                self.store.put(keys.ARCHIVE + CRAWL + name.encode(), pack(length))
+
+    def finish(self, keys_max: int = 1000) -> int:
+        """How many page rows there were beyond one a key."""
+        at = Progress()
+        while at.phase != Phase.OVER:
+            at = self.store.run(partial(finish, crawl=CRAWL, at=at, keys_max=keys_max))
+        return at.refetches
+
+    def gather(self, *nodes: Node, bytes_max: int = ROWS_BYTES) -> int:
+        for node in nodes:
+            self.take(node.pages(bytes_max=bytes_max))
+        self.take_files(*nodes)
+        return self.finish()
+
+    def content(self) -> list[tuple[bytes, bytes]]:
+        return list(self.store.engine.scan(b"", b"\xff"))
+
+    def problems(self) -> list[str]:
+        return self.store.run(lambda txn: fsck.check(txn, CRAWL, SPEC, self.directory)).problems

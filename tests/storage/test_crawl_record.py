@@ -1,0 +1,285 @@
+"""A crawl's record: copies merge in any order, and what comes from a peer is a record or an error, never a surprise."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.storage import crawl_record
+from dhtcrawl.storage.crawl_record import (
+    COMPLETE,
+    FAILED,
+    INFLATED_BYTES_MAX,
+    PAUSED,
+    RUNNING,
+    STATES,
+    STOPPED,
+    STOPPING,
+    CrawlRecord,
+    NotARecord,
+    changed,
+    fits_the_wire,
+    from_wire,
+    merge_crawls,
+    record_digest,
+    to_wire,
+)
+
+NONCE = bytes(range(16))
+SPEC = make_spec(["http://a.example/", "http://b.example/x"], CrawlSettings(depth=3, exclude=("x", "é"), delay_s=0.5))
+RECORD = CrawlRecord(SPEC.crawl_id(NONCE), SPEC, NONCE)
+HEX_IDS = st.sampled_from([digit * 40 for digit in "0123456789abcdef"])
+
+RECORDS = st.builds(
+    CrawlRecord,
+    st.just(RECORD.crawl_id),
+    st.just(SPEC),
+    st.just(NONCE),
+    st.lists(st.sampled_from([f"http://{host}.example/" for host in "abcdef"]), max_size=4),
+    st.sampled_from(["", COMPLETE, FAILED, STOPPED, "page limit", "time limit"]),
+    st.sampled_from(STATES),
+    st.sampled_from(["", "time limit", STOPPED]),
+    st.integers(0, 3),
+    st.lists(HEX_IDS, max_size=4),
+    st.dictionaries(HEX_IDS, HEX_IDS, max_size=3),
+)
+
+
+# Merging
+
+
+@given(a=RECORDS, b=RECORDS, c=RECORDS, most=st.sampled_from([2, 4096]))
+def test_copies_merge_in_any_order_and_any_number_of_times(
+    a: CrawlRecord, b: CrawlRecord, c: CrawlRecord, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        # Where a list is full, too.
+        patch.setattr(crawl_record, "ALIASES_MAX", most)
+        patch.setattr(crawl_record, "PARTICIPANTS_MAX", most)
+        ab = merge_crawls(a, b)
+        assert ab == merge_crawls(b, a)
+        assert merge_crawls(ab, c) == merge_crawls(a, merge_crawls(b, c))
+        assert merge_crawls(ab, b) == ab == merge_crawls(ab, ab)
+        assert record_digest(a) == record_digest(merge_crawls(a, a))
+        assert (record_digest(a) == record_digest(b)) == (merge_crawls(a, a) == merge_crawls(b, b))
+        assert len(ab.aliases) <= most
+        assert len(ab.adopted) <= most
+
+
+@given(a=RECORDS, b=RECORDS)
+def test_state_and_end_come_from_one_copy_and_the_rest_from_both(a: CrawlRecord, b: CrawlRecord) -> None:
+    merged = merge_crawls(a, b)
+    told = [(r.version, r.state, r.cause, r.ended) for r in (merged, a, b)]
+    assert told[0] in told[1:]
+    assert merged.version == max(a.version, b.version)
+    assert merged.aliases == sorted({*a.aliases, *b.aliases})
+    assert merged.participants == sorted({*a.participants, *b.participants})
+
+
+def test_the_later_change_wins_whoever_made_it() -> None:
+    paused = changed(RECORD, PAUSED)
+    resumed = changed(paused, RUNNING)
+    assert merge_crawls(paused, resumed) == resumed
+    over = changed(resumed, RUNNING, ended=COMPLETE)
+    reopened = changed(over, RUNNING)
+    assert merge_crawls(over, reopened).ended == ""
+    assert reopened.version == 4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        changed(RECORD, PAUSED),
+        changed(RECORD, STOPPING, cause=STOPPED),
+        changed(RECORD, RUNNING, ended="page limit"),
+        changed(RECORD, RUNNING, ended=FAILED),
+    ],
+)
+def test_of_two_changes_at_once_the_end_wins_and_complete_above_all(other: CrawlRecord) -> None:
+    over = changed(RECORD, RUNNING, ended=COMPLETE)
+    assert merge_crawls(over, other) == over
+    assert merge_crawls(other, RECORD) == other
+
+
+def test_two_coordinators_that_end_a_crawl_have_ended_it_once() -> None:
+    here, there = changed(RECORD, RUNNING, ended=COMPLETE), changed(RECORD, RUNNING, ended=COMPLETE)
+    assert merge_crawls(here, there) == here
+    assert merge_crawls(here, there).version == 1
+
+
+def test_a_change_that_changes_nothing_is_none() -> None:
+    assert changed(RECORD, RUNNING) is RECORD
+    assert changed(changed(RECORD, PAUSED), PAUSED).version == 1
+
+
+# The wire
+
+
+@settings(deadline=None)
+@given(record=RECORDS)
+def test_a_record_survives_the_wire(record: CrawlRecord) -> None:
+    assert from_wire(to_wire(record)) == record
+    assert from_wire(to_wire(record), known=RECORD) == record
+
+
+@pytest.mark.parametrize(
+    "crawl",
+    [
+        CrawlSettings(),
+        CrawlSettings(delay_s=0, max_pages=10, time_limit_s=1e9, size_limit_bytes=2**62),
+        CrawlSettings(delay_s=0.00001, include=("a|b", "ü"), key="host", allow_private=True, user_agent="x/1 (+y)"),
+    ],
+)
+def test_every_crawl_that_can_be_typed_can_be_told(crawl: CrawlSettings) -> None:
+    spec = make_spec(["http://a.example/?q=é&r=%20"], crawl)
+    record = CrawlRecord(spec.crawl_id(NONCE), spec, NONCE)
+    assert from_wire(to_wire(record)).spec.canonical() == spec.canonical()
+
+
+def test_tens_of_thousands_of_seeds_fit_and_a_hundred_thousand_do_not() -> None:
+    def of(seeds: int) -> CrawlRecord:
+        spec = CrawlSpec(tuple(f"https://www.example{n}.org/some/path/{n}" for n in range(seeds)), CrawlSettings())
+        return CrawlRecord(spec.crawl_id(NONCE), spec, NONCE)
+
+    assert fits_the_wire(of(40_000))
+    assert not fits_the_wire(of(100_000))
+
+
+def wire(**fields: Any) -> bytes:
+    """A record's bytes with some fields as given; None leaves one out."""
+    told = {**msgpack.unpackb(zlib.decompress(to_wire(RECORD))), **fields}
+    return zlib.compress(msgpack.packb({name: value for name, value in told.items() if value is not None}))
+
+
+def spec_of(change: Callable[[dict[str, Any]], Any]) -> bytes:
+    """A record whose crawl id is right for a spec that is not."""
+    fields = msgpack.unpackb(SPEC.canonical())
+    changed_fields = change(fields)
+    spec = msgpack.packb(fields if changed_fields is None else changed_fields)
+    return wire(spec=spec, crawl=hashlib.sha256(spec + NONCE).digest()[:16])
+
+
+NO_RECORDS = {
+    "nothing": b"",
+    "no bytes": "record",
+    "not deflated": b"\x00" * 50,
+    "cut off": to_wire(RECORD)[:-3],
+    "more behind it": to_wire(RECORD) + b"x",
+    "a bomb": zlib.compress(bytes(INFLATED_BYTES_MAX + 1)),
+    "no map": zlib.compress(msgpack.packb([1])),
+    "no names": zlib.compress(msgpack.packb({b"crawl": 1})),
+    "no crawl": wire(crawl=None),
+    "a crawl id too short": wire(crawl=bytes(15)),
+    "another crawl's id": wire(crawl=bytes(16)),
+    "no nonce": wire(nonce=None),
+    "another nonce": wire(nonce=bytes(16)),
+    "a long nonce": wire(nonce=NONCE + SPEC.canonical()[:1]),
+    "no spec": wire(spec=None),
+    "a spec that is text": wire(spec="a"),
+    "no version": wire(version=None),
+    "a truth as version": wire(version=True),
+    "a version too high": wire(version=2**60),
+    "a negative version": wire(version=-1),
+    "a state of its own": wire(state="on fire"),
+    "a state that is a list": wire(state=[]),
+    "an end that is no word": wire(ended="Complete\n"),
+    "a cause that is a number": wire(cause=1),
+    "aliases that are none": wire(aliases=["http://a.example"]),
+    "an alias that is a number": wire(aliases=[1]),
+    "aliases that are a map": wire(aliases={}),
+    "too many aliases": wire(aliases=["http://a.example/"] * 5000),
+    "participants that are no ids": wire(participants=["x" * 40]),
+    "participants that are bytes": wire(participants=bytes(20)),
+    "adoptions by nobody": wire(adopted={"a" * 40: 1}),
+    "a list of adoptions": wire(adopted=["a" * 40]),
+    "a spec that is no map": spec_of(lambda _: [1]),
+    "no seeds": spec_of(lambda fields: fields.pop("seeds") and None),
+    "an empty list of seeds": spec_of(lambda fields: fields.update(seeds=[])),
+    "a seed that is not canonical": spec_of(lambda fields: fields.update(seeds=["http://a.example"])),
+    "a seed that is no web address": spec_of(lambda fields: fields.update(seeds=["file:///etc/passwd"])),
+    "a seed twice": spec_of(lambda fields: fields.update(seeds=["http://a.example/"] * 2)),
+    "seeds that are numbers": spec_of(lambda fields: fields.update(seeds=[1])),
+    "another canon": spec_of(lambda fields: fields.update(canon_version=99)),
+    "a long setting": spec_of(lambda fields: fields.update({"x" * 9999: 1, "user_agent": "\n" * 9999})),
+    "a setting of a later version": spec_of(lambda fields: fields.update(zeal=11)),
+    "a setting left out": spec_of(lambda fields: fields.pop("depth") and None),
+    "a depth that is text": spec_of(lambda fields: fields.update(depth="3")),
+    "a depth that is no number": spec_of(lambda fields: fields.update(depth=[3])),
+    "a truth that is a word": spec_of(lambda fields: fields.update(allow_private="yes")),
+    "an endless delay": spec_of(lambda fields: fields.update(delay_s=float("inf"))),
+    "a delay that is not a number": spec_of(lambda fields: fields.update(delay_s=float("nan"))),
+    "a delay below nothing": spec_of(lambda fields: fields.update(delay_s=-1.0)),
+    "a scope of its own": spec_of(lambda fields: fields.update(scope="galaxy")),
+    "an expression that is none": spec_of(lambda fields: fields.update(include=["("])),
+    "expressions in expressions": spec_of(lambda fields: fields.update(include=[["a"]])),
+    "a header in the user agent": spec_of(lambda fields: fields.update(user_agent="a\r\nCookie: b")),
+    "fields in another order": spec_of(lambda fields: dict(reversed(fields.items()))),
+}
+
+
+@pytest.mark.parametrize("name", NO_RECORDS)
+def test_what_is_no_record_is_refused(name: str) -> None:
+    with pytest.raises(NotARecord) as caught:
+        from_wire(NO_RECORDS[name])
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_fields_and_words_of_a_later_version_do_no_harm() -> None:
+    told = from_wire(wire(of_a_later_version=[1], ended="moon phase", cause="moon phase"))
+    assert told == replace(RECORD, ended="moon phase", cause="moon phase")
+
+
+def test_a_known_crawl_needs_no_spec_and_another_one_does() -> None:
+    assert from_wire(wire(spec=None, nonce=None, version=5), known=RECORD) == replace(RECORD, version=5)
+    other = dataclasses.replace(RECORD, crawl_id=bytes(16))
+    with pytest.raises(NotARecord, match="spec"):
+        from_wire(wire(spec=None), known=other)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.binary(max_size=40)
+    | st.binary(max_size=40).map(zlib.compress)
+    | st.dictionaries(
+        st.sampled_from(["crawl", "spec", "nonce", "version", "state", "aliases", "participants", "adopted", "ended"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary() | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+            max_leaves=5,
+        ),
+    ).map(lambda fields: wire(**fields))
+)
+def test_no_bytes_of_a_peer_raise_anything_else(data: bytes) -> None:
+    try:
+        from_wire(data)
+    except NotARecord:
+        return
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.dictionaries(
+        st.sampled_from([*msgpack.unpackb(SPEC.canonical()), "zeal"]),
+        st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text() | st.binary()
+        | st.lists(st.text(max_size=3) | st.integers(0, 9), max_size=3),
+    )
+)  # fmt: skip
+def test_no_spec_of_a_peer_raises_anything_else_or_is_another_than_its_bytes(fields: dict[str, Any]) -> None:
+    data = spec_of(lambda known: {**known, **fields})
+    try:
+        record = from_wire(data)
+    except NotARecord:
+        return
+    assert record.spec.crawl_id(NONCE) == record.crawl_id

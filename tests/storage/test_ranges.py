@@ -1,0 +1,167 @@
+"""Pages and digests of a node's records: complete, in order, bounded, and equal exactly where records are."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from storage.stores import CRAWL, PLACE, Store
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
+from dhtcrawl.storage import copies, keys, ranges
+from dhtcrawl.storage.copies import Copy
+from dhtcrawl.storage.ranges import FIRST, LAST, Digests
+from dhtcrawl.storage.records import Place, State, Task, pack
+
+URLS = [f"http://a.example/{n}" for n in range(40)]
+BITS = 4
+
+
+def copy(url: str, *, host_mode: bool = False) -> Copy:
+    key = host_key("a.example") + url_key(url) if host_mode else url_key(url)
+    return Copy(key, Task(url, 1, 0, "http://a.example/"))
+
+
+def holding(*some: Copy) -> Store:
+    store = Store()
+    store.run(
+        lambda txn: copies.merge_in(txn, CRAWL, some, store.orders, mine=everything, held=nothing, depth_matters=False)
+    )
+    return store
+
+
+def everything(_: bytes) -> bool:
+    return True
+
+
+def nothing(_: bytes) -> bool:
+    return False
+
+
+def digests(store: Store, first: bytes = FIRST, last: bytes = LAST, bits: int = BITS) -> Digests:
+    found = Digests()
+    while found.cursor is not None:
+        store.run(lambda txn: ranges.add_digests(txn, CRAWL, first, last, bits, found, everything))
+    return found
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(KEY_BYTES, "big")
+
+
+@given(
+    limit=st.integers(1, 50),
+    bytes_max=st.integers(300, 5_000),
+    first=st.sampled_from([FIRST, b"\x30" * KEY_BYTES]),
+    last=st.sampled_from([LAST, b"\xb0" * KEY_BYTES]),
+    unwanted=st.frozensets(st.sampled_from(URLS)),
+)
+def test_pages_hold_every_wanted_record_of_the_range_once_in_order(
+    limit: int, bytes_max: int, first: bytes, last: bytes, unwanted: frozenset[str]
+) -> None:
+    store = holding(*map(copy, URLS))
+    wanted = {url_key(url) for url in URLS if url not in unwanted}
+    found: list[bytes] = []
+    cursor: bytes | None = b""
+    while cursor is not None:
+        after = cursor
+        some, cursor = store.run(
+            lambda txn: ranges.page(txn, CRAWL, first, last, after, limit, bytes_max, wanted.__contains__)  # noqa: B023
+        )
+        assert len(some) <= limit
+        assert sum(len(task.pack()) for _, task in some) <= bytes_max
+        found += [key for key, _ in some]
+    assert found == sorted(key for key in wanted if first <= key <= last)
+
+
+def test_a_record_that_does_not_fit_ends_the_page_before_it() -> None:
+    store = holding(copy(URLS[0]))
+    page = store.run(lambda txn: ranges.page(txn, CRAWL, FIRST, LAST, b"", 9, 50, everything))
+    assert page == ([], b"")
+
+
+def test_a_call_looks_at_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "RECORDS_A_CALL", 7)
+    store = holding(*map(copy, URLS))
+    page = store.run(lambda txn: ranges.page(txn, CRAWL, FIRST, LAST, b"", 99, 1 << 20, nothing))
+    assert page == ([], sorted(map(url_key, URLS))[6])
+    found = Digests()
+    store.run(lambda txn: ranges.add_digests(txn, CRAWL, FIRST, LAST, 0, found, everything))
+    assert found.parts[0].count == 7
+    assert digests(store, bits=0).parts[0].count == len(URLS)
+
+
+@given(st.permutations(URLS[:6]), st.permutations(URLS[:6]))
+def test_digests_do_not_depend_on_when_and_how_tasks_were_found(one: list[str], other: list[str]) -> None:
+    a = holding(*map(copy, one))
+    b = holding(*(Copy(key, replace(task, referrer="http://x.example/")) for key, task in map(copy, other)))
+    assert digests(a).pack(BITS) == digests(b).pack(BITS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gen": 1},
+        {"attempt": 1},
+        {"depth": 0},
+        {"seed": True},
+        {"state": State.LEASED},
+        {"state": State.DONE, "place": PLACE},
+        {"state": State.DONE, "place": Place("cd" * 20, *PLACE[1:])},
+        {"state": State.DEAD, "reason": "failed"},
+        {"state": State.DEAD, "reason": "robots"},
+    ],
+    ids=str,
+)
+def test_a_record_that_differs_changes_the_digest_of_its_part_and_no_other(change: dict[str, object]) -> None:
+    some = list(map(copy, URLS))
+    key, task = some[3]
+    ours, theirs = digests(holding(*some)), digests(holding(*some[:3], Copy(key, replace(task, **change)), *some[4:]))  # type: ignore[arg-type]
+    differing = [n for n in range(1 << BITS) if ours.digest(n) != theirs.digest(n)]
+    assert differing == [key[0] >> 8 - BITS]
+
+
+def test_parts_know_how_many_records_they_have_and_which_are_first_and_last() -> None:
+    found = digests(holding(*map(copy, URLS)))
+    for part_number, part in found.parts.items():
+        inside = sorted(key for key in map(url_key, URLS) if key[0] >> 8 - BITS == part_number)
+        assert (part.count, part.lowest, part.highest) == (len(inside), inside[0], inside[-1])
+    assert len(found.pack(BITS)) == ranges.DIGEST_BYTES << BITS
+
+
+@given(st.integers(0, 2**160 - 1), st.integers(0, 2**160 - 1), st.integers(0, 8), st.data())
+def test_every_key_lies_within_the_bounds_of_its_part_and_parts_follow_one_another(
+    one: int, other: int, bits: int, data: st.DataObject
+) -> None:
+    low, high = min(one, other), max(one, other)
+    if low == high:
+        return
+    key = data.draw(st.integers(low, high) | st.sampled_from([low, high]))
+    part = ranges.part_numbers(number(low), number(high), bits)(number(key))
+    assert 0 <= part < 1 << bits
+    first, last = ranges.part_bounds(number(low), number(high), bits, part)
+    assert first <= key <= last
+    bounds = [ranges.part_bounds(number(low), number(high), bits, n) for n in range(1 << bits)]
+    assert bounds[0][0] == low
+    assert bounds[-1][1] == high
+    assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(bounds))
+
+
+def test_the_tasks_of_one_host_are_told_apart_by_the_rest_of_their_keys() -> None:
+    host = host_key("a.example")
+    found = digests(holding(*(copy(url, host_mode=True) for url in URLS)), host, host)
+    assert sum(part.count for part in found.parts.values()) == len(URLS)
+    assert set(found.parts) == {url_key(url)[0] >> 8 - BITS for url in URLS}
+    low, high = ranges.part_bounds(host, host, BITS, 3)
+    assert (low >> 160 - BITS, high >> 160 - BITS) == (3, 3)
+
+
+def test_a_damaged_record_is_told_of() -> None:
+    store = holding(copy(URLS[0]))
+    store.put(keys.key(keys.TASK, CRAWL, url_key(URLS[0])), pack([1, 2]))
+    with pytest.raises(StorageError, match="dhtcrawl fsck"):
+        digests(store)
