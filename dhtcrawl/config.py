@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit
+from dhtcrawl.units import parse_duration as parse_duration
+from dhtcrawl.units import parse_size as parse_size
 
 UNLIMITED: Final = 0
-INT_MAX: Final = 2**63 - 1  # what a stored record can carry
-DURATION_MAX_S: Final = 1e9  # some 30 years: timers take it
 
 
 def setting(
@@ -126,11 +127,38 @@ class StorageSettings:
 class NodeSettings:
     """The process."""
 
-    data_dir: str = setting("", "where the node keeps its key and store; empty: in 'node' below --out", "path")
+    data_dir: str = setting(
+        "", "where the node keeps its key and store; empty: in 'node' below --out, or the platform's place", "path"
+    )
     log_level: str = setting("warning", "what is logged to stderr", choices=("debug", "info", "warning", "error"))
     drain_timeout_s: float = setting(
         30.0, "how long an interrupted crawl waits for requests in flight", "duration", low=0
     )
+    listen: str = setting(
+        "",
+        "where other nodes reach this one, TCP and UDP; empty: 127.0.0.1:8468, in an open swarm [::]:8468",
+        "address",
+    )
+    advertise: str = setting("", "the address that others are told; empty: the one it listens on", "address")
+    bootstrap: tuple[str, ...] = setting((), "nodes to join through; none: a new swarm", "address")
+    admin: str = setting("127.0.0.1:8469", "where the node answers commands and browsers, HTTP", "address")
+    open_swarm: bool = setting(False, "talk with other machines without a secret: whoever reaches the port takes part")
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmSettings:
+    """What the nodes of a swarm owe each other; the same on every node."""
+
+    replicas: int = setting(3, "backups of a task record besides its owner's copy", low=0, high=15)
+    acks: int = setting(
+        2, "backups that have it on disk before a task is acknowledged; never more than there are", low=0, high=15
+    )
+    holder_grace_s: float = setting(
+        600.0, "a page is fetched anew when the node with its body is gone for this long", "duration", low=0
+    )
+    suspicion_s: float = setting(5.0, "how long a node that does not answer keeps what it owns", "duration", low=0.1)
+    lease_s: float = setting(10.0, "for how long a host is lent to a node, from when it asked", "duration", low=0.1)
+    lease_requests: int = setting(64, "requests to a host before its lease goes back", low=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +171,7 @@ class Config:
     frontier: FrontierSettings = FrontierSettings()
     storage: StorageSettings = StorageSettings()
     node: NodeSettings = NodeSettings()
+    swarm: SwarmSettings = SwarmSettings()
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -153,6 +182,7 @@ SECTIONS: Final = {
     "frontier": FrontierSettings,
     "storage": StorageSettings,
     "node": NodeSettings,
+    "swarm": SwarmSettings,
 }
 
 
@@ -258,7 +288,7 @@ def _convert(value: object, default: object, kind: str) -> object:
     if kind == "size":
         return parse_size(value)
     if kind == "disk":
-        return _disk_limit(value)
+        return parse_disk_limit(value)
     if isinstance(default, bool):
         return _bool(value)
     if isinstance(default, int):
@@ -267,10 +297,19 @@ def _convert(value: object, default: object, kind: str) -> object:
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
             raise ValueError("use a string or a list of strings")
+        if kind == "address":  # a variable holds one string, and a name no comma
+            return tuple(_address(part) for item in items for part in item.split(","))
         return tuple(items)
     if not isinstance(value, str):
         raise ValueError("use a string")
-    return value
+    return _address(value) if kind == "address" else value
+
+
+def _address(text: str) -> str:
+    stripped = text.strip()
+    if stripped:
+        parse_address(stripped)
+    return stripped
 
 
 def _is_utf8(text: str) -> bool:
@@ -302,61 +341,3 @@ def _int(value: object) -> int:
     if abs(number) > INT_MAX:
         raise ValueError(f"use a whole number up to {INT_MAX}")
     return number
-
-
-_DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
-_SIZE_BYTES: Final = {
-    "": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1000**2, "mb": 1000**2, "g": 1000**3, "gb": 1000**3, "tb": 1000**4,
-    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-}  # fmt: skip
-_NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
-
-
-def parse_duration(value: object) -> float:
-    """Seconds from `2`, `"1.5s"`, `"200ms"`, `"10m"`, `"2h"`, `"1d"`.
-
-    Raises:
-        ValueError: with what would be right.
-    """
-    seconds = _scaled(value, _DURATION_S, 'use a duration such as "10s", "200ms" or "2h"')
-    if seconds > DURATION_MAX_S:
-        raise ValueError('use a shorter duration, "10000d" at most')
-    return seconds
-
-
-def parse_size(value: object) -> int:
-    """Bytes from `4096`, `"2MiB"`, `"1.5GB"`.
-
-    Raises:
-        ValueError: with what would be right.
-    """
-    size = _scaled(value, _SIZE_BYTES, 'use a size such as "10MiB" or "2GB"')
-    if size > INT_MAX:
-        raise ValueError('use a smaller size, such as "100TB"')
-    return int(size)
-
-
-def _scaled(value: object, units: Mapping[str, float], hint: str) -> float:
-    if isinstance(value, bool):
-        raise ValueError(hint)
-    match = _NUMBER.fullmatch(str(value))
-    if match is None or match[2].lower() not in units:
-        raise ValueError(hint)
-    return float(match[1]) * units[match[2].lower()]
-
-
-def _disk_limit(value: object) -> str:
-    text = str(value).strip()
-    if not text:
-        return ""
-    if text.endswith("%"):
-        try:
-            percent = float(text[:-1])
-        except ValueError:
-            percent = 0
-        if not 0 < percent <= 100:
-            raise ValueError('use a share such as "90%"')
-        return text
-    if parse_size(text) <= 0:
-        raise ValueError('use a size such as "20GiB" or a share such as "90%"')
-    return text

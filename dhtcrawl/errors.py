@@ -2,13 +2,17 @@
 
     DhtcrawlError                    1
     ├── UsageError                   2   wrong arguments, or a directory that holds another crawl
+    │   └── StoreInUse               2   a running process holds the data directory
     ├── ConfigError                  4   a setting that is unknown or out of range
     ├── StorageError                 1
     │   ├── StorageFull              3   the disk is full; what was acknowledged is safe
     │   └── StoreTooNew              4   written by a later version
+    ├── NodeUnreachable              1   no node answers at the admin address
     ├── NothingFetched               9   no seed brought a page
     ├── BootstrapUnreachable        30   none of the given nodes answered
-    └── IdentityError               32   the node's key is unreadable or refused
+    ├── LeftWork                    31   a node left before others had all it held
+    ├── IdentityError               32   the node's key is unreadable or refused
+    └── SwarmRefused                32   other machines, and neither a secret nor an open swarm
 
 Messages are one line, name the thing and say the remedy. Expected outcomes of
 a fetch (a 404, a refused connection) are values, see `dhtcrawl.fetch.http`.
@@ -35,6 +39,7 @@ class Exit(IntEnum):
     DISK_LIMIT = 16
     PAGE_LIMIT = 21
     BOOTSTRAP = 30
+    LEFT_WORK = 31
     IDENTITY = 32
 
 
@@ -48,6 +53,10 @@ class UsageError(DhtcrawlError):
     """The command line does not fit, or does not fit what is on disk."""
 
     exit_code = Exit.USAGE
+
+
+class StoreInUse(UsageError):
+    """Another process holds the data directory."""
 
 
 class ConfigError(DhtcrawlError):
@@ -72,6 +81,10 @@ class StoreTooNew(StorageError):
     exit_code = Exit.CONFIG
 
 
+class NodeUnreachable(DhtcrawlError):
+    """No node answers where the command asked for one."""
+
+
 class NothingFetched(DhtcrawlError):
     """A crawl ended without a single response."""
 
@@ -84,7 +97,19 @@ class BootstrapUnreachable(DhtcrawlError):
     exit_code = Exit.BOOTSTRAP
 
 
+class LeftWork(DhtcrawlError):
+    """A node left, and something it held is on no other node."""
+
+    exit_code = Exit.LEFT_WORK
+
+
 class IdentityError(DhtcrawlError):
     """The node's private key is unreadable, malformed or open to others."""
+
+    exit_code = Exit.IDENTITY
+
+
+class SwarmRefused(DhtcrawlError):
+    """To talk with other machines it takes a secret, or a word that the swarm is open."""
 
     exit_code = Exit.IDENTITY

@@ -1,0 +1,134 @@
+"""How people write durations, sizes and addresses, and what they are told when it is none.
+
+Every function here takes what a flag, a variable or a TOML file may hold and
+raises `ValueError` with what would be right; `dhtcrawl.config` says which
+setting it was.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+INT_MAX: Final = 2**63 - 1  # what a stored record can carry
+DURATION_MAX_S: Final = 1e9  # some 30 years: timers take it
+PORT_MAX: Final = 65_535
+HOST_CHARS_MAX: Final = 253  # RFC 1035, 2.3.4, without the last dot
+
+Address = tuple[str, int]
+
+_DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_SIZE_BYTES: Final = {
+    "": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1000**2, "mb": 1000**2, "g": 1000**3, "gb": 1000**3, "tb": 1000**4,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+_NUMBER: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*")
+_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
+_ADDRESS_HINT: Final = "use HOST:PORT, such as 127.0.0.1:8468 or [::1]:8468"
+
+
+def parse_duration(value: object) -> float:
+    """Seconds from `2`, `"1.5s"`, `"200ms"`, `"10m"`, `"2h"`, `"1d"`.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    seconds = _scaled(value, _DURATION_S, 'use a duration such as "10s", "200ms" or "2h"')
+    if seconds > DURATION_MAX_S:
+        raise ValueError('use a shorter duration, "10000d" at most')
+    return seconds
+
+
+def parse_size(value: object) -> int:
+    """Bytes from `4096`, `"2MiB"`, `"1.5GB"`.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    size = _scaled(value, _SIZE_BYTES, 'use a size such as "10MiB" or "2GB"')
+    if size > INT_MAX:
+        raise ValueError('use a smaller size, such as "100TB"')
+    return int(size)
+
+
+def parse_disk_limit(value: object) -> str:
+    """A size of the data, a share of the disk, or "": as it was written, once it is known to be one.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    text = str(value).strip()
+    if not text:
+        return ""
+    if text.endswith("%"):
+        try:
+            percent = float(text[:-1])
+        except ValueError:
+            percent = 0
+        if not 0 < percent <= 100:
+            raise ValueError('use a share such as "90%"')
+        return text
+    if parse_size(text) <= 0:
+        raise ValueError('use a size such as "20GiB" or a share such as "90%"')
+    return text
+
+
+def parse_address(value: object) -> Address:
+    """Host and port of `127.0.0.1:8468`, `[::1]:8468` or `node.example.org:8468`; port 0 is one.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    match = _ADDRESS.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or int(match[3]) > PORT_MAX:
+        raise ValueError(_ADDRESS_HINT)
+    host = match[1] or match[2]
+    if match[1] is not None:
+        try:
+            address = ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ValueError(_ADDRESS_HINT) from None
+        host = str(address.ipv4_mapped or address)
+    elif len(host) > HOST_CHARS_MAX:
+        raise ValueError(_ADDRESS_HINT)
+    return host, int(match[3])
+
+
+def format_address(address: Address) -> str:
+    """What `parse_address` reads."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`, an IP address or a name. Of names only `localhost` is sure to be."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether listening on `host` means every address of this machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _scaled(value: object, units: Mapping[str, float], hint: str) -> float:
+    if isinstance(value, bool):
+        raise ValueError(hint)
+    # A small float is `1e-05` to `str`; this way it is read as the number that it is.
+    match = _NUMBER.fullmatch(format(Decimal(value), "f") if isinstance(value, float) else str(value))
+    if match is None or match[2].lower() not in units:
+        raise ValueError(hint)
+    return float(match[1]) * units[match[2].lower()]

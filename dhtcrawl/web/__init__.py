@@ -1,0 +1,1 @@
+"""A node's window: HTTP for commands, for Prometheus and for a browser."""

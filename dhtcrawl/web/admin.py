@@ -1,0 +1,263 @@
+"""The admin HTTP of a node: what commands, Prometheus and a browser ask, over any `NodeApi`.
+
+    GET   /                                          the dashboard
+    GET   /healthz                                   "ok" while the node answers
+    GET   /metrics                                   Prometheus
+    GET   /api/v1/status, peers, crawls
+    POST  /api/v1/crawls                             {"seeds", "settings"} → {"crawl"}
+    GET   /api/v1/crawls/ID
+    POST  /api/v1/crawls/ID/pause, resume, stop
+    GET   /api/v1/locate?url=[&crawl=], why?url=[&crawl=], hosts/HOST
+    POST  /api/v1/leave, shutdown
+    GET   /api/v1/crawls/ID/export/record                                    bytes
+    GET   /api/v1/crawls/ID/export/nodes
+    GET   /api/v1/crawls/ID/export/rows?node=&kind=&cursor=                  msgpack: [[key, value]…], next cursor
+    GET   /api/v1/crawls/ID/export/files?node=
+    GET   /api/v1/crawls/ID/export/chunk?node=&name=&offset=&limit=          bytes
+
+ID is a crawl's id or the start of it, four hex digits at least. All else is
+JSON. Who may ask at all is `dhtcrawl.web.guard`'s business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from importlib import resources
+from typing import Any, cast
+
+import msgpack
+from aiohttp import web
+
+from dhtcrawl.errors import UsageError
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
+from dhtcrawl.spec import CrawlSpec, typed_url
+from dhtcrawl.storage import keys
+from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
+from dhtcrawl.web import metrics
+from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, NodeApi, submission
+from dhtcrawl.web.guard import bytes_argument, count_argument, json_response, one_line, stranger, text_argument
+
+BODY_BYTES_MAX = 64 << 20  # a million seeds
+BODY_TIMEOUT_S = 120.0
+SUBMISSIONS_AT_ONCE = 2  # each may hold such a body in memory
+SHUTDOWN_S = 3.0  # for answers under way when the node stops
+PREFIX_CHARS_MIN = 4
+NAME_CHARS_MAX = 255
+_PORT_CHARS = len(":65535")
+
+API = "/api/v1"
+_ACTIONS = ("pause", "resume", "stop")
+
+
+@asynccontextmanager
+async def serve(api: NodeApi, host: str, port: int) -> AsyncIterator[Address]:
+    """Answer on `host` and `port` (0: any free one) until left; yields the address.
+
+    Raises:
+        UsageError: the address is taken, or not this machine's.
+    """
+    runner = web.AppRunner(application(api, host), access_log=None, shutdown_timeout=SHUTDOWN_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            # The loop's own text repeats the address.
+            known = error.errno is not None and not isinstance(error, socket.gaierror)
+            reason = os.strerror(error.errno).lower() if known and error.errno else str(error.strerror).lower()
+            where = format_address((host, port))
+            raise UsageError(f"--admin {where}: {reason}; name another with --admin") from error
+        bound = runner.addresses[0]
+        yield bound[0], bound[1]
+    finally:
+        await runner.cleanup()
+
+
+def application(api: NodeApi, host: str) -> web.Application:
+    """The application; `host` is what it listens on."""
+    app = web.Application(middlewares=[one_line, stranger(host)], client_max_size=BODY_BYTES_MAX)
+    asks = Handlers(api)
+    app.add_routes(
+        [
+            web.get("/", asks.dashboard),
+            web.get("/healthz", asks.healthz),
+            web.get("/metrics", asks.metrics),
+            web.get(f"{API}/status", asks.plain(api.status)),
+            web.get(f"{API}/peers", asks.plain(api.peers)),
+            web.get(f"{API}/crawls", asks.plain(api.crawls)),
+            web.post(f"{API}/crawls", asks.submit),
+            web.get(f"{API}/crawls/{{crawl}}", asks.crawl),
+            web.post(f"{API}/crawls/{{crawl}}/{{action}}", asks.control),
+            web.get(f"{API}/locate", asks.about_url(api.locate)),
+            web.get(f"{API}/why", asks.about_url(api.why)),
+            web.get(f"{API}/hosts/{{host}}", asks.host),
+            web.post(f"{API}/leave", asks.plain(api.leave)),
+            web.post(f"{API}/shutdown", asks.plain(api.shutdown)),
+            web.get(f"{API}/crawls/{{crawl}}/export/record", asks.export_record),
+            web.get(f"{API}/crawls/{{crawl}}/export/nodes", asks.export_nodes),
+            web.get(f"{API}/crawls/{{crawl}}/export/rows", asks.export_rows),
+            web.get(f"{API}/crawls/{{crawl}}/export/files", asks.export_files),
+            web.get(f"{API}/crawls/{{crawl}}/export/chunk", asks.export_chunk),
+        ]
+    )
+    return app
+
+
+class Handlers:
+    """Reads a request, asks the node, writes the answer."""
+
+    def __init__(self, api: NodeApi) -> None:
+        self._api = api
+        self._submissions = asyncio.Semaphore(SUBMISSIONS_AT_ONCE)
+        self._page, self._page_policy = _dashboard()
+
+    async def dashboard(self, _: web.Request) -> web.Response:
+        headers = {"Content-Security-Policy": self._page_policy}
+        return web.Response(text=self._page, content_type="text/html", headers=headers)
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        await self._api.status()
+        return web.Response(text="ok\n")
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        text = metrics.render(self._api.metrics())
+        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    def plain(self, ask: Callable[[], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """A handler of a method without arguments."""
+
+        async def handle(_: web.Request) -> web.Response:
+            return json_response(await ask())
+
+        return handle
+
+    def about_url(
+        self, ask: Callable[[str, bytes | None], Awaitable[Any]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """A handler of a question about a URL, in all crawls or in one."""
+
+        async def handle(request: web.Request) -> web.Response:
+            url = typed_url(text_argument(request, "url"))
+            if url is None:
+                raise ApiError(400, "url is no web address; use something like https://example.org/")
+            prefix = request.query.get("crawl")
+            return json_response(await ask(url, None if prefix is None else await self._crawl_id(prefix)))
+
+        return handle
+
+    async def submit(self, request: web.Request) -> web.Response:
+        async with self._submissions:
+            spec = await self._read_submission(request)
+            answer = await self._api.submit(list(spec.seeds), asdict(spec.settings))
+        return json_response(answer, 201)
+
+    async def _read_submission(self, request: web.Request) -> CrawlSpec:
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise ApiError(413, f"more than {BODY_BYTES_MAX >> 20} MiB of seeds; submit them in parts") from None
+        except TimeoutError:
+            raise ApiError(408, f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
+        # Parsing a million URLs takes seconds, and the node has peers to answer.
+        return await asyncio.get_running_loop().run_in_executor(None, _parse_submission, body)
+
+    async def crawl(self, request: web.Request) -> web.Response:
+        return json_response(await self._api.crawl(await self._crawl_in(request)))
+
+    async def control(self, request: web.Request) -> web.Response:
+        action = request.match_info["action"]
+        if action not in _ACTIONS:
+            raise ApiError(404, f"{action} is nothing that can be done to a crawl; use one of {', '.join(_ACTIONS)}")
+        return json_response(await self._api.control(await self._crawl_in(request), cast(Action, action)))
+
+    async def host(self, request: web.Request) -> web.Response:
+        host = request.match_info["host"].lower()
+        if len(host) > HOST_CHARS_MAX + _PORT_CHARS or not re.fullmatch(r"[^\s/?#@\\]+", host):
+            raise ApiError(400, "that is no host; use a name such as example.org or example.org:8080")
+        return json_response(await self._api.explain_host(host))
+
+    async def export_record(self, request: web.Request) -> web.Response:
+        return _octets(await self._api.export_record(await self._crawl_in(request)))
+
+    async def export_nodes(self, request: web.Request) -> web.Response:
+        return json_response(await self._api.export_nodes(await self._crawl_in(request)))
+
+    async def export_rows(self, request: web.Request) -> web.Response:
+        kind = text_argument(request, "kind").encode()
+        if kind not in keys.KINDS:
+            raise ApiError(400, "the argument kind is no kind of record")
+        crawl = await self._crawl_in(request)
+        cursor = bytes_argument(request, "cursor")
+        rows, after = await self._api.export_rows(crawl, bytes_argument(request, "node", KEY_BYTES), kind, cursor)
+        return web.Response(body=msgpack.packb((rows, after)), content_type="application/msgpack")
+
+    async def export_files(self, request: web.Request) -> web.Response:
+        crawl = await self._crawl_in(request)
+        return json_response(await self._api.export_files(crawl, bytes_argument(request, "node", KEY_BYTES)))
+
+    async def export_chunk(self, request: web.Request) -> web.Response:
+        name = text_argument(request, "name")
+        if len(name) > NAME_CHARS_MAX or "/" in name or "\0" in name or name in (".", ".."):
+            raise ApiError(400, "the argument name is no name of a file")
+        offset = count_argument(request, "offset", 2**63 - 1)
+        limit = count_argument(request, "limit", CHUNK_BYTES_MAX)
+        node = bytes_argument(request, "node", KEY_BYTES)
+        chunk = await self._api.export_chunk(await self._crawl_in(request), node, name, offset, limit)
+        return _octets(chunk)
+
+    async def _crawl_in(self, request: web.Request) -> bytes:
+        return await self._crawl_id(request.match_info["crawl"])
+
+    async def _crawl_id(self, prefix: str) -> bytes:
+        """The crawl whose id begins so.
+
+        Raises:
+            ApiError: 400, too short or not hex; 404, there is none; 409, there are several.
+        """
+        if not re.fullmatch(rf"[0-9a-fA-F]{{{PREFIX_CHARS_MIN},{2 * CRAWL_ID_BYTES}}}", prefix):
+            raise ApiError(400, f"{prefix[:40]!r} is no crawl; give {PREFIX_CHARS_MIN} hex digits of its id, or more")
+        if len(prefix) == 2 * CRAWL_ID_BYTES:
+            return bytes.fromhex(prefix)
+        known = [str(crawl["crawl"]) for crawl in await self._api.crawls()]
+        found = [crawl for crawl in known if crawl.startswith(prefix.lower())]
+        if not found:
+            raise ApiError(404, f"no crawl {prefix} here; see 'dhtcrawl crawls'")
+        if len(found) > 1:
+            raise ApiError(409, f"{prefix} could be any of {len(found)} crawls; give more of the id")
+        return bytes.fromhex(found[0])
+
+
+def _octets(data: bytes) -> web.Response:
+    return web.Response(body=data, content_type="application/octet-stream")
+
+
+def _parse_submission(body: bytes) -> CrawlSpec:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body is no JSON") from None
+    return submission(value)
+
+
+def _dashboard() -> tuple[str, str]:
+    """The page, and the policy by which a browser runs nothing but what is in it."""
+    page = resources.files("dhtcrawl.web").joinpath("dashboard.html").read_text("utf-8")
+    style, script = (_digest(page, tag) for tag in ("style", "script"))
+    own = f"style-src '{style}'; script-src '{script}'; connect-src 'self'; img-src data:"
+    return page, f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+def _digest(page: str, tag: str) -> str:
+    found = re.search(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    assert found is not None, f"the dashboard has a {tag}"
+    return f"sha256-{base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()}"

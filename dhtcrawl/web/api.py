@@ -1,0 +1,153 @@
+"""What a node tells and lets be done to it: the port behind the admin HTTP and the commands.
+
+`dhtcrawl.web.admin` serves any `NodeApi`; the node's own stands in the swarm's
+room, a fake in the tests. Values are JSON's types with these keys at least;
+whoever reads them passes over keys it does not know. Ids are hex, addresses
+`HOST:PORT`, and what a peer said was checked before it gets here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from dhtcrawl.config import all_settings, load
+from dhtcrawl.errors import ConfigError, UsageError
+from dhtcrawl.spec import CrawlSpec, make_spec
+
+Action = Literal["pause", "resume", "stop"]
+Row = tuple[bytes, bytes]  # what stands behind kind and crawl id in a key of the store, and the value
+
+# A chunk crosses the swarm in one frame, and a frame is 1 MiB at most.
+CHUNK_BYTES_MAX = 512 * 1024
+
+
+class ApiError(Exception):
+    """What was asked cannot be: an HTTP status from 400 on, and one line for the user."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class NodeApi(Protocol):
+    """One running node, and through it the swarm. Every method may raise `ApiError`."""
+
+    async def status(self) -> dict[str, Any]:
+        """The node itself.
+
+        node, state (joining, active, leaving), version, address, uptime_s,
+        members (a map: state → how many), crawls (how many are not ended),
+        storage_sync.
+        """
+        ...
+
+    async def peers(self) -> list[dict[str, Any]]:
+        """All members, this node included: node, address, state, self (bool); rtt_s and seen_s, or None."""
+        ...
+
+    async def crawls(self) -> list[dict[str, Any]]:
+        """The crawls this node knows: crawl, state, seeds (the first few), seeds_total, ended, counters (its own)."""
+        ...
+
+    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+        """Begin a crawl: crawl (its id). Seeds are canonical; `settings` are those of `CrawlSettings`, all of them."""
+        ...
+
+    async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
+        """One crawl, over the whole swarm.
+
+        crawl, spec (seeds, settings), state (running, paused, stopping,
+        ended), ended ("" or why: complete, failed, stopped, or the word of a
+        limit, such as "page limit"), counters (those of `Counters`, and
+        queued, in_flight), per_node (node and counters), coordinator (a node
+        id or None), waiting_for (lines: what it still takes to end).
+        """
+        ...
+
+    async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
+        """Pause, resume or stop a crawl: crawl, state."""
+        ...
+
+    async def leave(self) -> dict[str, Any]:
+        """Hand everything over, then stop the node.
+
+        handed_over (records), left (records that only this node has and
+        others should), alone (bool: the last node, which keeps its store).
+        Returns when the rest of the swarm has what it needs.
+        """
+        ...
+
+    async def shutdown(self) -> dict[str, Any]:
+        """Stop the node in order, without handing over; returns at once."""
+        ...
+
+    async def locate(self, url: str, crawl_id: bytes | None) -> list[dict[str, Any]]:
+        """For each crawl, or the one named: crawl, key, owner and backups (each: node, address, state)."""
+        ...
+
+    async def why(self, url: str, crawl_id: bytes | None) -> list[dict[str, Any]]:
+        """For each crawl, or the one named, where a URL stands: as `dhtcrawl.crawl.explain` says it, of the owner."""
+        ...
+
+    async def explain_host(self, host: str) -> dict[str, Any]:
+        """A host: gatekeeper, robots, clock, queue, failures; values are scalars, or maps and lists of scalars."""
+        ...
+
+    async def export_record(self, crawl_id: bytes) -> bytes:
+        """A crawl's record as nodes send it to each other, `dhtcrawl.storage.crawl_record.to_wire`."""
+        ...
+
+    async def export_nodes(self, crawl_id: bytes) -> list[dict[str, Any]]:
+        """Who has a part of a crawl.
+
+        node, counters, cpu_seconds, rss_bytes_max, seconds, archive_dir (a
+        path where it is on this machine, or None), reachable (bool).
+        """
+        ...
+
+    async def export_rows(
+        self, crawl_id: bytes, node: bytes, kind: bytes, cursor: bytes
+    ) -> tuple[list[Row], bytes | None]:
+        """Some rows of a kind in a node's store, from `cursor` on (b"" is the beginning), and the next cursor."""
+        ...
+
+    async def export_files(self, crawl_id: bytes, node: bytes) -> list[tuple[str, int]]:
+        """A node's archive files of a crawl, and how many bytes of each are committed."""
+        ...
+
+    async def export_chunk(self, crawl_id: bytes, node: bytes, name: str, offset: int, limit: int) -> bytes:
+        """Up to `limit` bytes of an archive file from `offset` on; fewer than asked only at the committed end."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Figures for Prometheus, read without waiting.
+
+        The name without `dhtcrawl_`, and labels where there are some:
+        `pages_total`, `members{state="active"}`. What only grows ends in
+        `_total`. Base units: seconds, bytes.
+        """
+        ...
+
+
+def submission(body: object) -> CrawlSpec:
+    """What a client asks to crawl, from the JSON it sent: `{"seeds": […], "settings": {…}}`.
+
+    Raises:
+        ApiError: 400, it is no such thing, or a seed or a setting is not good.
+    """
+    if not isinstance(body, Mapping):
+        raise ApiError(400, 'the body is no JSON object; send {"seeds": [...], "settings": {...}}')
+    seeds, settings = body.get("seeds"), body.get("settings", {})
+    if not isinstance(seeds, list) or not all(isinstance(seed, str) for seed in seeds):
+        raise ApiError(400, "seeds is no list of strings; send at least one URL")
+    if not isinstance(settings, Mapping):
+        raise ApiError(400, "settings is no JSON object; send crawl settings by their names, or leave it out")
+    for name in settings:
+        if f"crawl.{name}" not in all_settings():
+            raise ApiError(400, f"{name} is no setting of a crawl; is the node of another version?")
+    try:
+        return make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
+    except (ConfigError, UsageError) as error:
+        raise ApiError(400, str(error)) from error

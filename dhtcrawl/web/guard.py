@@ -1,0 +1,160 @@
+"""Who may speak to the admin HTTP, and how it says no.
+
+There is no password: whoever reaches the port may ask and command. It listens
+on loopback by default, and then two kinds of stranger are left, both of them
+web pages in a browser on this machine:
+
+- **DNS rebinding**: the page's own host name comes to point here, so that it
+  may read what we answer. Its requests carry that name in `Host`; only
+  loopback names, the address we were told to listen on, and, where we listen
+  on every address, IP addresses are answered.
+- **CSRF**: the page sends a form here without being able to read the answer.
+  Such requests carry the page's `Origin` (Fetch, 3.1); anything but GET and
+  HEAD is refused unless that is our own. Commands send no `Origin`.
+
+Every refusal and error is one line of JSON, `{"error": "…"}`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import re
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from dhtcrawl.errors import ConfigError, DhtcrawlError, StorageFull, UsageError
+from dhtcrawl.units import is_loopback, is_wildcard
+from dhtcrawl.web.api import ApiError
+
+log = logging.getLogger(__name__)
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def json_response(value: object, status: int = 200) -> web.Response:
+    """JSON; bytes become hex."""
+    text = json.dumps(value, ensure_ascii=False, default=_hex)
+    return web.Response(text=text + "\n", status=status, content_type="application/json")
+
+
+def _hex(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def host_in(header: str) -> str:
+    """The host of a Host header, without port, brackets and case; "" where it is none."""
+    match = _HOST.fullmatch(header.strip().lower())
+    return "" if match is None else match[1] or match[2]
+
+
+def may_name(host: str, bound: str) -> bool:
+    """Whether a request may call us `host`, when we listen on `bound`."""
+    if is_loopback(host) or host == bound.lower():
+        return True
+    return is_wildcard(bound) and _is_ip(host)
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def stranger(bound: str) -> Middleware:
+    """Turns away what comes from a web page that is not ours."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        hosts = request.headers.getall("Host", [])
+        if len(hosts) != 1 or not may_name(host_in(hosts[0]), bound):
+            raise ApiError(
+                403, f"this node is not {' '.join(hosts) or 'without a name'}; use the address it listens on"
+            )
+        if request.method not in ("GET", "HEAD"):
+            origins = request.headers.getall("Origin", [])
+            own = all(origin.lower() == f"http://{hosts[0].strip().lower()}" for origin in origins)
+            if not own or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+                raise ApiError(403, "a web page of another site may not command this node")
+        return await handler(request)
+
+    return check
+
+
+@web.middleware
+async def one_line(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every answer with our headers, every error as one line."""
+    try:
+        response = await handler(request)
+    except ApiError as error:
+        response = _problem(error.status, error.message)
+    except web.HTTPException as error:
+        response = _problem(error.status, f"{request.method} {request.path}: {error.reason}")
+    except (UsageError, ConfigError) as error:
+        response = _problem(400, str(error))
+    except DhtcrawlError as error:
+        log.error("%s %s: %s", request.method, request.path, error)  # noqa: TRY400 (it says all there is to say)
+        response = _problem(507 if isinstance(error, StorageFull) else 500, str(error))
+    except Exception as error:
+        log.exception("%s %s failed", request.method, request.path)
+        response = _problem(500, f"unexpected {type(error).__name__}; the node's log has more")
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _problem(status: int, message: str) -> web.Response:
+    return json_response({"error": " ".join(message.split())}, status)
+
+
+def text_argument(request: web.Request, name: str) -> str:
+    """A query argument that must be there.
+
+    Raises:
+        ApiError: 400, it is not.
+    """
+    value = request.query.get(name, "")
+    if not value:
+        raise ApiError(400, f"the argument {name} is missing; add ?{name}=…")
+    return value
+
+
+def bytes_argument(request: web.Request, name: str, length: int | None = None) -> bytes:
+    """A query argument in hex, b"" where it is missing and `length` is None.
+
+    Raises:
+        ApiError: 400, it is not hex, or not so long.
+    """
+    try:
+        value = bytes.fromhex(request.query.get(name, ""))
+    except ValueError:
+        raise ApiError(400, f"the argument {name} is not hex") from None
+    if length is not None and len(value) != length:
+        raise ApiError(400, f"the argument {name} is no id of {2 * length} hex digits")
+    return value
+
+
+def count_argument(request: web.Request, name: str, high: int) -> int:
+    """A query argument from 0 to `high`.
+
+    Raises:
+        ApiError: 400, it is not.
+    """
+    text: Any = request.query.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= high):
+        raise ApiError(400, f"the argument {name} is no number up to {high}")
+    return int(text)

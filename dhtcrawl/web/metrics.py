@@ -1,0 +1,69 @@
+"""A node's figures in Prometheus' text format, version 0.0.4. Pure.
+
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/. A family
+whose name ends in `_total` is a counter, any other a gauge.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "dhtcrawl_"
+
+_LABEL = r'[a-z_][a-z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+_SAMPLE = re.compile(rf"([a-z_][a-z0-9_]*)(\{{{_LABEL}(?:,{_LABEL})*\}})?")
+
+# What the name alone does not say.
+_HELP = {
+    "pages_total": "Pages fetched and written.",
+    "fetches_total": "Requests for pages, retries included.",
+    "refetches_total": "Requests that brought a page this crawl had already.",
+    "errors_total": "Responses with an error status, and requests that brought none.",
+    "body_bytes_total": "Bytes of response bodies, as they came over the wire.",
+    "urls_seen_total": "Distinct URLs that came to be this node's.",
+    "robots_fetches_total": "Requests for robots.txt.",
+    "queued": "Tasks waiting for their host's turn.",
+    "in_flight": "Requests under way.",
+    "members": "Nodes of the swarm as this node sees it.",
+    "crawls_running": "Crawls that have not ended.",
+    "links_taken_total": "Links that other nodes sent, for URLs that are this node's.",
+    "records_taken_total": "Task records that other nodes sent.",
+    "records_sent_total": "Task records sent to backups.",
+    "uptime_seconds": "Since the node was started.",
+    "process_cpu_seconds_total": "CPU time of the node, user and system.",
+    "politeness_violations_total": "Requests sooner than the host's delay; must stay 0.",
+    "politeness_exceptions_total": "The same during a partition or conflicting views.",
+}
+
+
+def render(figures: Mapping[str, float]) -> str:
+    """The page that Prometheus scrapes; what has no valid name is left out and logged."""
+    families: dict[str, list[str]] = {}
+    for sample, value in figures.items():
+        match = _SAMPLE.fullmatch(sample)
+        if match is None:
+            log.error("%r is no name of a metric", sample)
+            continue
+        families.setdefault(match[1], []).append(f"{PREFIX}{sample} {_number(value)}")
+    lines = []
+    for name, samples in families.items():
+        kind = "counter" if name.endswith("_total") else "gauge"
+        text = _HELP.get(name) or f"{name.removesuffix('_total').replace('_', ' ').capitalize()}."
+        lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}", *samples]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        if math.isinf(value):
+            return "+Inf" if value > 0 else "-Inf"
+        return repr(value)
+    return str(int(value))

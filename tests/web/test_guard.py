@@ -1,0 +1,136 @@
+"""Who may ask: a web page that is not ours may neither read nor command, whatever name it came by."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhtcrawl.web.guard import host_in, may_name
+
+from .fake import FakeNode
+from .test_admin import Answer, Browser, ask, visit
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["127.0.0.1:8469", "localhost", "LOCALHOST:1", "[::1]:8469", "[::1]", "127.8.9.10", "[::ffff:127.0.0.1]:80"],
+)
+def test_a_request_that_names_loopback_is_answered(header: str) -> None:
+    assert ask(FakeNode(), "GET", "/api/v1/status", Host=header).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "evil.example", "evil.example:8469", "localhost.evil.example", "127.0.0.1.evil.example:8469", "192.0.2.1:8469",
+        "[2001:db8::1]:8469", "", ":8469", "[::1", "127.0.0.1@evil.example", "localhost:8469:evil.example",
+    ],
+)  # fmt: skip
+def test_a_name_that_was_made_to_point_here_gets_nothing(header: str) -> None:
+    node = FakeNode()
+    for method, path in (("GET", "/"), ("GET", "/metrics"), ("GET", "/api/v1/status"), ("POST", "/api/v1/leave")):
+        answer = ask(node, method, path, Host=header)
+        assert (answer.status, list(answer.json)) == (403, ["error"])
+    assert node.asked == []
+
+
+def raw(request: bytes) -> bytes:
+    """What a client that is no library gets."""
+    node, answers = FakeNode(), []
+
+    async def story(browser: Browser) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", browser.port)
+        writer.write(request)
+        answers.append(await reader.read())
+        writer.close()
+        await writer.wait_closed()
+
+    visit(node, story)
+    assert node.asked == []
+    return bytes(answers[0])
+
+
+@pytest.mark.parametrize(
+    "hosts", [b"", b"Host: localhost\r\nHost: evil.example\r\n", b"Host: evil.example\r\nHost: localhost\r\n"]
+)
+def test_a_request_with_no_name_or_two_is_refused(hosts: bytes) -> None:
+    answer = raw(b"GET /api/v1/status HTTP/1.1\r\n" + hosts + b"Connection: close\r\n\r\n")
+    assert answer.split()[1] in (b"400", b"403")
+
+
+def test_a_name_in_the_first_line_does_not_count() -> None:
+    answer = raw(b"GET http://localhost/api/v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+    assert answer.split()[1] == b"403"
+
+
+def command(**headers: str) -> Answer:
+    node = FakeNode()
+    answer = ask(node, "POST", "/api/v1/leave", Host="localhost:8469", **headers)
+    assert bool(node.asked) is (answer.status == 200)
+    return answer
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Origin": "http://localhost:8469"}, {"Sec_Fetch_Site": "same-origin"}, {"Sec_Fetch_Site": "none"}]
+)
+def test_our_own_page_and_a_command_may_command(headers: dict[str, str]) -> None:
+    assert command(**headers).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Origin": "https://localhost:8469"},
+        {"Origin": "http://localhost:8470"},
+        {"Origin": "http://localhost"},
+        {"Origin": "http://localhost:8469.evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_a_page_of_another_site_may_not_command(headers: dict[str, str]) -> None:
+    answer = command(**headers)
+    assert (answer.status, "another site" in answer.error) == (403, True)
+
+
+def test_nobody_is_given_leave_to_read_from_another_site() -> None:
+    for method, path in (("GET", "/api/v1/status"), ("GET", "/"), ("OPTIONS", "/api/v1/leave"), ("GET", "/nowhere")):
+        headers = ask(FakeNode(), method, path, Host="localhost").headers
+        assert "Access-Control-Allow-Origin" not in headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+
+
+def test_a_node_on_every_address_answers_to_addresses_and_not_to_names() -> None:
+    async def story(browser: Browser) -> None:
+        for host, status in (
+            ("192.0.2.1:8469", 200),
+            ("[2001:db8::1]", 200),
+            ("localhost", 200),
+            ("evil.example", 403),
+        ):
+            assert (await browser("GET", "/healthz", {"Host": host})).status == status
+
+    visit(FakeNode(), story, host="0.0.0.0")
+
+
+def test_a_node_answers_to_the_name_it_was_told_to_listen_on() -> None:
+    assert may_name("node1.example.org", "node1.example.org")
+    assert may_name("192.0.2.7", "192.0.2.7")
+    assert not may_name("192.0.2.8", "192.0.2.7")
+
+
+@given(st.text(max_size=40))
+def test_no_header_is_read_as_loopback_that_does_not_say_so(text: str) -> None:
+    host = host_in(text)
+    if may_name(host, "127.0.0.1"):
+        assert (
+            text.strip().lower().lstrip("[").startswith(("127.", "localhost", "::1", "::ffff:7f", "::ffff:127.", "0"))
+        )
