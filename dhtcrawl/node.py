@@ -21,9 +21,11 @@ from dhtcrawl import __version__
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.crawl.corridor import Counters
-from dhtcrawl.crawl.crawler import Crawl, Start
+from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.gate import Gate, Ungated
+from dhtcrawl.crawl.rounds import Counters, Start
 from dhtcrawl.crawl.services import Observer, Services
+from dhtcrawl.crawl.together import Alone, Together
 from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
@@ -64,39 +66,48 @@ class Node:
     ) -> None:
         self.config = config
         self.node_id = ports.node_id.hex()
-        self._ports = ports
+        self.ports = ports
+        self.committer = committer
+        self.incarnation = incarnation
         self._runner = runner
-        self._committer = committer
-        self._incarnation = incarnation
         self._hosts = HostBook(started_at=ports.clock.monotonic(), fresh=incarnation == 1)
 
     async def crawls(self) -> list[CrawlRecord]:
         """The crawls in the store."""
-        return await self._committer.submit(catalog.crawls)
+        return await self.committer.submit(catalog.crawls)
 
     async def create_crawl(self, spec: CrawlSpec) -> CrawlRecord:
         """A new crawl of `spec`; it has an id and a record, and no task yet."""
-        nonce = self._ports.rng.randbytes(NONCE_BYTES)
+        nonce = self.ports.rng.randbytes(NONCE_BYTES)
         record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
-        await self._committer.submit(lambda txn: catalog.put_crawl(txn, record))
+        await self.committer.submit(lambda txn: catalog.put_crawl(txn, record))
         return record
 
     async def forget(self, crawl_id: bytes, dirs: OutputDirs) -> int:
         """Drop all records of a crawl and its archive files; how many records there were."""
-        await self._committer.submit(lambda txn: forget_files(dirs.archive, txn, crawl_id))
+        await self.committer.submit(lambda txn: forget_files(dirs.archive, txn, crawl_id))
         dropped = 0
-        while count := await self._committer.submit(lambda txn: catalog.forget(txn, crawl_id, FORGET_AT_ONCE)):
+        while count := await self.committer.submit(lambda txn: catalog.forget(txn, crawl_id, FORGET_AT_ONCE)):
             dropped += count
         return dropped
 
     async def task(self, record: CrawlRecord, key: bytes) -> Task | None:
         """Where one task stands."""
-        return await self._committer.submit(partial(tasks.get_task, crawl=record.crawl_id, key=key))
+        return await self.committer.submit(partial(tasks.get_task, crawl=record.crawl_id, key=key))
 
     async def prepare(
-        self, record: CrawlRecord, dirs: OutputDirs, *, disk_used: Callable[[], Awaitable[bool]]
+        self,
+        record: CrawlRecord,
+        dirs: OutputDirs,
+        *,
+        disk_used: Callable[[], Awaitable[bool]],
+        together: Together | None = None,
+        gate: Gate | None = None,
     ) -> RunningCrawl:
-        """Make a crawl ready to run: counters read, torn files cut."""
+        """Make a crawl ready to run: counters read, torn files cut.
+
+        In a swarm `together` is the crawl's way to the other nodes, and `gate` leases it its hosts.
+        """
         storage = self.config.storage
         archive = Archive(
             dirs.archive,
@@ -104,7 +115,7 @@ class Node:
             node=self.node_id,
             bytes_max=storage.warc_bytes_max,
             sync=storage.sync,
-            wall=self._ports.clock.wall,
+            wall=self.ports.clock.wall,
             info=_warcinfo(record),
         )
 
@@ -113,25 +124,27 @@ class Node:
             counters = Counters.unpack(txn.get(keys.key(keys.COUNTERS, record.crawl_id)))
             return counters, tasks.owed(txn, record.crawl_id)
 
-        counters, owed = await self._committer.submit(recover)
+        counters, owed = await self.committer.submit(recover)
         services = Services(
             config=self.config,
-            clock=self._ports.clock,
-            rng=self._ports.rng,
-            http=self._ports.http,
-            committer=self._committer,
+            clock=self.ports.clock,
+            rng=self.ports.rng,
+            http=self.ports.http,
+            committer=self.committer,
             archive=archive,
-            hosts=self._hosts,
+            hosts=gate.book if gate is not None else self._hosts,
             node=self.node_id,
-            incarnation=self._incarnation,
-            offload=self._ports.offload,
-            observer=self._ports.observer,
+            incarnation=self.incarnation,
+            offload=self.ports.offload,
+            together=together if together is not None else Alone(),
+            gate=gate if gate is not None else Ungated(),
+            observer=self.ports.observer,
         )
         live = LivePages(dirs.pages)
         start = Start(record.spec, record.crawl_id, counters, record.aliases, owed)
         crawl = Crawl(services, start, live=live, disk_used=disk_used)
         self._runner.participants.append(archive)
-        return RunningCrawl(record, crawl, dirs, live, self._committer, self.config, self.node_id)
+        return RunningCrawl(record, crawl, dirs, live, self.committer, self.config, self.node_id)
 
 
 class RunningCrawl:
@@ -173,10 +186,26 @@ class RunningCrawl:
         await self._write(lambda txn: self._finish(txn, summary))
         return summary, _exit_code(summary, stopped)
 
+    async def run_part(self, ours: Callable[[bytes], bool]) -> None:
+        """Crawl as one node of a swarm until the swarm says that it is over; write what this node has of it.
+
+        `ours` tells, by task key, which tasks are this node's to tell of.
+        """
+        write = partial(self._outputs, pending_reason="", ours=ours)
+        if self.crawl.counters.pages:
+            # A run that was killed may have left a torn or outdated pages.jsonl.
+            await self._write(write)
+        await self.crawl.run()
+        await self._write(write)
+        self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
+        counters = self.crawl.counters.pack()
+        key = keys.key(keys.COUNTERS, self.record.crawl_id)
+        await self._write(lambda txn: txn.put(key, counters))
+
     async def _write(self, function: Callable[[Txn], Any]) -> Any:
         return await self._committer.submit(function)
 
-    def _outputs(self, txn: Txn, *, pending_reason: str) -> Totals:
+    def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> Totals:
         self._live.close()
         spec = self.record.spec
         return write_outputs(
@@ -186,6 +215,7 @@ class RunningCrawl:
             key_bytes=task_key_bytes(spec.key_mode),
             key_of=spec.key_of,
             pending_reason=pending_reason,
+            ours=ours,
         )
 
     def _finish(self, txn: Txn, summary: Summary) -> None:

@@ -7,28 +7,33 @@ was accepted in an earlier round become `done`, tasks without hope become
 price of an fsync and of a thread hop is paid by a round, never by a page.
 
     page() ─▶ fetched ─┐
-              outbox ──┼─▶ round ─▶ commit ─▶ queued tasks to the frontier
-    kill() ─▶ dead ────┤                      acked links to the outbox
-              done ────┘                      pages without links under way: done
+              outbox ──┼─▶ round ─▶ commit ─▶ backups ─▶ queued tasks to the frontier
+    kill() ─▶ dead ────┤                                 acked links to the outbox
+              done ────┘                                 pages without links under way: done
+
+Links that another node owns leave through `Together.send` and come back by
+`acked` or `put_back`. What was written goes to the backups through
+`Together.keep` and `bury` (for a node by itself, both are over at once); until
+the tombstone of a page is there, the page counts as open: it is what a crash
+of this node would make the swarm fetch again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
 from dhtcrawl.crawl.outbox import Outbox
+from dhtcrawl.crawl.rounds import Counters, Fetched, Kill, Round, RoundResult
 from dhtcrawl.crawl.services import Services
-from dhtcrawl.fetch.http import Body
 from dhtcrawl.storage import keys, tasks
 from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.copies import Copy
 from dhtcrawl.storage.outputs import LivePages
 from dhtcrawl.storage.records import SkipReason, pack, unpack
-from dhtcrawl.storage.tasks import Link, Page, Queued
-from dhtcrawl.storage.warc import ArchiveItem
+from dhtcrawl.storage.tasks import Link, Queued
 
 LINKS_A_ROUND_MAX = 4096
 
@@ -39,82 +44,6 @@ BACKLOG_BYTES_MAX = 64 << 20
 BACKLOG_LINKS_MAX = 200_000
 
 
-@dataclass(slots=True)
-class Counters:
-    """What a crawl has done so far, restarts included."""
-
-    pages: int = 0
-    fetches: int = 0
-    refetches: int = 0
-    redirects: int = 0
-    errors: int = 0
-    dead: int = 0
-    body_bytes: int = 0
-    urls_seen: int = 0
-    robots_fetches: int = 0
-    politeness_violations: int = 0
-    politeness_exceptions: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-
-    def pack(self) -> bytes:
-        """The stored value."""
-        return pack({f.name: getattr(self, f.name) for f in fields(self)})
-
-    @classmethod
-    def unpack(cls, value: bytes | None) -> Counters:
-        """The counters in a stored value; all 0 where there is none."""
-        stored: dict[str, Any] = {} if value is None else unpack(value)
-        return cls(**{f.name: stored[f.name] for f in fields(cls) if f.name in stored})
-
-
-@dataclass(eq=False, slots=True)
-class Fetched:
-    """What arrived and is not written yet: a page, or `extra`, an index entry of what is none."""
-
-    host: str
-    item: ArchiveItem
-    body: Body
-    page: Page | None = None
-    attempt: int = 0
-    extra: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """A task that will have no page."""
-
-    host: str
-    key: bytes
-    reason: str
-    detail: str
-    attempt: int
-
-
-@dataclass(slots=True)
-class Round:
-    """What one transaction writes."""
-
-    fetched: list[Fetched]
-    kills: list[Kill]
-    links: list[Link]
-    done: list[bytes]
-    aliases: list[str]
-    relinked: dict[bytes, bytes]  # page → the task keys of its links
-    owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
-
-
-@dataclass(slots=True)
-class RoundResult:
-    """What came of it."""
-
-    queued: list[Queued] = field(default_factory=list)
-    resend: list[bytes] = field(default_factory=list)
-    refetched: set[bytes] = field(default_factory=set)
-    killed: int = 0
-    failed: int = 0  # of those killed: nobody answered
-
-
 class Listener(Protocol):
     """Who goes on with what a round brought: the crawl."""
 
@@ -122,8 +51,12 @@ class Listener(Protocol):
         """A task's outcome is in the store."""
         ...
 
+    def expected(self, tasks: list[Queued]) -> None:
+        """New tasks are in the store, and not yet on the backups."""
+        ...
+
     def queued(self, tasks: list[Queued]) -> None:
-        """New tasks are in the store."""
+        """They are on the backups, too."""
         ...
 
     def resend(self, page: bytes) -> None:
@@ -164,11 +97,13 @@ class Corridor:
         self._owed: dict[str, float] = {}
         self._fetched: list[Fetched] = []
         self._kills: list[Kill] = []
-        self._done: list[bytes] = []
+        self._done: dict[bytes, None] = {}
         self._relinked: dict[bytes, bytes] = {}
         self._owing: set[bytes] = set()  # pages whose links are to be sent again
         self._backlog_bytes = 0
         self._pages_unwritten = 0
+        self._open: dict[bytes, None] = {}
+        self.rounds = 0
         self._busy = False
         self._closing = False
         self._work = asyncio.Event()
@@ -185,9 +120,33 @@ class Corridor:
         """Pages that arrived and are not counted yet."""
         return self._pages_unwritten
 
+    @property
+    def open_pages(self) -> dict[bytes, None]:
+        """Task keys of pages that arrived in this run and of which the backups do not know."""
+        return self._open
+
+    def acked(self, links: list[Link]) -> None:
+        """Their owners have these."""
+        self._done_with(dict.fromkeys(self.outbox.acked(links)))
+        self._work.set()
+
+    def resend(self, pages: Iterable[bytes]) -> None:
+        """A shorter way to these pages was found: their links go out again before they are done."""
+        # Those that went out before do not make it done: the mark would be
+        # gone, and a crash would lose the rest.
+        for page in pages:
+            self._owing.add(page)
+            self._listener.resend(page)
+
+    def put_back(self, links: list[Link]) -> None:
+        """These did not reach their owner; it may be another by now."""
+        self.outbox.put_back(links)
+        self._work.set()
+
     def page(self, fetched: Fetched, links: list[Link], alias: str | None) -> None:
         """A page arrived, with the links to send."""
         assert fetched.page is not None
+        self._open[fetched.page.key] = None
         if alias is not None:
             self._new_aliases.append(alias)
         self.outbox.add(fetched.page.key, links)
@@ -212,7 +171,7 @@ class Corridor:
         self._owing.discard(page)
         self._relinked[page] = link_keys
         if self.outbox.add(page, links):
-            self._done.append(page)
+            self._done[page] = None
         self._work.set()
 
     def owe(self, host: str, wait_s: float) -> None:
@@ -250,12 +209,18 @@ class Corridor:
         return self._backlog_bytes >= BACKLOG_BYTES_MAX or len(self.outbox) >= BACKLOG_LINKS_MAX
 
     def _gather(self) -> Round | None:
+        together = self._services.together
         links = self.outbox.take(LINKS_A_ROUND_MAX)
+        if not together.alone:
+            theirs = [link for link in links if not together.owns(link.key)]
+            if theirs:
+                links = [link for link in links if together.owns(link.key)]
+                together.send(theirs)
         if not (self._fetched or self._kills or self._done or links or self._new_aliases or self._owed):
             return None
         done = [page for page in self._done if page not in self._owing]
         round_ = Round(self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed)
-        self._fetched, self._kills, self._done, self._new_aliases = [], [], [], []
+        self._fetched, self._kills, self._done, self._new_aliases = [], [], {}, []
         self._relinked, self._owed = {}, {}
         self._backlog_bytes = 0
         return round_
@@ -274,7 +239,9 @@ class Corridor:
             tasks.relink(txn, crawl, page_key, link_keys)
         # Before `accept`, which may mark a page that must send its links again.
         for page_key in round_.done:
-            tasks.settle(txn, crawl, page_key)
+            settled = tasks.settle(txn, crawl, page_key)
+            if settled is not None:
+                result.over.append(Copy(page_key, settled))
         for fetched in round_.fetched:
             place, digest = archive.append(fetched.item)
             page = fetched.page
@@ -284,18 +251,22 @@ class Corridor:
                     txn.put(keys.extra_key(crawl, place.file, place.offset), pack(entry))
                 continue
             page.fields["payload_digest"] = digest
-            again, resend = tasks.fetched(txn, crawl, page, place, fetched.attempt)
-            if again:
+            arrival = tasks.fetched(txn, crawl, page, place, fetched.attempt)
+            result.arrived.append(Copy(page.key, arrival.task))
+            if arrival.again:
                 result.refetched.add(page.key)
-            if resend:
+            if arrival.resend:
                 result.resend.append(page.key)
         for kill in round_.kills:
-            killed = tasks.kill(txn, crawl, kill.key, kill.reason, kill.detail, kill.attempt)
-            result.killed += killed
-            result.failed += killed and kill.reason == SkipReason.FAILED
+            dead = tasks.kill(txn, crawl, kill.key, kill.reason, kill.detail, kill.attempt)
+            if dead is not None:
+                result.killed += 1
+                result.failed += kill.reason == SkipReason.FAILED
+                result.over.append(Copy(kill.key, dead))
         if round_.links:
             accepted = tasks.accept(txn, crawl, round_.links, self.orders, depth_matters=self._depth_matters)
             result.queued = accepted.queued
+            result.changed = [Copy(*changed) for changed in accepted.changed]
             result.resend += accepted.resend
             self.counters.urls_seen += accepted.new
         self._count(round_, result)
@@ -324,28 +295,68 @@ class Corridor:
         counters.errors += result.failed
 
     def _after(self, round_: Round, result: RoundResult) -> None:
-        # A page's links were handed in together with it, so that whatever is
-        # acked now belongs to a page that is written by now.
-        done = dict.fromkeys(self.outbox.acked(round_.links))
+        self.rounds += 1
+        self.resend(result.resend)
         for fetched in round_.fetched:
-            fetched.body.close()
-            if fetched.page is not None:
-                self._pages_unwritten -= 1
-                if fetched.page.key not in result.refetched:
-                    self._lines.append(fetched.page.fields)
-                self._listener.written(fetched.host, fetched.page.key)
-                if not self.outbox.waits(fetched.page.key):
-                    done[fetched.page.key] = None
+            self._arrived(fetched, result)
         for kill in round_.kills:
             self._listener.written(kill.host, kill.key)
-        # Until a page's links are out again, those that went out before do not
-        # make it done: the mark would be gone, and a crash would lose the rest.
-        self._owing.update(result.resend)
-        for page in self._owing:
-            done.pop(page, None)
-        self._done.extend(done)
-        self._listener.queued(result.queued)
-        for page in result.resend:
-            self._listener.resend(page)
+        self._keep(round_.links, result)
+        # A page's links were handed in together with it, so that whatever is
+        # acked now belongs to a page that is written by now.
+        self._done_with(
+            {f.page.key: None for f in round_.fetched if f.page is not None and not self.outbox.waits(f.page.key)}
+        )
         if not self._overfull():
             self._room.set()
+
+    def _arrived(self, fetched: Fetched, result: RoundResult) -> None:
+        fetched.body.close()
+        page = fetched.page
+        if page is None:
+            return
+        self._pages_unwritten -= 1
+        if page.key in result.refetched:
+            self._open.pop(page.key, None)
+        else:
+            self._lines.append(page.fields)
+        self._listener.written(fetched.host, page.key)
+
+    def _keep(self, links: list[Link], result: RoundResult) -> None:
+        """What was written goes to the backups; links are acked, and tasks queued, once they have it (I1)."""
+        together = self._services.together
+        changed = {copy.key for copy in result.changed}
+        known = [link for link in links if link.key not in changed]
+        if not together.alone:
+            # Somebody sent it a moment ago: as good as accepted, once the backups have it.
+            known = [link for link in known if not together.when_kept(link.key, partial(self.acked, [link]))]
+            # The owner of a page that was fetched here nevertheless is to know it soon.
+            arrived = [copy for copy in result.arrived if not together.owns(copy.key)]
+            if arrived:
+                together.keep(arrived, _nothing)
+        self._done_with(dict.fromkeys(self.outbox.acked(known)))
+        fresh = [link for link in links if link.key in changed]
+        self._listener.expected(result.queued)
+        if result.changed:
+            together.keep(result.changed, partial(self._kept, fresh, result.queued))
+        if result.over:
+            together.bury(result.over, partial(self._buried, result.over))
+
+    def _kept(self, links: list[Link], queued: list[Queued]) -> None:
+        self._listener.queued(queued)
+        self.acked(links)
+
+    def _buried(self, copies: list[Copy]) -> None:
+        for copy in copies:
+            self._open.pop(copy.key, None)
+        self._listener.settled()
+
+    def _done_with(self, pages: dict[bytes, None]) -> None:
+        """Pages of which every link is acked."""
+        for page in self._owing:
+            pages.pop(page, None)
+        self._done.update(pages)
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

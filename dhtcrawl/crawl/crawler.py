@@ -16,37 +16,26 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
-from dhtcrawl.crawl import recovery
 from dhtcrawl.crawl.budget import Budget, Stop
-from dhtcrawl.crawl.corridor import Corridor, Counters
+from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.refill import Refill
+from dhtcrawl.crawl.resends import Resends
+from dhtcrawl.crawl.rounds import Counters, Start
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.fetch.robots_book import RobotsBook
-from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import tasks
 from dhtcrawl.storage.outputs import LivePages
 from dhtcrawl.storage.tasks import Queued
 
 LIMITS_EVERY_S = 0.25
-HOSTS_A_SCAN = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What the store knows of a crawl when it starts or goes on."""
-
-    spec: CrawlSpec
-    crawl_id: bytes
-    counters: Counters
-    aliases: list[str]
-    owed: dict[str, float]  # seconds to leave hosts alone before the first request
 
 
 class Crawl:
@@ -64,7 +53,7 @@ class Crawl:
         self._disk_used = disk_used
         settings = start.spec.settings
         self._budget = Budget(settings)
-        scope = Scope([*start.spec.seeds, *start.aliases], settings)
+        self._scope = scope = Scope([*start.spec.seeds, *start.aliases], settings)
         robots = RobotsBook(
             product_token(settings.user_agent),
             now=services.clock.monotonic,
@@ -78,8 +67,9 @@ class Crawl:
             parallel=config.fetch.concurrency,
             tasks_max=config.frontier.tasks_in_memory_max,
             hosts_max=config.frontier.hosts_active_max,
+            on_quiet=services.hosts.quiet,
         )
-        self._corridor = Corridor(
+        self.corridor = Corridor(
             services,
             start.crawl_id,
             start.counters,
@@ -89,22 +79,22 @@ class Crawl:
             aliases=list(start.aliases),
             live=live,
         )
+        self.intake = Intake(services, start.crawl_id, start.spec, self.frontier, self.corridor, changed=self._dispatch)
         self._discovery = Discovery(
             start.spec,
             scope,
             redirects_max=config.fetch.redirects_max,
-            known_to_owner=self._corridor.outbox.knows,
+            known_to_owner=self.corridor.outbox.knows,
         )
-        self._fetcher = Fetcher(
-            services, start.spec, self.frontier, self._corridor, self._discovery, robots, start.owed
-        )
+        self._resends = Resends(services, start.crawl_id, self.corridor, self._discovery, resent=self._dispatch)
+        self._fetcher = Fetcher(services, start.spec, self.frontier, self.corridor, self._discovery, robots, start.owed)
+        self.held = False  # nothing is started: paused, or not an owner yet
+        self._started = 0
+        self._in_flight: dict[bytes, None] = {}
         self._idle: deque[asyncio.Future[Job | None]] = deque()
         self._running = 0  # jobs handed to fetchers
         self._pages_in_flight = 0
-        self._resends: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._resending = 0
-        self._scans = asyncio.Event()
-        self._scanning = False
+        self._refill = Refill(services, start.crawl_id, self.frontier, refilled=self._dispatch)
         self._starting = True
         self._ending = False
         self._ended = asyncio.Event()
@@ -118,7 +108,7 @@ class Crawl:
     @property
     def counters(self) -> Counters:
         """What was done so far, restarts included."""
-        return self._corridor.counters
+        return self.corridor.counters
 
     @property
     def elapsed_s(self) -> float:
@@ -130,11 +120,58 @@ class Crawl:
         """Whether there was nothing left to do."""
         return self._ended.is_set() and self.stopped is None
 
+    @property
+    def waiting(self) -> dict[str, int]:
+        """What is left to do here, as far as this node knows, by the words of `termination.WAITING`."""
+        found = {
+            "queued": int(self._starting or not self.frontier.empty or self._refill.busy or not self.intake.idle),
+            "in_flight": self._running,
+            "unwritten": int(not self.corridor.idle),
+            "unsettled": self._resends.pending + len(self.corridor.open_pages),
+            "links": len(self.corridor.outbox),
+        }
+        return {word: count for word, count in found.items() if count}
+
+    @property
+    def seconds(self) -> float:
+        """How long the crawl has been running on this node, restarts included."""
+        return self._seconds_before + (self.elapsed_s if self._started_at else 0.0)
+
+    @property
+    def activity(self) -> int:
+        """Grows with everything that could be, or bring, work for somebody."""
+        return self._started + self.corridor.rounds + self.intake.activity
+
+    @property
+    def in_flight(self) -> list[bytes]:
+        """Task keys of which only this node knows that they are being fetched, or what came of it."""
+        return list(self._in_flight | self.corridor.open_pages)
+
+    def has_in_flight(self, key: bytes) -> bool:
+        """Whether `in_flight` has this one."""
+        return key in self._in_flight or key in self.corridor.open_pages
+
+    def host_free(self, host: str) -> None:
+        """Somebody else is done with the host, or it was leased to this node."""
+        self.frontier.host_free(host, self._s.clock.monotonic())
+        self._dispatch()
+
     def stop(self, reason: Stop) -> None:
         """Start nothing new; `run` returns once what is in flight is written."""
         if self.stopped is None and not self._ended.is_set():
             self.stopped = reason
             self._end()
+
+    def finish(self) -> None:
+        """The swarm has nothing left."""
+        if not self._ended.is_set():
+            self._end()
+
+    def learn_aliases(self, aliases: list[str]) -> None:
+        """A seed redirects there: seeds themselves."""
+        extended = [self._scope.extend(alias) for alias in aliases]
+        if any(extended):
+            self._discovery.forget()
 
     async def run(self) -> None:
         """Crawl until nothing is left or a limit is reached.
@@ -155,12 +192,13 @@ class Crawl:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._corridor.run())
+            group.create_task(self.corridor.run())
+            group.create_task(self.intake.run())
             workers = [group.create_task(self._work()) for _ in range(self._s.config.fetch.concurrency)]
             background = [
-                group.create_task(self._refill()),
+                group.create_task(self._refill.run()),
                 group.create_task(self._watch_limits()),
-                group.create_task(self._resend_pages()),
+                group.create_task(self._resends.run()),
             ]
             await self._begin()
             await self._ended.wait()
@@ -168,23 +206,28 @@ class Crawl:
             for task in (*workers, *background):
                 task.cancel()
             self._count_time()
-            self._corridor.close()
+            self.intake.close()
+            self.corridor.close()
 
     # -- what the corridor reports (Listener) --
 
     def written(self, host: str, key: bytes) -> None:
         """A task's outcome is in the store."""
+        self.intake.written(key)
         self.frontier.written(host, key, self._s.clock.monotonic())
 
+    def expected(self, tasks: list[Queued]) -> None:
+        """New tasks are in the store, and not yet on the backups."""
+        self.intake.expect(tasks)
+
     def queued(self, tasks: list[Queued]) -> None:
-        """New tasks are in the store."""
-        self.frontier.add(tasks, self._s.clock.monotonic())
+        """They are on the backups, too."""
+        self.intake.add(tasks)
         self._dispatch()
 
     def resend(self, page: bytes) -> None:
         """A page's links must go out (again)."""
-        self._resending += 1
-        self._resends.put_nowait(page)
+        self._resends.put(page)
 
     def settled(self) -> None:
         """A round is over."""
@@ -205,7 +248,9 @@ class Crawl:
                 await self._fetcher.run(job)
             finally:
                 self._running -= 1
-                self._pages_in_flight -= job.task is not None
+                if job.task is not None:
+                    self._pages_in_flight -= 1
+                    self._in_flight.pop(job.task.key, None)
                 if self._ending and not self._running:
                     self._drained.set()
 
@@ -223,11 +268,14 @@ class Crawl:
             if job is None:
                 break
             self._running += 1
-            self._pages_in_flight += job.task is not None
+            self._started += 1
+            if job.task is not None:
+                self._pages_in_flight += 1
+                self._in_flight[job.task.key] = None
             self._idle.popleft().set_result(job)
         if self.frontier.wants_refill or self.frontier.wants_hosts:
-            self._scans.set()
-        if self._nothing_left():
+            self._refill.wanted()
+        if self._s.together.alone and self._nothing_left():
             self._end()
         else:
             # Whatever forbids a start now (no fetcher free, unwritten pages, the
@@ -237,22 +285,26 @@ class Crawl:
     def _may_start(self) -> bool:
         """Whether a fetcher is free, and one more page is not too many.
 
-        A page that is not on disk yet counts as in flight: a crash would
-        fetch it again.
+        A page that is not on disk yet, or of which the backups do not know,
+        counts as in flight: a crash would have it fetched again.
         """
-        unwritten = self._corridor.unwritten_pages
-        return (
-            bool(self._idle)
-            and self._running + unwritten < self._s.config.fetch.concurrency
-            and self._budget.may_start(self.counters.pages + unwritten, self._pages_in_flight)
-        )
+        unwritten = self.corridor.unwritten_pages
+        if self.held or not self._idle:
+            return False
+        if self._running + len(self.corridor.open_pages) >= self._s.config.fetch.concurrency:
+            return False
+        if self._s.together.alone:
+            return self._budget.may_start(self.counters.pages + unwritten, self._pages_in_flight)
+        return self._s.together.may_start(unwritten + self._pages_in_flight)
 
     def _limit_reached(self) -> Stop | None:
+        if not self._s.together.alone:
+            return None  # the crawl's coordinator sees all of it
         counters = self.counters
         stop = self._budget.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
         # What the last page leads to says whether it was the last of all: wait.
         # Nothing is started meanwhile, `_may_start` sees to that.
-        if stop is Stop.PAGE_LIMIT and (self._running or not self._corridor.idle):
+        if stop is Stop.PAGE_LIMIT and (self._running or not self.corridor.idle):
             return None
         return stop
 
@@ -262,32 +314,38 @@ class Crawl:
             self._timer.cancel()
             self._timer = None
         if due_at != math.inf:
-            delay_s = max(0.0, due_at - self._s.clock.monotonic())
+            # Not at once: a timer that fires a rounding error too early would spin.
+            delay_s = max(1e-6, due_at - self._s.clock.monotonic())
             self._timer = loop.call_later(delay_s, self._dispatch)
 
     def _nothing_left(self) -> bool:
         return (
             self.frontier.empty
             and not self._running
-            and not self._resending
-            and not self._scanning
-            and self._corridor.idle
+            and not self._resends.pending
+            and not self._refill.busy
+            and self.corridor.idle
+            and not self.corridor.open_pages
+            and not self._s.together.busy
         )
 
     # -- start and end --
 
     async def _begin(self) -> None:
         """Seeds in, unfinished pages on, hosts with work into memory."""
-        seeds = [tasks.Link(self.spec.key_of(seed), seed, 0, "", 0, True) for seed in self.spec.seeds]
         submit, crawl = self._s.committer.submit, self.crawl_id
-        await submit(lambda txn: tasks.accept(txn, crawl, seeds, self._corridor.orders, depth_matters=False))
+        if self._s.together.alone:
+            seeds = [tasks.Link(self.spec.key_of(seed), seed, 0, "", 0, True) for seed in self.spec.seeds]
+            await submit(lambda txn: tasks.accept(txn, crawl, seeds, self.corridor.orders, depth_matters=False))
         cursor = b""
         while pages := await submit(partial(tasks.unsettled, crawl=crawl, limit=1000, cursor=cursor)):
             for page in pages:
                 self.resend(page)
             cursor = pages[-1]
         self._starting = False
-        self._scans.set()
+        self._refill.wanted()
+        if not self._s.together.alone:
+            self.intake.view_changed()
 
     def _end(self) -> None:
         self._ending = True
@@ -323,49 +381,3 @@ class Crawl:
             # A crawl whose last page was also the last it may fetch is complete.
             if stop is not None and not self._nothing_left():
                 self.stop(stop)
-
-    async def _refill(self) -> None:
-        """Fill fronts that run low, and bring hosts into memory while there is room."""
-        submit, crawl = self._s.committer.submit, self.crawl_id
-        cursor = b""
-        while True:
-            await self._scans.wait()
-            self._scans.clear()
-            self._scanning = True
-            wanted = self.frontier.refills()
-            reads = [
-                submit(partial(tasks.host_queue, crawl=crawl, host=recovery.key_of_host(name), limit=limit))
-                for name, limit in wanted
-            ]
-            for (name, _), read in zip(wanted, reads, strict=True):
-                found, complete = await read
-                self.frontier.refilled(name, found, complete, self._s.clock.monotonic())
-            if self.frontier.wants_hosts:
-                cursor = await self._walk(cursor)
-            self._scanning = False
-            self._dispatch()
-
-    async def _walk(self, cursor: bytes) -> bytes:
-        """Look at the next stored queues for hosts to activate; where to go on."""
-        if not cursor:
-            self.frontier.walk_begins()
-        read = partial(tasks.hosts_with_work, crawl=self.crawl_id, cursor=cursor, limit=HOSTS_A_SCAN)
-        hosts, next_cursor = await self._s.committer.submit(read)
-        for key, name in hosts:
-            if not self.frontier.activate(name):
-                return key
-        if next_cursor is None:
-            self.frontier.walk_ended()
-            return b""
-        return next_cursor
-
-    async def _resend_pages(self) -> None:
-        """Read pages from the archive again, and send their links."""
-        while (key := await self._resends.get()) is not None:
-            read = partial(recovery.read_page, crawl=self.crawl_id, key=key, archive=self._s.archive)
-            page = await self._s.committer.submit(read)
-            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max)
-            found = recovery.links_of(page, await self._s.offload(look), self._discovery)
-            self._corridor.send_again(key, found.links, found.link_keys)
-            self._resending -= 1
-            self._dispatch()

@@ -87,8 +87,13 @@ class Frontier:
         parallel: int = 1,
         tasks_max: int = 65_536,
         hosts_max: int = 4_096,
+        on_quiet: Callable[[str], None] = lambda host: None,
     ) -> None:
-        """`delay_of(host)` is in seconds; where it is 0, `parallel` requests may run at once."""
+        """`delay_of(host)` is in seconds; where it is 0, `parallel` requests may run at once.
+
+        `on_quiet(host)`: there is nothing to start there for now, in memory or on disk.
+        """
+        self._on_quiet = on_quiet
         self._clock_of = clock_of
         self._delay_of = delay_of
         self._robots_known = robots_known
@@ -192,11 +197,12 @@ class Frontier:
         """When `next` is worth asking again; infinity where only events can tell."""
         return self._waiting[0][0] if self._waiting else math.inf
 
-    def finish(self, job: Job, now: float, *, retry_at: float | None = None) -> None:
+    def finish(self, job: Job, now: float, *, retry_at: float | None = None, counts: bool = True) -> None:
         """A job is over; the clock was told before.
 
-        With `retry_at` its task is tried again then. Otherwise `written` must
-        follow once the store knows the outcome.
+        With `retry_at` its task is tried again then, as a further attempt if
+        this one `counts`. Otherwise `written` must follow once the store knows
+        the outcome.
         """
         self.in_flight -= 1
         host = self._hosts[job.host]
@@ -204,7 +210,7 @@ class Frontier:
         if job.task is None:
             host.robots_busy = False
         elif retry_at is not None:
-            heapq.heappush(host.retries, (retry_at, job.task, job.attempt + 1))
+            heapq.heappush(host.retries, (retry_at, job.task, job.attempt + counts))
         self._schedule(host, now)
 
     def written(self, name: str, key: bytes, now: float) -> None:
@@ -219,6 +225,37 @@ class Frontier:
         host = self._hosts.get(name)
         if host is not None:
             self._schedule(host, now)
+
+    def forget(self, name: str, key: bytes, now: float) -> None:
+        """A task left its host's queue in the store, and not by a job of ours; one in flight is finished as usual."""
+        host = self._hosts.get(name)
+        if host is not None and self._drop(host, lambda task: task.key == key):
+            self._schedule(host, now)
+
+    def disown(self, mine: Callable[[bytes], bool], now: float) -> None:
+        """Forget every task in memory that is not `mine` any more; those in flight are finished as usual."""
+        for host in list(self._hosts.values()):
+            if self._drop(host, lambda task: not mine(task.key)):
+                self._schedule(host, now)
+
+    def distrust(self, now: float) -> None:
+        """The stored queues may hold tasks that were not added here: read them all again."""
+        self.overflowed = self._overflowed_again = True
+        for host in list(self._hosts.values()):
+            host.complete = False
+            self._schedule(host, now)
+
+    def _drop(self, host: _Host, unwanted: Callable[[Queued], bool]) -> bool:
+        gone = [task for task in host.front if unwanted(task)]
+        gone += [task for _, task, _ in host.retries if unwanted(task)]
+        if not gone:
+            return False
+        host.front = [task for task in host.front if not unwanted(task)]
+        host.retries = [retry for retry in host.retries if not unwanted(retry[1])]
+        heapq.heapify(host.retries)
+        for task in gone:
+            host.known.discard(task.key)
+        return True
 
     def refills(self) -> list[tuple[str, int]]:
         """Fronts to fill from the store, with how many tasks to read; each is named once."""
@@ -284,6 +321,8 @@ class Frontier:
             self._spill(host, front_max)
         if not host.complete and not host.refilling and len(host.front) <= front_max // 2:
             self._low[host.name] = None
+        if host.head(now) is None and host.complete and not host.refilling:
+            self._on_quiet(host.name)
         if host.idle:
             del self._hosts[host.name]
             return
@@ -301,11 +340,11 @@ class Frontier:
         """When the host's next job may start; infinity where no passing of time allows it."""
         if host.robots_busy:
             return math.inf
-        delay_s = self._delay_of(host.name)
-        due_at = self._clock_of(host.name).ready_at(delay_s, self._parallel_at(delay_s))
         if host.head(now) is None:
-            return max(due_at, host.retries[0][0] if host.retries else math.inf)
-        return due_at
+            # Without a look at the clock: where hosts are leased, that is a wish.
+            return host.retries[0][0] if host.retries else math.inf
+        delay_s = self._delay_of(host.name)
+        return self._clock_of(host.name).ready_at(delay_s, self._parallel_at(delay_s))
 
     def _push_ready(self, host: _Host, now: float) -> None:
         head = host.head(now)

@@ -100,6 +100,10 @@ class Outbox:
         taken, self._queue = self._queue[:limit], self._queue[limit:]
         return taken
 
+    def put_back(self, links: Iterable[Link]) -> None:
+        """These were taken and did not arrive: they are sent again."""
+        self._queue.extend(link for link in links if link.key in self._waiters)
+
     def acked(self, links: Iterable[Link]) -> list[bytes]:
         """The owner has these; the pages that have no link under way any more."""
         done: list[bytes] = []

@@ -8,14 +8,11 @@ from typing import Any
 from dhtcrawl.crawl.analysis import Analysis, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
 from dhtcrawl.fetch.heads import header_pairs
-from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage import tasks
 from dhtcrawl.storage.archive import Archive
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.records import Task
 from dhtcrawl.storage.warc import Record
-
-key_of_host = host_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +31,10 @@ def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> Stored
         StorageError: the archive does not hold what the record says.
     """
     task, fields = tasks.get_task(txn, crawl, key), tasks.get_page(txn, crawl, key)
-    assert task is not None, "a page marked as fetched has a task"
-    assert fields is not None, "and a page record"
+    assert fields is not None, "a page marked as fetched has a page record"
+    if task is None:
+        # In a swarm its record may be with other nodes; the page is here.
+        task = Task(fields["url"], fields["depth"], 0, fields["referrer"] or "")
     return StoredPage(task, fields, archive.read(fields["place"]))
 
 

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
+from dhtcrawl.crawl.gate import Gate, Ungated
+from dhtcrawl.crawl.together import Alone, Together
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.archive import Archive
@@ -46,6 +48,8 @@ class Services:
     incarnation: int
     # Runs a function that takes long (a big page) where it blocks nobody.
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
+    together: Together = field(default_factory=Alone)
+    gate: Gate | Ungated = field(default_factory=Ungated)
     observer: Observer = field(default_factory=Silent)
 
     def new_record_id(self) -> str:

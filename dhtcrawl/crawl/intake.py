@@ -1,0 +1,207 @@
+"""What comes to a crawl from other nodes: links to own, records that moved, a new view of who owns what.
+
+    STORE_TASK ──▶ accept ──▶ on disk ──▶ on the backups ──▶ acked, and queued
+    a record merged in ──▶ queued here, or out of the queue
+    the view changed ──▶ memory at once, the store page by page (`run`)
+
+Nothing is fetched before its backups know of it: what one of them answers may
+be that it was fetched long ago (design invariant I6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage import copies, tasks
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.copies import Copy, Merged, Swept
+from dhtcrawl.storage.tasks import Link, Queued
+
+RECORDS_A_SWEEP = 2_000
+
+
+class Intake:
+    """Of one crawl on one node."""
+
+    def __init__(
+        self,
+        services: Services,
+        crawl: bytes,
+        spec: CrawlSpec,
+        frontier: Frontier,
+        corridor: Corridor,
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed` is called when there may be something to start, or nothing left."""
+        self.activity = 0  # grows with everything that came
+        self._s = services
+        self._crawl = crawl
+        self._spec = spec
+        self._frontier = frontier
+        self._corridor = corridor
+        self._changed = changed
+        self._handling = 0
+        self._due: dict[bytes, int] = {}  # how many batches of copies hold a task back
+        self._over: dict[bytes, None] = {}  # left the queue meanwhile
+        self._sweeps = asyncio.Event()
+        self._sweeping = False
+        self._closing = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing that came is still being worked on."""
+        return not (self._handling or self._sweeping or self._sweeps.is_set())
+
+    async def accept(self, links: list[Link]) -> frozenset[bytes]:
+        """Links that this node owns, or takes into custody; the keys that were new. Returns once they are safe (I1)."""
+        self.activity += 1
+        self._handling += 1
+        try:
+            accepted = await self._submit_links(links)
+            self._corridor.counters.urls_seen += accepted.new
+            changed = {key for key, _ in accepted.changed}
+            known = [link.key for link in links if link.key not in changed]
+            self.expect(accepted.queued)
+            await self._kept([Copy(*pair) for pair in accepted.changed], known)
+            self.add(accepted.queued)
+            self._resend(accepted.resend)
+        finally:
+            self._handling -= 1
+            self._changed()
+        return frozenset(task.key for task in accepted.queued)
+
+    def expect(self, queued: list[Queued]) -> None:
+        """These are in the store; `add` will follow once the backups have them, and all that was sent with them."""
+        for task in queued:
+            self._due[task.key] = self._due.get(task.key, 0) + 1
+
+    def add(self, queued: list[Queued]) -> None:
+        """Tasks whose backups have them by now: those that are still open and ours may be fetched."""
+        mine, over = self._s.together.mine, self._over
+        open_ = [task for task in queued if mine(task.key) and task.key not in over]
+        for task in queued:
+            self._due[task.key] -= 1
+            if not self._due[task.key]:
+                del self._due[task.key]
+                over.pop(task.key, None)
+        self._frontier.add(open_, self._s.clock.monotonic())
+
+    def written(self, key: bytes) -> None:
+        """A task is over here.
+
+        It may be due still: it is safe, and may be read from the store, before
+        the rest of its batch is; and a shorter way to it is a batch of its own.
+        """
+        if key in self._due:
+            self._over[key] = None
+
+    def merged(self, merged: Merged) -> None:
+        """Records of other nodes were merged into the store."""
+        self.activity += 1
+        now, together = self._s.clock.monotonic(), self._s.together
+        for host, key in merged.unqueued:
+            self._frontier.forget(host, key, now)
+            self.written(key)  # a backup knew better than we did
+        for task in merged.queued:
+            self._over.pop(task.key, None)
+        self._frontier.add([task for task in merged.queued if together.mine(task.key)], now)
+        self._resend(merged.resend)
+        self._changed()
+
+    def view_changed(self) -> None:
+        """Other keys are ours than before: forget at once what is not, and look through the store for what is."""
+        self.activity += 1
+        self._frontier.disown(self._s.together.mine, self._s.clock.monotonic())
+        self._sweeps.set()
+
+    def close(self) -> None:
+        """No more sweeps."""
+        self._closing = True
+        self._sweeps.set()
+
+    async def run(self) -> None:
+        """Bring the queues in line with the view, whenever it has changed, until `close`."""
+        while True:
+            await self._sweeps.wait()
+            self._sweeps.clear()
+            if self._closing:
+                return
+            self._sweeping = True
+            await self._sweep()
+            await self._seed()
+            self._sweeping = False
+            self._changed()
+
+    async def _sweep(self) -> None:
+        cursor: bytes | None = b""
+        while cursor is not None and not self._sweeps.is_set():
+            together = self._s.together
+            sweep = partial(
+                copies.sweep,
+                crawl=self._crawl,
+                cursor=cursor,
+                limit=RECORDS_A_SWEEP,
+                mine=together.mine,
+                held=together.held,
+                keep=_everything,
+            )
+            swept: Swept = await self._s.committer.submit(sweep)
+            now = self._s.clock.monotonic()
+            for host, key in swept.unqueued:
+                self._frontier.forget(host, key, now)
+            self._frontier.add([task for task in swept.queued if together.mine(task.key)], now)
+            self.activity += bool(swept.queued or swept.unqueued or swept.dropped)
+            cursor = swept.cursor
+            self._changed()
+        # What was queued while it was not ours to fetch was not told to the frontier.
+        self._frontier.distrust(self._s.clock.monotonic())
+
+    async def _seed(self) -> None:
+        """Whoever owns a seed makes sure that it is a task."""
+        links = [Link(self._spec.key_of(seed), seed, 0, "", 0, True) for seed in self._spec.seeds]
+        mine = [link for link in links if self._s.together.owns(link.key)]
+        if mine:
+            await self.accept(mine)
+
+    def _submit_links(self, links: Iterable[Link]) -> asyncio.Future[tasks.Accepted]:
+        orders, depth_matters = self._corridor.orders, self._spec.settings.depth >= 0
+
+        def write(txn: Txn) -> tasks.Accepted:
+            return tasks.accept(txn, self._crawl, links, orders, depth_matters=depth_matters)
+
+        return self._s.committer.submit(write)
+
+    async def _kept(self, changed: list[Copy], known: list[bytes]) -> None:
+        """Return once the backups have these records, and those that are on their way there already."""
+        together = self._s.together
+        waiting = 1
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def one() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting and not done.done():
+                done.set_result(None)
+
+        for key in known:
+            waiting += together.when_kept(key, one)
+        if changed:
+            waiting += 1
+            together.keep(changed, one)
+        one()
+        await done
+
+    def _resend(self, pages: list[bytes]) -> None:
+        if pages:
+            self._corridor.resend(pages)
+
+
+def _everything(_: bytes) -> bool:
+    """Records go when another node has them, see `dhtcrawl.crawl.sync`."""
+    return True

@@ -1,0 +1,102 @@
+"""Which origins are worth asking, and what their hosts asked of us: of one crawl on one node.
+
+An origin without hope is given up: its tasks are dead as the frontier offers
+them. How long a host is left alone is decided by `dhtcrawl.fetch.politeness`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.fetch import retry
+from dhtcrawl.fetch.http import Exchange, Failure, FailureKind
+from dhtcrawl.fetch.politeness import Backoff, HealthBook
+from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.url import host_of
+
+GIVEN_UP_MAX = 100_000  # origins remembered as dead
+OWED_MAX = 100_000  # hosts whose longer waits a restart will know of
+
+
+class Origins:
+    """What was learned of them by asking."""
+
+    def __init__(
+        self, services: Services, spec: CrawlSpec, corridor: Corridor, robots: RobotsBook, owed: Mapping[str, float]
+    ) -> None:
+        """`owed` is what the store has of hosts that asked for longer waits than the delay, in seconds."""
+        polite = services.config.politeness
+        self.backoff = Backoff(
+            polite.backoff_first_s,
+            polite.backoff_max_s,
+            polite.host_failures_max,
+            polite.host_strikes_max,
+            polite.host_silences_max,
+        )
+        self._s = services
+        self._settings = spec.settings
+        self._corridor = corridor
+        self._robots = robots
+        self._retry_after_max_s = polite.retry_after_max_s
+        self._given_up: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._health = HealthBook()
+        self._owed = dict(owed)
+
+    def without_hope(self, origin: str) -> tuple[str, str] | None:
+        """Why an origin was given up: a `SkipReason` and a detail."""
+        return self._given_up.get(origin)
+
+    def may_ask(self, origin: str) -> bool:
+        """Whether it is known what may be asked of `origin`: its robots.txt, or that it is given up."""
+        return self._settings.ignore_robots or origin in self._given_up or self._robots.known(origin)
+
+    def note_answer(self, origin: str, exchange: Exchange) -> None:
+        """An answer that says "not now" is worth no more than none, if it is all there is."""
+        again = retry.STATUSES.get(exchange.status)
+        if again is None or not again.hold_host:
+            self._health.of(origin).succeeded()
+        elif self._health.of(origin).fell_silent(self.backoff):
+            self.give_up(origin, SkipReason.FAILED, f"answers {exchange.status} to everything")
+
+    def give_up(self, origin: str, reason: str, detail: str) -> None:
+        """Ask it nothing more."""
+        self._given_up[origin] = (reason, detail)
+        if len(self._given_up) > GIVEN_UP_MAX:
+            # One that is forgotten and met again is tried again.
+            self._given_up.popitem(last=False)
+
+    def lost(self, origin: str, failure: Failure, now: float) -> None:
+        """Nobody was reached: leave the host alone for a while, and give the origin up in the end."""
+        health = self._health.of(origin)
+        # A certificate that does not verify will not verify in a minute.
+        hopeless = failure.kind is FailureKind.TLS and not health.answered
+        if health.failed(self.backoff) or hopeless:
+            self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}")
+        else:
+            self._s.hosts.clock(host_of(f"{origin}/")).hold(now, self.backoff.wait_s(health.failures))
+
+    def owe(self, host: str, wait_s: float) -> None:
+        """Let a restart know of a wait that is longer than the delay; 0 when it is over."""
+        wait_s = max(wait_s, self._robots.crawl_delay_s(host))
+        wait_s = wait_s if wait_s > self._settings.delay_s else 0.0
+        if wait_s != self._owed.get(host, 0.0) and (host in self._owed or len(self._owed) < OWED_MAX):
+            if wait_s:
+                self._owed[host] = wait_s
+            else:
+                del self._owed[host]
+            self._corridor.owe(host, wait_s)
+
+    def wait_s(self, exchange: Exchange, attempt: int) -> float:
+        """How long to wait after an answer that says "not now", in seconds."""
+        asked = retry.retry_after_s(exchange.header("retry-after"), self._s.clock.wall(), self._retry_after_max_s)
+        return asked if asked is not None else self.backoff.wait_s(attempt + 1)
+
+    def fell_silent(self, origin: str, detail: str) -> None:
+        """A connection, but no answer; after too many of them it is given up."""
+        if self._health.of(origin).fell_silent(self.backoff):
+            self.give_up(origin, SkipReason.FAILED, f"{detail}, again and again")

@@ -1,0 +1,69 @@
+"""Fills the frontier's fronts from the stored queues when they run low."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.keyspace import host_key
+from dhtcrawl.storage import tasks
+
+HOSTS_A_SCAN = 256
+
+
+class Refill:
+    """Of one crawl."""
+
+    def __init__(self, services: Services, crawl: bytes, frontier: Frontier, refilled: Callable[[], None]) -> None:
+        """`refilled` is called when there may be something to start, or nothing left."""
+        self.busy = False
+        self._s = services
+        self._crawl = crawl
+        self._frontier = frontier
+        self._refilled = refilled
+        self._wanted = asyncio.Event()
+
+    def wanted(self) -> None:
+        """The frontier wants tasks, or hosts."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Fill fronts that run low, and bring hosts into memory while there is room; until cancelled."""
+        submit, mine, unsafe = self._s.committer.submit, self._s.together.mine, self._s.together.unsafe
+        cursor = b""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self.busy = True
+            wanted = self._frontier.refills()
+            reads = [
+                submit(partial(tasks.host_queue, crawl=self._crawl, host=host_key(name), limit=limit))
+                for name, limit in wanted
+            ]
+            for (name, _), read in zip(wanted, reads, strict=True):
+                found, complete = await read
+                # What another node owns by now leaves the queue in a while; what
+                # the backups do not have is added when they do.
+                ours = [task for task in found if mine(task.key) and not unsafe(task.key)]
+                self._frontier.refilled(name, ours, complete, self._s.clock.monotonic())
+            if self._frontier.wants_hosts:
+                cursor = await self._walk(cursor)
+            self.busy = False
+            self._refilled()
+
+    async def _walk(self, cursor: bytes) -> bytes:
+        """Look at the next stored queues for hosts to activate; where to go on."""
+        if not cursor:
+            self._frontier.walk_begins()
+        read = partial(tasks.hosts_with_work, crawl=self._crawl, cursor=cursor, limit=HOSTS_A_SCAN)
+        hosts, next_cursor = await self._s.committer.submit(read)
+        for key, name in hosts:
+            if not self._frontier.activate(name):
+                return key
+        if next_cursor is None:
+            self._frontier.walk_ended()
+            return b""
+        return next_cursor

@@ -1,0 +1,247 @@
+"""Copies of what an owner wrote, on their way to the backups (design invariants I1, I6).
+
+The replica set of a key is its owner and the R next; a record is safe when it
+is on disk here and at W of the others, fewer only where the swarm is smaller.
+A node that is joining gets a copy too, and has to ack it: it will be asked for
+the key before long, and must not take it for new.
+
+Every copy goes on being sent until it is acked or its target is gone. When the
+view changes, records that are not safe yet turn to the new replica set; those
+that were safe are what `dhtcrawl.crawl.sync` is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dhtcrawl.crawl import wire
+from dhtcrawl.crawl.exchange import batches
+from dhtcrawl.crawl.mailbox import Mailbox
+from dhtcrawl.keyspace import placement
+from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, StoreBackup
+from dhtcrawl.rpc.peers import Peers
+from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.storage.copies import Copy
+
+PAUSE_S = 0.2
+LINGER_S = 0.02
+
+Then = Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one call of `keep` waits for."""
+
+    then: Then
+    missing: int
+
+
+@dataclass(eq=False, slots=True)
+class _Ticket:
+    """One record that is not safe yet."""
+
+    crawl: bytes
+    copy: Copy
+    over: bool
+    batch: _Batch
+    sent_to: dict[bytes, None] = field(default_factory=dict)
+    acked: dict[bytes, None] = field(default_factory=dict)
+    waiters: list[Then] = field(default_factory=list)
+    view: View | None = None  # by which `backups` and `joining` are
+    backups: list[bytes] = field(default_factory=list)
+    joining: list[bytes] = field(default_factory=list)
+
+
+class _Item(NamedTuple):
+    """One record for one target."""
+
+    ticket: _Ticket
+    whole: bool  # a tombstone's target lacked the record
+
+
+class Replicator:
+    """Of one node, for all its crawls."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        group: asyncio.TaskGroup,
+        *,
+        replicas: int,
+        acks: int,
+        further: Callable[[bytes, list[Copy]], Awaitable[None]],
+    ) -> None:
+        """`further(crawl, copies)` merges what a backup knew better (I6), and returns once that is done."""
+        self.records_sent = 0
+        self.frames_sent = 0
+        self._peers = peers
+        self._replicas = replicas
+        self._acks = acks
+        self._further = further
+        self._mailbox: Mailbox[_Item] = Mailbox(group, self._deliver, linger_s=LINGER_S)
+        self._unsafe: dict[tuple[bytes, bytes], list[_Ticket]] = {}
+        self._view: View | None = None
+        self._joining: list[Member] = []
+        self._ids: dict[bytes, None] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether copies are under way."""
+        return bool(self._unsafe) or self._mailbox.busy
+
+    def keep(self, crawl: bytes, copies: Sequence[Copy], then: Then, *, over: bool = False) -> None:
+        """Send copies to their backups; `then()` once all are safe. With `over` they are tombstones."""
+        batch = _Batch(then, len(copies))
+        for copy in copies:
+            ticket = _Ticket(crawl, copy, over, batch)
+            self._unsafe.setdefault((crawl, copy.key), []).append(ticket)
+            self._send(ticket)
+            self._check(ticket)
+
+    def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
+        """Call `then()` once the copies of a record that are under way are safe; False where there is none."""
+        tickets = self._unsafe.get((crawl, key))
+        if not tickets:
+            return False
+        tickets[-1].waiters.append(then)
+        return True
+
+    def unsafe(self, crawl: bytes, key: bytes) -> bool:
+        """Whether copies of a record are under way that nobody may rely on yet."""
+        return (crawl, key) in self._unsafe
+
+    def view_changed(self) -> None:
+        """Turn to the new replica sets."""
+        for tickets in list(self._unsafe.values()):
+            for ticket in list(tickets):
+                self._send(ticket)
+                self._check(ticket)
+
+    def backups(self, key: bytes) -> list[bytes]:
+        """The nodes besides us that are to have a record, those that join included."""
+        backups, joining = self._targets(key)
+        return [*backups, *joining]
+
+    def _targets(self, key: bytes) -> tuple[list[bytes], list[bytes]]:
+        """The replica set without us, and the nodes that would be in it if they had joined.
+
+        Each of these by itself: which of them will be the first to have joined, nobody knows.
+        """
+        view, own, place = self._peers.view, self._peers.node_id, placement(key)
+        closest = view.closest(place, self._replicas + 1)
+        backups = [member.id for member in closest if member.id != own]
+        self._look()
+        if not self._joining:
+            return backups, []
+        number = int.from_bytes(place, "big")
+        reach = closest[-1].number ^ number if len(closest) > self._replicas else None
+        joining = [m.id for m in self._joining if m.id != own and (reach is None or m.number ^ number < reach)]
+        return backups, joining
+
+    def _aim(self, ticket: _Ticket) -> None:
+        """Say who is to have a record by the view of now."""
+        view = self._peers.view
+        if ticket.view is not view:
+            ticket.view = view
+            ticket.backups, ticket.joining = self._targets(ticket.copy.key)
+
+    def _look(self) -> None:
+        """Take notice of a new view."""
+        view = self._peers.view
+        if view is not self._view:
+            self._view = view
+            self._ids = {member.id: None for member in view.members}
+            self._joining = [member for member in view.members if member.state is MemberState.JOINING]
+
+    def _send(self, ticket: _Ticket) -> None:
+        self._aim(ticket)
+        targets = [*ticket.backups, *ticket.joining]
+        place = ticket.copy.task.place
+        if place is not None and place.node != self._peers.node_id.hex():
+            # The node that has the page is told of everything that becomes of it.
+            holder = bytes.fromhex(place.node)
+            if holder not in targets and self._known(holder):
+                targets.append(holder)
+        for node in targets:
+            if node not in ticket.sent_to:
+                ticket.sent_to[node] = None
+                self._mailbox.put(node, (_Item(ticket, whole=not ticket.over),))
+
+    def _known(self, node: bytes) -> bool:
+        self._look()
+        return node in self._ids
+
+    def _check(self, ticket: _Ticket) -> None:
+        """Let those go on who wait for a record that is safe by now."""
+        self._aim(ticket)
+        acked = sum(node in ticket.acked for node in ticket.backups)
+        if acked < min(self._acks, len(ticket.backups)) or any(node not in ticket.acked for node in ticket.joining):
+            return
+        key = (ticket.crawl, ticket.copy.key)
+        tickets = self._unsafe.get(key, [])
+        if ticket not in tickets:
+            return  # it was safe before
+        tickets.remove(ticket)
+        if not tickets:
+            del self._unsafe[key]
+        for waiter in ticket.waiters:
+            waiter()
+        ticket.batch.missing -= 1
+        if not ticket.batch.missing:
+            ticket.batch.then()
+
+    async def _deliver(self, node: bytes, items: list[_Item]) -> None:
+        first, whole = items[0].ticket, items[0].whole
+        same: list[_Item] = []
+        others: list[_Item] = []
+        for item in items:
+            (same if item.whole == whole and item.ticket.crawl == first.crawl else others).append(item)
+        fitting = len(next(batches([item.ticket.copy for item in same])))
+        self._mailbox.put(node, [*same[fitting:], *others])
+        same = same[:fitting]
+        self.records_sent += len(same)
+        self.frames_sent += 1
+        copies = [item.ticket.copy for item in same]
+        message = (
+            StoreBackup(first.crawl, tuple(map(wire.record_of, copies)))
+            if whole
+            else DeleteBackup(first.crawl, tuple(map(wire.tombstone_of, copies)))
+        )
+        reply = await self._peers.ask(node, message)
+        if isinstance(reply, Failure):
+            await self._again(node, same)
+            return
+        assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP and DELETE_BACKUP"
+        if reply.records:
+            await self._further(first.crawl, wire.copies_of(reply.records, len(first.copy.key)))
+        await self._read(node, same, reply)
+
+    async def _read(self, node: bytes, items: list[_Item], ack: Ack) -> None:
+        failed = []
+        for item, code in zip(items, ack.codes, strict=True):
+            if code in (Code.ACCEPTED, Code.KNOWN):
+                item.ticket.acked[node] = None
+                self._check(item.ticket)
+            elif not item.whole:
+                self._mailbox.put(node, (_Item(item.ticket, whole=True),))
+            else:
+                failed.append(item)
+        if failed:
+            await self._again(node, failed)
+
+    async def _again(self, node: bytes, items: list[_Item]) -> None:
+        """A target did not take these: try again while it is there."""
+        await asyncio.sleep(PAUSE_S)
+        if self._known(node):
+            self._mailbox.put(node, items)
+            return
+        for item in items:
+            item.ticket.sent_to.pop(node, None)
+            if item.ticket in self._unsafe.get((item.ticket.crawl, item.ticket.copy.key), ()):
+                self._send(item.ticket)
+                self._check(item.ticket)

@@ -1,0 +1,50 @@
+"""Pages whose links must go out again: read from the archive, and looked through as when they arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from dhtcrawl.crawl import recovery
+from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.crawl.discovery import Discovery
+from dhtcrawl.crawl.services import Services
+
+
+class Resends:
+    """Of one crawl."""
+
+    def __init__(
+        self,
+        services: Services,
+        crawl: bytes,
+        corridor: Corridor,
+        discovery: Discovery,
+        resent: Callable[[], None],
+    ) -> None:
+        """`resent` is called after each page."""
+        self.pending = 0
+        self._s = services
+        self._crawl = crawl
+        self._corridor = corridor
+        self._discovery = discovery
+        self._resent = resent
+        self._pages: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def put(self, page: bytes) -> None:
+        """Send the links of the page with this task key."""
+        self.pending += 1
+        self._pages.put_nowait(page)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            key = await self._pages.get()
+            read = partial(recovery.read_page, crawl=self._crawl, key=key, archive=self._s.archive)
+            page = await self._s.committer.submit(read)
+            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max)
+            found = recovery.links_of(page, await self._s.offload(look), self._discovery)
+            self._corridor.send_again(key, found.links, found.link_keys)
+            self.pending -= 1
+            self._resent()

@@ -1,0 +1,233 @@
+"""Fetching robots.txt and putting its rules in force (RFC 9309, 2.3); in a swarm, once for all its nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from dhtcrawl.clock import iso8601
+from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.crawl.gate import LeaseLost
+from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.crawl.rounds import Fetched
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.fetch import body
+from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request
+from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, Verdict, product_token, verdict_for_status
+from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.fetch.robots_desk import RobotsFetch, RobotsWait
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.warc import ArchiveItem
+from dhtcrawl.url import canonicalize, host_of
+
+ROBOTS_REDIRECTS_MAX = 5  # RFC 9309, 2.3.1.2
+ROBOTS_BYTES_MAX = 512_000  # RFC 9309, 2.5: at least 500 KiB
+HEADER_SHOWN_CHARS = 200
+# How long to keep a host that a redirected robots.txt leads to, until we come again.
+EXPECTED_S = 1.0
+
+
+class RobotsFetcher:
+    """The jobs of one crawl that are no pages."""
+
+    def __init__(
+        self,
+        services: Services,
+        spec: CrawlSpec,
+        frontier: Frontier,
+        corridor: Corridor,
+        robots: RobotsBook,
+        origins: Origins,
+        headers: tuple[tuple[str, str], ...],
+        limits: Limits,
+        delay_s: Callable[[str], float],
+    ) -> None:
+        """`limits` are those of a page."""
+        self._s = services
+        self._frontier = frontier
+        self._corridor = corridor
+        self._robots = robots
+        self._origins = origins
+        self._headers = headers
+        self._limits = replace(limits, body_bytes_max=ROBOTS_BYTES_MAX)
+        self._delay_s = delay_s
+        self._private_hosts = spec.private_hosts
+        self._token = product_token(spec.settings.user_agent)
+        self._retries_max = services.config.fetch.retries_max
+        self._paths: dict[str, tuple[str, int]] = {}  # redirected ones to go on with: url, hop
+        self._failures: dict[str, int] = {}
+
+    async def run(self, job: Job) -> None:
+        """Fetch an origin's robots.txt and put its rules in force."""
+        if job.origin not in self._paths and await self._told_robots(job):
+            return
+        url, hop = self._paths.pop(job.origin, (f"{job.origin}/robots.txt", 0))
+        if hop:
+            # The frontier began a request to the host; this one may go elsewhere.
+            self._s.hosts.clock(job.host).cancel()
+        while True:
+            if hop:
+                rules = self._robots.rules_at(url)
+                if rules is not None:
+                    break
+                if not self._begin_elsewhere(url, hop, job):
+                    return
+            outcome = await self._ask_robots(url, job)
+            if outcome is None:
+                return
+            self._corridor.archive(self._extra(job, url, outcome))
+            location = outcome.header("location") if 300 <= outcome.status < 400 else None
+            target = canonicalize(location, url) if location is not None else None
+            if target is not None and hop < ROBOTS_REDIRECTS_MAX:
+                url, hop = target, hop + 1
+                continue
+            # Too many redirects, too: "unavailable", as if there were none (2.3.1.2).
+            verdict = verdict_for_status(outcome.status)
+            if verdict is Verdict.DISALLOW_ALL and self._try_robots_later(job, outcome):
+                await self._s.gate.robots_tell(job.origin, self._token, None)
+                return
+            data = self._robots_data(outcome) if verdict is Verdict.PARSE else b""
+            rules = await self._rules(verdict, data)
+            await self._s.gate.robots_tell(job.origin, self._token, verdict, data)
+            break
+        self._put_robots(job, rules)
+
+    async def _told_robots(self, job: Job) -> bool:
+        """Whether another node fetches this robots.txt, or has: then the job is over, without a request."""
+        answer = await self._s.gate.robots(job.origin, self._token)
+        if isinstance(answer, RobotsFetch):
+            return False
+        clock = self._s.hosts.clock(job.host)
+        clock.cancel()
+        if isinstance(answer, RobotsWait):
+            now = self._s.clock.monotonic()
+            self._s.hosts.step_back(job.host, now, now + answer.after_s)
+            self._frontier.finish(job, now)
+        else:
+            self._put_robots(job, await self._rules(answer.verdict, answer.body), answer.age_s)
+        return True
+
+    def _put_robots(self, job: Job, rules: Robots, age_s: float = 0.0) -> None:
+        self._robots.put(job.origin, rules, age_s)
+        self._failures.pop(job.origin, None)
+        self._origins.owe(job.host, 0.0)
+        self._frontier.finish(job, self._s.clock.monotonic())
+
+    def _begin_elsewhere(self, url: str, hop: int, job: Job) -> bool:
+        """Begin a request that a robots.txt was redirected to; False where that host is not ready.
+
+        Then the job is over for now, and no fetcher waits: it comes back when
+        its own host has been left alone for as long.
+        """
+        host = host_of(url)
+        clock, delay_s, now = self._s.hosts.clock(host), self._delay_s(host), self._s.clock.monotonic()
+        ready_at = clock.ready_at(delay_s, self._s.config.fetch.concurrency if delay_s == 0 else 1)
+        if ready_at <= now:
+            clock.begin(now, delay_s)
+            return True
+        self._paths[job.origin] = (url, hop)
+        # Infinite while somebody else's request is under way there.
+        wait_s = ready_at - now if ready_at < math.inf else max(delay_s, 0.1)
+        self._s.hosts.step_back(job.host, now, now + wait_s)
+        self._s.hosts.expect(host, now + wait_s + EXPECTED_S)
+        self._frontier.finish(job, now)
+        return False
+
+    async def _ask_robots(self, url: str, job: Job) -> Exchange | None:
+        """One request, begun, on the way to a robots.txt; None where the job is over."""
+        host = host_of(url)
+        request = Request(url, self._headers, self._limits, self._private_hosts)
+        outcome = await self._s.gate.within_lease(host, lambda: self._s.http.exchange(request))
+        self._s.hosts.clock(host).end(outcome.ended_at)
+        now = self._s.clock.monotonic()
+        if isinstance(outcome, LeaseLost):
+            await self._s.gate.robots_tell(job.origin, self._token, None)
+            self._frontier.finish(job, now)
+            return None
+        self._corridor.counters.robots_fetches += 1
+        if host != job.host:
+            # The frontier may have looked at that host meanwhile, and found it busy.
+            self._frontier.host_free(host, now)
+        if not isinstance(outcome, Failure):
+            self._s.observer.event("robots", url=url, status=outcome.status)
+            self._origins.note_answer(job.origin, outcome)
+            return outcome
+        self._s.observer.event("failure", url=url, kind=outcome.kind.value)
+        if outcome.kind is FailureKind.PRIVATE_ADDRESS:
+            self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
+        else:
+            # Whatever the kind: an origin whose robots.txt cannot be had is not
+            # crawled (2.3.1.4), so it is asked later, or given up.
+            self._origins.lost(job.origin, outcome, now)
+        await self._s.gate.robots_tell(job.origin, self._token, None)
+        self._frontier.finish(job, self._s.clock.monotonic())
+        return None
+
+    def _try_robots_later(self, job: Job, exchange: Exchange) -> bool:
+        """Whether a robots.txt that answers 429 or 5xx is asked for once more."""
+        failures = self._failures.get(job.origin, 0)
+        if failures >= self._retries_max:
+            return False
+        self._failures[job.origin] = failures + 1
+        now = self._s.clock.monotonic()
+        wait_s = self._origins.wait_s(exchange, failures)
+        self._s.hosts.clock(job.host).hold(now, wait_s)
+        self._origins.owe(job.host, wait_s)
+        self._frontier.finish(job, now)
+        return True
+
+    def _robots_data(self, exchange: Exchange) -> bytes:
+        data = exchange.body.head(ROBOTS_BYTES_MAX)
+        encoding = exchange.header("content-encoding")
+        return data if encoding is None else body.decode(data, encoding, ROBOTS_BYTES_MAX).data
+
+    async def _rules(self, verdict: Verdict, data: bytes) -> Robots:
+        """What a robots.txt comes to."""
+        if verdict is not Verdict.PARSE:
+            return ALLOW_ALL if verdict is Verdict.ALLOW_ALL else DISALLOW_ALL
+
+        def parse() -> Robots:
+            rules = Robots.parse(data)
+            # Sorts the rules for us, which takes as long as reading them.
+            rules.crawl_delay_s(self._token)
+            return rules
+
+        parsed: Robots = await self._s.offload(parse)
+        return parsed
+
+    def _extra(self, job: Job, url: str, exchange: Exchange) -> Fetched:
+        """What is archived and indexed, but is no page."""
+        fields = {
+            "url": url,
+            "status": exchange.status,
+            "fetched_at": iso8601(exchange.fetched_at),
+            "mime": shown(exchange.header("content-type")),
+        }
+        return Fetched(job.host, item_of(self._s, url, exchange), exchange.body, extra=fields)
+
+
+def item_of(services: Services, url: str, exchange: Exchange) -> ArchiveItem:
+    """What the archive keeps of an exchange."""
+    content = exchange.body
+    return ArchiveItem(
+        url=url,
+        date=exchange.fetched_at,
+        remote_ip=exchange.remote_ip,
+        request_head=exchange.request_head,
+        response_head=exchange.response_head,
+        body_size=content.size,
+        chunks=content.chunks,
+        body=None if content.spooled else content.data,
+        truncated=exchange.truncated.value if exchange.truncated is not None else None,
+        response_id=services.new_record_id(),
+        request_id=services.new_record_id(),
+        warcinfo_id="",
+    )
+
+
+def shown(header: str | None) -> str | None:
+    """A header for the index, cut where it is long."""
+    return None if header is None else header[:HEADER_SHOWN_CHARS]

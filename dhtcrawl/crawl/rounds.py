@@ -1,0 +1,103 @@
+"""What a crawl's rounds carry: what was done so far, what arrived, what one transaction writes and comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dhtcrawl.fetch.http import Body
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.copies import Copy
+from dhtcrawl.storage.records import pack, unpack
+from dhtcrawl.storage.tasks import Link, Page, Queued
+from dhtcrawl.storage.warc import ArchiveItem
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a crawl has done so far, restarts included."""
+
+    pages: int = 0
+    fetches: int = 0
+    refetches: int = 0
+    redirects: int = 0
+    errors: int = 0
+    dead: int = 0
+    body_bytes: int = 0
+    urls_seen: int = 0
+    robots_fetches: int = 0
+    politeness_violations: int = 0
+    politeness_exceptions: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def pack(self) -> bytes:
+        """The stored value."""
+        return pack({f.name: getattr(self, f.name) for f in fields(self)})
+
+    @classmethod
+    def unpack(cls, value: bytes | None) -> Counters:
+        """The counters in a stored value; all 0 where there is none."""
+        stored: dict[str, Any] = {} if value is None else unpack(value)
+        return cls(**{f.name: stored[f.name] for f in fields(cls) if f.name in stored})
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the store knows of a crawl when it starts or goes on."""
+
+    spec: CrawlSpec
+    crawl_id: bytes
+    counters: Counters
+    aliases: list[str]
+    owed: dict[str, float]  # seconds to leave hosts alone before the first request
+
+
+@dataclass(eq=False, slots=True)
+class Fetched:
+    """What arrived and is not written yet: a page, or `extra`, an index entry of what is none."""
+
+    host: str
+    item: ArchiveItem
+    body: Body
+    page: Page | None = None
+    attempt: int = 0
+    extra: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A task that will have no page."""
+
+    host: str
+    key: bytes
+    reason: str
+    detail: str
+    attempt: int
+
+
+@dataclass(slots=True)
+class Round:
+    """What one transaction writes."""
+
+    fetched: list[Fetched]
+    kills: list[Kill]
+    links: list[Link]
+    done: list[bytes]
+    aliases: list[str]
+    relinked: dict[bytes, bytes]  # page → the task keys of its links
+    owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
+
+
+@dataclass(slots=True)
+class RoundResult:
+    """What came of it."""
+
+    queued: list[Queued] = field(default_factory=list)
+    resend: list[bytes] = field(default_factory=list)
+    refetched: set[bytes] = field(default_factory=set)
+    killed: int = 0
+    failed: int = 0  # of those killed: nobody answered
+    changed: list[Copy] = field(default_factory=list)  # accepted anew, or found on a shorter way
+    arrived: list[Copy] = field(default_factory=list)
+    over: list[Copy] = field(default_factory=list)  # done or dead

@@ -1,0 +1,112 @@
+"""What a crawl asks of the swarm, and the swarm of one.
+
+A crawl writes its own tasks and hands the rest over: links to their owners,
+copies of what it wrote to the backups. `Alone` is a node by itself, which owns
+everything and has nobody to tell; `dhtcrawl.swarm` has the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from dhtcrawl.storage.copies import Copy
+from dhtcrawl.storage.tasks import Link
+
+
+class Together(Protocol):
+    """One crawl's part of the swarm; all methods are called on the loop and return at once."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether the crawl ends by itself when nothing is left here."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way to other nodes."""
+        ...
+
+    def owns(self, key: bytes) -> bool:
+        """Whether this node is the owner of a key, by the view it has now."""
+        ...
+
+    def mine(self, key: bytes) -> bool:
+        """Whether this node owns a task and knows what there is to know of it: it may fetch it (I12)."""
+        ...
+
+    def held(self, key: bytes) -> bool:
+        """Whether another node is fetching a task of ours, because it owned it when it began."""
+        ...
+
+    def send(self, links: Sequence[Link]) -> None:
+        """Links of other owners; `Corridor.acked` or `Corridor.put_back` follows for each."""
+        ...
+
+    def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        """Records as they are now, for their backups; `then()` once enough of them have it on disk (I1)."""
+        ...
+
+    def bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        """Records that are over; the same with less to send."""
+        ...
+
+    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
+        """Call `then()` once an earlier `keep` of this record is through; False where nothing is under way."""
+        ...
+
+    def unsafe(self, key: bytes) -> bool:
+        """Whether the backups do not have a record yet: it is not to be fetched before (I6)."""
+        ...
+
+    def released(self, key: bytes) -> None:
+        """A task that was in flight when another node became its owner came to nothing here."""
+        ...
+
+    def announce(self, aliases: Sequence[str]) -> Awaitable[None]:
+        """Let every node know of further seeds before links to them go out."""
+        ...
+
+    def may_start(self, pages_open: int) -> bool:
+        """Whether one more page fits into what the whole crawl may fetch."""
+        ...
+
+
+class Alone:
+    """Nobody else."""
+
+    alone = True
+    busy = False
+
+    def owns(self, key: bytes) -> bool:
+        return True
+
+    def mine(self, key: bytes) -> bool:
+        return True
+
+    def held(self, key: bytes) -> bool:
+        return False
+
+    def send(self, links: Sequence[Link]) -> None:
+        assert not links, "there is no other owner"
+
+    def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        then()
+
+    def bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        then()
+
+    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
+        return False
+
+    def unsafe(self, key: bytes) -> bool:
+        return False
+
+    def released(self, key: bytes) -> None:
+        raise AssertionError("nobody else can have become its owner")
+
+    async def announce(self, aliases: Sequence[str]) -> None:
+        return
+
+    def may_start(self, pages_open: int) -> bool:
+        return True

@@ -1,0 +1,149 @@
+"""A node that leaves gives its pages to another one: bodies, page records, link keys (design invariants I5, I11).
+
+    leaving node ──adopt──▶ heir ──export_rows, export_files, export_chunk──▶ leaving node
+                 ◀── done, once everything is on the heir's disk ──
+
+Files keep their names, which begin with the id of the node that wrote them, and
+records go on saying that it fetched them; the crawl's record says who has them
+now. So nothing that points at a body has to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
+from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.storage import export, keys
+from dhtcrawl.storage.committer import Committer, Txn
+from dhtcrawl.storage.files import AppendFile, Directory
+from dhtcrawl.storage.records import pack
+
+# In this order: what is told of a body comes after the body.
+KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
+REPLY_BYTES_MAX = 1 << 20
+TIMEOUT_S = 60.0
+ADOPT_TIMEOUT_S = 3600.0
+
+
+class Failed(Exception):
+    """The other node did not answer, or sent what makes no sense."""
+
+
+class Adoption:
+    """Of one node, which may become an heir."""
+
+    def __init__(self, peers: Peers, committer: Committer, archive_of: Callable[[bytes], Directory]) -> None:
+        self._peers = peers
+        self._committer = committer
+        self._archive_of = archive_of
+
+    async def give(self, heir: bytes, crawl: bytes) -> bool:
+        """Let `heir` take what this node has of a crawl; whether it has all of it on disk."""
+        reply = await self._peers.call(heir, "adopt", {"crawl": crawl}, timeout_s=ADOPT_TIMEOUT_S)
+        return not isinstance(reply, Failure)
+
+    def on_adopt(self, asker: bytes, args: dict[str, Any]) -> Any:
+        """The handler of the call `adopt`."""
+        crawl = args.get("crawl")
+        if not isinstance(crawl, bytes) or len(crawl) != CRAWL_ID_BYTES:
+            return BAD_ARGUMENTS
+        return self._take(asker, crawl)
+
+    async def _take(self, node: bytes, crawl: bytes) -> CallValue:
+        try:
+            await self._take_files(node, crawl)
+            for kind in KINDS:
+                await self._take_rows(node, crawl, kind)
+            await self._take_counters(node, crawl)
+        except Failed as error:
+            return Refused("not-adopted", str(error))
+        return {}
+
+    async def _take_files(self, node: bytes, crawl: bytes) -> None:
+        after = ""
+        while True:
+            value = await self._ask(node, "export_files", {"crawl": crawl, "after": after})
+            files = value.get("files")
+            if not isinstance(files, tuple):
+                raise Failed("export_files: no list")
+            if not files:
+                return
+            for row in files:
+                if not (isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], str) and type(row[1]) is int):
+                    raise Failed("export_files: no file")
+                await self._take_file(node, crawl, *row)
+            after = files[-1][0]
+
+    async def _take_file(self, node: bytes, crawl: bytes, name: str, length: int) -> None:
+        if "/" in name or name.startswith("."):
+            raise Failed(f"{name!r} is no name of an archive file")
+        archive = self._archive_of(crawl)
+        file: AppendFile = await self._committer.submit(lambda _: archive.open(name, 0))
+        offset = 0
+        try:
+            while offset < length:
+                args = {"crawl": crawl, "name": name, "offset": offset, "limit": export.CHUNK_BYTES_MAX}
+                data = (await self._ask(node, "export_chunk", args)).get("data")
+                if not isinstance(data, bytes) or not data:
+                    raise Failed(f"{name}: ends at {offset} of {length} bytes")
+                await self._committer.submit(partial(_append, file=file, data=data))
+                offset += len(data)
+            await self._committer.submit(partial(_finish, file=file, crawl=crawl, length=length))
+        finally:
+            await self._committer.submit(lambda _: file.close())
+
+    async def _take_rows(self, node: bytes, crawl: bytes, kind: bytes) -> None:
+        cursor: object = b""
+        parts: dict[bytes, bytes] = {}
+        while isinstance(cursor, bytes):
+            value = await self._ask(node, "export_rows", {"crawl": crawl, "kind": kind, "cursor": cursor})
+            rows = value.get("rows")
+            if not isinstance(rows, tuple) or not all(_is_row(row) for row in rows):
+                raise Failed("export_rows: no rows")
+            whole = []
+            for suffix, data in rows:
+                if kind == keys.LINKS and len(suffix) % KEY_BYTES == export.PART_BYTES:
+                    parts[suffix[: -export.PART_BYTES]] = parts.get(suffix[: -export.PART_BYTES], b"") + data
+                else:
+                    whole.append((suffix, data))
+            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=whole))
+            cursor = value.get("cursor")
+        await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=list(parts.items())))
+
+    async def _take_counters(self, node: bytes, crawl: bytes) -> None:
+        value = await self._ask(node, "export_facts", {"crawl": crawl})
+        counters = value.get("counters")
+        if isinstance(counters, dict):
+            key = keys.key(keys.COUNTERS, crawl, node)
+            await self._committer.submit(lambda txn: txn.put(key, pack(counters)))
+
+    async def _ask(self, node: bytes, name: str, args: dict[str, Any]) -> dict[str, Any]:
+        value = await self._peers.call(node, name, args, timeout_s=TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX)
+        if isinstance(value, Failure):
+            raise Failed(f"{name}: {value.detail}")
+        return value
+
+
+def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:
+    file.append(data)
+
+
+def _finish(txn: Txn, *, file: AppendFile, crawl: bytes, length: int) -> None:
+    file.sync()
+    txn.put(keys.ARCHIVE + crawl + file.name.encode(), pack(length))
+
+
+def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: list[tuple[bytes, bytes]]) -> None:
+    for suffix, value in rows:
+        # What this node fetched itself stays what it is.
+        if txn.get(kind + crawl + suffix) is None:
+            txn.put(kind + crawl + suffix, value)
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], bytes) and isinstance(row[1], bytes)

@@ -1,0 +1,105 @@
+"""Are all links of our pages tasks somewhere? Counted, not assumed (design, `lost` and I10).
+
+The keys of a page's links lie with the page. Before a crawl is said to be
+complete, every node asks the owners of these keys which of them they have no
+record of; pages with such a link send their links again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dhtcrawl.keyspace import KEY_BYTES, placement
+from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.storage import copies, keys
+from dhtcrawl.storage.committer import Committer, Txn
+from dhtcrawl.storage.tasks import link_keys_of
+
+PAGES_A_READ = 500
+KEYS_A_CALL = 500
+# Keys that were found once are not asked for again; what is forgotten is only asked for twice.
+KNOWN_MAX = 500_000
+
+
+class Auditor:
+    """Of one node, for all its crawls."""
+
+    def __init__(self, peers: Peers, committer: Committer) -> None:
+        self._peers = peers
+        self._committer = committer
+
+    def on_audit_keys(self, _asker: bytes, args: dict[str, Any]) -> Any:
+        """The handler of the call `audit_keys`: those of the keys that have no record here."""
+        crawl, asked = args.get("crawl"), args.get("keys")
+        if not isinstance(crawl, bytes) or not isinstance(asked, tuple):
+            return BAD_ARGUMENTS
+        if not all(isinstance(key, bytes) and len(key) in (KEY_BYTES, 2 * KEY_BYTES) for key in asked):
+            return BAD_ARGUMENTS
+        return self._missing_here(crawl, list(asked))
+
+    async def _missing_here(self, crawl: bytes, asked: list[bytes]) -> CallValue:
+        read: Any = partial(copies.first_missing, crawl=crawl, task_keys=asked)
+        return {"missing": await self._committer.submit(read)}
+
+    async def audit(self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes], None]) -> int:
+        """How many links of our pages, and seeds, have no record; their pages send their links again.
+
+        A link whose owner did not answer counts as missing.
+        """
+        known: dict[bytes, None] = {}
+        missing = len(await self._missing(crawl, dict.fromkeys(seeds)))
+        cursor: bytes | None = b""
+        while cursor is not None:
+            rows, cursor = await self._committer.submit(partial(_links, crawl=crawl, cursor=cursor))
+            pages = [(page, link_keys_of(value, key_bytes)) for page, value in rows]
+            wanted = {key: None for _, links in pages for key in links if key not in known}
+            lost = await self._missing(crawl, wanted)
+            missing += len(lost)
+            for page, links in pages:
+                if any(link in lost for link in links):
+                    resend(page)
+            if len(known) < KNOWN_MAX:
+                known.update((key, None) for key in wanted if key not in lost)
+        return missing
+
+    async def _missing(self, crawl: bytes, wanted: dict[bytes, None]) -> dict[bytes, None]:
+        view = self._peers.view
+        by_owner: dict[bytes, list[bytes]] = {}
+        missing: dict[bytes, None] = {}
+        for key in wanted:
+            owner = view.owner(placement(key))
+            if owner is None:
+                missing[key] = None
+            else:
+                by_owner.setdefault(owner.id, []).append(key)
+        calls = [
+            (node, theirs[first : first + KEYS_A_CALL])
+            for node, theirs in by_owner.items()
+            for first in range(0, len(theirs), KEYS_A_CALL)
+        ]
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(self._ask(node, crawl, asked)) for node, asked in calls]
+        for task in asking:
+            missing.update(dict.fromkeys(task.result()))
+        return missing
+
+    async def _ask(self, node: bytes, crawl: bytes, asked: list[bytes]) -> list[bytes]:
+        reply = await self._peers.call(node, "audit_keys", {"crawl": crawl, "keys": asked}, reply_bytes_max=64 * 1024)
+        found = None if isinstance(reply, Failure) else reply.get("missing")
+        if not isinstance(found, tuple | list):
+            return asked
+        return [key for key in found if isinstance(key, bytes)]
+
+
+def _links(txn: Txn, *, crawl: bytes, cursor: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    rows: list[tuple[bytes, bytes]] = []
+    _, stop = keys.bounds(keys.LINKS, crawl)
+    for full, value in txn.scan(keys.LINKS + crawl + cursor, stop):
+        if len(rows) == PAGES_A_READ:
+            return rows, keys.suffix(full)
+        rows.append((keys.suffix(full), value))
+    return rows, None

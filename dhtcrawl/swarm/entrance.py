@@ -1,0 +1,305 @@
+"""How a node comes to own, keeps up with the view, and goes (design invariants I4, I5, I12).
+
+    JOINING ──members──▶ sync with all neighbours ──▶ ACTIVE ──`activate` at all neighbours──▶ fetches
+       ▲                                                │
+       └── declared dead, or did not run for a while ───┘
+
+Nobody owns before it knows: while it is joining, the owners copy their writes
+to it, and it pulls what they had before. Then it says so to every neighbour
+itself. Each of them starts no more tasks that are the newcomer's from there
+on, and names those that it has in flight; the newcomer leaves these alone
+until it hears what came of them. Only when every neighbour has answered, or is
+gone, does it fetch.
+
+When an owner vanishes, whoever is next owns its keys at once, takes links for
+them, and fetches them once it has synced with its neighbours. Records that a
+node should no longer have are handed over, and dropped when they are acked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.sharing import neighbours
+from dhtcrawl.crawl.sync import HandedOver, Syncer
+from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.peers import Peers
+from dhtcrawl.rpc.view import MemberState, View
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 0.2
+NEEDED_PAUSE_S = 1.5
+# A swarm whose nodes all start at once: how long one waits for somebody who is active already.
+NOBODY_ACTIVE_S = 2.0
+AT_ONCE = 8
+
+
+class Crawls(Protocol):
+    """The crawls of this node, as they are told of who owns what."""
+
+    def hold(self, hold: bool) -> None:
+        """Start nothing, or go on."""
+        ...
+
+    def settled(self, view: View | None) -> None:
+        """Everything that is ours by `view` may be fetched; None: nothing yet."""
+        ...
+
+    def hold_for(self, node: bytes, rows: Any) -> None:
+        """`node` has these tasks of ours in flight: rows (crawl, keys), from a peer."""
+        ...
+
+    async def pull(self, node: bytes) -> bool:
+        """Learn the crawls that `node` knows; whether it answered."""
+        ...
+
+
+class Membership(Protocol):
+    """What the entrance wants of the gossip."""
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def incarnation(self) -> int: ...
+
+    def become(self, state: MemberState) -> None:
+        """Tell everybody what we are."""
+        ...
+
+    async def exchange(self, node: bytes) -> bool:
+        """All records, both ways, with one node; whether it answered."""
+        ...
+
+
+class Entrance:
+    """Of one node."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        membership: Membership,
+        syncer: Syncer,
+        crawls: Crawls,
+        clock: Clock,
+        *,
+        replicas: int,
+        repair_s: float,
+        adopt: Callable[[Any], None],
+        owning: Callable[[bool], None],
+    ) -> None:
+        """`adopt` takes what an answer to `activate` says of hosts; `owning(True)`: links are taken from here on."""
+        self.active = False
+        self.syncs = 0
+        self._peers = peers
+        self._membership = membership
+        self._syncer = syncer
+        self._crawls = crawls
+        self._clock = clock
+        self._replicas = replicas
+        self._repair_s = repair_s
+        self._adopt = adopt
+        self._owning = owning
+        self._changed = asyncio.Event()
+        self._joining = True
+        self._leaving = False
+        self._owners: frozenset[bytes] = frozenset()
+        self._reconciling = False
+        self._started_at = clock.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether this node is not yet where the view wants it."""
+        return not self.active or self._reconciling or self._changed.is_set()
+
+    def view_changed(self) -> None:
+        """Look again."""
+        self._changed.set()
+
+    def rejoin(self) -> None:
+        """The others have taken over, or may have: we own nothing until we know again what happened."""
+        if self._leaving:
+            return
+        log.info("joining again")
+        self.active = False
+        self._joining = True
+        self._owning(False)
+        self._crawls.hold(True)
+        self._crawls.settled(None)
+        self._started_at = self._clock.monotonic()
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Join, then keep up with the view, until cancelled."""
+        while not self._leaving:
+            if self._joining:
+                await self._join()
+                continue
+            try:
+                async with asyncio.timeout(self._repair_s):
+                    await self._changed.wait()
+                repair = False
+            except TimeoutError:
+                repair = True
+            if not self._joining and not self._leaving:
+                await self._keep_up(repair)
+
+    # Joining
+
+    async def _join(self) -> None:
+        self._joining = False
+        self._changed.clear()
+        while not self._joining and not self._leaving:
+            view = self._membership.view
+            if self._first_of_all(view) or any(
+                member.id != self._peers.node_id and member.state is not MemberState.JOINING for member in view.members
+            ):
+                break
+            await asyncio.sleep(PAUSE_S)
+        if not await self._sync_all() or self._joining or self._leaving:
+            return
+        # From here on links come to us; nothing is fetched before every neighbour knows.
+        self._membership.become(MemberState.ACTIVE)
+        self._owning(True)
+        await self._activate()
+        if self._joining or self._leaving:
+            return
+        self.active = True
+        view = self._membership.view
+        self._owners = _owners(view)
+        self._crawls.settled(view)
+        self._crawls.hold(False)
+
+    def _first_of_all(self, view: View) -> bool:
+        """Whether nobody is active, and it is on us to begin: the lowest id of those that are there."""
+        if any(member.state is not MemberState.JOINING for member in view.members):
+            return False
+        if len(view.members) <= 1 and self._alone_at_once:
+            return True
+        waited = self._clock.monotonic() - self._started_at >= NOBODY_ACTIVE_S
+        return waited and min(member.id for member in view.members) == self._peers.node_id
+
+    _alone_at_once = False
+
+    def begin_alone(self) -> None:
+        """Start a new swarm: wait for nobody."""
+        self._alone_at_once = True
+
+    async def _sync_all(self) -> bool:
+        """Meet every neighbour, and exchange records; again while further ones appear."""
+        met: dict[bytes, None] = {}
+        while not self._joining and not self._leaving:
+            todo = [node for node in self._neighbours() if node not in met]
+            if not todo:
+                return True
+            await _all([self._meet(node) for node in todo[:AT_ONCE]])
+            met.update(dict.fromkeys(todo[:AT_ONCE]))
+        return False
+
+    async def _meet(self, node: bytes) -> None:
+        """Once this returns, `node` knows us and we have what it had for us; or it is gone."""
+        while node in self._neighbours() and not self._joining and not self._leaving:
+            # It must know of us before we pull, so that its later writes come to us, too.
+            if await self._membership.exchange(node) and await self._crawls.pull(node):
+                result = await self._syncer.sync(node, self._membership.view)
+                if not isinstance(result, Failure):
+                    self.syncs += 1
+                    return
+            await asyncio.sleep(PAUSE_S)
+
+    async def _activate(self) -> None:
+        told: dict[bytes, None] = {}
+        while not self._joining and not self._leaving:
+            todo = [node for node in self._neighbours() if node not in told]
+            if not todo:
+                return
+            await _all([self._tell(node) for node in todo[:AT_ONCE]])
+            told.update(dict.fromkeys(todo[:AT_ONCE]))
+
+    async def _tell(self, node: bytes) -> None:
+        """`node` knows that we are active and starts none of our tasks; or it is gone."""
+        while node in self._neighbours() and not self._joining and not self._leaving:
+            answer = await self._peers.call(
+                node, "activate", {"incarnation": self._membership.incarnation}, reply_bytes_max=512 * 1024
+            )
+            if not isinstance(answer, Failure):
+                self._crawls.hold_for(node, answer.get("held"))
+                self._adopt(answer.get("hosts"))
+                # Others that came to it while we joined: whom it knows, we have to know.
+                if await self._membership.exchange(node):
+                    return
+            await asyncio.sleep(PAUSE_S)
+
+    def _neighbours(self) -> list[bytes]:
+        view = self._membership.view
+        present = {member.id for member in view.members}
+        return [node for node in neighbours(view, self._peers.node_id, self._replicas) if node in present]
+
+    # Keeping up
+
+    async def _keep_up(self, repair: bool) -> None:
+        """Take over what somebody left behind, and hand over what others own by now."""
+        self._changed.clear()
+        view = self._membership.view
+        owners = _owners(view)
+        vanished = self._owners - owners
+        self._reconciling = True
+        try:
+            if vanished or repair:
+                await self._sync_present()
+            if self._membership.view is not view or self._joining:
+                self._changed.set()
+                return
+            self._owners = owners
+            self._crawls.settled(view)
+            handed = await self._syncer.hand_over()
+            if handed.refused or handed.needed:
+                # Somebody did not take what is theirs, or we are still at it ourselves: again in a while.
+                await asyncio.sleep(PAUSE_S if handed.refused else NEEDED_PAUSE_S)
+                self._changed.set()
+        finally:
+            self._reconciling = False
+
+    async def _sync_present(self) -> None:
+        for first in range(0, len(todo := self._neighbours()), AT_ONCE):
+            await _all([self._meet(node) for node in todo[first : first + AT_ONCE]])
+
+    # Leaving
+
+    async def leave(self) -> HandedOver:
+        """Own nothing any more, and hand every record over; true where all of it was taken.
+
+        What was in flight must be over, and written. Nobody there to take it
+        is no failure: the last node keeps its store.
+        """
+        self._leaving = True
+        self.active = False
+        self._changed.set()
+        self._crawls.hold(True)
+        self._owning(False)
+        self._membership.become(MemberState.JOINING)
+        view = self._membership.view
+        if not any(member.state is not MemberState.JOINING for member in view.members):
+            return HandedOver()
+        for first in range(0, len(todo := self._neighbours()), AT_ONCE):
+            await _all([self._membership.exchange(node) for node in todo[first : first + AT_ONCE]])
+        return await self._syncer.hand_over(self._membership.view)
+
+
+def _owners(view: View) -> frozenset[bytes]:
+    return frozenset(member.id for member in view.members if member.state is not MemberState.JOINING)
+
+
+async def _all(awaitables: list[Awaitable[Any]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for awaitable in awaitables:
+            group.create_task(_run(awaitable))
+
+
+async def _run(awaitable: Awaitable[Any]) -> None:
+    await awaitable

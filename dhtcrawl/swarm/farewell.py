@@ -1,0 +1,79 @@
+"""How a node leaves: nothing in flight, nothing that only it has, then goodbye.
+
+drain ──▶ pages to an heir ──▶ records to whoever is to keep them ──▶ LEFT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from dhtcrawl.crawl.replicator import Replicator
+from dhtcrawl.crawl.sync import HandedOver
+from dhtcrawl.rpc.gossip import Gossip
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.swarm.adopt import Adoption
+from dhtcrawl.swarm.crawls import Crawls
+from dhtcrawl.swarm.entrance import Entrance
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.05
+HEIRS_TRIED = 3
+
+
+class Farewell:
+    """Of one node, once."""
+
+    def __init__(
+        self,
+        node: bytes,
+        gossip: Gossip,
+        crawls: Crawls,
+        replicator: Replicator,
+        adoption: Adoption,
+        entrance: Entrance,
+        *,
+        drain_s: float,
+    ) -> None:
+        self._node = node
+        self._gossip = gossip
+        self._crawls = crawls
+        self._replicator = replicator
+        self._adoption = adoption
+        self._entrance = entrance
+        self._drain_s = drain_s
+
+    async def drain(self) -> bool:
+        """Start nothing more; whether all that was begun is over, and its backups know."""
+        self._crawls.hold(True)
+        try:
+            async with asyncio.timeout(self._drain_s):
+                while self._crawls.draining or self._replicator.busy:  # noqa: ASYNC110 - much ends, little is told of
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def say(self) -> HandedOver:
+        """Leave; what became of the records that others are to have."""
+        if not await self.drain():
+            log.warning("requests in flight did not end in time; others will fetch these pages again")
+        for record in list(self._crawls):
+            if not record.ended and self._node.hex() in record.participants:
+                await self._bequeath(record)
+        handed = await self._entrance.leave()
+        await self._gossip.leave()
+        return handed
+
+    async def _bequeath(self, record: CrawlRecord) -> None:
+        """Give the pages of a crawl that goes on to another node, and tell everybody who has them."""
+        members = self._gossip.view.closest_active(self._node, HEIRS_TRIED + 1)
+        for heir in (member.id for member in members if member.id != self._node):
+            if await self._adoption.give(heir, record.crawl_id):
+                known = self._crawls.get(record.crawl_id) or record
+                adopted = {**known.adopted, self._node.hex(): heir.hex()}
+                await self._crawls.change(record.crawl_id, adopted=adopted)
+                return
+        if len(members) > 1:
+            log.warning("nobody took the pages of crawl %s; they stay here", record.crawl_id.hex()[:12])

@@ -1,0 +1,371 @@
+"""A node of a swarm: its store, its two planes, its crawls, built and run in stages.
+
+    open ─▶ listen ─▶ find the others ─▶ join ─▶ crawl ─▶ leave, or stop ─▶ closed
+
+Leaving hands everything over first; stopping does not, and leaves the node's
+part to its backups until it is back. Everything that runs, runs in one
+TaskGroup; what touches the world came in with `dhtcrawl.node.Ports`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dhtcrawl.crawl.gate import Gate
+from dhtcrawl.crawl.holdings import Terms as RecordTerms
+from dhtcrawl.crawl.replicator import Replicator
+from dhtcrawl.crawl.sync import Syncer
+from dhtcrawl.fetch.leases import Terms
+from dhtcrawl.keyspace import crawl_key, host_key
+from dhtcrawl.node import Node, RunningCrawl
+from dhtcrawl.rpc.contact import Address
+from dhtcrawl.rpc.gossip import Gossip
+from dhtcrawl.rpc.hello import MemberRecord
+from dhtcrawl.rpc.messages import Refused, Reply, Request
+from dhtcrawl.rpc.pace import GossipSettings
+from dhtcrawl.rpc.peers import CallRegistry, CallValue
+from dhtcrawl.rpc.server import RoutingServer
+from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.transport import TaskTransport
+from dhtcrawl.rpc.view import View
+from dhtcrawl.storage import catalog
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.copies import Copy
+from dhtcrawl.storage.files import Directory
+from dhtcrawl.storage.keys import INCARNATION_KEY
+from dhtcrawl.storage.outputs import OutputDirs
+from dhtcrawl.storage.records import pack
+from dhtcrawl.swarm.acquaintances import Acquaintances, Standing, ask_members
+from dhtcrawl.swarm.adopt import Adoption
+from dhtcrawl.swarm.audit import Auditor
+from dhtcrawl.swarm.crawls import Crawls
+from dhtcrawl.swarm.entrance import Entrance
+from dhtcrawl.swarm.exports import Exports
+from dhtcrawl.swarm.farewell import Farewell
+from dhtcrawl.swarm.inbox import Inbox
+from dhtcrawl.swarm.peers import TaskPeers
+from dhtcrawl.swarm.run import CrawlRun, Shared
+
+log = logging.getLogger(__name__)
+
+FEATURES = ("xor",)
+READY_LOOK_S = 0.05
+REMEMBER_EVERY_S = 1.0
+COUNT_EVERY_S = 3600.0
+REPAIR_S = 600.0  # how often everything is compared, whatever happened
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Where a node is in the network. `source` is the local address of its connections, where that matters."""
+
+    listen: Address
+    advertise: Address | None = None
+    bootstrap: tuple[Address, ...] = ()
+    source: str | None = None
+
+
+class SwarmNode:
+    """One node; make it, `run` it once, stop it by `leave` or `shutdown`."""
+
+    def __init__(
+        self,
+        node: Node,
+        network: Network,
+        *,
+        outputs: Callable[[bytes], OutputDirs],
+        disk_used: Callable[[bytes], Callable[[], Awaitable[bool]]],
+        boottime: Callable[[], float] | None = None,
+    ) -> None:
+        """`outputs(crawl)` is where a crawl's files go; `boottime` a clock that goes on while the machine sleeps."""
+        self.node = node
+        self.id = bytes.fromhex(node.node_id)
+        self.ready = asyncio.Event()
+        self.registry = CallRegistry()
+        self._network = network
+        self._outputs = outputs
+        self._disk_used = disk_used
+        self._boottime = boottime
+        self._settings = node.config.swarm
+        self._stopping = asyncio.Event()
+        self._leaving = False
+        self.over = asyncio.Event()
+        self.handed_over = True
+        self.records_handed_over = self.records_left = 0
+
+    # What it is made of, in the order of making
+
+    async def run(self) -> bool:
+        """Take part until stopped; whether everything was handed over that had to be.
+
+        Raises:
+            BootstrapUnreachable: none of the nodes to join through answered.
+            OSError: the address is taken, or not ours.
+        """
+        async with TaskTransport(self._hello, self._handle, source=self._network.source) as transport:
+            self.transport = transport
+            host, port = await transport.listen(*self._network.listen)
+            ports = self.node.ports
+            self.routing = RoutingServer(self.id, clock=ports.clock, rng=ports.rng)
+            await self.routing.listen(port, self._network.listen[0])
+            self.address = self._network.advertise or (host, port)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    self._build(group)
+                    await self._live(group)
+            finally:
+                self.routing.stop()
+        return self.handed_over
+
+    def leave(self) -> None:
+        """Hand everything over, then stop."""
+        self._leaving = True
+        self._stopping.set()
+
+    async def drain(self) -> bool:
+        """Start nothing more; whether all that was begun was over in time."""
+        return await self._farewell().drain()
+
+    def shutdown(self) -> None:
+        """Stop in order, without handing over: the backups take over until this node is back."""
+        self._stopping.set()
+
+    @property
+    def state(self) -> str:
+        """What this node is, for people: joining, active, leaving."""
+        if self._stopping.is_set():
+            return "leaving"
+        return "active" if self.entrance.active else "joining"
+
+    def rtt_s(self, address: Address) -> float | None:
+        """The smoothed round trip to a member, in seconds; None where nothing was measured."""
+        return self.routing.plane.calls.rtt.measured_s(address)
+
+    def coordinator_of(self, crawl: bytes) -> bytes | None:
+        """The node that coordinates a crawl."""
+        owner = self.gossip.view.owner(crawl_key(crawl))
+        return None if owner is None else owner.id
+
+    def explain_host(self, host: str) -> dict[str, Any]:
+        """How a host stands here, for people."""
+        return self.gate.explain(host)
+
+    def _build(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        ports, committer, settings = self.node.ports, self.node.committer, self._settings
+        self.gossip = Gossip(
+            self.routing,
+            MemberRecord.newcomer(self.id, self.address, self.node.incarnation, FEATURES),
+            clock=ports.clock,
+            rng=ports.rng,
+            ask_members=partial(ask_members, self.transport),
+            settings=GossipSettings(suspicion_s=settings.suspicion_s),
+            boottime=self._boottime,
+        )
+        self.acquaintances = Acquaintances(self.gossip, committer, ports.clock, self.address)
+        self.peers = TaskPeers(
+            self.id, self.transport, self._handle, self._hello, lambda: self.gossip.view, self._address_of
+        )
+        self.replicator = Replicator(
+            self.peers, group, replicas=settings.replicas, acks=settings.acks, further=self._further
+        )
+        self.auditor = Auditor(self.peers, committer)
+        self.crawls = Crawls(
+            self.peers, self.registry, committer, group, incarnation=self.node.incarnation, start=self._start
+        )
+        self.syncer = Syncer(
+            self.peers, committer.submit, self.crawls.ids, settings.replicas, self.crawls.merged, self._terms
+        )
+        self.inbox = Inbox(
+            lambda: self.peers,
+            self.registry,
+            committer,
+            group,
+            incarnation=self.node.incarnation,
+            run_of=self.crawls.run_of,
+            refresh=self.syncer.on_refresh,
+        )
+        self.gate = Gate(
+            self.peers,
+            self.registry,
+            ports.clock,
+            self.crawls.host_free,
+            rng=ports.rng,
+            started_at=ports.clock.monotonic(),
+            fresh=self.node.incarnation == 1,
+            terms=Terms(ttl_s=settings.lease_s, requests=settings.lease_requests),
+            robots_ttl_s=self.node.config.politeness.robots_ttl_s,
+            fit=self._fit,
+        )
+        self.entrance = Entrance(
+            self.peers,
+            Standing(self.gossip),
+            self.syncer,
+            self.crawls,
+            ports.clock,
+            replicas=settings.replicas,
+            repair_s=REPAIR_S,
+            adopt=self._adopt_hosts,
+            owning=self._owning,
+        )
+        archive_of = self._archive_of
+        Exports(committer, archive_of, self.crawls.wait_for_end).register(self.registry)
+        self.adoption = Adoption(self.peers, committer, archive_of)
+        self.registry.register("adopt", self.adoption.on_adopt)
+        self.registry.register("members", self.gossip.answer_members)
+        self.registry.register("activate", self._on_activate)
+        self.registry.register("audit_keys", self.auditor.on_audit_keys)
+        self.gossip.on_change.append(self._view_changed)
+        self.gossip.on_declared_dead.append(self._declared_dead)
+
+    async def _live(self, group: asyncio.TaskGroup) -> None:
+        # What is killed by cancelling at the end; each may be cancelled at any time.
+        running = [
+            group.create_task(self.routing.run()),
+            group.create_task(self.gossip.run()),
+            group.create_task(self.gate.run()),
+        ]
+        await self.node.committer.submit(lambda txn: catalog.mark_swarm(txn, self.id.hex()))
+        await self.crawls.load()
+        if not await self.acquaintances.find(self._network.bootstrap):
+            self.entrance.begin_alone()
+        running.append(group.create_task(self.entrance.run()))
+        running.append(group.create_task(self._watch()))
+        await self._stopping.wait()
+        if self._leaving:
+            handed = await self._farewell().say()
+            self.handed_over = bool(handed)
+            self.records_handed_over, self.records_left = handed.pushed, handed.refused
+        await self.crawls.stop()
+        await self.gate.release()
+        await self.acquaintances.remember()
+        self.gossip.stop()
+        self.routing.stop()
+        for task in running:
+            task.cancel()
+        self.over.set()
+
+    # Others
+
+    def _farewell(self) -> Farewell:
+        drain_s = self.node.config.node.drain_timeout_s
+        return Farewell(
+            self.id, self.gossip, self.crawls, self.replicator, self.adoption, self.entrance, drain_s=drain_s
+        )
+
+    async def _watch(self) -> None:
+        """Note now and then who is there, for a restart, and say when this node is ready."""
+        while not self.entrance.active:  # noqa: ASYNC110 - it is so once, or not at all
+            await asyncio.sleep(READY_LOOK_S)
+        self.ready.set()
+        looked_at = self.node.ports.clock.monotonic()
+        while True:
+            await self.acquaintances.remember()
+            await asyncio.sleep(REMEMBER_EVERY_S)
+            now = self.node.ports.clock.monotonic()
+            if now - looked_at >= COUNT_EVERY_S:
+                ran_ms, looked_at = round(1000 * (now - looked_at)), now
+                await self.node.committer.submit(partial(catalog.count_run_time, ran_ms=ran_ms))
+
+    def _address_of(self, node: bytes) -> Address | None:
+        record = self.gossip.members.get(node)
+        return None if record is None else record.address
+
+    def _hello(self) -> Hello:
+        joined = hasattr(self, "entrance") and self.entrance.active
+        return Hello(self.id, self.node.incarnation, "active" if joined else "joining", FEATURES)
+
+    def _handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
+        return Refused("closing") if self.over.is_set() else self.inbox.handle(hello, message)
+
+    def _archive_of(self, crawl: bytes) -> Directory:
+        return self._outputs(crawl).archive
+
+    # What happens
+
+    def _view_changed(self, view: View) -> None:
+        crawling = self.crawls.running
+        self.crawls.view_changed(view)
+        self.replicator.view_changed()
+        self.gate.view_changed(view, crawling)
+        self.entrance.view_changed()
+
+    def _declared_dead(self) -> None:
+        known = self.gossip.members.me.incarnation
+        if known > self.node.incarnation:
+            # A restored data directory: the others have seen later starts of this node.
+            self._group.create_task(self._remember_start(known))
+        self.gate.void()
+        self.entrance.rejoin()
+
+    async def _remember_start(self, incarnation: int) -> None:
+        await self.node.committer.submit(lambda txn: txn.put(INCARNATION_KEY, pack(incarnation)))
+
+    def _adopt_hosts(self, rows: Any) -> None:
+        """What a gatekeeper before us knew of hosts that are ours now; what does not come, we wait for instead."""
+        if isinstance(rows, tuple):
+            self.gate.office.adopt(rows)
+
+    def _owning(self, owning: bool) -> None:
+        self.inbox.owning = owning
+
+    def _fit(self) -> bool:
+        return self.inbox.owning and not self.gossip.check_paused()
+
+    def _on_activate(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+        """A newcomer owns from now on: what we have in flight of its tasks."""
+        incarnation = args.get("incarnation")
+        if not isinstance(incarnation, int) or not self.gossip.mark_active(asker, incarnation):
+            return Refused("not-a-member", "tell members first")
+        owner, office = self.gossip.view.owner, self.gate.office
+        hosts = office.export(lambda host: (found := owner(host_key(host))) is not None and found.id == asker)
+        return {"held": self.crawls.in_flight_of(asker), "hosts": hosts}
+
+    async def _further(self, crawl: bytes, copies: list[Copy]) -> None:
+        await self.inbox.merge(crawl, copies)
+
+    def _terms(self, crawl: bytes) -> RecordTerms | None:
+        return self.crawls.terms(crawl, self.inbox.orders)
+
+    # Crawls
+
+    async def _start(self, record: CrawlRecord) -> CrawlRun:
+        crawl = record.crawl_id
+        shared = Shared(
+            peers=self.peers,
+            replicator=self.replicator,
+            committer=self.node.committer,
+            clock=self.node.ports.clock,
+            settings=self._settings,
+            moved=self.acquaintances.greet,
+            is_member=lambda node: node == self.id or node in self.gossip.members,
+            learn=self.crawls.learn,
+            auditor=self.auditor,
+            incarnation=self.node.incarnation,
+            reconciling=lambda: self.entrance.busy,
+            tell_crawl=self.crawls.tell,
+            announce=self.crawls.announce,
+        )
+        run = CrawlRun(shared, record, self._group)
+        running = await self.node.prepare(
+            record, self._outputs(crawl), disk_used=self._disk_used(crawl), together=run, gate=self.gate
+        )
+        run.begin(running.crawl)
+        self._group.create_task(self._run_crawl(run, running))
+        return run
+
+    async def _run_crawl(self, run: CrawlRun, running: RunningCrawl) -> None:
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(run.run())
+            coordinating = group.create_task(run.coordinator.run())
+            try:
+                await running.run_part(run.owns)
+            finally:
+                looking.cancel()
+                coordinating.cancel()
+                self.crawls.ended(run.record().crawl_id)

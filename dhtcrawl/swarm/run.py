@@ -1,0 +1,361 @@
+"""One crawl on one node of a swarm: what the crawl asks of the others (`Together`), and what they ask of it.
+
+Crawl ──send──▶ Courier ──▶ owners          owners and backups ──▶ Inbox ──▶ Intake of the crawl
+└────keep, bury──▶ Replicator ──▶ backups
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.config import SwarmSettings
+from dhtcrawl.crawl.board import PageNeed
+from dhtcrawl.crawl.coordinator import Coordinator
+from dhtcrawl.crawl.courier import Courier
+from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.page_blocks import PageAllowance
+from dhtcrawl.crawl.replicator import Replicator
+from dhtcrawl.crawl.termination import FROZEN, Report
+from dhtcrawl.keyspace import placement, task_key_bytes
+from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.peers import Peers
+from dhtcrawl.rpc.rows import Peer
+from dhtcrawl.rpc.view import View
+from dhtcrawl.storage import copies
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.committer import Committer
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.crawl_record import RUNNING
+from dhtcrawl.storage.records import State
+from dhtcrawl.storage.tasks import Link
+from dhtcrawl.swarm.audit import Auditor
+from dhtcrawl.swarm.bodies import Bodies
+from dhtcrawl.swarm.held import Held
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all crawls of a node have in common."""
+
+    peers: Peers
+    replicator: Replicator
+    committer: Committer
+    clock: Clock
+    settings: SwarmSettings
+    moved: Callable[[Peer], None]
+    is_member: Callable[[bytes], bool]
+    learn: Callable[[CrawlRecord], Awaitable[object]]
+    auditor: Auditor
+    incarnation: int
+    reconciling: Callable[[], bool]
+    tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
+    announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+
+
+class CrawlRun:
+    """A crawl that runs here."""
+
+    alone = False
+
+    def __init__(self, shared: Shared, record: CrawlRecord, group: asyncio.TaskGroup) -> None:
+        self._record = record
+        self.key_bytes = task_key_bytes(record.spec.key_mode)
+        self.depth_matters = record.spec.settings.depth >= 0
+        self._shared = shared
+        self._id = record.crawl_id
+        self._group = group
+        self._own = shared.peers.node_id
+        self._crawl: Crawl | None = None
+        self._view = shared.peers.view
+        self._settled: View | None = None
+        self._held = Held()
+        self._releasing = 0
+        self._held_back = False
+        self.courier = Courier(
+            shared.peers,
+            self._id,
+            group,
+            acked=lambda links: self.crawl.corridor.acked(links),
+            put_back=lambda links: self.crawl.corridor.put_back(links),
+            moved=shared.moved,
+            tell_crawl=lambda node: shared.tell_crawl(node, self._id),
+        )
+        self.bodies = Bodies(
+            shared.committer,
+            shared.clock,
+            self._id,
+            grace_s=shared.settings.holder_grace_s,
+            absent=self._absent,
+            mine=self.mine,
+            held=self.held,
+            opened=self._opened,
+        )
+
+    @property
+    def crawl(self) -> Crawl:
+        """The crawl, once it was begun."""
+        assert self._crawl is not None, "begin first"
+        return self._crawl
+
+    @property
+    def intake(self) -> Intake:
+        return self.crawl.intake
+
+    def begin(self, crawl: Crawl) -> None:
+        """The crawl that this is the swarm's side of."""
+        self._crawl = crawl
+        self._allowance = PageAllowance(self._record.spec.settings.max_pages)
+        self._allowance.begin(crawl.counters.pages, self._shared.incarnation)
+        self.coordinator = Coordinator(self._shared.peers, self._shared.clock, self._id, self, self._allowance)
+        self._hold()
+
+    # Together: what the crawl asks
+
+    @property
+    def busy(self) -> bool:
+        return self.courier.busy or self._shared.replicator.busy or bool(self._releasing)
+
+    def owns(self, key: bytes) -> bool:
+        owner = self._view.owner(placement(key))
+        return owner is not None and owner.id == self._own
+
+    def mine(self, key: bytes) -> bool:
+        settled = self._settled
+        if settled is None:
+            return False
+        place = placement(key)
+        owner = self._view.owner(place)
+        if owner is None or owner.id != self._own:
+            return False
+        if settled is self._view:
+            return True
+        # Ours since a moment ago: somebody else may have fetched it, until we have asked.
+        before = settled.owner(place)
+        return before is not None and before.id == self._own
+
+    def held(self, key: bytes) -> bool:
+        return key in self._held
+
+    def send(self, links: Sequence[Link]) -> None:
+        self.courier.send(links)
+
+    def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        self._shared.replicator.keep(self._id, copies, then)
+
+    def bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        self._shared.replicator.keep(self._id, copies, then, over=True)
+
+    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
+        return self._shared.replicator.when_kept(self._id, key, then)
+
+    def unsafe(self, key: bytes) -> bool:
+        return self._shared.replicator.unsafe(self._id, key)
+
+    def released(self, key: bytes) -> None:
+        self._releasing += 1
+        self._group.create_task(self._release(key))
+
+    async def announce(self, aliases: Sequence[str]) -> None:
+        await self._shared.announce(self._id, aliases)
+
+    def may_start(self, pages_open: int) -> bool:
+        return self._allowance.may_start(self.crawl.counters.pages + pages_open)
+
+    # What others ask
+
+    def let_go(self, found: Sequence[Copy]) -> None:
+        """What these copies say of tasks that were held is what became of them."""
+        if len(self._held):
+            self._held.let_go(copy.key for copy in found if copy.task.state >= State.FETCHED)
+
+    def buried(self, keys: Sequence[bytes]) -> None:
+        """These are over."""
+        if len(self._held):
+            self._held.let_go(keys)
+
+    def hold_for(self, node: bytes, keys: Sequence[bytes]) -> None:
+        """`node` began these before we owned them."""
+        self._held.hold(node, keys, self._shared.clock.monotonic())
+
+    def given_back(self, keys: Sequence[bytes]) -> None:
+        """Nothing came of these."""
+        self._requeue(self._held.let_go(keys))
+
+    def in_flight(self, key: bytes) -> bool:
+        """Whether a task's record must stay: it is being fetched here, or its outcome is not with its owner yet."""
+        return self.crawl.has_in_flight(key)
+
+    @property
+    def draining(self) -> bool:
+        """Whether anything that was begun is not over."""
+        waiting = self.crawl.waiting
+        return self.courier.busy or any(count for word, count in waiting.items() if word != "queued")
+
+    def in_flight_of(self, node: bytes) -> list[bytes]:
+        """Tasks that we have in flight and that `node` owns by now."""
+        view = self._view
+        owners = ((key, view.owner(placement(key))) for key in self.crawl.in_flight)
+        return [key for key, owner in owners if owner is not None and owner.id == node]
+
+    # What happens around it
+
+    def view_changed(self, view: View) -> None:
+        """Other keys are ours than before."""
+        self._view = view
+        self.crawl.intake.view_changed()
+        self.bodies.view_changed()
+        self.coordinator.view_changed()
+
+    def settle(self, view: View | None) -> None:
+        """What is ours by `view` may be fetched."""
+        self._settled = view
+        self._hold()
+        self.crawl.intake.view_changed()
+        # What was somebody else's a moment ago may lie at a node that is gone.
+        self.bodies.view_changed()
+
+    def changed(self, record: CrawlRecord) -> None:
+        """The crawl's record has changed."""
+        self._record = record
+        self.crawl.learn_aliases(record.aliases)
+        self._hold()
+        self.bodies.view_changed()
+        self.coordinator.record_changed()
+        if record.ended:
+            self.crawl.finish()
+        else:
+            self.crawl.settled()
+
+    def hold(self, hold: bool) -> None:
+        """Start nothing, whatever else says that we may."""
+        self._held_back = hold
+        self._hold()
+
+    def _hold(self) -> None:
+        self.crawl.held = self._held_back or self._settled is None or self._record.state != RUNNING
+
+    async def run(self) -> None:
+        """Look after what is held and what is missing, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.bodies.run())
+            while True:
+                await asyncio.sleep(LOOK_EVERY_S)
+                if len(self._held):
+                    await self._look_at_held()
+
+    async def _look_at_held(self) -> None:
+        """Let go of what has come by a sync, and of what its holder will not tell of any more."""
+        held = list(self._held)
+        read: Any = partial(copies.settled, crawl=self._id, task_keys=held)
+        self._held.let_go(await self._shared.committer.submit(read))
+        self._requeue(self._held.given_up(self._shared.is_member, self._shared.clock.monotonic()))
+
+    # Board: how the crawl stands here, for its coordinator
+
+    def record(self) -> CrawlRecord:
+        return self._record
+
+    def report(self) -> Report:
+        crawl, counters = self.crawl, self.crawl.counters
+        waiting = {word: count for word, count in self._waiting().items() if count}
+        return Report(
+            self._shared.incarnation,
+            idle=not waiting,
+            activity=crawl.activity,
+            waiting=waiting,
+            counters={
+                **asdict(counters),
+                "bytes": counters.body_bytes,
+                "queued": len(crawl.frontier),
+                "in_flight": crawl.frontier.in_flight,
+                "seconds": crawl.seconds,
+            },
+        )
+
+    def _waiting(self) -> dict[str, int]:
+        """What keeps the crawl from its end, in the words of `termination.WAITING`."""
+        crawl = self.crawl
+        found = crawl.waiting
+        if "queued" in found and (crawl.held or not self.may_start(len(crawl.in_flight))):
+            found[FROZEN] = found.pop("queued")
+        if self._settled is not self._view:
+            found["repair"] = 1
+        return found | {
+            "links": found.get("links", 0) + self.courier.busy,
+            "backups": int(self._shared.replicator.busy),
+            "bodies": self.bodies.missing,
+            "held": len(self._held),
+            "hand_over": self._releasing + self._shared.reconciling(),
+        }
+
+    async def audit(self) -> tuple[int, int]:
+        resent = 0
+
+        def resend(page: bytes) -> None:
+            nonlocal resent
+            resent += 1
+            self.crawl.corridor.resend([page])
+
+        seeds = [self._record.spec.key_of(seed) for seed in self._record.spec.seeds]
+        missing = await self._shared.auditor.audit(self._id, self.key_bytes, seeds, resend)
+        return missing, resent
+
+    async def update(self, record: CrawlRecord) -> None:
+        await self._shared.learn(record)
+
+    def need(self) -> PageNeed:
+        crawl = self.crawl
+        return PageNeed(crawl.counters.pages + len(crawl.in_flight), 0 if crawl.held else len(crawl.frontier))
+
+    def granted(self) -> None:
+        self.crawl.settled()
+
+    # Inside
+
+    def _absent(self) -> list[str]:
+        return [node for node in self._record.participants if not self._has_bodies(node)]
+
+    def _has_bodies(self, node: str) -> bool:
+        """Whether what `node` fetched can be had: from itself, or from whom it left it to."""
+        met = {node}
+        while not self._shared.is_member(bytes.fromhex(node)):
+            heir = self._record.adopted.get(node)
+            if heir is None or heir in met:
+                return False
+            met.add(heir)
+            node = heir
+        return True
+
+    def _opened(self, opened: list[Copy], merged: Merged) -> None:
+        if opened:
+            self.keep(opened, partial(self.crawl.intake.merged, merged))
+
+    def _requeue(self, keys: list[bytes]) -> None:
+        if keys:
+            self._group.create_task(self._requeue_now(keys))
+
+    async def _requeue_now(self, keys: list[bytes]) -> None:
+        write: Any = partial(copies.requeue, crawl=self._id, task_keys=keys, mine=self.mine, held=self.held)
+        self.crawl.intake.merged(await self._shared.committer.submit(write))
+
+    async def _release(self, key: bytes) -> None:
+        try:
+            owner = self._view.owner(placement(key))
+            if owner is None:
+                return
+            reply = await self._shared.peers.call(owner.id, "release", {"crawl": self._id, "keys": [key]})
+            if isinstance(reply, Failure):
+                log.info("release: %s", reply.detail)  # its owner takes it back in a while by itself
+        finally:
+            self._releasing -= 1

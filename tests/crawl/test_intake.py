@@ -1,0 +1,95 @@
+"""A task is fetched once, however many batches of copies it was held back by."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.fetch.politeness import HostClock
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.copies import Merged
+from dhtcrawl.storage.tasks import Queued
+
+HOST = "a.example"
+
+
+def task(depth: int = 2, order: int = 1) -> Queued:
+    return Queued(depth, order, b"k" * 20, f"http://{HOST}/k", "", 0, False)
+
+
+@pytest.fixture
+def frontier() -> Frontier:
+    made = Frontier(
+        clock_of=lambda host: HostClock(), delay_of=lambda host: 0.0, robots_known=lambda origin: True, parallel=4
+    )
+    made.walk_begins()
+    made.walk_ended()  # nothing is on disk
+    return made
+
+
+@pytest.fixture
+def intake(frontier: Frontier) -> Intake:
+    together: Any = SimpleNamespace(mine=lambda key: True)
+    services = SimpleNamespace(together=together, clock=SimpleNamespace(monotonic=lambda: 0.0))
+    corridor = SimpleNamespace(resend=lambda pages: None)
+    return Intake(
+        cast(Services, services), b"c" * 16, cast(CrawlSpec, None), frontier, cast(Corridor, corridor), lambda: None
+    )
+
+
+def fetch(intake: Intake, frontier: Frontier) -> None:
+    """What the crawl does with the one task that there is."""
+    job = frontier.next(0.0)
+    assert job is not None
+    assert job.task is not None
+    frontier.finish(job, 0.0)
+    intake.written(job.task.key)
+    frontier.written(job.host, job.task.key, 0.0)
+
+
+def test_a_shorter_way_that_is_safe_before_the_first_queues_nothing_twice(intake: Intake, frontier: Frontier) -> None:
+    intake.expect([task(depth=3)])
+    intake.expect([task(depth=2)])
+    intake.add([task(depth=2)])
+    fetch(intake, frontier)
+    intake.add([task(depth=3)])
+    assert frontier.next(0.0) is None
+    assert frontier.next_due_at() == math.inf
+
+
+def test_a_task_read_from_the_store_before_its_batch_is_safe_is_not_queued_again(
+    intake: Intake, frontier: Frontier
+) -> None:
+    intake.expect([task()])
+    frontier.distrust(0.0)
+    frontier.activate(HOST)
+    assert frontier.refills()
+    frontier.refilled(HOST, [task()], True, 0.0)
+    fetch(intake, frontier)
+    intake.add([task()])
+    assert frontier.next(0.0) is None
+
+
+def test_a_task_that_is_opened_again_meanwhile_is_queued_once(intake: Intake, frontier: Frontier) -> None:
+    intake.expect([task()])
+    intake.merged(Merged([], [task()], [(HOST, task().key)], [], 0))
+    intake.add([task()])
+    fetch(intake, frontier)
+    assert frontier.next(0.0) is None
+
+
+def test_what_left_the_queue_stays_away_for_no_longer_than_it_was_due(intake: Intake, frontier: Frontier) -> None:
+    intake.expect([task()])
+    intake.merged(Merged([], [], [(HOST, task().key)], [], 0))
+    intake.add([task()])
+    assert frontier.next(0.0) is None
+    intake.expect([task()])
+    intake.add([task()])
+    fetch(intake, frontier)
