@@ -24,10 +24,11 @@ from dhtcrawl.storage import cdxj, keys
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.engine import storage_error
 from dhtcrawl.storage.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
-from dhtcrawl.storage.records import SkipReason, State, unpack, unpack_task
+from dhtcrawl.storage.records import Place, SkipReason, State, unpack, unpack_task
 from dhtcrawl.storage.tasks import link_keys_of
 
 PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"
+MISSING_FILE = "missing.jsonl"  # only where something is
 SORTED_AT_ONCE = 100_000  # lines in memory; some 40 MB
 _HIDDEN = ("place", "mime")  # of a page record: for the index, not for pages.jsonl
 
@@ -75,14 +76,13 @@ class Totals:
     unsettled: int = 0
     brought: int = 0  # tasks that are fetched or done; as many as pages, or the store is damaged
     lost: int = 0
-    pages_missing: int = 0
+    pages_missing: int = 0  # fetched, but the body is not in the archive
     skipped: Counter[str] = field(default_factory=Counter)
 
 
 def page_line(fields: dict[str, Any]) -> bytes:
     """One line of pages.jsonl."""
-    shown = {name: value for name, value in fields.items() if name not in _HIDDEN}
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    return _json_line({name: value for name, value in fields.items() if name not in _HIDDEN})
 
 
 class LivePages:
@@ -113,8 +113,15 @@ def write_outputs(
     key_bytes: int,
     key_of: Callable[[str], bytes],
     pending_reason: str,
+    ours: Callable[[bytes], bool] | None = None,
 ) -> Totals:
     """Write pages.jsonl, index.cdxj and skipped.jsonl, and audit the crawl.
+
+    With `ours` they are one node's part of a swarm's crawl: tasks that are not
+    `ours` are another node's to tell of, and nothing is audited.
+
+    Fetched pages whose body is not here are counted, and listed in
+    missing.jsonl, which is there only then.
 
     `pending_reason` is why what is still pending was not fetched, "" where it
     will be by the next run. `key_of` gives a URL's task key.
@@ -127,9 +134,15 @@ def write_outputs(
     dirs.pages.replace(PAGES_FILE, _sorted(_page_lines(txn, crawl, totals, archive), dirs.scratch))
     dirs.indexes.replace(INDEX_FILE, _sorted(_index_lines(txn, crawl), dirs.scratch))
     dirs.reports.replace(
-        SKIPPED_FILE, _sorted(_skipped_lines(txn, crawl, totals, key_of, pending_reason), dirs.scratch)
+        SKIPPED_FILE, _sorted(_skipped_lines(txn, crawl, totals, key_of, pending_reason, ours), dirs.scratch)
     )
+    if ours is not None:
+        return totals
     totals.lost = count_lost(txn, crawl, key_bytes)
+    if totals.pages_missing or totals.brought != totals.pages:
+        dirs.reports.replace(MISSING_FILE, _sorted(_missing_lines(txn, crawl, totals, archive), dirs.scratch))
+    else:
+        dirs.reports.remove(MISSING_FILE)
     return totals
 
 
@@ -169,9 +182,32 @@ def _page_lines(txn: Txn, crawl: bytes, totals: Totals, archive: dict[str, int])
         totals.bytes += fields["bytes"]
         totals.redirects += 300 <= fields["status"] < 400
         totals.errors += fields["status"] >= 400
-        _, file, offset, length = fields["place"]
-        totals.pages_missing += offset + length > archive.get(file, 0)
+        totals.pages_missing += not _is_there(archive, Place(*fields["place"]))
         yield f"{fields['fetched_at']} {fields['url']}", page_line(fields)
+
+
+def _is_there(archive: dict[str, int], place: Place) -> bool:
+    return place.offset + place.length <= archive.get(place.file, 0)
+
+
+def _missing_lines(txn: Txn, crawl: bytes, totals: Totals, archive: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Pages whose body is not here; those without a page record are counted here first."""
+    for fields in _records(txn, crawl, keys.PAGE):
+        place = Place(*fields["place"])
+        if not _is_there(archive, place):
+            yield _missing(fields["url"], place)
+    start, stop = keys.bounds(keys.TASK, crawl)
+    for key, value in txn.scan(start, stop):
+        task = unpack_task(value)
+        arrived = task.state in (State.FETCHED, State.DONE)
+        if arrived and txn.get(keys.PAGE + crawl + keys.suffix(key)) is None:
+            totals.pages_missing += 1
+            yield _missing(task.url, task.place)
+
+
+def _missing(url: str, place: Place | None) -> tuple[str, bytes]:
+    fields = {"url": url, "node": place.node if place else None, "file": place.file if place else None}
+    return url, _json_line(fields)
 
 
 def _index_lines(txn: Txn, crawl: bytes) -> Iterator[tuple[str, bytes]]:
@@ -191,10 +227,17 @@ def _index_lines(txn: Txn, crawl: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _skipped_lines(
-    txn: Txn, crawl: bytes, totals: Totals, key_of: Callable[[str], bytes], pending_reason: str
+    txn: Txn,
+    crawl: bytes,
+    totals: Totals,
+    key_of: Callable[[str], bytes],
+    pending_reason: str,
+    ours: Callable[[bytes], bool] | None,
 ) -> Iterator[tuple[str, bytes]]:
     start, stop = keys.bounds(keys.TASK, crawl)
-    for _, value in txn.scan(start, stop):
+    for full, value in txn.scan(start, stop):
+        if ours is not None and not ours(keys.suffix(full)):
+            continue
         task = unpack_task(value)
         totals.urls_seen += 1
         totals.errors += task.state == State.DEAD and task.reason == SkipReason.FAILED
@@ -218,8 +261,11 @@ def _skipped_lines(
 
 def _skipped(totals: Totals, url: str, reason: str, detail: str) -> tuple[str, bytes]:
     totals.skipped[reason] += 1
-    fields = {"url": url, "reason": reason} | ({"detail": detail} if detail else {})
-    return url, json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    return url, _json_line({"url": url, "reason": reason} | ({"detail": detail} if detail else {}))
+
+
+def _json_line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
 def _sorted(lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> Iterator[bytes]:

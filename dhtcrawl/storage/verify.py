@@ -116,7 +116,7 @@ def verify(out: Path) -> Report:
     if places:
         _name_lines_without_record(out, report, places)
     reasons = _read_skipped(out, report)
-    _read_summary(out, report, reasons)
+    _read_summary(out, report, reasons, _read_missing(out, report))
     return report
 
 
@@ -240,7 +240,17 @@ def _read_skipped(out: Path, report: Report) -> Counter[str]:
     return reasons
 
 
-def _read_summary(out: Path, report: Report, reasons: Counter[str]) -> None:
+def _read_missing(out: Path, report: Report) -> int:
+    """Pages that were fetched and whose body is not here: each a problem; how many."""
+    count = 0
+    for place, row in _objects(out, "reports/missing.jsonl", report):
+        count += 1
+        where = f"look for {row.get('file')} at node {row.get('node')}"
+        report.problem(place, f"{row.get('url')} was fetched, but its body is not here: {where}")
+    return count
+
+
+def _read_summary(out: Path, report: Report, reasons: Counter[str], bodies_missing: int) -> None:
     path = out / "summary.json"
     try:
         summary = _object(path.read_bytes())
@@ -258,6 +268,10 @@ def _read_summary(out: Path, report: Report, reasons: Counter[str]) -> None:
         report.problem("summary.json", f"no field {', '.join(missing)}")
     if "pages" in summary and summary["pages"] != report.pages:
         report.problem("summary.json", f"pages is {summary['pages']!r}, but pages/ has {report.pages} lines")
+    if "pages_missing" in summary and summary["pages_missing"] != bodies_missing:
+        report.problem(
+            "summary.json", f"pages_missing is {summary['pages_missing']!r}, but reports/ lists {bodies_missing}"
+        )
     # A reason that never came up may be listed with 0, or left out.
     skipped = summary.get("skipped", {})
     if not isinstance(skipped, dict) or {name: n for name, n in skipped.items() if n != 0} != reasons:

@@ -1,0 +1,280 @@
+"""One crawl, gathered from all its nodes into one directory that looks like any crawl's.
+
+    claim ──▶ rows, kind by kind ──▶ archive files ──▶ finish ──▶ outputs ──▶ summary
+
+Whoever asks the nodes stands behind `Source`. What came is merged in the
+collection's own store, `OUT/node/store`, in an order that does not matter, so
+that a gathering which broke off, or missed a node, is simply done again: rows
+are read anew, files go on where they ended. A node that cannot be reached, or
+sends nonsense, stops nobody: the others' pages are there, the summary is not
+complete, and one line names the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.errors import StorageError, UsageError
+from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.storage import archive, catalog
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.collect import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
+from dhtcrawl.storage.committer import Committer, GroupRunner, ThreadCommitter, Txn
+from dhtcrawl.storage.engine import LevelEngine
+from dhtcrawl.storage.export import CHUNK_BYTES_MAX
+from dhtcrawl.storage.foreign import BadRow, Origin, is_archive_file, is_node
+from dhtcrawl.storage.gather import GATHERED, Phase, Progress, drop_aside, finish, merge_rows
+from dhtcrawl.storage.gather_files import IncomingFile, link_file
+from dhtcrawl.storage.outputs import OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.summary import Summary, write_summary
+
+T = TypeVar("T")
+NODES_AT_ONCE = 8  # each has one question under way, and one page or chunk in memory
+DROP_AT_ONCE = 10_000
+ARCHIVE_DIR = "archive"
+
+
+class Source(Protocol):
+    """The nodes of a crawl, named by their ids in hex. Any question may raise `Unreachable`."""
+
+    async def nodes(self) -> list[NodeFacts]:
+        """All nodes that hold something of the crawl; one that does not answer has a `failure`."""
+        ...
+
+    async def rows(self, node: str, kind: bytes, cursor: bytes) -> tuple[Sequence[tuple[bytes, bytes]], bytes | None]:
+        """A page of rows from `cursor` on (b"" begins), and the next cursor, None at the end."""
+        ...
+
+    async def files(self, node: str) -> list[tuple[str, int]]:
+        """The node's archive files, and how much of each is committed."""
+        ...
+
+    async def chunk(self, node: str, name: str, offset: int, limit: int) -> bytes:
+        """1 to `limit` bytes of an archive file."""
+        ...
+
+    def local_dir(self, node: str) -> Path | None:
+        """The node's archive directory, where it is on this machine."""
+        ...
+
+
+async def gather(
+    source: Source,
+    record: CrawlRecord,
+    out: Path,
+    facts: CrawlFacts,
+    *,
+    sync: bool = True,
+    say: Callable[[str], None] = fail,
+    make_committer: Callable[[GroupRunner], Committer] = ThreadCommitter,
+) -> tuple[Summary, Totals]:
+    """Gather a crawl below `out`, whose `NODE_DIR` is locked by the caller; what it came to.
+
+    `say` gets one line for each node that could not be gathered.
+
+    Raises:
+        UsageError: `out` holds another crawl, or this one complete.
+        StorageError: the disk failed or is full; the same call goes on from there.
+    """
+    dirs = OutputDirs.on_disk(out)
+    async with _collection(out / NODE_DIR / STORE_DIR, sync, make_committer) as committer:
+        await _claim(committer, record, out, dirs)
+        gathering = _Gathering(source, committer, record, facts, out / ARCHIVE_DIR)
+        await gathering.bring()
+        refetches = await gathering.settle()
+        totals = await committer.submit(partial(_outputs, record=record, dirs=dirs, reason=facts.pending_reason))
+        summary = summarise(
+            record,
+            facts,
+            gathering.books,
+            totals,
+            refetches_between=refetches,
+            gathered=not gathering.failed,
+        )
+        await committer.submit(partial(_end, dirs=dirs, record=record, summary=summary))
+        if summary.complete:
+            while await committer.submit(partial(drop_aside, crawl=record.crawl_id, limit=DROP_AT_ONCE)):
+                pass
+    for node, why in gathering.failed.items():
+        say(f"node {node[:12]} {why}; {out} lacks what only it holds: repeat the command when it is back")
+    return summary, totals
+
+
+class _Gathering:
+    """Brings rows and files of all nodes into a collection."""
+
+    def __init__(
+        self, source: Source, committer: Committer, record: CrawlRecord, facts: CrawlFacts, directory: Path
+    ) -> None:
+        self.failed: dict[str, str] = {}  # node → why, of those that are not all here
+        self.books: list[NodeFacts] = []
+        self._source = source
+        self._committer = committer
+        self._crawl = record.crawl_id
+        self._key_of = record.spec.key_of
+        self._ended = facts.ended
+        # Names this end of the crawl: whatever goes on with it raises the version.
+        self._stamp = 1 + record.version if facts.ended else 0
+        self._directory = directory
+
+    async def bring(self) -> None:
+        """All rows, then all files; and who failed."""
+        nodes = {facts.node: checked(facts) for facts in await self._source.nodes()}
+        self.failed = {node: facts.failure for node, facts in nodes.items() if facts.failure}
+        self.failed |= {node: "is no node's id" for node in nodes if not is_node(node)}
+        self.books = [facts for node, facts in nodes.items() if is_node(node)]
+        for kind in GATHERED:
+            await self._each(partial(self._rows, kind))
+        # After the rows: of a crawl that still runs, every page seen is within what is committed by now.
+        await self._each(self._files)
+        for number, facts in enumerate(self.books):
+            self.books[number], whole = await self._committer.submit(partial(self._keep_books, facts=facts))
+            if whole:
+                self.failed.pop(facts.node, None)
+
+    async def settle(self) -> int:
+        """Make what came hold together; how many pages more than one node fetched, each time counted."""
+        at = Progress()
+        while at.phase != Phase.OVER:
+            at = await self._committer.submit(partial(finish, crawl=self._crawl, at=at))
+        return at.refetches
+
+    async def _each(self, bring: Callable[[str], Awaitable[None]]) -> None:
+        """Do it for every node that has not failed, some of them at once."""
+        room = asyncio.Semaphore(NODES_AT_ONCE)
+
+        async def one(node: str) -> None:
+            async with room:
+                try:
+                    await bring(node)
+                except (Unreachable, BadRow) as error:
+                    self.failed[node] = str(error)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for facts in self.books:
+                    if facts.node not in self.failed:
+                        group.create_task(one(facts.node))
+        except BaseExceptionGroup as errors:
+            # What the user can do something about comes before what it brought along.
+            disk = errors.subgroup(StorageError)
+            raise (errors if disk is None else disk).exceptions[0] from errors
+
+    async def _rows(self, kind: bytes, node: str) -> None:
+        cursor: bytes | None = b""
+        while cursor is not None:
+            rows, after = await self._source.rows(node, kind, cursor)
+            await self._committer.submit(
+                partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=self._key_of)
+            )
+            if after is not None and not (isinstance(after, bytes) and after > cursor):
+                raise BadRow("sent a cursor that leads back")
+            cursor = after
+
+    async def _files(self, node: str) -> None:
+        origin = Origin(self._crawl, node, self._key_of)
+        files = await self._source.files(node)
+        for name, length in files:
+            if not is_archive_file(origin, name) or type(length) is not int or length < 0:
+                raise BadRow(f"names {str(name)[:80]!r} as its archive file, which it cannot be")
+        # A node begins a new file and never goes back to an older one.
+        files.sort(key=lambda file: (len(file[0]), file[0]))
+        local = self._source.local_dir(node)
+        for name, length in files:
+            closed = self._ended or name != files[-1][0]
+            if not (local is not None and closed and await self._link(local / name, length)):
+                await self._copy(node, name, length)
+
+    async def _link(self, path: Path, length: int) -> bool:
+        return await self._committer.submit(
+            partial(link_file, crawl=self._crawl, directory=self._directory, source=path, length=length)
+        )
+
+    async def _copy(self, node: str, name: str, length: int) -> None:
+        incoming = IncomingFile(self._directory, self._crawl, name, length)
+        try:
+            offset = await self._committer.submit(incoming.begin)
+            while offset < length:
+                limit = min(CHUNK_BYTES_MAX, length - offset)
+                data = await self._source.chunk(node, name, offset, limit)
+                if not (isinstance(data, bytes) and 0 < len(data) <= limit):
+                    raise BadRow(f"sent no bytes of {name} where it has some")
+                offset = await self._committer.submit(partial(incoming.append, data=data))
+        finally:
+            # By the thread that writes to it, which may be in the middle of that. Why a disk failed is known already.
+            self._committer.submit(lambda _: incoming.close()).add_done_callback(lambda closed: closed.exception())
+
+    def _keep_books(self, txn: Txn, facts: NodeFacts) -> tuple[NodeFacts, bool]:
+        """A node's books, those of the last time where it failed, and whether all it has is here."""
+        if facts.node not in self.failed:
+            put_node(txn, self._crawl, facts, self._stamp)
+            return facts, True
+        kept = get_node(txn, self._crawl, facts.node)
+        if kept is None:
+            return facts, False
+        return kept[0], bool(self._stamp) and kept[1] == self._stamp
+
+
+@asynccontextmanager
+async def _collection(
+    path: Path, sync: bool, make_committer: Callable[[GroupRunner], Committer]
+) -> AsyncIterator[Committer]:
+    engine = LevelEngine(path)
+    committer = make_committer(GroupRunner(engine, sync=sync))
+    try:
+        await committer.submit(catalog.check_format)
+        yield committer
+    finally:
+        await committer.close()
+        engine.close()
+
+
+async def _claim(committer: Committer, record: CrawlRecord, out: Path, dirs: OutputDirs) -> None:
+    """Make `out` this crawl's, by the rules of `dhtcrawl crawl`.
+
+    Raises:
+        UsageError: it is another's, or holds this one complete.
+    """
+    crawls = await committer.submit(catalog.crawls)
+    for crawl in crawls:
+        if crawl.ended == "failed":
+            await _forget(committer, crawl.crawl_id, dirs)
+        elif crawl.crawl_id != record.crawl_id:
+            raise UsageError(
+                f"{out} holds another crawl, of {crawl.spec.seeds[0]}; name another directory with --out for this one"
+            )
+        elif crawl.ended == "complete":
+            raise UsageError(f"{out} holds this crawl, complete; name another directory with --out to gather it anew")
+    await committer.submit(partial(catalog.put_crawl, crawl=replace(record, ended="")))
+
+
+async def _forget(committer: Committer, crawl: bytes, dirs: OutputDirs) -> None:
+    await committer.submit(lambda txn: archive.forget(dirs.archive, txn, crawl))
+    while await committer.submit(partial(catalog.forget, crawl=crawl, limit=DROP_AT_ONCE)):
+        pass
+
+
+def _outputs(txn: Txn, record: CrawlRecord, dirs: OutputDirs, reason: str) -> Totals:
+    spec = record.spec
+    return write_outputs(
+        txn,
+        record.crawl_id,
+        dirs,
+        key_bytes=task_key_bytes(spec.key_mode),
+        key_of=spec.key_of,
+        pending_reason=reason,
+    )
+
+
+def _end(txn: Txn, dirs: OutputDirs, record: CrawlRecord, summary: Summary) -> None:
+    write_summary(dirs.root, summary)
+    if summary.complete:
+        catalog.set_ended(txn, record.crawl_id, "complete" if summary.pages else "failed")

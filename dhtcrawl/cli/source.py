@@ -1,0 +1,84 @@
+"""A crawl on all nodes of a swarm, gathered through the admin HTTP of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.gather import gather
+from dhtcrawl.cli.runtime import NODE_DIR, locked
+from dhtcrawl.cli.wait import stop_of
+from dhtcrawl.errors import DhtcrawlError
+from dhtcrawl.storage.collect import CrawlFacts, NodeFacts, Unreachable, read_facts
+from dhtcrawl.storage.crawl_record import COMPLETE, FAILED, NotARecord, from_wire
+from dhtcrawl.storage.outputs import Totals
+from dhtcrawl.storage.summary import Summary
+from dhtcrawl.web.api import CHUNK_BYTES_MAX, Row
+
+T = TypeVar("T")
+
+
+class HttpSource:
+    """One crawl as `dhtcrawl.cli.gather.Source`. Which nodes have a part of it may raise what `NodeClient` does."""
+
+    def __init__(self, client: NodeClient, crawl: str, local_dirs: Mapping[str, Path] | None = None) -> None:
+        """`local_dirs`: node id (hex) → its archive directory, of nodes on this machine."""
+        self._client = client
+        self._crawl = crawl
+        self._local_dirs = local_dirs or {}
+
+    async def nodes(self) -> list[NodeFacts]:
+        return [read_facts(fields) for fields in await self._client.export_nodes(self._crawl)]
+
+    async def rows(self, node: str, kind: bytes, cursor: bytes) -> tuple[Sequence[Row], bytes | None]:
+        return await _reached(self._client.export_rows(self._crawl, node, kind, cursor))
+
+    async def files(self, node: str) -> list[tuple[str, int]]:
+        return await _reached(self._client.export_files(self._crawl, node))
+
+    async def chunk(self, node: str, name: str, offset: int, limit: int) -> bytes:
+        limit = min(limit, CHUNK_BYTES_MAX)
+        return await _reached(self._client.export_chunk(self._crawl, node, name, offset, limit))
+
+    def local_dir(self, node: str) -> Path | None:
+        return self._local_dirs.get(node)  # any other may be on another machine
+
+
+async def _reached(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except DhtcrawlError as error:
+        raise Unreachable(f"cannot be asked ({error})") from error
+
+
+async def gather_from(
+    client: NodeClient, crawl: str, out: Path, *, sync: bool = True, local_dirs: Mapping[str, Path] | None = None
+) -> tuple[Summary, Totals]:
+    """Gather a crawl below `out`, which is locked meanwhile.
+
+    `local_dirs` says where the archive directories of nodes on this machine are: their files are linked, not copied.
+
+    Raises:
+        UsageError: `out` holds another crawl or is in use, or the node knows no such crawl.
+        NodeUnreachable: the node does not answer.
+        StorageError: the disk failed or is full; the same call goes on from there.
+        DhtcrawlError: the node sent nonsense.
+    """
+    try:
+        record = from_wire(await client.export_record(crawl))
+    except NotARecord as error:
+        raise DhtcrawlError(f"what answers at {client.name} sent no record of the crawl ({error})") from error
+    status, stop = await client.status(), stop_of(record.ended)
+    source = HttpSource(client, crawl)
+    facts = CrawlFacts(
+        ended=bool(record.ended),
+        complete=record.ended in (COMPLETE, FAILED),
+        nodes=len(record.participants),
+        seconds=max((node.seconds for node in await source.nodes()), default=0.0),
+        storage_sync=status.get("storage_sync") is not False,
+        pending_reason="" if stop is None else stop.reason,
+    )
+    with locked(out / NODE_DIR):
+        return await gather(source, record, out, facts, sync=sync)

@@ -1,0 +1,495 @@
+"""What three nodes have becomes one crawl's directory, whatever breaks off on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dhtcrawl.cli.gather import gather
+from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.errors import StorageFull, UsageError
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage import catalog, gather_files, keys
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.collect import CrawlFacts, read_facts
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.engine import LevelEngine
+from dhtcrawl.storage.export import Row
+from dhtcrawl.storage.records import State, pack, unpack_task
+from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.tasks import get_page
+from dhtcrawl.storage.verify import verify
+
+from .conftest import Here
+from .sim_nodes import Crawled, FakeSource, Part, crawled, ended, onto_disk, outputs, owner, record
+
+CRAWL = record().crawl_id
+
+
+class Killed(Exception):
+    """The gathering process is no more."""
+
+
+@pytest.fixture(scope="module")
+def swarm() -> Crawled:
+    return crawled()
+
+
+@pytest.fixture
+def parts(swarm: Crawled) -> list[Part]:
+    return swarm.copy()
+
+
+@pytest.fixture
+def source(parts: list[Part]) -> FakeSource:
+    return FakeSource(parts)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def run(source: Any, out: Path, facts: CrawlFacts | None = None, said: list[str] | None = None) -> Summary:
+    say = (said if said is not None else []).append
+    as_known = replace(record(), ended="complete")
+    summary, totals = asyncio.run(gather(source, as_known, out, facts or ended(), sync=False, say=say))
+    assert totals.pages == summary.pages
+    assert json.loads((out / "summary.json").read_text()) == json.loads(summary.to_json())
+    return summary
+
+
+def pages(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "pages/pages.jsonl").read_text().splitlines()]
+
+
+def page_key(part: Part) -> bytes:
+    """The task key of a page that is this node's."""
+    return next(keys.suffix(key) for key, _ in part.engine.scan(*keys.bounds(keys.PAGE, CRAWL)))
+
+
+# The whole
+
+
+def test_a_gathered_crawl_is_that_of_one_node(swarm: Crawled, source: FakeSource, out: Path, here: Here) -> None:
+    summary = run(source, out)
+    alone, books = swarm.alone, [part.counters for part in source.parts]
+    assert summary.complete
+    for name in ("crawl", "pages", "redirects", "errors", "bytes", "urls_seen", "skipped", "lost", "pages_missing"):
+        assert getattr(summary, name) == getattr(alone, name), name
+    assert (summary.nodes, summary.seconds, summary.refetches) == (3, 12.5, 0)
+    assert summary.fetches == sum(book["fetches"] for book in books)
+    assert [(share.node, share.pages, share.cpu_seconds) for share in summary.per_node] == [
+        (part.node, part.counters["pages"], 1.5) for part in source.parts
+    ]
+    lines = swarm.alone_outputs.pages.read("pages.jsonl", 0, 1 << 24).splitlines()
+    assert sorted(page["url"] for page in pages(out)) == sorted(json.loads(line)["url"] for line in lines)
+    assert {page["node"] for page in pages(out)} == {part.node for part in source.parts}
+    assert verify(out).problems == []
+    assert here("fsck", "--out", out).stdout.endswith("sound\n")
+    assert "all its links are known" in here("why", record().spec.seeds[0], "--out", out).stdout
+    assert not (out / "reports" / "missing.jsonl").exists()
+
+
+def test_the_order_in_which_nodes_answer_does_not_matter(swarm: Crawled, source: FakeSource, tmp_path: Path) -> None:
+    run(source, tmp_path / "one")
+    source.parts.reverse()
+    run(source, tmp_path / "two")
+    assert outputs(tmp_path / "one") == outputs(tmp_path / "two")
+
+
+def test_a_page_that_two_nodes_fetched_stands_once_and_counts_as_a_refetch(
+    swarm: Crawled, source: FakeSource, out: Path
+) -> None:
+    first, second, _ = source.parts
+    key = page_key(first)
+    for kind in (keys.PAGE, keys.LINKS):
+        # What the second one fetched as well: the same record, of its own archive.
+        theirs = first.engine.get(kind + CRAWL + key)
+        assert theirs is not None
+        second.put(kind + CRAWL + key, theirs)
+    place = second.engine.get(keys.PAGE + CRAWL + page_key(second))
+    assert place is not None
+    fields = {**_page(first, key), "node": second.node, "place": _page(second, page_key(second))["place"]}
+    second.put(keys.PAGE + CRAWL + key, pack(fields))
+    summary = run(source, out)
+    assert (summary.refetches, summary.pages, summary.complete) == (1, swarm.alone.pages, True)
+    assert [page["node"] for page in pages(out) if page["url"] == fields["url"]] == [first.node]
+    assert verify(out).problems == []
+
+
+def _page(part: Part, key: bytes) -> dict[str, Any]:
+    found = get_page(part.txn(), CRAWL, key)
+    assert found is not None
+    return found
+
+
+def test_pages_are_missing_only_from_a_summary_that_is_not_complete(source: FakeSource, out: Path) -> None:
+    first = source.parts[0]
+    key = page_key(first)
+    first.put(keys.PAGE + CRAWL + key, None)
+    summary = run(source, out)
+    assert (summary.pages_missing, summary.complete) == (1, False)
+    (problem,) = verify(out).problems
+    assert problem.startswith("reports/missing.jsonl:1: ")
+    assert first.node in problem
+    (out / "reports/missing.jsonl").unlink()
+    assert verify(out).problems == ["summary.json: pages_missing is 1, but reports/ lists 0"]
+
+
+def test_a_limit_that_ended_the_crawl_is_why_the_rest_is_skipped(source: FakeSource, out: Path) -> None:
+    for number, part in enumerate(source.parts):
+        for full, value in list(part.engine.scan(*keys.bounds(keys.TASK, CRAWL))):
+            if owner(keys.suffix(full)) == 0:
+                part.put(full, _pending(value))
+                if number == 0:
+                    part.put(keys.PAGE + full[1:], None)
+                    part.put(keys.LINKS + full[1:], None)
+    summary = run(source, out, ended(complete=False, pending_reason="page-limit"))
+    assert summary.skipped["page-limit"] > 3
+    assert (summary.complete, summary.pages_missing, summary.lost) == (False, 0, 0)
+    assert verify(out).problems == []
+    run(source, out)  # it may go on, and be gathered anew
+
+
+def _pending(value: bytes) -> bytes:
+    return replace(unpack_task(value), state=State.PENDING, place=None, reason="", detail="").pack()
+
+
+# Nodes that are away
+
+
+def test_a_node_that_is_away_is_named_and_gathered_when_it_is_back(
+    source: FakeSource, out: Path, tmp_path: Path, here: Here
+) -> None:
+    away, said = source.parts[1].node, list[str]()
+    source.down = {away}
+    partial = run(source, out, said=said)
+    assert not partial.complete
+    assert partial.pages_missing == sum(1 for _ in source.parts[1].engine.scan(*keys.bounds(keys.PAGE, CRAWL)))
+    assert said == [
+        f"node {away[:12]} does not answer; {out} lacks what only it holds: repeat the command when it is back"
+    ]
+    assert {problem.split(":")[0] for problem in verify(out).problems} == {"reports/missing.jsonl"}
+    assert here("fsck", "--out", out).code == 1
+    source.down = set()
+    assert run(source, out).complete
+    run(source, tmp_path / "at once")
+    assert outputs(out) == outputs(tmp_path / "at once")
+    assert verify(out).problems == []
+
+
+def test_a_node_that_goes_away_in_the_middle_stops_nobody(source: FakeSource, out: Path) -> None:
+    away, said = source.parts[2].node, list[str]()
+
+    def leave(node: str, what: str) -> None:
+        if node == away and what.startswith("chunk"):
+            source.down.add(away)
+
+    source.on_ask = leave
+    summary = run(source, out, said=said)
+    assert (summary.complete, len(said)) == (False, 1)
+    # Its rows had come: the pages are known, their bodies are not here.
+    assert summary.pages_missing == len((out / "reports/missing.jsonl").read_text().splitlines()) > 0
+    assert summary.per_node[2].pages == source.parts[2].counters["pages"]
+
+
+def test_a_node_that_was_gathered_whole_may_be_gone_the_next_time(source: FakeSource, out: Path) -> None:
+    first, second, _ = (part.node for part in source.parts)
+    source.down = {second}
+    run(source, out)
+    source.down = {first}
+    said: list[str] = []
+    summary = run(source, out, said=said)
+    assert (summary.complete, said) == (True, [])
+    assert summary.per_node[0].pages == source.parts[0].counters["pages"]
+
+
+def test_what_was_gathered_before_the_crawl_went_on_is_not_the_whole(source: FakeSource, out: Path) -> None:
+    first, second, _ = (part.node for part in source.parts)
+    source.down = {second}
+    run(source, out, ended(ended=False, complete=False))
+    source.down = {first}
+    said: list[str] = []
+    assert not run(source, out, said=said).complete
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda rows, after: ([*rows, (b"k", b"v")], after),
+        lambda rows, after: (rows, b""),
+        lambda rows, after: (rows, "more"),
+        lambda rows, after: ([None], None),
+    ],
+)
+def test_a_node_that_sends_nonsense_is_named_and_the_others_are_gathered(
+    source: FakeSource, out: Path, lie: Callable[[list[Row], bytes | None], tuple[list[Row], bytes | None]]
+) -> None:
+    bad, honest, said = source.parts[0].node, source.rows, list[str]()
+
+    async def rows(node: str, kind: bytes, cursor: bytes) -> tuple[list[Row], bytes | None]:
+        page = await honest(node, kind, cursor)
+        return lie(*page) if node == bad and kind == keys.PAGE and cursor else page
+
+    source.rows = rows  # type: ignore[method-assign]
+    summary = run(source, out, said=said)
+    assert len(said) == 1
+    assert said[0].startswith(f"node {bad[:12]} sent ")
+    assert not summary.complete
+    assert {page["node"] for page in pages(out)} >= {part.node for part in source.parts[1:]}
+
+
+@pytest.mark.parametrize(
+    "name", ["../../node/store/CURRENT", "a.warc.gz", "", f"{CRAWL.hex()[:12]}-{'0' * 12}-00000.warc.gz", None, 5]
+)
+def test_a_node_writes_only_its_own_archive_files(source: FakeSource, out: Path, name: Any) -> None:
+    honest, bad, said = source.files, source.parts[0].node, list[str]()
+
+    async def files(node: str) -> list[tuple[str, int]]:
+        return [*await honest(node), (name, 10)] if node == bad else await honest(node)
+
+    source.files = files  # type: ignore[method-assign]
+    run(source, out, said=said)
+    assert "cannot be" in said[0]
+    assert not any(bad[:12] in path.name for path in (out / "archive").iterdir())
+
+
+@pytest.mark.parametrize("data_of", [lambda _: b"", lambda limit: bytes(limit + 1), lambda _: None, lambda _: "text"])
+def test_a_node_that_sends_too_little_or_too_much_of_a_file_is_named(
+    source: FakeSource, out: Path, data_of: Callable[[int], Any]
+) -> None:
+    honest, bad, said = source.chunk, source.parts[0].node, list[str]()
+
+    async def chunk(node: str, name: str, offset: int, limit: int) -> bytes:
+        return await honest(node, name, offset, limit) if node != bad or offset == 0 else data_of(limit)
+
+    source.chunk = chunk  # type: ignore[method-assign]
+    assert run(source, out, said=said).pages_missing > 0
+    assert "sent no bytes of" in said[0]
+
+
+def test_a_node_without_an_id_is_told_of(source: FakeSource, out: Path) -> None:
+    source.parts.append(Part("../x", source.parts[0].engine, source.parts[0].archive))
+    said: list[str] = []
+    assert not run(source, out, said=said).complete
+    assert said[0].startswith("node ../x is no node's id; ")
+
+
+def test_a_nodes_books_are_read_with_care() -> None:
+    facts = read_facts(
+        {"node": "ab" * 20, "counters": {"pages": 3, "fetches": -1, "bytes": "x", 5: 1e400}, "reachable": 1}
+    )
+    assert facts.counters == {"pages": 3, "fetches": 0, "bytes": 0, "5": 0}
+    assert facts.failure == "does not answer"
+    facts = read_facts({"node": "ab" * 20, "cpu_seconds": float("nan"), "rss_bytes_max": True, "reachable": True})
+    assert (facts.cpu_seconds, facts.rss_bytes_max, facts.failure) == (0, 0, "")
+
+
+# Broken off, and done again
+
+
+@pytest.mark.parametrize("percent", range(0, 100, 12))
+def test_a_gathering_that_broke_off_is_finished_by_the_same_command(
+    swarm: Crawled, source: FakeSource, out: Path, tmp_path: Path, percent: int
+) -> None:
+    uncut = FakeSource(swarm.copy())
+    run(uncut, tmp_path / "at once")
+
+    def die(node: str, what: str) -> None:
+        if len(source.asked) > len(uncut.asked) * percent // 100:
+            raise Killed
+
+    source.on_ask = die
+    with pytest.raises(Killed):
+        run(source, out)
+    for path in (out / "archive").iterdir():
+        # What was appended and not synced: a part of it, or anything.
+        path.write_bytes(path.read_bytes() + b"torn")
+    source.on_ask = lambda node, what: None
+    assert run(source, out).complete
+    assert outputs(out) == outputs(tmp_path / "at once")
+    assert verify(out).problems == []
+
+
+def test_a_file_goes_on_where_it_was_last_synced(
+    source: FakeSource, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather_files, "SYNC_EVERY_BYTES", 20_000)
+    source.parts = source.parts[:1]
+
+    def die(node: str, what: str) -> None:
+        if what.startswith("chunk") and what.endswith(" 50000"):
+            raise Killed
+
+    source.on_ask = die
+    with pytest.raises(Killed):
+        run(source, out)
+    source.asked.clear()
+    source.on_ask = lambda node, what: None
+    run(source, out)
+    assert next(what for what in source.asked if what.startswith("chunk")).endswith("-00000.warc.gz 40000")
+
+
+def test_a_file_that_was_taken_away_is_brought_again(source: FakeSource, out: Path) -> None:
+    facts = ended(complete=False)
+    run(source, out, facts)
+    before = outputs(out)
+    first, second, *_ = sorted((out / "archive").iterdir())
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:100])
+    run(source, out, facts)
+    assert outputs(out) == before
+
+    def leave(node: str, what: str) -> None:
+        source.down |= {node} if what.startswith("chunk") else set()
+
+    source.on_ask = leave
+    second.write_bytes(second.read_bytes()[:100])
+    assert run(source, out, facts).pages_missing > 0
+
+
+def test_a_full_disk_is_told_of_and_the_same_command_goes_on(
+    source: FakeSource, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: object, txn: Txn, data: bytes) -> int:
+        raise StorageFull("cannot write: no space left on the disk; free some and run the same command again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gather_files.IncomingFile, "append", full)
+        with pytest.raises(StorageFull):
+            run(source, out)
+    assert run(source, out).complete
+
+
+# Directories that hold something already
+
+
+def test_a_complete_collection_is_not_gathered_again(source: FakeSource, out: Path) -> None:
+    run(source, out)
+    before = outputs(out)
+    with pytest.raises(UsageError, match="holds this crawl, complete; name another directory"):
+        run(source, out)
+    assert outputs(out) == before
+
+
+def test_another_crawls_directory_is_refused(source: FakeSource, out: Path) -> None:
+    spec = make_spec(["http://other.example/"], record().spec.settings)
+    _put(out, CrawlRecord(bytes(16), spec, b""))
+    with pytest.raises(UsageError, match=r"holds another crawl, of http://other\.example/"):
+        run(source, out)
+
+
+def test_a_crawl_that_brought_nothing_makes_room(source: FakeSource, out: Path) -> None:
+    spec = make_spec(["http://other.example/"], record().spec.settings)
+    _put(out, CrawlRecord(bytes(16), spec, b"", ended="failed"))
+    assert run(source, out).complete
+
+
+def test_a_crawl_without_a_page_is_failed(source: FakeSource, out: Path) -> None:
+    for part in source.parts:
+        for full, _ in list(part.engine.scan(b"", b"\xff")):
+            part.put(full, None)
+    assert run(source, out).pages == 0
+    assert run(source, out).pages == 0  # and not refused
+
+
+def _put(out: Path, crawl: CrawlRecord) -> None:
+    engine = LevelEngine(out / NODE_DIR / STORE_DIR)
+    writes: dict[bytes, bytes | None] = {}
+    catalog.check_format(Txn(engine, writes))
+    catalog.put_crawl(Txn(engine, writes), crawl)
+    engine.write(writes, sync=False)
+    engine.close()
+
+
+# Nodes on this machine
+
+
+@pytest.fixture
+def local(source: FakeSource, tmp_path: Path) -> Path:
+    """The first node's archive directory."""
+    part = source.parts[0]
+    source.dirs = {part.node: onto_disk(part, tmp_path / "node 0")}
+    assert len(part.archive.names()) > 2
+    return source.dirs[part.node]
+
+
+def linked(out: Path, local: Path) -> list[bool]:
+    """Which of the node's files, in their order, the collection shares."""
+    return [(out / "archive" / path.name).samefile(path) for path in sorted(local.iterdir())]
+
+
+def test_files_of_an_ended_crawl_on_this_machine_are_linked(source: FakeSource, out: Path, local: Path) -> None:
+    assert run(source, out).complete
+    assert all(linked(out, local))
+    assert verify(out).problems == []
+    assert not any(path.name.startswith(".") for path in (out / "archive").iterdir())
+
+
+def test_a_file_that_may_still_grow_is_copied(source: FakeSource, out: Path, local: Path) -> None:
+    run(source, out, ended(ended=False, complete=False))
+    *older, newest = linked(out, local)
+    assert all(older)
+    assert not newest
+
+
+def test_only_what_is_committed_is_taken_and_the_nodes_file_is_left_alone(
+    source: FakeSource, out: Path, local: Path
+) -> None:
+    torn = sorted(local.iterdir())[0]
+    whole = torn.read_bytes()
+    torn.write_bytes(whole + b"half a record")
+    assert run(source, out).complete
+    assert linked(out, local)[0] is False
+    assert (out / "archive" / torn.name).read_bytes() == whole
+    assert torn.read_bytes() == whole + b"half a record"
+
+
+def test_a_linked_file_that_grew_after_all_is_a_copy_from_then_on(source: FakeSource, out: Path, local: Path) -> None:
+    facts = ended(complete=False)
+    newest = sorted(local.iterdir())[-1]
+    whole, key = newest.read_bytes(), keys.ARCHIVE + CRAWL + newest.name.encode()
+    newest.write_bytes(whole[:-700])
+    source.parts[0].put(key, pack(len(whole) - 700))
+    run(source, out, facts)
+    assert all(linked(out, local))
+    # The crawl goes on, and the node appends.
+    with newest.open("ab") as file:
+        file.write(whole[-700:] + b"not committed")
+    source.parts[0].put(key, pack(len(whole)))
+    run(source, out, facts)
+    assert not linked(out, local)[-1]
+    assert (out / "archive" / newest.name).read_bytes() == whole
+    assert newest.read_bytes() == whole + b"not committed"
+    # And is at its end once more.
+    newest.write_bytes(whole)
+    assert run(source, out).complete
+    assert all(linked(out, local))
+
+
+def test_without_hard_links_files_are_copied(
+    source: FakeSource, out: Path, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object, **__: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert run(source, out).complete
+    assert not any(linked(out, local))
+    assert verify(out).problems == []
+
+
+def test_a_collection_outlives_its_nodes(source: FakeSource, out: Path, local: Path) -> None:
+    run(source, out)
+    shutil.rmtree(local)
+    assert verify(out).problems == []
