@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options
 from dhtcrawl.cli.progress import Progress, describe
 from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop, set_up_logging
+from dhtcrawl.cli.seeds import read_seeds
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NothingFetched, UsageError
@@ -51,28 +51,21 @@ def command(
     The same command in the same directory goes on where an interrupted crawl
     stopped.
     """
-    if nodes != 1:
-        raise UsageError(f"--nodes {nodes}: this version runs one node; leave the option out")
     config = load_config(options)
     set_up_logging(config.node.log_level)
-    spec = make_spec([*urls, *_read_seeds(seed_file)], config.crawl)
+    spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
     out_dir = Path(out if out is not None else f"crawl-{date.today().isoformat()}")
+    if nodes > 1:
+        if config.node.data_dir:
+            raise UsageError("--data-dir: with several nodes each has its own, below --out; leave the option out")
+        from dhtcrawl.cli.local_swarm import crawl_with
+
+        return crawl_with(nodes, config, spec, out_dir, as_json)
+    if (out_dir / "nodes").exists():
+        raise UsageError(f"{out_dir} holds a crawl with several nodes; repeat its command to go on with it")
     data_dir = Path(config.node.data_dir) if config.node.data_dir else out_dir / NODE_DIR
     with locked(data_dir):
         return run_loop(lambda: _crawl(config, spec, out_dir, data_dir, as_json))
-
-
-def _read_seeds(path: str | None) -> list[str]:
-    if path is None:
-        return []
-    try:
-        text = (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--seed-file {path}: cannot be read ({error}); check the path and that it is UTF-8"
-        ) from error
-    lines = (line.split(" #", 1)[0].strip() for line in text.splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
 
 
 async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path, as_json: bool) -> int:

@@ -36,9 +36,13 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
             archive.forget(DiskDirectory(out_dir / "archive"), txn, record.crawl_id)
             for path in (f"pages/{PAGES_FILE}", f"indexes/{INDEX_FILE}", f"reports/{SKIPPED_FILE}", SUMMARY_FILE):
                 (out_dir / path).unlink(missing_ok=True)
+        writes: dict[bytes, bytes | None] = {}
+        # So that no other node of a swarm brings it back (for 30 days that this one runs).
+        catalog.put_closed(Txn(engine, writes), record.crawl_id)
+        engine.write(writes, sync=True)
         dropped = 0
         while True:
-            writes: dict[bytes, bytes | None] = {}
+            writes = {}
             count = catalog.forget(Txn(engine, writes), record.crawl_id, FORGET_AT_ONCE)
             if not count:
                 break

@@ -20,7 +20,18 @@ class _Commands(click.Group):
 
     modules: ClassVar = {
         "crawl": "dhtcrawl.cli.crawl",
+        "join": "dhtcrawl.cli.join",
+        "submit": "dhtcrawl.cli.submit",
+        "status": "dhtcrawl.cli.look:status",
+        "peers": "dhtcrawl.cli.look:peers",
+        "crawls": "dhtcrawl.cli.look:crawls",
+        "pause": "dhtcrawl.cli.control:pause",
+        "resume": "dhtcrawl.cli.control:resume",
+        "stop": "dhtcrawl.cli.control:stop",
+        "leave": "dhtcrawl.cli.control:leave",
+        "locate": "dhtcrawl.cli.look:locate",
         "why": "dhtcrawl.cli.why",
+        "explain-host": "dhtcrawl.cli.look:explain_host",
         "verify": "dhtcrawl.cli.verify",
         "fsck": "dhtcrawl.cli.fsck",
         "forget": "dhtcrawl.cli.forget",
@@ -36,7 +47,8 @@ class _Commands(click.Group):
             return None
         import importlib
 
-        command: click.Command = importlib.import_module(self.modules[cmd_name]).command
+        module, _, name = self.modules[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
 
 
@@ -46,7 +58,8 @@ def cli() -> None:
     """A web crawler without a master.
 
     `dhtcrawl crawl URL` crawls a site from this machine and writes WARC,
-    CDXJ and JSONL files.
+    CDXJ and JSONL files. `dhtcrawl join` runs a node of a swarm, and
+    `dhtcrawl submit URL` gives the swarm a crawl.
     """
 
 

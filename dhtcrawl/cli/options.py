@@ -15,7 +15,9 @@ from dhtcrawl.errors import UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 # option → (setting, click's keyword arguments, help)
-_CRAWL: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
+_Table = list[tuple[tuple[str, ...], str, dict[str, Any], str]]
+
+_CRAWL: _Table = [
     (("--scope",), "crawl.scope", {"metavar": "KIND"}, "Which links to follow: page, prefix, host, domain or any."),
     (
         ("--include",),
@@ -35,20 +37,32 @@ _CRAWL: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
     (("--contact",), "crawl.contact", {"metavar": "URL"}, "Where site owners reach you; added to the User-Agent."),
     (("--allow-private",), "crawl.allow_private", {"is_flag": True}, "Allow the seeds' hosts on private addresses."),
     (("--ignore-robots",), "crawl.ignore_robots", {"is_flag": True}, "Do not obey robots.txt and nofollow."),
-    (("-c", "--concurrency"), "fetch.concurrency", {"metavar": "N"}, "Requests in flight."),
 ]
-_NODE: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
+_FETCH: _Table = [(("-c", "--concurrency"), "fetch.concurrency", {"metavar": "N"}, "Requests in flight on a node.")]
+_NODE: _Table = [
     (("--data-dir",), "node.data_dir", {"metavar": "DIR"}, "Where the node keeps its key and store."),
     (("--disk-limit",), "storage.disk_limit", {"metavar": "SIZE|%"}, "Stop at this much data, or this full a disk."),
     (("--log-level",), "node.log_level", {"metavar": "LEVEL"}, "debug, info, warning or error."),
 ]
+_PLACE = {"metavar": "HOST:PORT"}
+_JOIN: _Table = [
+    (("--bootstrap",), "node.bootstrap", {"multiple": True} | _PLACE, "A node to join through (repeatable)."),
+    (("--listen",), "node.listen", _PLACE, "Where other nodes reach this one; default: 127.0.0.1:8468."),
+    (("--advertise",), "node.advertise", _PLACE, "The address that others are told, where it is another."),
+    (("--admin",), "node.admin", _PLACE, "Where commands and browsers reach it; default: 127.0.0.1:8469."),
+    (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
+]
+_ADMIN: _Table = [(("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469.")]
+_TABLES = (_CRAWL, _FETCH, _NODE, _JOIN)
+# Settings that are lists: several --set make one.
+_LISTS = ("crawl.include", "crawl.exclude", "node.bootstrap")
 
 
 def _name(setting: str) -> str:
     return setting.replace(".", "__")
 
 
-def _add(table: list[tuple[tuple[str, ...], str, dict[str, Any], str]], command: F) -> F:
+def _add(table: _Table, command: F) -> F:
     for names, setting, extra, text in reversed(table):
         default: Any = {"default": None} if not extra.get("multiple") else {}
         command = click.option(*names, _name(setting), help=text, **default, **extra)(command)
@@ -64,13 +78,23 @@ def config_options(command: F) -> F:
 
 
 def crawl_options(command: F) -> F:
-    """What a crawl is."""
-    return _add(_CRAWL, command)
+    """What a crawl is, and how many requests it has in flight."""
+    return _add(_CRAWL + _FETCH, command)
 
 
 def node_options(command: F) -> F:
     """What a node is."""
     return _add(_NODE, command)
+
+
+def join_options(command: F) -> F:
+    """Where a node of a swarm listens, and whom it joins."""
+    return _add(_JOIN + _FETCH, command)
+
+
+def admin_option(command: F) -> F:
+    """Which running node a command asks."""
+    return _add(_ADMIN, command)
 
 
 def load_config(options: dict[str, Any]) -> Config:
@@ -85,11 +109,10 @@ def load_config(options: dict[str, Any]) -> Config:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise UsageError(f"--set {assignment}: write it as section.key=value")
-        # A setting that is a list takes several --set.
-        if key in ("crawl.include", "crawl.exclude"):
+        if key in _LISTS:
             value = (*flags.get(key, ()), value)  # type: ignore[misc]
         flags[key] = value
-    for _, setting, _, _ in (*_CRAWL, *_NODE):
+    for _, setting, _, _ in (row for table in _TABLES for row in table):
         value = options.pop(_name(setting), None)
         if value is not None and value != ():
             flags[setting] = list(value) if isinstance(value, tuple) else value

@@ -7,17 +7,14 @@ plain line now and then. All of it goes to stderr: stdout is for results.
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sys
 from pathlib import Path
 from types import TracebackType
 
+from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.words import clock, size, some
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.storage.summary import Summary
-
-TERMINAL_EVERY_S = 0.25
-PIPE_EVERY_S = 10.0
 
 
 class Progress:
@@ -25,43 +22,25 @@ class Progress:
 
     def __init__(self, crawl: Crawl, *, resumed: bool, sync: bool) -> None:
         self._crawl = crawl
-        self._terminal = sys.stderr.isatty()
-        self._silent = False
+        self._screen = Screen()
         self._resumed = resumed
         self._sync = sync
         self._last = (0.0, crawl.counters.pages)
 
     def __enter__(self) -> Progress:
         verb = "going on with" if self._resumed else "crawling"
-        seeds = self._crawl.spec.seeds
-        more = f" and {len(seeds) - 1} more" if len(seeds) > 1 else ""
         unsafe = "" if self._sync else " (storage.sync is off)"
-        self._say(f"{verb} {seeds[0]}{more}{unsafe}\n")
+        self._screen.say(f"{verb} {some(self._crawl.spec.seeds)}{unsafe}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        if self._terminal:
-            self._say("\r\x1b[K")
+        self._screen.clear()
 
     async def tick(self) -> None:
         """Show the state again and again, until cancelled."""
         while True:
-            await asyncio.sleep(TERMINAL_EVERY_S if self._terminal else PIPE_EVERY_S)
-            line = self._line()
-            if self._terminal:
-                width = shutil.get_terminal_size().columns - 1
-                self._say(f"\r\x1b[K{line[:width]}")
-            else:
-                self._say(f"{line}\n")
-
-    def _say(self, text: str) -> None:
-        if self._silent:
-            return
-        try:
-            print(text, end="", file=sys.stderr, flush=True)
-        except OSError:
-            # Whoever watched has left; the crawl goes on without.
-            self._silent = True
+            await asyncio.sleep(self._screen.every_s)
+            self._screen.show(self._line())
 
     def _line(self) -> str:
         crawl, counters = self._crawl, self._crawl.counters
@@ -106,24 +85,3 @@ def _wrapped(head: str, parts: list[str], width: int = 79) -> list[str]:
             current = " " * len(head)
         current += piece
     return [*lines, current]
-
-
-def clock(seconds: float) -> str:
-    """`3.2 s`, `4:05`, `1:02:03`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def size(count: int) -> str:
-    """`812 B`, `3.4 MB`."""
-    if count < 1000:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 1000:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1000:.1f} TB"

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
-from dhtcrawl.errors import ConfigError, StorageError, UsageError
+from dhtcrawl.errors import ConfigError, StorageError, StoreInUse, UsageError
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.node import Node, Ports, open_node
@@ -111,7 +111,7 @@ def locked(data_dir: Path) -> Iterator[None]:
     """Hold a node's data directory, which is made where it is missing.
 
     Raises:
-        UsageError: another process holds it.
+        StoreInUse: another process holds it.
         StorageError: it cannot be used.
     """
     try:
@@ -127,7 +127,7 @@ def locked(data_dir: Path) -> Iterator[None]:
                 raise storage_error(error, f"cannot lock {data_dir}") from error
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
-            raise UsageError(f"{data_dir} is in use by {who}; wait for it or stop it first") from None
+            raise StoreInUse(f"{data_dir} is in use by {who}; wait for it or stop it first") from None
         try:
             os.ftruncate(fd, 0)
             os.pwrite(fd, str(os.getpid()).encode(), 0)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
-from dhtcrawl.cli.options import store_options
+from dhtcrawl.cli.client import ADMIN_FILE, NodeClient, asked
+from dhtcrawl.cli.options import admin_option, store_options
 from dhtcrawl.cli.runtime import find_data_dir
 from dhtcrawl.cli.store import chosen, opened
-from dhtcrawl.crawl.scope import Scope
-from dhtcrawl.errors import Exit, UsageError
-from dhtcrawl.keyspace import url_key
+from dhtcrawl.cli.table import printable, short
+from dhtcrawl.crawl.explain import explain
+from dhtcrawl.errors import DhtcrawlError, Exit, NodeUnreachable, StoreInUse, UsageError
+from dhtcrawl.identity import load_or_create
 from dhtcrawl.spec import typed_url
-from dhtcrawl.storage import catalog, keys, tasks
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.records import State, unpack
+from dhtcrawl.storage import catalog
 
 
 @click.command("why")
@@ -25,13 +26,32 @@ from dhtcrawl.storage.records import State, unpack
 @click.option("--crawl", "crawl_prefix", metavar="CRAWL", help="Only this crawl, by the start of its id.")
 @store_options
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def command(url: str, crawl_prefix: str | None, out: str | None, data_dir: str | None, as_json: bool) -> int:
-    """Say where URL stands in a crawl, and why: fetched, queued, skipped or never seen."""
+@admin_option
+def command(
+    url: str, crawl_prefix: str | None, out: str | None, data_dir: str | None, as_json: bool, **options: Any
+) -> int:
+    """Say where URL stands in a crawl, and why: fetched, queued, skipped or never seen.
+
+    Looks into the store of a crawl or a node. With --admin, when that node is
+    running, or when there is no ./crawl-*, the swarm is asked.
+    """
     canonical = typed_url(url)
     if canonical is None:
         raise UsageError(f"{url!r} is no web address; use something like https://example.org/")
-    with opened(find_data_dir(out, data_dir)) as (_, txn):
-        answers = [_explain(txn, crawl, canonical) for crawl in chosen(catalog.crawls(txn), crawl_prefix)]
+    named = out is not None or data_dir is not None
+    if options["node__admin"] is not None:
+        if named:
+            raise UsageError("--admin asks a running node, --out and --data-dir a store; leave one of them out")
+        answers = asked(options, lambda client: client.why(canonical, crawl_prefix))
+    else:
+        try:
+            found = find_data_dir(out, data_dir)
+        except UsageError as nothing:
+            if named:
+                raise
+            answers = _from_any_node(canonical, crawl_prefix, options, nothing)
+        else:
+            answers = _in_store(found, canonical, crawl_prefix, options)
     if as_json:
         click.echo(json.dumps(answers, ensure_ascii=False))
     else:
@@ -39,25 +59,43 @@ def command(url: str, crawl_prefix: str | None, out: str | None, data_dir: str |
     return Exit.COMPLETE
 
 
-def _explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
-    key = crawl.spec.key_of(url)
-    answer: dict[str, Any] = {"url": url, "crawl": crawl.crawl_id.hex(), "key": key.hex()}
-    task = tasks.get_task(txn, crawl.crawl_id, key)
-    if task is not None:
-        answer |= {"state": task.state.name.lower(), "depth": task.depth, "referrer": task.referrer or None}
-        if task.state == State.DEAD:
-            answer |= {"reason": task.reason, "detail": task.detail}
-        page = tasks.get_page(txn, crawl.crawl_id, key)
-        if page is not None:
-            place = page.pop("place")
-            answer |= {name: page[name] for name in ("status", "final_url", "fetched_at", "error")}
-            answer["archive"] = f"{place.file}:{place.offset}"
-        return answer
-    skipped = txn.get(keys.SKIPPED + crawl.crawl_id + url_key(url))
-    if skipped is not None:
-        return answer | {"state": "skipped", "reason": unpack(skipped)[1]}
-    refusal = Scope([*crawl.spec.seeds, *crawl.aliases], crawl.spec.settings).refuses(url)
-    return answer | {"state": "unknown", "in_scope": refusal is None, "reason": refusal}
+def _in_store(data_dir: Path, url: str, crawl_prefix: str | None, options: dict[str, Any]) -> list[dict[str, Any]]:
+    try:
+        with opened(data_dir) as (_, txn):
+            return [explain(txn, crawl, url) for crawl in chosen(catalog.crawls(txn), crawl_prefix)]
+    except StoreInUse as in_use:
+        answers = _from_holder(data_dir, url, crawl_prefix, options)
+        if answers is None:
+            raise in_use from None
+        return answers
+
+
+def _from_any_node(
+    url: str, crawl_prefix: str | None, options: dict[str, Any], otherwise: UsageError
+) -> list[dict[str, Any]]:
+    try:
+        return asked(options, lambda client: client.why(url, crawl_prefix))
+    except NodeUnreachable:
+        raise otherwise from None
+
+
+def _from_holder(
+    data_dir: Path, url: str, crawl_prefix: str | None, options: dict[str, Any]
+) -> list[dict[str, Any]] | None:
+    """The answer of the process that holds `data_dir`; None where it is no node of a swarm that we can reach."""
+
+    async def ask(client: NodeClient) -> list[dict[str, Any]] | None:
+        try:
+            # Another node may listen where we look, and knows other crawls.
+            if (await client.status()).get("node") != load_or_create(data_dir).hex():
+                return None
+        except DhtcrawlError:
+            return None
+        return await client.why(url, crawl_prefix)
+
+    with contextlib.suppress(OSError, UnicodeError):
+        options = options | {"node__admin": (data_dir / ADMIN_FILE).read_text("ascii").strip()}
+    return asked(options, ask)
 
 
 _WORDS = {
@@ -73,12 +111,12 @@ _WORDS = {
 
 def _in_words(answer: dict[str, Any]) -> str:
     shown = {k: v for k, v in answer.items() if k not in ("url", "state", "crawl") and v is not None}
+    state = str(answer.get("state"))
     if shown.get("in_scope") is True:
         shown["in_scope"] = "yes: it would be followed"
     elif shown.get("in_scope") is False:
         shown["in_scope"] = "no: it would be skipped"
+    shown = {"crawl": short(answer.get("crawl"))} | shown
     width = max(map(len, shown))
     lines = [f"  {name.replace('_', ' ').ljust(width)}  {value}" for name, value in shown.items()]
-    return "\n".join(
-        [f"{answer['url']} {_WORDS[answer['state']]}", f"  {'crawl'.ljust(width)}  {answer['crawl'][:12]}", *lines]
-    )
+    return "\n".join(map(printable, [f"{answer.get('url')} {_WORDS.get(state, state)}", *lines]))

@@ -8,7 +8,7 @@
     GET   /api/v1/crawls/ID
     POST  /api/v1/crawls/ID/pause, resume, stop
     GET   /api/v1/locate?url=[&crawl=], why?url=[&crawl=], hosts/HOST
-    POST  /api/v1/leave, shutdown
+    POST  /api/v1/leave, drain, shutdown
     GET   /api/v1/crawls/ID/export/record                                    bytes
     GET   /api/v1/crawls/ID/export/nodes
     GET   /api/v1/crawls/ID/export/rows?node=&kind=&cursor=                  msgpack: [[key, value]…], next cursor
@@ -101,6 +101,7 @@ def application(api: NodeApi, host: str) -> web.Application:
             web.get(f"{API}/why", asks.about_url(api.why)),
             web.get(f"{API}/hosts/{{host}}", asks.host),
             web.post(f"{API}/leave", asks.plain(api.leave)),
+            web.post(f"{API}/drain", asks.plain(api.drain)),
             web.post(f"{API}/shutdown", asks.plain(api.shutdown)),
             web.get(f"{API}/crawls/{{crawl}}/export/record", asks.export_record),
             web.get(f"{API}/crawls/{{crawl}}/export/nodes", asks.export_nodes),

@@ -79,6 +79,10 @@ class NodeApi(Protocol):
         """
         ...
 
+    async def drain(self) -> dict[str, Any]:
+        """Start nothing more; returns once all that was begun is over, and the backups know: drained (bool)."""
+        ...
+
     async def shutdown(self) -> dict[str, Any]:
         """Stop the node in order, without handing over; returns at once."""
         ...

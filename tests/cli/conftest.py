@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from demo_site import DemoServer, Site, build, serve
 from e2e.crawler import COMMAND, environment
+from web.fake import FakeNode
 
 from dhtcrawl.cli.main import run
+from dhtcrawl.web import admin as admin_http
 
 TIMEOUT_S = 60.0
 
@@ -106,3 +112,61 @@ def copy(demo: DemoCrawl, tmp_path: Path) -> Path:
     out = tmp_path / "out"
     shutil.copytree(demo.out, out)
     return out
+
+
+# A node that is none, behind a real socket.
+
+
+@contextmanager
+def running(node: FakeNode) -> Iterator[str]:
+    """Serve `node` from a thread; yields its admin address."""
+    address: list[str] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    done = asyncio.Event()
+
+    async def main() -> None:
+        async with admin_http.serve(node, "127.0.0.1", 0) as (host, port):
+            address.append(f"{host}:{port}")
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(done.set)
+        thread.join(10)
+        loop.close()
+
+
+@pytest.fixture
+def node() -> FakeNode:
+    return FakeNode()
+
+
+@pytest.fixture
+def admin(node: FakeNode) -> Iterator[str]:
+    with running(node) as address:
+        yield address
+
+
+Ask = Callable[..., Ended]
+
+
+@pytest.fixture
+def ask(here: Here, admin: str, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Runs a command against the fake node."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def start(*args: str | Path) -> Ended:
+        return here(*args, "--admin", admin)
+
+    return start
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -11,10 +11,11 @@ import dhtcrawl
 
 from .conftest import Here, spawn
 
-COMMANDS: list[list[str]] = [
-    name.split()
-    for name in ("", "crawl", "why", "verify", "fsck", "forget", "config", "config show", "config check", "sim")
-]
+NAMES = (
+    "", "crawl", "join", "submit", "status", "peers", "crawls", "pause", "resume", "stop", "leave", "locate", "why",
+    "explain-host", "verify", "fsck", "forget", "config", "config show", "config check", "sim",
+)  # fmt: skip
+COMMANDS: list[list[str]] = [name.split() for name in NAMES]
 
 
 @pytest.mark.parametrize("columns", ["80", "300"])

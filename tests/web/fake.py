@@ -92,6 +92,10 @@ class FakeNode:
         self._note("leave")
         return self.left
 
+    async def drain(self) -> dict[str, Any]:
+        self._note("drain")
+        return {"drained": True}
+
     async def shutdown(self) -> dict[str, Any]:
         self._note("shutdown")
         return {"stopping": True}

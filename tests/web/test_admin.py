@@ -135,12 +135,12 @@ def test_a_crawl_is_paused_resumed_and_stopped(action: str, node: FakeNode) -> N
 
 def test_nothing_else_can_be_done_to_a_crawl_and_nothing_by_looking(node: FakeNode) -> None:
     assert ask(node, "POST", f"/api/v1/crawls/{ID}/explode").status == 404
-    for path in (f"crawls/{ID}/stop", "leave", "shutdown"):
+    for path in (f"crawls/{ID}/stop", "leave", "drain", "shutdown"):
         assert ask(node, "GET", f"/api/v1/{path}").status in (404, 405)
-    assert [call for call in node.asked if call[0] in ("control", "leave", "shutdown")] == []
+    assert [call for call in node.asked if call[0] in ("control", "leave", "drain", "shutdown")] == []
 
 
-@pytest.mark.parametrize("what", ["leave", "shutdown"])
+@pytest.mark.parametrize("what", ["leave", "drain", "shutdown"])
 def test_a_node_can_be_told_to_go(what: str, node: FakeNode) -> None:
     assert ask(node, "POST", f"/api/v1/{what}").status == 200
     assert node.asked == [(what,)]

@@ -1,0 +1,237 @@
+"""Asking a running node: the other end of `dhtcrawl.web.admin`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+from urllib.parse import quote
+
+import aiohttp
+import msgpack
+from yarl import URL
+
+from dhtcrawl.cli.options import load_config
+from dhtcrawl.errors import DhtcrawlError, NodeUnreachable, UsageError
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
+from dhtcrawl.web.api import Action, Row
+
+T = TypeVar("T")
+
+# In a node's data directory while it runs: its admin address, one line.
+ADMIN_FILE = "admin"
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 60.0
+ANSWER_BYTES_MAX = 64 << 20
+_API = "/api/v1"
+_USAGE = (400, 403, 404, 408, 409, 413)
+
+
+class NodeClient:
+    """One node by its admin address. Every method raises the same:
+
+    Raises:
+        NodeUnreachable: nobody answers there.
+        UsageError: the node says that this cannot be asked.
+        DhtcrawlError: it failed, or what answers is no node.
+    """
+
+    def __init__(self, address: Address) -> None:
+        host, port = address
+        self.name = format_address(address)
+        if is_wildcard(host):  # a node listens there, nobody is reached there
+            host = "::1" if ":" in host else "127.0.0.1"
+        self._base = f"http://{format_address((host, port))}"
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def status(self) -> dict[str, Any]:
+        return await self._map("GET", "/status")
+
+    async def peers(self) -> list[dict[str, Any]]:
+        return await self._list("/peers")
+
+    async def crawls(self) -> list[dict[str, Any]]:
+        return await self._list("/crawls")
+
+    async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
+        body = {"seeds": list(spec.seeds), "settings": asdict(spec.settings)}
+        return await self._map("POST", "/crawls", body=body)
+
+    async def crawl(self, crawl: str) -> dict[str, Any]:
+        return await self._map("GET", _crawl(crawl))
+
+    async def control(self, crawl: str, action: Action) -> dict[str, Any]:
+        return await self._map("POST", f"{_crawl(crawl)}/{action}")
+
+    async def leave(self) -> dict[str, Any]:
+        """Takes as long as the handing over does."""
+        return await self._map("POST", "/leave", timeout_s=None)
+
+    async def drain(self) -> dict[str, Any]:
+        return await self._map("POST", "/drain")
+
+    async def shutdown(self) -> dict[str, Any]:
+        return await self._map("POST", "/shutdown")
+
+    async def locate(self, url: str, crawl: str | None) -> list[dict[str, Any]]:
+        return await self._list("/locate", _about(url, crawl))
+
+    async def why(self, url: str, crawl: str | None) -> list[dict[str, Any]]:
+        return await self._list("/why", _about(url, crawl))
+
+    async def explain_host(self, host: str) -> dict[str, Any]:
+        return await self._map("GET", f"/hosts/{quote(host, safe='')}")
+
+    async def export_record(self, crawl: str) -> bytes:
+        return await self._ask("GET", f"{_crawl(crawl)}/export/record")
+
+    async def export_nodes(self, crawl: str) -> list[dict[str, Any]]:
+        return await self._list(f"{_crawl(crawl)}/export/nodes")
+
+    async def export_rows(self, crawl: str, node: str, kind: bytes, cursor: bytes) -> tuple[list[Row], bytes | None]:
+        query = {"node": node, "kind": kind.decode("ascii"), "cursor": cursor.hex()}
+        body = await self._ask("GET", f"{_crawl(crawl)}/export/rows", query)
+        try:
+            rows, after = msgpack.unpackb(body)
+            return [(bytes(key), bytes(value)) for key, value in rows], after
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise self._no_node() from error
+
+    async def export_files(self, crawl: str, node: str) -> list[tuple[str, int]]:
+        files = await self._json("GET", f"{_crawl(crawl)}/export/files", {"node": node})
+        try:
+            return [(str(name), int(length)) for name, length in files]
+        except (ValueError, TypeError) as error:
+            raise self._no_node() from error
+
+    async def export_chunk(self, crawl: str, node: str, name: str, offset: int, limit: int) -> bytes:
+        query = {"node": node, "name": name, "offset": str(offset), "limit": str(limit)}
+        return await self._ask("GET", f"{_crawl(crawl)}/export/chunk", query)
+
+    async def _map(
+        self, method: str, path: str, body: object = None, timeout_s: float | None = ANSWER_TIMEOUT_S
+    ) -> dict[str, Any]:
+        value = await self._json(method, path, body=body, timeout_s=timeout_s)
+        if not isinstance(value, dict):
+            raise self._no_node()
+        return value
+
+    async def _list(self, path: str, query: dict[str, str] | None = None) -> list[dict[str, Any]]:
+        value = await self._json("GET", path, query)
+        if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+            raise self._no_node()
+        return cast(list[dict[str, Any]], value)
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        timeout_s: float | None = ANSWER_TIMEOUT_S,
+    ) -> Any:
+        try:
+            return json.loads(await self._ask(method, path, query, body, timeout_s))
+        except ValueError as error:
+            raise self._no_node() from error
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        timeout_s: float | None = ANSWER_TIMEOUT_S,
+    ) -> bytes:
+        url = URL(f"{self._base}{_API}{path}", encoded=True).with_query(query or {})
+        data = None if body is None else json.dumps(body).encode()
+        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            async with self._session.request(
+                method, url, data=data, timeout=timeout, allow_redirects=False
+            ) as response:
+                answer = await _read(response)
+                status = response.status
+        except TimeoutError as error:
+            raise NodeUnreachable(
+                f"the node at {self.name} does not answer; see its log, or name another with --admin"
+            ) from error
+        except (aiohttp.ClientConnectionError, OSError) as error:
+            raise NodeUnreachable(
+                f"no node answers at {self.name}; start one with 'dhtcrawl join', or name it with --admin"
+            ) from error
+        except aiohttp.ClientError as error:
+            raise self._no_node() from error
+        if status >= 300:
+            raise self._refusal(status, answer)
+        return answer
+
+    def _refusal(self, status: int, answer: bytes) -> DhtcrawlError:
+        try:
+            message = str(json.loads(answer)["error"])
+        except (ValueError, TypeError, LookupError):
+            return self._no_node()
+        return UsageError(message) if status in _USAGE else DhtcrawlError(f"the node at {self.name}: {message}")
+
+    def _no_node(self) -> DhtcrawlError:
+        return DhtcrawlError(f"what answers at {self.name} is no node of this version; name one with --admin")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The body, as far as we take it."""
+    parts, total = [], 0
+    async for part in response.content.iter_any():
+        total += len(part)
+        if total > ANSWER_BYTES_MAX:
+            raise aiohttp.ClientPayloadError("the answer is too long")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _crawl(crawl: str) -> str:
+    if not crawl:
+        # An unset variable of a script: it does not mean the only crawl there is.
+        raise UsageError("the crawl's id is empty; give the start of it")
+    return f"/crawls/{quote(crawl, safe='')}"
+
+
+def _about(url: str, crawl: str | None) -> dict[str, str]:
+    return {"url": url} | ({} if crawl is None else {"crawl": crawl})
+
+
+def admin_address(options: dict[str, Any]) -> Address:
+    """The node that a command asks: `--admin`, else the setting.
+
+    Raises:
+        ConfigError: it is no address, or another setting is not good.
+        UsageError: it is empty.
+    """
+    text = load_config(options).node.admin
+    if not text:
+        raise UsageError("node.admin is empty; name a running node with --admin HOST:PORT")
+    return parse_address(text)
+
+
+def asked(options: dict[str, Any], question: Callable[[NodeClient], Awaitable[T]]) -> T:
+    """What the node answers to a question; the same errors as `NodeClient`'s."""
+    address = admin_address(options)
+
+    async def main() -> T:
+        async with NodeClient(address) as client:
+            return await question(client)
+
+    return asyncio.run(main())

@@ -1,0 +1,279 @@
+"""`dhtcrawl crawl --nodes N`: a private swarm of N processes on this machine, for one crawl.
+
+    OUT/nodes/1 … N    a data directory a node; gone once the crawl is complete
+    OUT/…              the collection, as of any crawl
+
+The processes are nodes like those of `dhtcrawl join`, on loopback ports that
+the system chose. The same command goes on with them after an interruption.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.progress import describe
+from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.source import gather_from
+from dhtcrawl.cli.swarmnode import CRAWLS_DIR
+from dhtcrawl.cli.wait import Interrupted, exit_of, follow, stop_of
+from dhtcrawl.cli.words import some
+from dhtcrawl.config import Config
+from dhtcrawl.errors import DhtcrawlError, Exit, NothingFetched, UsageError
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.units import parse_address
+
+NODES_DIR = "nodes"
+CONFIG_FILE = "node.toml"
+LOG_FILE = "log"
+START_S = 60.0
+STOP_S = 60.0
+# What a node is told; what a crawl is goes with the crawl.
+_SECTIONS = ("fetch", "politeness", "frontier", "storage", "swarm")
+
+
+def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
+    """Crawl to the end with `nodes` processes; the exit code.
+
+    Raises:
+        UsageError: the directory holds another crawl, or this one complete.
+        NothingFetched: no seed brought a page.
+    """
+    base = out / NODES_DIR
+    _check(nodes, base, out)
+    return asyncio.run(_crawl(nodes, config, spec, out, as_json))
+
+
+def _check(nodes: int, base: Path, out: Path) -> None:
+    there = sorted(path.name for path in base.glob("*") if path.is_dir()) if base.is_dir() else []
+    if there and len(there) != nodes:
+        raise UsageError(f"{out} holds a crawl with {len(there)} nodes; use --nodes {len(there)} to go on with it")
+    if not there and (out / NODE_DIR / STORE_DIR).exists():
+        raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out")
+
+
+async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
+    base = out / NODES_DIR
+    base.mkdir(parents=True, exist_ok=True)
+    (base / CONFIG_FILE).write_text(_toml(config), "utf-8")
+    async with AsyncExitStack() as stack:
+        swarm: list[_Process] = []
+        for number in range(1, nodes + 1):
+            bootstrap = swarm[0].address if swarm else None
+            data_dir = base / str(number)
+            data_dir.mkdir(exist_ok=True)
+            log = stack.enter_context((data_dir / LOG_FILE).open("wb"))
+            swarm.append(await stack.enter_async_context(_process(data_dir, log, base / CONFIG_FILE, bootstrap)))
+            if number == 1:
+                await swarm[0].ready()
+        for process in swarm[1:]:
+            await process.ready()
+        client = await stack.enter_async_context(NodeClient(parse_address(swarm[0].admin)))
+        crawl, resumed = await _find_or_submit(client, spec, out)
+        screen = Screen()
+        screen.say(f"{'going on with' if resumed else 'crawling'} {some(spec.seeds)} with {nodes} nodes")
+        try:
+            end = await follow(client, crawl, screen)
+        except Interrupted:
+            await _interrupt(swarm)
+            return Exit.INTERRUPTED
+        dirs = {process.node: process.data_dir / CRAWLS_DIR / crawl / "archive" for process in swarm}
+        summary, _ = await gather_from(client, crawl, out, sync=config.storage.sync, local_dirs=dirs)
+        reasons = [] if summary.pages else await _reasons(client, crawl, spec)
+        await _stop(swarm)
+    stopped = stop_of(str(end.get("ended", "")))
+    _print(summary.to_json() if as_json else describe(summary, stopped, out))
+    if summary.complete:
+        shutil.rmtree(base)
+    if not summary.pages:
+        shutil.rmtree(out / NODE_DIR, ignore_errors=True)
+        shutil.rmtree(base, ignore_errors=True)
+        raise NothingFetched(f"nothing was fetched: {' | '.join(reasons)}")
+    code = exit_of(str(end.get("ended", "")))
+    return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code
+
+
+async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tuple[str, bool]:
+    """The crawl of these nodes: the one that the same command began, or a new one."""
+    for known in await client.crawls():
+        crawl = str(known.get("crawl", ""))
+        told = (await client.crawl(crawl)).get("spec")
+        settings = told.get("settings") if isinstance(told, dict) else None
+        if isinstance(told, dict) and _same(spec, told.get("seeds"), settings):
+            return crawl, True
+        raise UsageError(
+            f"{out} holds a crawl with other seeds or options; "
+            "repeat its command to go on with it, or name another directory with --out"
+        )
+    return str((await client.submit(spec)).get("crawl", "")), False
+
+
+def _same(spec: CrawlSpec, seeds: object, settings: object) -> bool:
+    ours = json.loads(json.dumps(dataclasses.asdict(spec.settings)))
+    return seeds == list(spec.seeds) and settings == ours
+
+
+async def _reasons(client: NodeClient, crawl: str, spec: CrawlSpec) -> list[str]:
+    """Why each of the first seeds brought no page."""
+    reasons = []
+    for seed in spec.seeds[:3]:
+        for answer in await client.why(seed, crawl):
+            reasons.append(f"{seed}: {answer.get('detail') or answer.get('reason') or answer.get('state')}")
+    more = f" (and {len(spec.seeds) - 3} more seeds)" if len(spec.seeds) > 3 else ""
+    return [*reasons[:-1], reasons[-1] + more] if reasons else [f"no seed has a record{more}"]
+
+
+def _print(text: str) -> None:
+    """The result; a crawl that went well does not fail for want of a reader."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        fail(f"cannot write to standard output: {error.strerror}; the summary is in summary.json")
+
+
+# Processes
+
+
+class _Process:
+    """A node process that was started."""
+
+    def __init__(self, process: asyncio.subprocess.Process, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.node = self.address = self.admin = ""
+        self._process = process
+
+    async def ready(self) -> None:
+        """Return once it takes part.
+
+        Raises:
+            DhtcrawlError: it ended instead.
+        """
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(START_S):
+                line = await self._process.stdout.readline()
+        except TimeoutError:
+            raise DhtcrawlError(f"a node did not start within {START_S:g} s; see {self.data_dir / LOG_FILE}") from None
+        if not line:
+            await self._process.wait()
+            raise DhtcrawlError(f"a node did not start: {self._last_words()}")
+        said = json.loads(line)
+        self.node, self.address, self.admin = said["node"], said["address"], said["admin"]
+
+    async def drain(self) -> None:
+        """Let it finish what is in flight, and tell its backups."""
+        await self._tell(NodeClient.drain)
+
+    async def stop(self) -> None:
+        """Let it end; what it holds stays on its disk."""
+        await self._tell(NodeClient.shutdown)
+
+    async def _tell(self, what: Callable[[NodeClient], Awaitable[object]]) -> None:
+        if self._process.returncode is None:
+            async with NodeClient(parse_address(self.admin)) as client:
+                try:
+                    await what(client)
+                except DhtcrawlError as error:
+                    fail(f"a node did not stop in order: {error}")
+
+    async def wait(self) -> None:
+        """Until it has ended."""
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    def _last_words(self) -> str:
+        lines = (self.data_dir / LOG_FILE).read_text("utf-8", "replace").strip().splitlines()
+        words = [line.removeprefix("dhtcrawl: ") for line in lines if line.startswith("dhtcrawl: ")] or lines
+        return words[-1] if words else f"it said nothing (exit {self._process.returncode})"
+
+
+@asynccontextmanager
+async def _process(data_dir: Path, log: BinaryIO, config: Path, bootstrap: str | None) -> AsyncIterator[_Process]:
+    """A node process, which is gone in the end."""
+    command = [sys.executable, "-m", "dhtcrawl.cli.child", "join", "--json", "--config", str(config)]
+    command += ["--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    command += ["--bootstrap", bootstrap] if bootstrap is not None else []
+    # What the environment says is in the file by now.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DHTCRAWL_")}
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, env=environment
+    )
+    node = _Process(process, data_dir)
+    try:
+        yield node
+    finally:
+        node.kill()
+        await node.wait()
+
+
+async def _stop(swarm: list[_Process], *, drain: bool = False) -> None:
+    if drain:
+        # All of them, before the first one goes: what one has in flight ends at others.
+        async with asyncio.TaskGroup() as group:
+            for process in swarm:
+                group.create_task(process.drain())
+    async with asyncio.TaskGroup() as group:
+        for process in swarm:
+            group.create_task(process.stop())
+    try:
+        async with asyncio.timeout(STOP_S):
+            for process in swarm:
+                await process.wait()
+    except TimeoutError:
+        fail("the nodes took too long to stop, and were killed; nothing that was acknowledged is lost")
+
+
+async def _interrupt(swarm: list[_Process]) -> None:
+    """Stop in order; a second signal at once."""
+    loop = asyncio.get_running_loop()
+
+    def now() -> None:
+        fail("stopped at once; the same command goes on from what was written")
+        for process in swarm:
+            process.kill()
+        os._exit(Exit.FORCED)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, now)
+    fail("stopping; waiting for requests in flight (again: at once)")
+    await _stop(swarm, drain=True)
+
+
+def _toml(config: Config) -> str:
+    """The settings of a node that are not the defaults, as a file."""
+    lines: list[str] = []
+    for section in _SECTIONS:
+        values, defaults = getattr(config, section), getattr(Config(), section)
+        changed = {
+            field.name: getattr(values, field.name)
+            for field in dataclasses.fields(values)
+            if getattr(values, field.name) != getattr(defaults, field.name)
+        }
+        if changed:
+            lines += [f"[{section}]", *(f"{name} = {_value(value)}" for name, value in changed.items())]
+    if config.node.log_level != Config().node.log_level:
+        lines += ["[node]", f"log_level = {_value(config.node.log_level)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """TOML's notation, which for these types is JSON's."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)

@@ -1,0 +1,195 @@
+"""`dhtcrawl status`, `peers`, `crawls`, `locate`, `explain-host`: the swarm as a running node sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import click
+
+from dhtcrawl.cli.client import NodeClient, admin_address
+from dhtcrawl.cli.options import F, admin_option
+from dhtcrawl.cli.table import Column, columns_there, fields, short, table
+from dhtcrawl.cli.words import clock, size, some
+from dhtcrawl.errors import Exit, UsageError
+from dhtcrawl.spec import typed_url
+from dhtcrawl.url import host_of
+
+WATCH_EVERY_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+Question = Callable[[NodeClient], Awaitable[Any]]
+Words = Callable[[Any, int], str]
+
+
+def look_options(command: F) -> F:
+    """`--admin`, `--json` and `--watch`."""
+    command = click.option("--watch", is_flag=True, help="Again every 2 seconds, until Ctrl-C.")(command)
+    return json_option(admin_option(command))
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)
+
+
+def look(options: dict[str, Any], question: Question, words: Words, *, as_json: bool, watch: bool = False) -> int:
+    """Ask a node and print the answer, with `watch` again and again."""
+    address = admin_address(options)
+
+    async def main() -> None:
+        async with NodeClient(address) as client:
+            while True:
+                answer = await question(client)
+                text = json.dumps(answer, ensure_ascii=False) if as_json else words(answer, columns_there())
+                terminal = sys.stdout.isatty() and not as_json
+                click.echo(f"{_CLEAR if watch and terminal else ''}{text}")
+                if not watch:
+                    return
+                await asyncio.sleep(WATCH_EVERY_S)
+
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+    return Exit.COMPLETE
+
+
+@click.command("status")
+@look_options
+def status(as_json: bool, watch: bool, **options: Any) -> int:
+    """The node that answers, and how the swarm looks from it."""
+    return look(options, lambda client: client.status(), fields, as_json=as_json, watch=watch)
+
+
+_PEERS = [
+    Column("node", lambda row: short(row.get("node")) + (" *" if row.get("self") else "")),
+    Column("address", lambda row: str(row.get("address", "")), cut=True),
+    Column("state", lambda row: str(row.get("state", ""))),
+    Column("round trip", lambda row: _milliseconds(row.get("rtt_s")), right=True, spare=2),
+    Column("heard from", lambda row: _ago(row.get("seen_s")), right=True, spare=1),
+]
+
+
+@click.command("peers")
+@look_options
+def peers(as_json: bool, watch: bool, **options: Any) -> int:
+    """All members of the swarm; the node that answers has a star."""
+    return look(
+        options,
+        lambda client: client.peers(),
+        lambda rows, width: table(rows, _PEERS, width),
+        as_json=as_json,
+        watch=watch,
+    )
+
+
+def _counter(name: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: _counters(row).get(name, 0)
+
+
+def _counters(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    counters = row.get("counters")
+    return counters if isinstance(counters, Mapping) else {}
+
+
+_COUNTS = [
+    Column("pages", lambda row: str(_counter("pages")(row)), right=True),
+    Column("queued", lambda row: str(_counter("queued")(row)), right=True, spare=2),
+    Column("errors", lambda row: str(_counter("errors")(row)), right=True, spare=3),
+    Column("bytes", lambda row: size(int(_counter("body_bytes")(row))), right=True, spare=5),
+]
+_CRAWLS = [
+    Column("crawl", lambda row: short(row.get("crawl"))),
+    Column("state", lambda row: str(row.get("ended") or row.get("state", ""))),
+    *_COUNTS,
+    Column("time", lambda row: clock(float(_counter("seconds")(row))), right=True, spare=4),
+    Column("seeds", lambda row: some(row.get("seeds", []), row.get("seeds_total")), cut=True, spare=1),
+]
+_SHARES = [Column("node", lambda row: short(row.get("node"))), *_COUNTS]
+
+
+@click.command("crawls")
+@click.argument("crawl", required=False)
+@look_options
+def crawls(crawl: str | None, as_json: bool, watch: bool, **options: Any) -> int:
+    """All crawls that the node knows, or one, by the start of its id, with what each node did."""
+    if crawl is None:
+        return look(options, lambda client: client.crawls(), _all_crawls, as_json=as_json, watch=watch)
+    return look(options, lambda client: client.crawl(crawl), one_crawl, as_json=as_json, watch=watch)
+
+
+def _all_crawls(rows: list[dict[str, Any]], width: int) -> str:
+    return table(rows, _CRAWLS, width) if rows else "no crawls; 'dhtcrawl submit URL' begins one"
+
+
+def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
+    """A crawl over the whole swarm: its figures, what it waits for, what each node did."""
+    spec = crawl.get("spec")
+    seeds = spec.get("seeds", []) if isinstance(spec, Mapping) else []
+    counters = _counters(crawl)
+    shown = {
+        "crawl": crawl.get("crawl"),
+        "state": crawl.get("ended") or crawl.get("state"),
+        "seeds": some(seeds),
+        "coordinator": crawl.get("coordinator"),
+        "waiting for": crawl.get("waiting_for"),
+    }
+    text = fields(shown | {name: value for name, value in counters.items() if value}, width)
+    shares = crawl.get("per_node")
+    return f"{text}\n\n{table(shares, _SHARES, width)}" if isinstance(shares, list) and shares else text
+
+
+@click.command("locate")
+@click.argument("url")
+@click.option("--crawl", "crawl_prefix", metavar="CRAWL", help="Only this crawl, by the start of its id.")
+@json_option
+@admin_option
+def locate(url: str, crawl_prefix: str | None, as_json: bool, **options: Any) -> int:
+    """Which node owns URL, and which have backups of its record."""
+    if typed_url(url) is None:
+        raise UsageError(f"{url!r} is no web address; use something like https://example.org/")
+    return look(options, lambda client: client.locate(url, crawl_prefix), _places, as_json=as_json)
+
+
+_PLACES = [
+    Column("role", lambda row: str(row.get("role", ""))),
+    Column("node", lambda row: short(row.get("node"))),
+    Column("address", lambda row: str(row.get("address", "")), cut=True),
+    Column("state", lambda row: str(row.get("state", ""))),
+]
+
+
+def _places(answers: list[dict[str, Any]], width: int) -> str:
+    texts = []
+    for answer in answers:
+        owner = answer.get("owner")
+        rows = [{"role": "owner", **owner}] if isinstance(owner, Mapping) else []
+        rows += [{"role": "backup", **backup} for backup in answer.get("backups", ())]
+        head = fields({"crawl": short(answer.get("crawl")), "key": answer.get("key")}, width)
+        texts.append(f"{head}\n{table(rows, _PLACES, width)}")
+    return "\n\n".join(texts) or "no crawls; 'dhtcrawl submit URL' begins one"
+
+
+@click.command("explain-host")
+@click.argument("host")
+@json_option
+@admin_option
+def explain_host(host: str, as_json: bool, **options: Any) -> int:
+    """What the swarm knows of HOST: its gatekeeper, robots.txt, clock, queue and failures."""
+    url = typed_url(host)
+    if url is None:
+        raise UsageError(f"{host!r} is no host; use something like example.org or example.org:8080")
+    return look(options, lambda client: client.explain_host(host_of(url)), fields, as_json=as_json)
+
+
+def _milliseconds(value: object) -> str:
+    return f"{value * 1000:.1f} ms" if isinstance(value, int | float) else ""
+
+
+def _ago(value: object) -> str:
+    return f"{clock(value)} ago" if isinstance(value, int | float) else ""

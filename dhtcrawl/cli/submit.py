@@ -1,0 +1,91 @@
+"""`dhtcrawl submit`: give a crawl to a running swarm, and wait for it and gather it where that is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.look import json_option
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.options import admin_option, config_options, crawl_options, load_config
+from dhtcrawl.cli.progress import describe
+from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.seeds import read_seeds
+from dhtcrawl.cli.source import gather_from
+from dhtcrawl.cli.table import short
+from dhtcrawl.cli.wait import Interrupted, describe_end, exit_of, follow, stop_of
+from dhtcrawl.cli.words import some
+from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
+from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.storage.outputs import SUMMARY_FILE
+from dhtcrawl.storage.summary import Summary
+from dhtcrawl.units import Address, parse_address
+
+
+@click.command("submit")
+@click.argument("urls", nargs=-1, metavar="URL...")
+@click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")
+@click.option("--wait", is_flag=True, help="Wait for its end; progress goes to stderr.")
+@click.option("--out", metavar="DIR", help="With --wait: gather the outputs of all nodes here.")
+@json_option
+@admin_option
+@crawl_options
+@config_options
+def command(
+    urls: tuple[str, ...], seed_file: str | None, wait: bool, out: str | None, as_json: bool, **options: Any
+) -> int:
+    """Give a crawl of URL... to a running swarm, and print its id.
+
+    With --wait the exit status is the crawl's.
+    """
+    if out is not None and not wait:
+        raise UsageError("--out: there is nothing to gather before the crawl has ended; add --wait")
+    config = load_config(options)
+    spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
+    if config.origins.get("fetch.concurrency") == "flag":
+        fail("--concurrency is each node's own, set where it is started; this crawl takes the nodes as they are")
+    if not config.node.admin:
+        raise UsageError("node.admin is empty; name a running node with --admin HOST:PORT")
+    out_dir = None if out is None else Path(out)
+    if out_dir is not None and any((out_dir / name).exists() for name in (SUMMARY_FILE, f"{NODE_DIR}/{STORE_DIR}")):
+        raise UsageError(f"--out {out}: it holds another crawl; name another directory")
+    return asyncio.run(_submit(parse_address(config.node.admin), spec, wait=wait, out=out_dir, as_json=as_json))
+
+
+async def _submit(address: Address, spec: CrawlSpec, *, wait: bool, out: Path | None, as_json: bool) -> int:
+    async with NodeClient(address) as client:
+        crawl = str((await client.submit(spec)).get("crawl", ""))
+        if not wait:
+            click.echo(json.dumps({"crawl": crawl}) if as_json else crawl)
+            return Exit.COMPLETE
+        if not as_json:
+            click.echo(crawl)
+        screen = Screen()
+        screen.say(f"crawl {short(crawl)}: {some(spec.seeds)}")
+        try:
+            end = await follow(client, crawl, screen)
+        except Interrupted:
+            fail(f"the crawl goes on; see 'dhtcrawl crawls {short(crawl)}', end it with 'dhtcrawl stop {short(crawl)}'")
+            return Exit.INTERRUPTED
+        code = exit_of(str(end.get("ended", "")))
+        if out is None:
+            click.echo(json.dumps(end) if as_json else describe_end(end))
+            return code
+        summary = await _gather(client, crawl, out)
+    click.echo(summary.to_json() if as_json else describe(summary, stop_of(str(end.get("ended", ""))), out))
+    # A node that could not be asked was named on stderr.
+    return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code
+
+
+async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary:
+    try:
+        summary, _ = await gather_from(client, crawl, out)
+    except DhtcrawlError as error:
+        raise type(error)(f"{error}; the crawl has ended, and its nodes keep what they have of it") from error
+    return summary

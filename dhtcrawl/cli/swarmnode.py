@@ -1,0 +1,148 @@
+"""Running a node of a swarm on this machine, from its data directory to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from dhtcrawl.cli.client import ADMIN_FILE
+from dhtcrawl.cli.disk import disk_watch
+from dhtcrawl.cli.join import JoinOptions
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.runtime import locked, real_node, run_loop
+from dhtcrawl.config import Config
+from dhtcrawl.errors import Exit, UsageError
+from dhtcrawl.storage.engine import storage_error
+from dhtcrawl.storage.outputs import OutputDirs
+from dhtcrawl.swarm.api import Api
+from dhtcrawl.swarm.node import Network, SwarmNode
+from dhtcrawl.units import Address, format_address
+from dhtcrawl.web.admin import serve
+
+CRAWLS_DIR = "crawls"
+
+
+def run_node(config: Config, join: JoinOptions) -> int:
+    """Take part in a swarm until stopped; the exit code.
+
+    Raises:
+        BootstrapUnreachable: none of the nodes to join through answered.
+        UsageError: an address is taken, or another process holds the data directory.
+    """
+    data_dir = Path(config.node.data_dir)
+    with locked(data_dir):
+        return run_loop(lambda: _run(config, join, data_dir))
+
+
+async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
+    async with real_node(config, data_dir) as node:
+        # A crawl's outputs are made where they are first written to.
+        made: dict[bytes, OutputDirs] = {}
+
+        def outputs(crawl: bytes) -> OutputDirs:
+            if crawl not in made:
+                made[crawl] = OutputDirs.on_disk(data_dir / CRAWLS_DIR / crawl.hex())
+            return made[crawl]
+
+        def disk_used(_crawl: bytes) -> Callable[[], Awaitable[bool]]:
+            return disk_watch(config.storage.disk_limit, [data_dir])
+
+        network = Network(join.listen, join.advertise, join.bootstrap)
+        swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
+        api = Api(swarm, swarm.registry, data_dir)
+        async with serve(api, *join.admin) as admin, asyncio.TaskGroup() as group:
+            announcing = group.create_task(_announce(swarm, admin, join))
+            with _signals(swarm), _admin_file(data_dir, admin):
+                try:
+                    handed_over = await swarm.run()
+                except* OSError as errors:
+                    reason = _cannot_listen(errors)
+                    if reason is None:
+                        raise
+                    raise UsageError(
+                        f"--listen {format_address(join.listen)}: {reason}; name another with --listen"
+                    ) from errors
+                finally:
+                    announcing.cancel()
+    if not handed_over:
+        fail(f"{swarm.records_left} records were not handed over; start the node again with the same --data-dir")
+        return Exit.LEFT_WORK
+    return Exit.COMPLETE
+
+
+def _cannot_listen(errors: BaseExceptionGroup[OSError]) -> str | None:
+    """Why an address could not be listened on, in the system's words; None where it was something else."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
+        return os.strerror(error.errno).lower()
+    return None
+
+
+@contextmanager
+def _admin_file(data_dir: Path, admin: Address) -> Iterator[None]:
+    """Let commands that are pointed at the data directory find the running node."""
+    path = data_dir / ADMIN_FILE
+    try:
+        path.write_text(format_address(admin) + "\n")
+        yield
+    except OSError as error:
+        raise storage_error(error, f"cannot write {path}") from error
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _boottime() -> float:
+    """Seconds, also those for which the machine slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None:
+    """Say where the node is once it takes part."""
+    await swarm.ready.wait()
+    where = {
+        "node": swarm.id.hex(),
+        "address": format_address(swarm.address),
+        "admin": format_address(admin),
+        "pid": os.getpid(),
+    }
+    if join.as_json:
+        click.echo(json.dumps(where))
+        return
+    if join.open_swarm:
+        fail("this swarm is open: whoever reaches its ports takes part; keep them inside networks you trust")
+    click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: http://{where['admin']}/")
+
+
+class _signals:
+    """The first SIGINT or SIGTERM hands over and stops, the second ends the process at once."""
+
+    def __init__(self, swarm: SwarmNode) -> None:
+        self._swarm = swarm
+        self._asked = False
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        if self._asked:
+            fail("stopped at once; the other nodes take over from what is on their disks")
+            os._exit(Exit.FORCED)
+        self._asked = True
+        fail("leaving; handing over what this node holds (again: at once)")
+        self._swarm.leave()

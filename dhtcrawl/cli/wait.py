@@ -1,0 +1,121 @@
+"""Following a crawl of the swarm from a command, until it ends or the user has seen enough."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.table import printable, short
+from dhtcrawl.cli.words import clock, size
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.errors import Exit, NodeUnreachable
+
+POLL_S = 0.5
+SILENCE_MAX_S = 15.0  # a busy node; one that is started anew takes less
+
+_WORDS = {"complete": Exit.COMPLETE, "failed": Exit.NOTHING_FETCHED, "stopped": Exit.INTERRUPTED}
+_WORDS |= {stop.word: stop.exit_code for stop in Stop}
+
+
+class Interrupted(Exception):
+    """SIGINT or SIGTERM while waiting; the crawl goes on."""
+
+
+def stop_of(ended: str) -> Stop | None:
+    """What ended a crawl early, from the word in its record."""
+    word = ended.replace("-", " ")
+    return next((stop for stop in Stop if stop.word == word), Stop.INTERRUPTED if word == "stopped" else None)
+
+
+def exit_of(ended: str) -> Exit:
+    """The exit code of a command that waited for a crawl."""
+    return _WORDS.get(ended.replace("-", " "), Exit.FAILURE)
+
+
+async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, Any]:
+    """The crawl as it was in the end; what it is at shows on `screen` until then.
+
+    Raises:
+        Interrupted: the user wants no more of it.
+        NodeUnreachable: the node did not answer for `SILENCE_MAX_S`.
+    """
+    loop = asyncio.get_running_loop()
+    heard_at = shown_at = loop.time()
+    pages, pages_at = 0, loop.time()
+    with _interrupts() as interrupted:
+        while True:
+            try:
+                now_at = await client.crawl(crawl)
+                heard_at = loop.time()
+            except NodeUnreachable:
+                if loop.time() - heard_at > SILENCE_MAX_S:
+                    raise
+                now_at = {}
+            if now_at.get("state") == "ended":
+                screen.clear()
+                return now_at
+            if now_at and loop.time() - shown_at >= screen.every_s:
+                count = _count(now_at, "pages")
+                screen.show(_line(now_at, (count - pages) / max(0.001, loop.time() - pages_at)))
+                pages, pages_at, shown_at = count, loop.time(), loop.time()
+            try:
+                async with asyncio.timeout(POLL_S):
+                    await interrupted.wait()
+            except TimeoutError:
+                continue
+            screen.clear()
+            raise Interrupted
+
+
+@contextmanager
+def _interrupts() -> Iterator[asyncio.Event]:
+    """An event that the first SIGINT or SIGTERM sets."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        loop.add_signal_handler(number, asked.set)
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            # Not the system's default: what comes after is ended by a signal in order, too.
+            signal.signal(number, handler)
+
+
+def _count(crawl: Mapping[str, Any], name: str) -> int:
+    counters = crawl.get("counters")
+    value = counters.get(name) if isinstance(counters, Mapping) else 0
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _line(crawl: Mapping[str, Any], rate: float) -> str:
+    nodes = crawl.get("per_node")
+    count = len(nodes) if isinstance(nodes, list) else 1
+    state = "" if crawl.get("state") == "running" else f"  {printable(crawl.get('state', ''))}"
+    return (
+        f"{clock(_count(crawl, 'seconds'))}  {_count(crawl, 'pages')} pages  {max(0.0, rate):.0f}/s  "
+        f"{size(_count(crawl, 'body_bytes'))}  {_count(crawl, 'queued')} queued  "
+        f"{_count(crawl, 'in_flight')} in flight  {_count(crawl, 'errors')} errors  {count} nodes{state}"
+    )
+
+
+def describe_end(crawl: Mapping[str, Any]) -> str:
+    """The end of a crawl whose outputs stay with the nodes, in a few lines."""
+    ended = str(crawl.get("ended", ""))
+    word = ended if ended == "complete" else f"stopped: {ended}" if stop_of(ended) else ended or "incomplete"
+    return "\n".join(
+        [
+            f"crawl {printable(short(crawl.get('crawl')))}  {printable(word)}  in {clock(_count(crawl, 'seconds'))}",
+            f"  pages      {_count(crawl, 'pages')}  ({size(_count(crawl, 'body_bytes'))})",
+            f"  requests   {_count(crawl, 'fetches')}  ({_count(crawl, 'redirects')} redirects, "
+            f"{_count(crawl, 'errors')} errors)",
+            f"  urls seen  {_count(crawl, 'urls_seen')}  (fetched twice: {_count(crawl, 'refetches')})",
+        ]
+    )

@@ -1,0 +1,33 @@
+"""Figures as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def clock(seconds: float) -> str:
+    """`3.2 s`, `4:05`, `1:02:03`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def size(count: int) -> str:
+    """`812 B`, `3.4 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB"):
+        value /= 1000
+        if value < 1000:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1000:.1f} TB"
+
+
+def some(seeds: Sequence[str], total: int | None = None) -> str:
+    """The first of the seeds, and how many more there are."""
+    more = (len(seeds) if total is None else total) - 1
+    first = seeds[0] if seeds else "nothing"
+    return f"{first} and {more} more" if more > 0 else first

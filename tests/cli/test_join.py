@@ -1,0 +1,202 @@
+"""`dhtcrawl join`: which addresses it takes, and which it refuses before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dhtcrawl.cli import join
+from dhtcrawl.cli.join import JoinOptions, default_data_dir, join_options_of, own_address
+from dhtcrawl.config import Config, load
+from dhtcrawl.errors import SwarmRefused, UsageError
+from dhtcrawl.units import format_address, is_loopback, is_wildcard, parse_address
+
+from .conftest import Here
+
+Started = list[tuple[Config, JoinOptions]]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    """What a node would have been started with."""
+    calls: Started = []
+
+    def run_node(config: Config, options: JoinOptions) -> int:
+        calls.append((config, options))
+        return 31
+
+    module = ModuleType("swarmnode")
+    module.run_node = run_node  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "dhtcrawl.cli.swarmnode", module)
+    return calls
+
+
+def options(*args: str, **environ: str) -> JoinOptions:
+    """The options of settings: `key=value` of [node]."""
+    flags: dict[str, object] = {}
+    for arg in args:
+        key, _, value = arg.partition("=")
+        flags[f"node.{key}"] = [*flags.get(f"node.{key}", []), value] if key == "bootstrap" else value  # type: ignore[misc]
+    return join_options_of(load(flags=flags, environ=environ).node)
+
+
+def test_alone_it_listens_on_loopback_and_begins_a_swarm() -> None:
+    assert options() == JoinOptions((), ("127.0.0.1", 8468), None, ("127.0.0.1", 8469), False)
+
+
+def test_in_an_open_swarm_it_listens_on_every_address() -> None:
+    chosen = options("open_swarm=on", "advertise=192.0.2.7:9000")
+    assert (chosen.listen, chosen.advertise, chosen.open_swarm) == (("::", 8468), ("192.0.2.7", 9000), True)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8468", ("127.0.0.1", 8468)),
+        ("[::1]:8468", ("::1", 8468)),
+        ("[0:0:0:0:0:0:0:1]:1", ("::1", 1)),
+        ("localhost:0", ("127.0.0.1", 0)),
+        ("127.9.9.9:65535", ("127.9.9.9", 65535)),
+        (" [::ffff:127.0.0.1]:5 ", ("127.0.0.1", 5)),
+    ],
+)
+def test_loopback_needs_nobodys_leave(text: str, address: tuple[str, int]) -> None:
+    assert options(f"listen={text}").listen == address
+
+
+def test_nodes_to_join_through_may_be_many_and_have_names() -> None:
+    chosen = options("bootstrap=127.0.0.1:1", "bootstrap=[::1]:2", "bootstrap=localhost:3")
+    assert chosen.bootstrap == (("127.0.0.1", 1), ("::1", 2), ("localhost", 3))
+    chosen = options("open_swarm=on", "listen=127.0.0.1:1", DHTCRAWL_NODE_BOOTSTRAP="node-1.example.org:8468, [::1]:2")
+    assert chosen.bootstrap == (("node-1.example.org", 8468), ("::1", 2))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["listen=0.0.0.0:8468"],
+        ["listen=[::]:8468"],
+        ["listen=192.0.2.7:8468"],
+        ["bootstrap=192.0.2.7:8468"],
+        ["bootstrap=127.0.0.1:8468", "bootstrap=node1.example.org:8468"],
+        ["bootstrap=localhost.example.org:8468"],
+        ["advertise=192.0.2.7:8468"],
+    ],
+)
+def test_other_machines_are_refused_unless_the_swarm_is_open(args: list[str]) -> None:
+    with pytest.raises(SwarmRefused, match="add --open-swarm") as caught:
+        options(*args)
+    assert caught.value.exit_code == 32
+    assert "without a secret" in str(caught.value) or "other machines" in str(caught.value)
+    more = [] if args[0].startswith("advertise") else ["advertise=192.0.2.7:8468"]
+    assert options(*args, *more, "open_swarm=on").open_swarm
+
+
+def test_on_every_address_others_must_be_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"--listen \[::\]:8468 is every address .* --advertise HOST:PORT"):
+        options("open_swarm=on")
+    # On the way to a node of the swarm it is known by itself.
+    assert options("open_swarm=on", "bootstrap=127.0.0.1:8468").advertise == ("127.0.0.1", 8468)
+    monkeypatch.setattr(join, "own_address", lambda other: "198.51.100.3" if other[0] == "192.0.2.7" else None)
+    assert options("open_swarm=on", "bootstrap=192.0.2.7:1").advertise == ("198.51.100.3", 8468)
+    for args in (["bootstrap=192.0.2.8:1"], ["bootstrap=192.0.2.7:1", "listen=0.0.0.0:0"]):
+        with pytest.raises(UsageError, match="--advertise"):
+            options("open_swarm=on", *args)
+
+
+def test_an_address_on_the_way_is_found_without_sending_anything() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        other.setblocking(False)
+        assert own_address(other.getsockname()) == "127.0.0.1"
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+    assert own_address(("no-such-host.invalid", 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("arg", "says"),
+    [
+        ("listen=node.example.org:8468", "a name may mean several addresses"),
+        ("advertise=node.example.org:8468", "a name may mean several addresses"),
+        ("advertise=0.0.0.0:8468", "others cannot reach that"),
+        ("advertise=127.0.0.1:0", "others cannot reach that"),
+        ("bootstrap=127.0.0.1:0", "nobody can be reached there"),
+        ("bootstrap=[::]:8468", "nobody can be reached there"),
+        ("admin=", "a node needs an address for commands"),
+    ],
+)
+def test_an_address_that_cannot_be_used_so_is_told(arg: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        options(arg, "open_swarm=on", "listen=127.0.0.1:8468") if not arg.startswith("listen") else options(arg)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "8468", "127.0.0.1", "::1:8468", "[::1]", "[::1]:", "a b:1", "127.0.0.1:65536", "[g::]:1", "http://a:1", "a:1/",
+        "a" * 254 + ":1", "[127.0.0.1]:1", "é.example:1", "-:-1",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("option", ["--listen", "--bootstrap", "--advertise", "--admin"])
+def test_what_is_no_address_is_told_what_one_is(option: str, text: str, here: Here, started: Started) -> None:
+    ended = here("join", f"{option}={text}")
+    assert ended.code == 4
+    assert "use HOST:PORT, such as 127.0.0.1:8468 or [::1]:8468" in ended.message()
+    assert started == []
+
+
+def test_an_address_is_written_as_it_is_read() -> None:
+    for text in ("127.0.0.1:8468", "[::1]:8468", "node.example.org:0", "[2001:db8::7]:65535"):
+        assert format_address(parse_address(text)) == text
+    assert [is_loopback(host) for host in ("127.1.2.3", "::1", "LOCALHOST", "::", "10.0.0.1", "a.localhost")] == [
+        True, True, True, False, False, False,
+    ]  # fmt: skip
+    assert [is_wildcard(host) for host in ("0.0.0.0", "::", "localhost", "127.0.0.1")] == [True, True, False, False]
+
+
+# -- the command --
+
+
+def test_the_node_is_started_with_its_settings_and_its_exit_code_is_the_commands(
+    here: Here, started: Started, tmp_path: Path
+) -> None:
+    ended = here(
+        "join", "--bootstrap", "127.0.0.1:1", "--bootstrap", "[::1]:2", "--listen", "127.0.0.1:0", "--admin",
+        "[::1]:0", "--data-dir", tmp_path, "-c", "5", "--set", "swarm.replicas=1", "--json",
+    )  # fmt: skip
+    assert (ended.code, ended.stdout, ended.stderr) == (31, "", "")
+    ((config, chosen),) = started
+    assert chosen == JoinOptions(
+        (("127.0.0.1", 1), ("::1", 2)), ("127.0.0.1", 0), None, ("::1", 0), open_swarm=False, as_json=True
+    )
+    assert (config.node.data_dir, config.fetch.concurrency, config.swarm.replicas) == (str(tmp_path), 5, 1)
+
+
+def test_without_a_directory_the_platform_says_where(
+    here: Here, started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert here("join").code == 31
+    ((config, _),) = started
+    assert Path(config.node.data_dir) == default_data_dir()
+    if sys.platform == "linux":
+        assert default_data_dir() == tmp_path / "dhtcrawl"
+    assert dataclasses.replace(config.node, data_dir="") == load().node
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_refusal_of_other_machines_is_one_line_with_the_remedy(here: Here, started: Started) -> None:
+    ended = here("join", "--bootstrap", "192.0.2.7:8468")
+    assert ended.code == 32
+    assert ended.message() == (
+        "dhtcrawl: --bootstrap 192.0.2.7:8468: other machines could take part without a secret; "
+        "in a network where you trust every machine, add --open-swarm"
+    )
+    assert started == []

@@ -1,0 +1,240 @@
+"""`dhtcrawl submit`: to a node that is none, and gathered from one that has a real crawl's store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from web.fake import CRAWL, OTHER, FakeNode
+
+from dhtcrawl.cli import wait
+from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.wait import exit_of, stop_of
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.identity import load_or_create
+from dhtcrawl.storage import catalog, export
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.crawl_record import to_wire
+from dhtcrawl.storage.engine import LevelEngine
+from dhtcrawl.storage.files import DiskDirectory
+from dhtcrawl.web.admin import serve
+from dhtcrawl.web.api import ApiError, Row
+
+from .conftest import Ask, DemoCrawl, Here, free_port, running
+
+ID = CRAWL.hex()
+
+
+def test_submit_prints_the_id_and_sends_every_option(ask: Ask, node: FakeNode, tmp_path: Path) -> None:
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text("# mine\nb.example\n")
+    ended = ask("submit", "A.example", "--seed-file", str(seeds), "--depth", "2", "--delay", "50ms")
+    assert (ended.code, ended.stdout) == (0, f"{ID}\n")
+    ((_, sent, settings),) = node.asked
+    assert sent == ["http://a.example/", "http://b.example/"]
+    assert (settings["depth"], settings["delay_s"]) == (2, 0.05)
+    assert json.loads(ask("submit", "a.example", "--json").stdout) == {"crawl": ID}
+
+
+def test_a_concurrency_is_a_nodes_own(ask: Ask) -> None:
+    ended = ask("submit", "a.example", "-c", "5")
+    assert (ended.code, ended.stdout) == (0, f"{ID}\n")
+    assert "--concurrency is each node's own" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ([], "no seed given"),
+        (["mailto:x"], "is no web address"),
+        (["a.example", "--out", "x"], "add --wait"),
+        (["a.example", "--wait", "--out", "."], "it holds another crawl"),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused_before_anybody_is_asked(
+    args: list[str], says: str, ask: Ask, node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "summary.json").touch()
+    monkeypatch.chdir(tmp_path)
+    ended = ask("submit", *args)
+    assert (ended.code, says in ended.message()) == (2, True), ended
+    assert node.asked == []
+
+
+def ends_after(node: FakeNode, questions: int, ended: str, then: Callable[[], None] = lambda: None) -> None:
+    """Let the crawl run for so many questions, and then end so ("": go on)."""
+
+    def on_call(call: tuple[Any, ...]) -> None:
+        if node.asked.count(("crawl", CRAWL)) < questions or call != ("crawl", CRAWL):
+            return
+        then()
+        if ended:
+            node.known[CRAWL] = node.one(CRAWL, "ended", ended, 42)
+
+    node.on_call = on_call
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "POLL_S", 0.001)
+    monkeypatch.setattr("dhtcrawl.cli.screen.PIPE_EVERY_S", 0.0)
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(
+    ("ended", "code"),
+    [("complete", 0), ("failed", 9), ("page limit", 21), ("time-limit", 15), ("stopped", 11), ("?", 1)],
+)
+def test_waiting_ends_as_the_crawl_does(ended: str, code: int, ask: Ask, node: FakeNode) -> None:
+    ends_after(node, 3, ended)
+    command = ask("submit", "a.example", "--wait")
+    assert command.code == code
+    first, *summary = command.stdout.splitlines()
+    assert first == ID
+    assert summary[0].startswith(f"crawl {ID[:12]}  ")
+    assert summary[1].split()[:2] == ["pages", "42"]
+    assert command.stderr.splitlines()[0] == f"crawl {ID[:12]}: http://a.example/"
+    assert "7 pages" in command.stderr.splitlines()[1]
+    assert json.loads(ask("submit", "a.example", "--wait", "--json").stdout)["ended"] == ended
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_waiting_is_told_how_to_come_back(number: signal.Signals, ask: Ask, node: FakeNode) -> None:
+    before = signal.signal(number, signal.default_int_handler)  # as `main` does
+    ends_after(node, 2, "", lambda: os.kill(os.getpid(), number))
+    ended = ask("submit", "a.example", "--wait")
+    assert ended.code == 11
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("dhtcrawl: the crawl goes on; ")
+    assert f"dhtcrawl crawls {ID[:12]}" in last
+    assert f"dhtcrawl stop {ID[:12]}" in last
+    after = signal.signal(number, before)
+    assert after == signal.default_int_handler
+    assert not [call for call in node.asked if call[0] == "control"]
+
+
+class Holder(FakeNode):
+    """A node that has what a crawl of the demo site left behind, and knows of one that is gone."""
+
+    def __init__(self, crawled: Path) -> None:
+        super().__init__()
+        self.engine = LevelEngine(crawled / "node" / "store")
+        self.txn = Txn(self.engine, {})
+        (self.record,) = catalog.crawls(self.txn)
+        self.id = load_or_create(crawled / "node")
+        self.known = {self.record.crawl_id: self.one(self.record.crawl_id, "ended", "complete")}
+        self.archive = DiskDirectory(crawled / "archive")
+        self.gone: list[bytes] = []
+
+    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+        return {"crawl": self.record.crawl_id.hex()}
+
+    async def export_record(self, crawl_id: bytes) -> bytes:
+        return to_wire(replace(self.record, participants=[node.hex() for node in (self.id, *self.gone)]))
+
+    async def export_nodes(self, crawl_id: bytes) -> list[dict[str, Any]]:
+        return [
+            {"node": node.hex(), "reachable": True, "counters": {"pages": 3}, "seconds": 7.5}
+            for node in (self.id, *self.gone)
+        ]
+
+    async def export_rows(
+        self, crawl_id: bytes, node: bytes, kind: bytes, cursor: bytes
+    ) -> tuple[list[Row], bytes | None]:
+        if node in self.gone:
+            raise ApiError(502, "it does not answer")
+        return export.export_rows(self.txn, crawl_id, kind, cursor, bytes_max=4096)
+
+    async def export_files(self, crawl_id: bytes, node: bytes) -> list[tuple[str, int]]:
+        return export.export_files(self.txn, crawl_id)
+
+    async def export_chunk(self, crawl_id: bytes, node: bytes, name: str, offset: int, limit: int) -> bytes:
+        return export.export_chunk(self.txn, crawl_id, self.archive, name, offset, min(limit, 10_000))
+
+
+@pytest.fixture
+def holder(copy: Path) -> Iterator[Holder]:
+    node = Holder(copy)
+    yield node
+    node.engine.close()
+
+
+def test_with_out_the_outputs_of_all_nodes_are_gathered(
+    holder: Holder, demo: DemoCrawl, here: Here, tmp_path: Path
+) -> None:
+    out = tmp_path / "gathered"
+    with running(holder) as admin:
+        ended = here("submit", demo.url, "--wait", "--json", "--out", out, "--admin", admin)
+        assert ended.code == 0, ended
+        assert "it holds another crawl" in here("submit", demo.url, "--wait", "--out", out, "--admin", admin).message()
+    summary, before = json.loads(ended.stdout), json.loads((demo.out / "summary.json").read_text())
+    same = (
+        "crawl",
+        "complete",
+        "pages",
+        "bytes",
+        "redirects",
+        "errors",
+        "skipped",
+        "urls_seen",
+        "lost",
+        "pages_missing",
+    )
+    assert {name: summary[name] for name in same} == {name: before[name] for name in same}
+    assert (summary["seconds"], summary["nodes"]) == (7.5, 1)
+    assert here("verify", out).code == 0
+    assert here("fsck", "--out", out).code == 0
+
+
+def test_a_node_that_is_gone_leaves_a_gathering_incomplete(
+    holder: Holder, demo: DemoCrawl, here: Here, tmp_path: Path
+) -> None:
+    holder.gone = [OTHER]
+    with running(holder) as admin:
+        ended = here("submit", demo.url, "--wait", "--out", tmp_path / "gathered", "--admin", admin)
+    assert ended.code == 1
+    assert f"dhtcrawl: node {OTHER.hex()[:12]} cannot be asked" in ended.stderr
+    assert "  incomplete  in " in ended.stdout
+
+
+def test_a_gathering_that_fails_says_that_nothing_is_lost(ask: Ask, node: FakeNode, tmp_path: Path) -> None:
+    node.known[CRAWL] = node.one(CRAWL, "ended", "complete")
+    ended = ask("submit", "a.example", "--wait", "--out", str(tmp_path / "out"))
+    assert ended.code == 1
+    assert ended.stderr.endswith("the crawl has ended, and its nodes keep what they have of it\n")
+    assert "sent no record of the crawl" in ended.stderr
+
+
+def test_a_crawls_end_has_an_exit_code() -> None:
+    assert {stop.word: exit_of(stop.word) for stop in Stop} == {stop.word: stop.exit_code for stop in Stop}
+    assert [stop_of(word) for word in ("page-limit", "stopped", "complete")] == [
+        Stop.PAGE_LIMIT,
+        Stop.INTERRUPTED,
+        None,
+    ]
+
+
+def test_a_node_that_is_silent_for_a_moment_is_waited_for(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, here: Here
+) -> None:
+    monkeypatch.setattr(wait, "POLL_S", 0.001)
+
+    async def main() -> dict[str, Any]:
+        port = free_port()
+        async with NodeClient(("127.0.0.1", port)) as client, asyncio.TaskGroup() as group:
+            following = group.create_task(wait.follow(client, ID, Screen()))
+            await asyncio.sleep(0)
+            async with serve(node, "127.0.0.1", port):
+                node.known[CRAWL] = node.one(CRAWL, "ended", "complete")
+                return await following
+
+    assert asyncio.run(asyncio.wait_for(main(), 30))["ended"] == "complete"

@@ -1,0 +1,79 @@
+"""`crawl --nodes N`: several processes, one command, outputs like those of one node."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from .conftest import Serve
+from .crawler import Crawler, Outcome
+from .deadline import until
+from .nginx import Nginx
+from .outputs import Outputs
+from .sites import GNUPLOT, START
+from .truth import truth_of
+
+OPTIONS = ("--allow-private", "--delay", "0", "--nodes", "3", "--json")
+
+
+def command(server: Nginx, out: Path) -> tuple[str | Path, ...]:
+    return ("crawl", server.url + START, *OPTIONS, "--out", out)
+
+
+def assert_whole(ran: Outcome, outputs: Outputs, server: Nginx, crawler: Crawler) -> None:
+    truth = truth_of(GNUPLOT.root, START, GNUPLOT.encoding)
+    ran.ended_with(0)
+    assert ran.summary == outputs.summary()
+    assert (ran.summary["complete"], ran.summary["lost"], ran.summary["pages_missing"]) == (True, 0, 0), ran
+    assert outputs.html().keys() == truth.pages.keys()
+    assert server.requests().keys() == truth.requests
+    crawler.check(outputs.out)
+
+
+@pytest.mark.needs_nginx
+def test_three_processes_make_one_collection_and_leave_nothing_else(
+    serve: Serve, crawler: Crawler, outputs: Outputs
+) -> None:
+    server = serve(GNUPLOT)
+    ran = crawler.run(*command(server, outputs.out))
+    assert_whole(ran, outputs, server, crawler)
+    assert max(server.requests().values()) == 1
+    assert len(ran.summary["per_node"]) == 3
+    assert sum(node["pages"] for node in ran.summary["per_node"]) == ran.summary["pages"]
+    assert all(node["cpu_seconds"] > 0 for node in ran.summary["per_node"])
+    assert not (outputs.out / "nodes").exists()
+    again = crawler.run(*command(server, outputs.out)).ended_with(2)
+    assert "name another directory" in again.one_line()
+
+
+@pytest.mark.needs_nginx
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=lambda how: how.name)
+def test_the_same_command_goes_on_after_an_interruption(
+    how: signal.Signals, serve: Serve, crawler: Crawler, outputs: Outputs
+) -> None:
+    server = serve(GNUPLOT, "limit_rate 200k;")
+    with crawler.start(*command(server, outputs.out)) as running:
+        until(lambda: server.hit_count() > 100, "a part of the site is fetched")
+        running.send(how)
+        ended = running.wait()
+        assert ended.code == (11 if how is signal.SIGINT else -how), ended
+    # The processes of a parent that was killed end by themselves; the next run needs their stores.
+    other = crawler.run("crawl", server.url + "/other", *OPTIONS, "--out", outputs.out)
+    assert "repeat its command" in other.ended_with(2).one_line()
+    fewer = crawler.run(*("2" if word == "3" else word for word in command(server, outputs.out)))
+    assert "--nodes 3" in fewer.ended_with(2).one_line()
+    ran = crawler.run(*command(server, outputs.out))
+    assert_whole(ran, outputs, server, crawler)
+    again = Counter(server.requests())
+    # Nothing that was in flight when it ended is more than what three nodes may have.
+    assert sum(count - 1 for count in again.values()) <= (0 if how is signal.SIGINT else 3 * 32)
+
+
+def test_a_crawl_that_brings_nothing_says_why_and_can_be_tried_again(crawler: Crawler, outputs: Outputs) -> None:
+    argv = ("crawl", "http://127.0.0.1:9/", "--delay", "0", "--nodes", "2", "--out", outputs.out)
+    ran = crawler.run(*argv).ended_with(9)
+    assert "http://127.0.0.1:9/" in ran.one_line()
+    crawler.run(*argv).ended_with(9)
