@@ -29,7 +29,7 @@ Address = tuple[str, int]
 # What IP allows; more is an error to a sender here as it is there.
 DATAGRAM_BYTES_MAX = 65_507
 _FIRST_EPHEMERAL_PORT = 49_152
-_current_host: ContextVar[str] = ContextVar("host", default="127.0.0.1")
+current_host: ContextVar[str] = ContextVar("host", default="127.0.0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Network:
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
         """Within, `0.0.0.0` and `::` mean this host."""
-        token = _current_host.set(name)
+        token = current_host.set(name)
         try:
             yield
         finally:
-            _current_host.reset(token)
+            current_host.reset(token)
 
     def open_datagram(
         self, factory: Callable[[], asyncio.DatagramProtocol], local_addr: Address
@@ -79,7 +79,7 @@ class Network:
         """
         host, port = local_addr[:2]
         if host in ("0.0.0.0", "::", ""):
-            host = _current_host.get()
+            host = current_host.get()
         if port == 0:
             port = next(p for p in range(_FIRST_EPHEMERAL_PORT, 65_536) if (host, p) not in self._endpoints)
         if (host, port) in self._endpoints:

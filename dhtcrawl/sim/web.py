@@ -9,6 +9,7 @@ that `violations` can say where the swarm as a whole was impolite.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -36,6 +37,7 @@ class Visit:
     url: str
     start: float
     end: float = float("inf")
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,10 @@ class SimWeb(Pages):
         number = self.hosts.index(host)
         return f"11.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
-    def begin(self, url: str, now: float) -> tuple[Visit, Response]:
-        """A request arrives; the caller sets the visit's end."""
+    def begin(self, url: str, now: float, client: str = "") -> tuple[Visit, Response]:
+        """A request arrives from `client`; the caller sets the visit's end."""
         attempt = self._attempts[url] = self._attempts.get(url, 0) + 1
-        visit = Visit(host_of(url), url, now)
+        visit = Visit(host_of(url), url, now, client=client)
         self.visits.append(visit)
         return visit, self.respond(url, attempt)
 
@@ -84,9 +86,14 @@ class SimWeb(Pages):
 class SimClient:
     """`HttpClient` on a `SimWeb`; `clock` is that of the node."""
 
-    def __init__(self, web: SimWeb, clock: Clock) -> None:
+    def __init__(
+        self, web: SimWeb, clock: Clock, name: str = "", asks: Callable[[str], None] = lambda url: None
+    ) -> None:
+        """`name` is the client's, for the web's books; `asks` is called before each request."""
         self._web = web
         self._clock = clock
+        self._name = name
+        self._asks = asks
 
     async def exchange(self, request: Request) -> Exchange | Failure:
         """See `HttpClient.exchange`."""
@@ -96,7 +103,8 @@ class SimClient:
         if refusal is not None:
             await asyncio.sleep(_LOOKUP_S)
             return Failure(*refusal, started_at, self._clock.monotonic())
-        visit, response = self._web.begin(request.url, started_at)
+        self._asks(request.url)
+        visit, response = self._web.begin(request.url, started_at, self._name)
         limits = request.limits
         try:
             latency = self._web.latency(request.url)

@@ -54,7 +54,7 @@ def _archive_keys() -> tuple[bytes, bytes]:
     return keys.ARCHIVE, keys.after(keys.ARCHIVE)
 
 
-class _CrashingCommitter(LoopCommitter):
+class CrashingCommitter(LoopCommitter):
     """Dies in the middle of a group: files were appended to, the batch was not written."""
 
     crashed = False
@@ -85,7 +85,7 @@ class SimNode:
         self._commit_s = commit_s
         self._web = web
         self._trace = trace
-        self._committer: _CrashingCommitter | None = None
+        self._committer: CrashingCommitter | None = None
 
     async def crawl(self, spec: CrawlSpec) -> tuple[Summary, Exit]:
         """Run the crawl to its end, from wherever the disk stands."""
@@ -112,7 +112,7 @@ class SimNode:
 
     def _ports(self, clock: Clock) -> Ports:
         def make_committer(runner: GroupRunner) -> Committer:
-            self._committer = _CrashingCommitter(runner, latency_s=self._commit_s)
+            self._committer = CrashingCommitter(runner, latency_s=self._commit_s)
             return self._committer
 
         async def offload(function: Callable[[], Any]) -> Any:

@@ -1,0 +1,68 @@
+"""The whole crawl as a user gets it: what is on several disks, gathered and written out as one collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.sim.world import Disk
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage import keys
+from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.files import MemoryDirectory
+from dhtcrawl.storage.gather import GATHERED, Phase, Progress, finish, merge_rows
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.outputs import OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.records import unpack
+
+_OF_A_PAGE = (keys.PAGE, keys.LINKS, keys.FETCHED)
+
+
+def collect(disks: Iterable[tuple[bytes, Disk]], crawl: bytes, spec: CrawlSpec) -> tuple[OutputDirs, Totals, int]:
+    """Gather disks (of node ids); the outputs, what they hold, and how many page records there were beyond one a page.
+
+    Raises:
+        BadRow: a disk has what no sound node writes.
+    """
+    batch: dict[bytes, bytes | None] = {}
+    txn, dirs = Txn(MemoryEngine(), batch), OutputDirs.in_memory()
+    disks = list(disks)
+    for kind in GATHERED:
+        for node, disk in disks:
+            for origin, rows in _rows(node, disk, crawl, kind).items():
+                merge_rows(txn, crawl, origin, kind, rows, spec.key_of)
+    for _, disk in disks:
+        _copy_archive(disk, crawl, dirs, txn)
+    at = Progress()
+    while at.phase != Phase.OVER:
+        at = finish(txn, crawl, at)
+    totals = write_outputs(
+        txn, crawl, dirs, key_bytes=task_key_bytes(spec.key_mode), key_of=spec.key_of, pending_reason=""
+    )
+    return dirs, totals, at.refetches
+
+
+def _rows(node: bytes, disk: Disk, crawl: bytes, kind: bytes) -> dict[str, list[tuple[bytes, bytes]]]:
+    """A disk's rows by who fetched what they are about: a node that left gave its pages to another."""
+    found: dict[str, list[tuple[bytes, bytes]]] = {}
+    for full, value in disk.engine.scan(*keys.bounds(kind, crawl)):
+        origin = node.hex()
+        if kind == keys.EXTRA:
+            origin = unpack(value)["place"][0]
+        elif kind in _OF_A_PAGE:
+            page = value if kind == keys.PAGE else disk.engine.get(keys.PAGE + full[1:])
+            origin = origin if page is None else unpack(page)["place"][0]
+        found.setdefault(origin, []).append((keys.suffix(full), value))
+    return found
+
+
+def _copy_archive(disk: Disk, crawl: bytes, dirs: OutputDirs, txn: Txn) -> None:
+    source, target = disk.outputs.archive, dirs.archive
+    assert isinstance(source, MemoryDirectory), "a simulated disk"
+    assert isinstance(target, MemoryDirectory), "the collection, too"
+    for full, value in disk.engine.scan(*keys.bounds(keys.ARCHIVE, crawl)):
+        name, length = keys.suffix(full).decode(), unpack(value)
+        data = source.files.get(name, bytearray())[:length]
+        if len(data) == length:
+            target.files[name] = data
+            txn.put(full, value)

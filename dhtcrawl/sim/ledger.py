@@ -1,0 +1,185 @@
+"""What is on all disks of a simulated swarm, kept up with every write, and by nobody who takes part.
+
+A disk reports what it writes through `WatchedEngine`; the ledger keeps a rank
+for each task record on each disk, and remembers who ever had one. Ranks are
+written down here anew, from invariant I2, not taken from the code that merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dhtcrawl.storage import keys
+from dhtcrawl.storage.engine import Batch
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.records import State, unpack, unpack_task
+from dhtcrawl.storage.tasks import link_keys_of
+
+# A disk that was lost a moment ago counts for what was decided while it was there.
+LOST_LATELY_S = 30.0
+
+
+class WatchedEngine(MemoryEngine):
+    """A disk that says what is written to it."""
+
+    def __init__(self, wrote: Callable[[Mapping[bytes, bytes | None]], None]) -> None:
+        super().__init__()
+        self._wrote = wrote
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        super().write(batch, sync=sync)
+        self._wrote(batch)
+
+
+class Rank(NamedTuple):
+    """How far a record is, as I2 orders copies of it."""
+
+    gen: int
+    settled: int  # done, then dead, beats any attempt
+    attempt: int
+    state: int
+
+    @property
+    def over(self) -> bool:
+        """Done or dead: a tombstone."""
+        return self.settled > 0
+
+    @property
+    def arrived(self) -> bool:
+        """Nobody has reason to fetch it."""
+        return self.state >= State.FETCHED
+
+
+@dataclass(eq=False, slots=True)
+class DiskBook:
+    """One disk."""
+
+    name: str
+    node: bytes
+    tasks: dict[bytes, Rank] = field(default_factory=dict)
+    lost_at: float | None = None
+
+
+class Deleted(NamedTuple):
+    """A record left a disk."""
+
+    key: bytes
+    rank: Rank
+
+
+class Finished(NamedTuple):
+    """A page became done where it lies: its links, by task key."""
+
+    key: bytes
+    links: list[bytes]
+
+
+class Changes(NamedTuple):
+    """What one write amounts to, for who judges it."""
+
+    backwards: list[tuple[bytes, Rank, Rank]]
+    deleted: list[Deleted]
+    finished: list[Finished]
+    ended: str  # what the crawl's record says of its end
+
+
+class Ledger:
+    """Of one crawl."""
+
+    def __init__(self, time: Callable[[], float], key_bytes: int) -> None:
+        self.disks: list[DiskBook] = []
+        self.ever: dict[bytes, dict[int, None]] = {}  # task → numbers of the disks that had its record
+        self.best: dict[bytes, Rank] = {}  # the furthest that any disk has seen
+        self.over_at: dict[bytes, float] = {}  # when it became a tombstone somewhere
+        self.place: dict[bytes, str] = {}  # which node's body counts, where it was last said
+        self.url: dict[bytes, str] = {}
+        self.moved_at = 0.0  # when anything last got further
+        self._time = time
+        self._key_bytes = key_bytes
+
+    def open(self, name: str, node: bytes) -> int:
+        """A new disk; its number."""
+        self.disks.append(DiskBook(name, node))
+        return len(self.disks) - 1
+
+    def wrote(self, number: int, batch: Mapping[bytes, bytes | None], get: Callable[[bytes], bytes | None]) -> Changes:
+        """A disk has written; `get` reads from it."""
+        changes = Changes([], [], [], "")
+        for full, value in batch.items():
+            kind = full[:1]
+            if kind == keys.TASK:
+                self._task(number, full, value, get, changes)
+            elif kind == keys.CRAWL and value is not None:
+                changes = changes._replace(ended=unpack(value).get("ended", ""))
+        return changes
+
+    def copies(self, key: bytes, at_least: Rank, besides: int | None = None) -> int:
+        """Disks that have a record at least so far, those lost a moment ago included."""
+        now = self._time()
+        return sum(
+            1
+            for number, disk in enumerate(self.disks)
+            if number != besides
+            and (disk.lost_at is None or now - disk.lost_at < LOST_LATELY_S)
+            and disk.tasks.get(key, _NOTHING) >= at_least
+        )
+
+    def remains(self, key: bytes) -> bool:
+        """Whether any disk has a record of a task."""
+        return any(disk.lost_at is None and key in disk.tasks for disk in self.disks)
+
+    def lose(self, number: int) -> None:
+        """A disk is gone."""
+        lost = self.disks[number]
+        lost.lost_at = self._time()
+        left = [disk.tasks for disk in self.disks if disk.lost_at is None]
+        for key, rank in lost.tasks.items():
+            if rank == self.best[key]:
+                self.best[key] = max((tasks[key] for tasks in left if key in tasks), default=_NOTHING)
+                if not self.best[key].over:
+                    self.over_at.pop(key, None)
+
+    def _task(
+        self, number: int, full: bytes, value: bytes | None, get: Callable[[bytes], bytes | None], changes: Changes
+    ) -> None:
+        disk, key = self.disks[number], keys.suffix(full)
+        before = disk.tasks.get(key)
+        if value is None:
+            if before is not None:
+                del disk.tasks[key]
+                changes.deleted.append(Deleted(key, before))
+            return
+        task = unpack_task(value)
+        settled = int(task.state) if task.state >= State.DEAD else 0
+        rank = Rank(task.gen, settled, task.attempt, int(task.state))
+        disk.tasks[key] = rank
+        # Two that are done merge to the lower attempt: neither is further than the other.
+        both_done = before is not None and before.gen == rank.gen and before.state == rank.state == State.DONE
+        if before is not None and rank < before and not both_done:
+            changes.backwards.append((key, before, rank))
+        if rank > self.best.get(key, _NOTHING):
+            self._further(key, rank)
+        if task.place is not None:
+            self.place[key] = task.place.node
+        if key not in self.ever:
+            self.ever[key] = {}
+            self.url[key] = task.url
+        self.ever[key][number] = None
+        here = task.place is not None and task.place.node == disk.node.hex()
+        if task.state == State.DONE and here and (before is None or before.state != State.DONE):
+            links = get(keys.LINKS + full[1:])
+            if links is not None:
+                changes.finished.append(Finished(key, link_keys_of(links, self._key_bytes)))
+
+    def _further(self, key: bytes, rank: Rank) -> None:
+        self.best[key] = rank
+        self.moved_at = now = self._time()
+        if rank.over:
+            self.over_at.setdefault(key, now)
+        else:
+            self.over_at.pop(key, None)
+
+
+_NOTHING = Rank(-1, 0, 0, 0)

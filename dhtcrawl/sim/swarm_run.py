@@ -1,0 +1,195 @@
+"""One simulated swarm: nodes join, one submits a crawl, faults happen, until it is complete; then it is judged.
+
+While it runs the judge is `dhtcrawl.sim.oracle`. At the end the disks of those
+who are there are gathered into one collection, which is held against the web.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from functools import partial
+
+from dhtcrawl.config import Config, CrawlSettings, load
+from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.sim import loop
+from dhtcrawl.sim.collection import collect
+from dhtcrawl.sim.faults import Faults
+from dhtcrawl.sim.net import Weather
+from dhtcrawl.sim.oracle import Oracle
+from dhtcrawl.sim.outcome import brings, check_haste, check_outputs
+from dhtcrawl.sim.scenario import Result, Scenario
+from dhtcrawl.sim.swarm import SimHost, SimSwarm
+from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.web import SimWeb
+from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.storage.foreign import BadRow
+
+TAIL_EVENTS = 20
+STEP_S = 0.5
+NONCE = bytes(16)
+# How long after the end a node that is there may not know of it.
+TOLD_S = 30.0
+STOPPED_IN_S = 120.0
+# The drain and the hand-over, and a crashed node's way back.
+OUT_IN_S = 300.0
+# What may be waited for on purpose: suspicion, sync, robots and retry backoff.
+PATIENCE_S = 30.0
+
+
+def simulate_swarm(scenario: Scenario, seed: int) -> Result:
+    """Run `scenario` with `seed` on a virtual clock."""
+    config = load(
+        flags={"fetch.concurrency": scenario.concurrency, "swarm.holder_grace_s": f"{scenario.holder_grace_s}s"}
+    )
+    web = SimWeb(seed, hosts=scenario.hosts, pages=scenario.pages)
+    settings: CrawlSettings = dataclasses.replace(
+        config.crawl, delay_s=scenario.delay_s, key=scenario.key, depth=scenario.depth
+    )
+    run = _Run(scenario, seed, config, web, make_spec(web.seeds(), settings))
+    try:
+        loop.run(run.run())
+    except loop.Deadlock as deadlock:
+        run.result.violations.append(f"I13: {deadlock}")
+    return run.result
+
+
+class _Run:
+    """One swarm and what befalls it; to be made and run on a virtual loop."""
+
+    def __init__(self, scenario: Scenario, seed: int, config: Config, web: SimWeb, spec: CrawlSpec) -> None:
+        self._scenario = scenario
+        self._seed = seed
+        self._config = config
+        self._web = web
+        self._spec = spec
+        self._crawl = spec.crawl_id(NONCE)
+        self.result = Result(scenario.nodes, seed, 0, 0, 0, [], 0.0, 0.0, "")
+
+    async def run(self) -> None:
+        """Live, judge, and fill in `result`."""
+        time, result = asyncio.get_running_loop().time, self.result
+        trace = Trace(time, tail=TAIL_EVENTS)
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._live(group, trace)
+        except* (loop.Deadlock, asyncio.CancelledError):
+            raise
+        except* Exception as error:
+            # A node that fails is what a simulation is for.
+            result.violations += [f"failed: {each!r}" for each in _leaves(error)]
+        result.virtual_seconds = round(time(), 6)
+        result.trace_hash = trace.hash
+        result.tail = trace.lines() if result.violations else []
+
+    async def _live(self, group: asyncio.TaskGroup, trace: Trace) -> None:
+        scenario, swarm_settings = self._scenario, self._config.swarm
+        low, high = min(0.01, scenario.latency_s), scenario.latency_s
+        weather = Weather(delay_s=(low, high), loss=scenario.loss)
+        swarm = SimSwarm(group, self._seed, self._config, self._web, trace, weather=weather, commit_s=scenario.commit_s)
+        oracle = Oracle(
+            swarm,
+            self._spec,
+            task_key_bytes(self._spec.key_mode),
+            replicas=swarm_settings.replicas,
+            acks=swarm_settings.acks,
+        )
+        swarm.witness = oracle
+        self.result.violations = oracle.violations
+        faults = Faults(swarm, oracle, scenario, self._seed)
+        submitter = await self._gather_nodes(swarm)
+        assert submitter.swarm is not None, "it has just started"
+        await submitter.swarm.crawls.create(self._spec, NONCE)
+        befalling = group.create_task(faults.run())
+        while not (self._over(swarm, oracle) or oracle.stuck(self._waits_s)):
+            await asyncio.sleep(STEP_S)
+            oracle.step()
+        befalling.cancel()
+        await self._calm(oracle, faults)
+        there = [host for host in swarm.up if host not in faults.leaving]
+        for host in list(swarm.up):
+            await (self._stop(host, oracle) if host in there else host.crash())
+        self._judge(swarm, oracle, faults, there)
+
+    async def _calm(self, oracle: Oracle, faults: Faults) -> None:
+        """Wait for those who are on their way back, or out."""
+        try:
+            async with asyncio.timeout(OUT_IN_S):
+                while faults.busy:  # noqa: ASYNC110 - virtual time
+                    await asyncio.sleep(STEP_S)
+        except TimeoutError:
+            names = ", ".join(host.name for host in faults.leaving)
+            oracle.broken("I13", f"{OUT_IN_S:.0f} s after the end these still leave: {names}")
+
+    async def _stop(self, host: SimHost, oracle: Oracle) -> None:
+        try:
+            async with asyncio.timeout(STOPPED_IN_S):
+                await host.stop()
+        except TimeoutError:
+            oracle.broken("I13", f"{host.name} was told to stop, and has not")
+
+    async def _gather_nodes(self, swarm: SimSwarm) -> SimHost:
+        """All nodes are there; one that may submit."""
+        first = swarm.add()
+        await first.start([])
+        others = [swarm.add() for _ in range(self._scenario.nodes - 1)]
+        for host in others:
+            host.begin([first])
+        for host in others:
+            while host.swarm is None:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.01)
+            await host.swarm.ready.wait()
+        return others[0] if others else first
+
+    @property
+    def _waits_s(self) -> float:
+        """How long nothing may get further, and all be well."""
+        scenario = self._scenario
+        longest = scenario.crash_every_s * 5 + max(0.0, scenario.away_s) + PATIENCE_S
+        gone = scenario.crashes + scenario.disk_losses
+        return longest + (scenario.holder_grace_s if gone else 0.0)
+
+    def _over(self, swarm: SimSwarm, oracle: Oracle) -> bool:
+        if oracle.ended_at is None:
+            return False
+        ignorant = [host.name for host in swarm.up if not self._knows_the_end(host)]
+        late = asyncio.get_running_loop().time() - oracle.ended_at > TOLD_S
+        if late and ignorant:
+            oracle.broken("I10", f"{TOLD_S:.0f} s after the end these do not know of it: {', '.join(ignorant)}")
+        return late or not ignorant
+
+    def _knows_the_end(self, host: SimHost) -> bool:
+        if host.swarm is None or not host.swarm.ready.is_set():
+            return False
+        record = host.swarm.crawls.get(self._crawl)
+        return record is not None and record.ended != "" and self._crawl not in host.swarm.crawls.runs
+
+    # Judging
+
+    def _judge(self, swarm: SimSwarm, oracle: Oracle, faults: Faults, there: list[SimHost]) -> None:
+        """The end, once nobody runs any more; what was left by those who were there is what a user gets."""
+        result, scenario = self.result, self._scenario
+        result.crashes = faults.crashes
+        result.refetches = oracle.refetches(self._web.visits, partial(brings, self._web))
+        oracle.ended_in_time(PATIENCE_S + (scenario.holder_grace_s if faults.bodies_gone else 0.0))
+        try:
+            dirs, totals, _ = collect([(host.id, host.disk) for host in there], self._crawl, self._spec)
+        except BadRow as error:
+            oracle.broken("I8", f"the disks cannot be gathered: {error}")
+            return
+        result.pages, result.lost = totals.pages, totals.lost
+        if totals.pages:
+            result.rpcs_per_page = round((oracle.messages + swarm.datagrams.sent) / totals.pages, 2)
+        found = check_outputs(self._web, dirs, scenario.depth) + check_haste(self._web, scenario.delay_s)
+        if totals.lost or totals.pages_missing or totals.pending or totals.unsettled:
+            found.append(f"I11: the collection lacks something: {totals}")
+        result.violations += found
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
