@@ -174,6 +174,11 @@ class Corridor:
             self._done[page] = None
         self._work.set()
 
+    def forget_resend(self, page: bytes) -> None:
+        """There is nothing to send again: the page is not here."""
+        self._owing.discard(page)
+        self._work.set()
+
     def owe(self, host: str, wait_s: float) -> None:
         """A restart is to leave `host` alone for `wait_s`; 0 takes that back."""
         self._owed[host] = wait_s
@@ -301,7 +306,7 @@ class Corridor:
             self._arrived(fetched, result)
         for kill in round_.kills:
             self._listener.written(kill.host, kill.key)
-        self._keep(round_.links, result)
+        self._keep(round_.links, round_.done, result)
         # A page's links were handed in together with it, so that whatever is
         # acked now belongs to a page that is written by now.
         self._done_with(
@@ -322,7 +327,7 @@ class Corridor:
             self._lines.append(page.fields)
         self._listener.written(fetched.host, page.key)
 
-    def _keep(self, links: list[Link], result: RoundResult) -> None:
+    def _keep(self, links: list[Link], done: list[bytes], result: RoundResult) -> None:
         """What was written goes to the backups; links are acked, and tasks queued, once they have it (I1)."""
         together = self._services.together
         changed = {copy.key for copy in result.changed}
@@ -339,6 +344,10 @@ class Corridor:
         self._listener.expected(result.queued)
         if result.changed:
             together.keep(result.changed, partial(self._kept, fresh, result.queued))
+        over = {copy.key for copy in result.over}
+        for page in done:
+            if page not in over:
+                self._open.pop(page, None)  # other nodes have its record by now: nothing to bury
         if result.over:
             together.bury(result.over, partial(self._buried, result.over))
 
@@ -353,9 +362,7 @@ class Corridor:
 
     def _done_with(self, pages: dict[bytes, None]) -> None:
         """Pages of which every link is acked."""
-        for page in self._owing:
-            pages.pop(page, None)
-        self._done.update(pages)
+        self._done.update((page, None) for page in pages if page not in self._owing)
 
 
 def _nothing() -> None:

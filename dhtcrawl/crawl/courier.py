@@ -27,6 +27,11 @@ from dhtcrawl.storage.tasks import Link
 PAUSE_S = 0.2
 LINGER_S = 0.01
 UNKNOWN_CRAWL = "unknown-crawl"
+# A frame holds 1 MiB, and two URLs of a link may take 16 KiB: what did not fit would never arrive.
+FRAME_URL_BYTES = 512 * 1024
+_ROW_BYTES = 128  # of a link on the wire beyond its URLs, at most
+# What is forgotten is only tried once more.
+REFUSALS_MAX = 100_000
 # A link that came back so often is given to somebody else than its owner, for custody (I7).
 MOVED_MAX = 5
 
@@ -77,6 +82,9 @@ class Courier:
         if not owner:
             await self._later(links)
             return
+        fitting = _fitting(links)
+        self._mailbox.put(owner, links[fitting:])
+        links = links[:fitting]
         self.links_sent += len(links)
         tried = self._tried(owner, links)
         reply = await self._peers.ask(owner, StoreTask(self._crawl, tuple(map(wire.row_of_link, links)), tried))
@@ -112,6 +120,8 @@ class Courier:
         tried = self._refusals.get(link.key, ())
         if owner not in tried and len(tried) < MOVED_MAX:
             self._refusals[link.key] = (*tried, owner)
+        if len(self._refusals) > REFUSALS_MAX:
+            self._refusals.clear()
 
     def _tried(self, owner: bytes, links: list[Link]) -> tuple[bytes, ...]:
         """Who was tried for these links and did not take them: the receiver then does not send us back there."""
@@ -120,3 +130,13 @@ class Courier:
             found.update(dict.fromkeys(self._refusals.get(link.key, ())))
         found.pop(owner, None)
         return tuple(found)[:MOVED_MAX]
+
+
+def _fitting(links: Sequence[Link]) -> int:
+    """How many of the links fit into a frame; one at least."""
+    size = 0
+    for count, link in enumerate(links):
+        size += _ROW_BYTES + len(link.url) + len(link.referrer)
+        if count and size > FRAME_URL_BYTES:
+            return count
+    return len(links)

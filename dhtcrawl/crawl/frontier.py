@@ -59,6 +59,7 @@ class _Host:
     retries: list[tuple[float, Queued, int]] = field(default_factory=list)  # heap: (due_at, task, attempt)
     complete: bool = True
     refilling: bool = False
+    doubted: bool = False  # what is being read may be older than what was queued without our knowing
     in_flight: int = 0
     robots_busy: bool = False
     entry: int = 0  # the valid entry in a heap; others are stale; 0: none is valid
@@ -243,6 +244,7 @@ class Frontier:
         self.overflowed = self._overflowed_again = True
         for host in list(self._hosts.values()):
             host.complete = False
+            host.doubted = host.refilling
             self._schedule(host, now)
 
     def _drop(self, host: _Host, unwanted: Callable[[Queued], bool]) -> bool:
@@ -276,7 +278,8 @@ class Frontier:
         host.complete = True
         for task in tasks:
             self._insert(host, task)
-        host.complete = complete
+        host.complete = complete and not host.doubted
+        host.doubted = False
         self._schedule(host, now)
 
     def _insert(self, host: _Host, task: Queued) -> None:

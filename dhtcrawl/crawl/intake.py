@@ -108,8 +108,6 @@ class Intake:
         for host, key in merged.unqueued:
             self._frontier.forget(host, key, now)
             self.written(key)  # a backup knew better than we did
-        for task in merged.queued:
-            self._over.pop(task.key, None)
         self._frontier.add([task for task in merged.queued if together.mine(task.key)], now)
         self._resend(merged.resend)
         self._changed()

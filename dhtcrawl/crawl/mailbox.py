@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -48,15 +48,6 @@ class Mailbox(Generic[T]):
         if queue and (not under_way or (len(queue) >= BATCH_MAX and under_way < UNDER_WAY_MAX)):
             self._under_way[peer] = under_way + 1
             self._group.create_task(self._run(peer))
-
-    def take(self, peer: bytes) -> list[T]:
-        """Everything that waits for `peer`, which is not sent then."""
-        return list(self._queues.pop(peer, ()))
-
-    def waiting(self) -> Iterator[T]:
-        """Everything that is not under way yet."""
-        for queue in self._queues.values():
-            yield from queue
 
     async def _run(self, peer: bytes) -> None:
         try:

@@ -91,6 +91,11 @@ class Outbox:
         """Whether `add` would drop this link, its owner having acknowledged it before."""
         return self._acked.covers(key, depth if self._depth_matters else None)
 
+    def learn(self, key: bytes) -> None:
+        """A task is over, as its owner told us: it knows the link. Not for crawls in which depth matters."""
+        assert not self._depth_matters, "how deep the owner knows it is not said"
+        self._acked.add(key, 0)
+
     def waits(self, page: bytes) -> bool:
         """Whether a link of `page` is under way."""
         return page in self._unacked

@@ -32,7 +32,7 @@ class Refill:
 
     async def run(self) -> None:
         """Fill fronts that run low, and bring hosts into memory while there is room; until cancelled."""
-        submit, mine, unsafe = self._s.committer.submit, self._s.together.mine, self._s.together.unsafe
+        submit, together = self._s.committer.submit, self._s.together
         cursor = b""
         while True:
             await self._wanted.wait()
@@ -45,9 +45,13 @@ class Refill:
             ]
             for (name, _), read in zip(wanted, reads, strict=True):
                 found, complete = await read
-                # What another node owns by now leaves the queue in a while; what
-                # the backups do not have is added when they do.
-                ours = [task for task in found if mine(task.key) and not unsafe(task.key)]
+                # What another node owns by now, or is fetching, leaves the queue in
+                # a while; what the backups do not have is added when they do.
+                ours = [
+                    task
+                    for task in found
+                    if together.mine(task.key) and not together.unsafe(task.key) and not together.held(task.key)
+                ]
                 self._frontier.refilled(name, ours, complete, self._s.clock.monotonic())
             if self._frontier.wants_hosts:
                 cursor = await self._walk(cursor)

@@ -13,7 +13,8 @@ that were safe are what `dhtcrawl.crawl.sync` is for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,11 +81,13 @@ class Replicator:
         self.records_sent = 0
         self.frames_sent = 0
         self._peers = peers
+        self._own = peers.node_id.hex()
         self._replicas = replicas
         self._acks = acks
         self._further = further
         self._mailbox: Mailbox[_Item] = Mailbox(group, self._deliver, linger_s=LINGER_S)
         self._unsafe: dict[tuple[bytes, bytes], list[_Ticket]] = {}
+        self._under_way: Counter[bytes] = Counter()  # by crawl: records that are not safe, copies that are not acked
         self._view: View | None = None
         self._joining: list[Member] = []
         self._ids: dict[bytes, None] = {}
@@ -94,13 +97,22 @@ class Replicator:
         """Whether copies are under way."""
         return bool(self._unsafe) or self._mailbox.busy
 
+    def busy_with(self, crawl: bytes) -> bool:
+        """Whether copies of this crawl are: another's, which goes on, does not keep it from its end."""
+        return crawl in self._under_way
+
     def keep(self, crawl: bytes, copies: Sequence[Copy], then: Then, *, over: bool = False) -> None:
         """Send copies to their backups; `then()` once all are safe. With `over` they are tombstones."""
+        if not copies:
+            then()
+            return
         batch = _Batch(then, len(copies))
-        for copy in copies:
-            ticket = _Ticket(crawl, copy, over, batch)
-            self._unsafe.setdefault((crawl, copy.key), []).append(ticket)
-            self._send(ticket)
+        self._under_way[crawl] += len(copies)
+        tickets = [_Ticket(crawl, copy, over, batch) for copy in copies]
+        for ticket in tickets:
+            self._unsafe.setdefault((crawl, ticket.copy.key), []).append(ticket)
+        self._send(tickets)
+        for ticket in tickets:
             self._check(ticket)
 
     def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
@@ -119,7 +131,7 @@ class Replicator:
         """Turn to the new replica sets."""
         for tickets in list(self._unsafe.values()):
             for ticket in list(tickets):
-                self._send(ticket)
+                self._send((ticket,))
                 self._check(ticket)
 
     def backups(self, key: bytes) -> list[bytes]:
@@ -158,19 +170,29 @@ class Replicator:
             self._ids = {member.id: None for member in view.members}
             self._joining = [member for member in view.members if member.state is MemberState.JOINING]
 
-    def _send(self, ticket: _Ticket) -> None:
+    def _send(self, tickets: Iterable[_Ticket]) -> None:
+        """Records on their way to those who are to have them and were not sent them."""
+        outgoing: dict[bytes, list[_Item]] = {}
+        for ticket in tickets:
+            item = _Item(ticket, whole=not ticket.over)
+            for node in self._targets_of(ticket):
+                if node not in ticket.sent_to:
+                    ticket.sent_to[node] = None
+                    self._under_way[ticket.crawl] += 1
+                    outgoing.setdefault(node, []).append(item)
+        for node, items in outgoing.items():
+            self._mailbox.put(node, items)
+
+    def _targets_of(self, ticket: _Ticket) -> list[bytes]:
         self._aim(ticket)
-        targets = [*ticket.backups, *ticket.joining]
         place = ticket.copy.task.place
-        if place is not None and place.node != self._peers.node_id.hex():
+        targets = [*ticket.backups, *ticket.joining]
+        if place is not None and place.node != self._own:
             # The node that has the page is told of everything that becomes of it.
             holder = bytes.fromhex(place.node)
             if holder not in targets and self._known(holder):
                 targets.append(holder)
-        for node in targets:
-            if node not in ticket.sent_to:
-                ticket.sent_to[node] = None
-                self._mailbox.put(node, (_Item(ticket, whole=not ticket.over),))
+        return targets
 
     def _known(self, node: bytes) -> bool:
         self._look()
@@ -189,6 +211,7 @@ class Replicator:
         tickets.remove(ticket)
         if not tickets:
             del self._unsafe[key]
+        self._over(ticket.crawl)
         for waiter in ticket.waiters:
             waiter()
         ticket.batch.missing -= 1
@@ -226,6 +249,7 @@ class Replicator:
         for item, code in zip(items, ack.codes, strict=True):
             if code in (Code.ACCEPTED, Code.KNOWN):
                 item.ticket.acked[node] = None
+                self._over(item.ticket.crawl)
                 self._check(item.ticket)
             elif not item.whole:
                 self._mailbox.put(node, (_Item(item.ticket, whole=True),))
@@ -242,6 +266,13 @@ class Replicator:
             return
         for item in items:
             item.ticket.sent_to.pop(node, None)
+            self._over(item.ticket.crawl)
             if item.ticket in self._unsafe.get((item.ticket.crawl, item.ticket.copy.key), ()):
-                self._send(item.ticket)
+                self._send((item.ticket,))
                 self._check(item.ticket)
+
+    def _over(self, crawl: bytes) -> None:
+        """One thing less is under way."""
+        self._under_way[crawl] -= 1
+        if not self._under_way[crawl]:
+            del self._under_way[crawl]

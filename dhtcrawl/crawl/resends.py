@@ -10,6 +10,8 @@ from dhtcrawl.crawl import recovery
 from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.storage import tasks
+from dhtcrawl.storage.committer import Txn
 
 
 class Resends:
@@ -41,10 +43,21 @@ class Resends:
         """Until cancelled."""
         while True:
             key = await self._pages.get()
-            read = partial(recovery.read_page, crawl=self._crawl, key=key, archive=self._s.archive)
-            page = await self._s.committer.submit(read)
+            page = await self._s.committer.submit(partial(self._read, key=key))
+            if page is None:
+                # Its link keys came before it, from a node that leaves or did not end it: whoever has the page sends.
+                self._corridor.forget_resend(key)
+                self.pending -= 1
+                self._resent()
+                continue
             look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max)
             found = recovery.links_of(page, await self._s.offload(look), self._discovery)
             self._corridor.send_again(key, found.links, found.link_keys)
             self.pending -= 1
             self._resent()
+
+    def _read(self, txn: Txn, key: bytes) -> recovery.StoredPage | None:
+        """The page, where it is here."""
+        if tasks.get_page(txn, self._crawl, key) is None:
+            return None
+        return recovery.read_page(txn, crawl=self._crawl, key=key, archive=self._s.archive)

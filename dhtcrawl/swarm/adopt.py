@@ -10,6 +10,7 @@ now. So nothing that points at a body has to change.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,13 +22,14 @@ from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallValue, Peers
 from dhtcrawl.storage import export, keys
 from dhtcrawl.storage.committer import Committer, Txn
 from dhtcrawl.storage.files import AppendFile, Directory
-from dhtcrawl.storage.records import pack
+from dhtcrawl.storage.records import pack, unpack
 
 # In this order: what is told of a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
 REPLY_BYTES_MAX = 1 << 20
 TIMEOUT_S = 60.0
 ADOPT_TIMEOUT_S = 3600.0
+_FILE = re.compile(r"[0-9a-f]{12}-\d{5,9}\.warc\.gz", re.ASCII)
 
 
 class Failed(Exception):
@@ -77,11 +79,18 @@ class Adoption:
                 if not (isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], str) and type(row[1]) is int):
                     raise Failed("export_files: no file")
                 await self._take_file(node, crawl, *row)
+            if files[-1][0] <= after:
+                raise Failed("export_files: a list that leads back")
             after = files[-1][0]
 
     async def _take_file(self, node: bytes, crawl: bytes, name: str, length: int) -> None:
-        if "/" in name or name.startswith("."):
-            raise Failed(f"{name!r} is no name of an archive file")
+        prefix = f"{crawl.hex()[:12]}-"
+        if not (name.startswith(prefix) and _FILE.fullmatch(name[len(prefix) :])):
+            raise Failed(f"{name[:80]!r} is no name of an archive file")
+        if name.startswith(f"{prefix}{self._peers.node_id.hex()[:12]}-"):
+            return  # our own, which was left to `node` once: what we have is no less, and open
+        if await self._committer.submit(partial(_committed, crawl=crawl, name=name)) >= length:
+            return  # left to us before
         archive = self._archive_of(crawl)
         file: AppendFile = await self._committer.submit(lambda _: archive.open(name, 0))
         offset = 0
@@ -112,7 +121,10 @@ class Adoption:
                 else:
                     whole.append((suffix, data))
             await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=whole))
-            cursor = value.get("cursor")
+            after = value.get("cursor")
+            if isinstance(after, bytes) and after <= cursor:
+                raise Failed("export_rows: a cursor that leads back")
+            cursor = after
         await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=list(parts.items())))
 
     async def _take_counters(self, node: bytes, crawl: bytes) -> None:
@@ -127,6 +139,12 @@ class Adoption:
         if isinstance(value, Failure):
             raise Failed(f"{name}: {value.detail}")
         return value
+
+
+def _committed(txn: Txn, *, crawl: bytes, name: str) -> int:
+    value = txn.get(keys.ARCHIVE + crawl + name.encode())
+    length: int = -1 if value is None else unpack(value)
+    return length
 
 
 def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:

@@ -21,7 +21,7 @@ from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallRegistry
 from dhtcrawl.rpc.view import Member, MemberState
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.crawl_record import PAUSED, RUNNING, STOPPED, STOPPING, changed, fits_the_wire, to_wire
+from dhtcrawl.storage.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPED, STOPPING, changed, fits_the_wire, to_wire
 from dhtcrawl.swarm.node import SwarmNode
 from dhtcrawl.units import format_address
 from dhtcrawl.url import canonicalize
@@ -214,6 +214,9 @@ class Api:
         members = {member.id.hex(): member for member in self._swarm.gossip.view.members}
         # Who left gave its pages to somebody who is named too.
         named = dict.fromkeys([*(node for node in record.participants if node not in record.adopted), *members])
+        if record.ended == COMPLETE:
+            # What a node had that is not here any more was fetched anew by others.
+            named = dict.fromkeys(node for node in named if node in members)
         return [fact for node in named if (fact := await self._facts(crawl_id, node, node in members)) is not None]
 
     async def export_rows(

@@ -50,20 +50,21 @@ class Auditor:
 
         A link whose owner did not answer counts as missing.
         """
-        known: dict[bytes, None] = {}
+        known: set[bytes] = set()
         missing = len(await self._missing(crawl, dict.fromkeys(seeds)))
         cursor: bytes | None = b""
         while cursor is not None:
             rows, cursor = await self._committer.submit(partial(_links, crawl=crawl, cursor=cursor))
-            pages = [(page, link_keys_of(value, key_bytes)) for page, value in rows]
-            wanted = {key: None for _, links in pages for key in links if key not in known}
-            lost = await self._missing(crawl, wanted)
+            links = {page: set(link_keys_of(value, key_bytes)) for page, value in rows}
+            # Sorted: what is asked, and in which order, shall not depend on a hash.
+            wanted = sorted(set().union(*links.values()) - known)
+            lost = await self._missing(crawl, dict.fromkeys(wanted))
             missing += len(lost)
-            for page, links in pages:
-                if any(link in lost for link in links):
+            for page, keys_of_page in links.items():
+                if lost and not keys_of_page.isdisjoint(lost):
                     resend(page)
             if len(known) < KNOWN_MAX:
-                known.update((key, None) for key in wanted if key not in lost)
+                known.update(key for key in wanted if key not in lost)
         return missing
 
     async def _missing(self, crawl: bytes, wanted: dict[bytes, None]) -> dict[bytes, None]:

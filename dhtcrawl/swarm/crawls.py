@@ -66,6 +66,7 @@ class Crawls:
         self._starting: dict[bytes, None] = {}
         self._gone = asyncio.Event()
         self._held = False
+        self._stopping = False
         for name, handler in (
             ("crawl_list", self._on_list),
             ("crawl_tell", self._on_tell),
@@ -165,6 +166,8 @@ class Crawls:
             known = reply.get("crawls")
             if not isinstance(known, tuple) or not all(map(_is_listed, known)):
                 return False
+            if any(crawl <= cursor for crawl, _ in known):
+                return False  # a list that leads back would never end
             for crawl, digest in known:
                 ours = self._records.get(crawl)
                 if ours is None or catalog.record_digest(ours) != digest:
@@ -228,9 +231,10 @@ class Crawls:
 
     async def stop(self) -> None:
         """End all runs here; they go on when the node is back."""
+        self._stopping = True
         for run in self.runs.values():
             run.crawl.stop(Stop.INTERRUPTED)
-        while self.runs:
+        while self.runs or self._starting:
             self._gone.clear()
             await self._gone.wait()
 
@@ -275,14 +279,17 @@ class Crawls:
 
     async def _begin(self, record: CrawlRecord) -> None:
         crawl = record.crawl_id
-        if record.ended or crawl in self.runs or crawl in self._starting:
+        if self._stopping or record.ended or crawl in self.runs or crawl in self._starting:
             return
         self._starting[crawl] = None
         try:
             run = await self._start(record)
         finally:
             del self._starting[crawl]
+            self._gone.set()
         self.runs[crawl] = run
+        if self._stopping:
+            run.crawl.stop(Stop.INTERRUPTED)
         # What came while it was being made.
         run.view_changed(self._peers.view)
         run.hold(self._held)

@@ -33,7 +33,9 @@ from dhtcrawl.rpc.view import MemberState, View
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.2
+# Records that were handed over and are still needed here: let go of when they are not.
 NEEDED_PAUSE_S = 1.5
+NEEDED_PAUSE_MAX_S = 60.0
 # A swarm whose nodes all start at once: how long one waits for somebody who is active already.
 NOBODY_ACTIVE_S = 2.0
 AT_ONCE = 8
@@ -109,7 +111,10 @@ class Entrance:
         self._joining = True
         self._leaving = False
         self._owners: frozenset[bytes] = frozenset()
+        self._met: dict[bytes, frozenset[bytes]] = {}  # whom we met while joining → who owned then
         self._reconciling = False
+        self._needed_s = 0.0  # when to look again for what may go by then; 0: nothing
+        self._repaired_at = clock.monotonic()
         self._started_at = clock.monotonic()
 
     @property
@@ -141,11 +146,11 @@ class Entrance:
                 await self._join()
                 continue
             try:
-                async with asyncio.timeout(self._repair_s):
+                async with asyncio.timeout(self._needed_s or self._repair_s):
                     await self._changed.wait()
                 repair = False
             except TimeoutError:
-                repair = True
+                repair = self._clock.monotonic() - self._repaired_at >= self._repair_s
             if not self._joining and not self._leaving:
                 await self._keep_up(repair)
 
@@ -161,13 +166,15 @@ class Entrance:
             ):
                 break
             await asyncio.sleep(PAUSE_S)
+        self._met = {}
         if not await self._sync_all() or self._joining or self._leaving:
             return
         # From here on links come to us; nothing is fetched before every neighbour knows.
         self._membership.become(MemberState.ACTIVE)
         self._owning(True)
         await self._activate()
-        if self._joining or self._leaving:
+        # An owner that vanished meanwhile leaves us keys that we have not asked for.
+        if not await self._sync_all() or self._joining or self._leaving:
             return
         self.active = True
         view = self._membership.view
@@ -191,14 +198,18 @@ class Entrance:
         self._alone_at_once = True
 
     async def _sync_all(self) -> bool:
-        """Meet every neighbour, and exchange records; again while further ones appear."""
-        met: dict[bytes, None] = {}
+        """Meet every neighbour, and exchange records; again while further ones appear.
+
+        And again with those who were met before an owner vanished: what we
+        share with them is more by now.
+        """
         while not self._joining and not self._leaving:
-            todo = [node for node in self._neighbours() if node not in met]
+            owners = _owners(self._membership.view)
+            todo = [node for node in self._neighbours() if node not in self._met or self._met[node] - owners]
             if not todo:
                 return True
             await _all([self._meet(node) for node in todo[:AT_ONCE]])
-            met.update(dict.fromkeys(todo[:AT_ONCE]))
+            self._met.update(dict.fromkeys(todo[:AT_ONCE], owners))
         return False
 
     async def _meet(self, node: bytes) -> None:
@@ -252,15 +263,18 @@ class Entrance:
         try:
             if vanished or repair:
                 await self._sync_present()
+                self._repaired_at = self._clock.monotonic()
             if self._membership.view is not view or self._joining:
                 self._changed.set()
                 return
             self._owners = owners
             self._crawls.settled(view)
             handed = await self._syncer.hand_over()
-            if handed.refused or handed.needed:
-                # Somebody did not take what is theirs, or we are still at it ourselves: again in a while.
-                await asyncio.sleep(PAUSE_S if handed.refused else NEEDED_PAUSE_S)
+            # We are still at it ourselves: again in a while. Whoever is to have it has it, so nobody waits for that.
+            self._needed_s = min(max(2 * self._needed_s, NEEDED_PAUSE_S), NEEDED_PAUSE_MAX_S) if handed.needed else 0.0
+            if handed.refused:
+                # Somebody did not take what is theirs.
+                await asyncio.sleep(PAUSE_S)
                 self._changed.set()
         finally:
             self._reconciling = False
@@ -271,11 +285,13 @@ class Entrance:
 
     # Leaving
 
-    async def leave(self) -> HandedOver:
+    async def leave(self, patience_s: float) -> HandedOver:
         """Own nothing any more, and hand every record over; true where all of it was taken.
 
         What was in flight must be over, and written. Nobody there to take it
-        is no failure: the last node keeps its store.
+        is no failure: the last node keeps its store. Whoever is to have a
+        record and does not answer is asked again for `patience_s`: it may be
+        dead, and its place another's in a moment.
         """
         self._leaving = True
         self.active = False
@@ -288,7 +304,12 @@ class Entrance:
             return HandedOver()
         for first in range(0, len(todo := self._neighbours()), AT_ONCE):
             await _all([self._membership.exchange(node) for node in todo[first : first + AT_ONCE]])
-        return await self._syncer.hand_over(self._membership.view)
+        give_up_at = self._clock.monotonic() + patience_s
+        while True:
+            handed = await self._syncer.hand_over(self._membership.view)
+            if not handed.refused or self._clock.monotonic() >= give_up_at:
+                return handed
+            await asyncio.sleep(NEEDED_PAUSE_S)
 
 
 def _owners(view: View) -> frozenset[bytes]:

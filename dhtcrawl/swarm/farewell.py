@@ -62,7 +62,7 @@ class Farewell:
         for record in list(self._crawls):
             if not record.ended and self._node.hex() in record.participants:
                 await self._bequeath(record)
-        handed = await self._entrance.leave()
+        handed = await self._entrance.leave(self._drain_s)
         await self._gossip.leave()
         return handed
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from dhtcrawl.crawl import wire
@@ -61,8 +62,10 @@ class Run(Protocol):
 
     def held(self, key: bytes) -> bool: ...
 
-    def let_go(self, found: Sequence[Copy]) -> None:
-        """These were heard of: where they are over, what came of them is known."""
+    def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None: ...
+
+    def heard(self, found: Sequence[Copy]) -> None:
+        """Copies of these came from another node."""
         ...
 
     def buried(self, keys: Sequence[bytes]) -> None:
@@ -83,6 +86,7 @@ class Inbox:
         incarnation: int,
         run_of: Callable[[bytes], Run | None],
         refresh: Callable[[bytes, RefreshTask], Awaitable[Records | Refused]],
+        awake: Callable[[], bool] = lambda: True,
     ) -> None:
         self.owning = False  # whether links are taken: not before this node knows what it owns (I12)
         self.links_taken = 0
@@ -94,6 +98,7 @@ class Inbox:
         self.orders = itertools.count(incarnation << 40)
         self._run_of = run_of
         self._refresh = refresh
+        self._awake = awake
 
     def handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
         """The answer to a peer, or a future of it."""
@@ -117,7 +122,7 @@ class Inbox:
         run = self._run_of(message.crawl)
         if run is None:
             return Refused(UNKNOWN_CRAWL, message.crawl.hex())
-        if not self.owning:
+        if not self._awake() or not self.owning:
             return Ack.all(Code.FAILED, message.items, "joining")
         found = [wire.link_of(row, run.key_bytes) for row in message.links]
         codes, moved, named = self._sort(found, message.tried)
@@ -195,15 +200,24 @@ class Inbox:
         run = self._run_of(crawl)
         mine, held, depth_matters = _judges(run)
         if run is not None:
-            run.let_go(records)
+            run.heard(records)
 
         def write(txn: Txn) -> Merged:
             return copies.merge_in(txn, crawl, records, self.orders, mine=mine, held=held, depth_matters=depth_matters)
 
         merged = await self._committer.submit(write)
         if run is not None:
-            run.intake.merged(merged)
+            run.intake.merged(self._kept(run, records, merged))
         return merged
+
+    def _kept(self, run: Run, records: list[Copy], merged: Merged) -> Merged:
+        """What came to us as its owner has to be on our backups, too, before it is fetched, or acked as known (I1)."""
+        if not merged.queued:
+            return merged
+        keys = {task.key for task in merged.queued}
+        run.intake.expect(merged.queued)
+        run.keep([copy for copy in records if copy.key in keys], partial(run.intake.add, merged.queued))
+        return merged._replace(queued=[])
 
 
 def _judges(run: Run | None) -> tuple[Callable[[bytes], bool], Callable[[bytes], bool], bool]:

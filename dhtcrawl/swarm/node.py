@@ -50,13 +50,16 @@ from dhtcrawl.swarm.farewell import Farewell
 from dhtcrawl.swarm.inbox import Inbox
 from dhtcrawl.swarm.peers import TaskPeers
 from dhtcrawl.swarm.run import CrawlRun, Shared
+from dhtcrawl.swarm.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 FEATURES = ("xor",)
 READY_LOOK_S = 0.05
+FLUSH_S = 2.0  # for the last copies, when a node stops
 REMEMBER_EVERY_S = 1.0
 COUNT_EVERY_S = 3600.0
+LISTEN_TRIES = 10  # where any port will do
 REPAIR_S = 600.0  # how often everything is compared, whatever happened
 
 
@@ -109,13 +112,10 @@ class SwarmNode:
         """
         async with TaskTransport(self._hello, self._handle, source=self._network.source) as transport:
             self.transport = transport
-            host, port = await transport.listen(*self._network.listen)
-            ports = self.node.ports
-            self.routing = RoutingServer(self.id, clock=ports.clock, rng=ports.rng)
-            await self.routing.listen(port, self._network.listen[0])
-            self.address = self._network.advertise or (host, port)
+            address = await self._listen(transport)
+            self.address = self._network.advertise or address
             try:
-                async with asyncio.TaskGroup() as group:
+                async with Tasks() as group:
                     self._build(group)
                     await self._live(group)
             finally:
@@ -155,6 +155,22 @@ class SwarmNode:
         """How a host stands here, for people."""
         return self.gate.explain(host)
 
+    async def _listen(self, transport: TaskTransport) -> Address:
+        """Both planes on one port; a free one where it is 0."""
+        host, wanted = self._network.listen
+        ports = self.node.ports
+        for tries_left in reversed(range(LISTEN_TRIES)):
+            self.routing = RoutingServer(self.id, clock=ports.clock, rng=ports.rng)
+            await self.routing.listen(wanted, host)
+            try:
+                return await transport.listen(host, self.routing.address[1])
+            except OSError:
+                self.routing.stop()
+                # The port that is free for UDP may be taken for TCP.
+                if wanted or not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
     def _build(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         ports, committer, settings = self.node.ports, self.node.committer, self._settings
@@ -189,6 +205,7 @@ class SwarmNode:
             incarnation=self.node.incarnation,
             run_of=self.crawls.run_of,
             refresh=self.syncer.on_refresh,
+            awake=self._awake,
         )
         self.gate = Gate(
             self.peers,
@@ -223,32 +240,29 @@ class SwarmNode:
         self.gossip.on_change.append(self._view_changed)
         self.gossip.on_declared_dead.append(self._declared_dead)
 
-    async def _live(self, group: asyncio.TaskGroup) -> None:
-        # What is killed by cancelling at the end; each may be cancelled at any time.
-        running = [
-            group.create_task(self.routing.run()),
-            group.create_task(self.gossip.run()),
-            group.create_task(self.gate.run()),
-        ]
+    async def _live(self, group: Tasks) -> None:
+        for run in (self.routing.run, self.gossip.run, self.gate.run):
+            group.create_task(run())
         await self.node.committer.submit(lambda txn: catalog.mark_swarm(txn, self.id.hex()))
         await self.crawls.load()
         if not await self.acquaintances.find(self._network.bootstrap):
             self.entrance.begin_alone()
-        running.append(group.create_task(self.entrance.run()))
-        running.append(group.create_task(self._watch()))
+        group.create_task(self.entrance.run())
+        group.create_task(self._watch())
         await self._stopping.wait()
         if self._leaving:
             handed = await self._farewell().say()
             self.handed_over = bool(handed)
             self.records_handed_over, self.records_left = handed.pushed, handed.refused
         await self.crawls.stop()
+        await self._flush()
         await self.gate.release()
         await self.acquaintances.remember()
         self.gossip.stop()
         self.routing.stop()
-        for task in running:
-            task.cancel()
         self.over.set()
+        # What is still under way may wait for a node that is gone; each may be cancelled at any time.
+        group.cancel_all()
 
     # Others
 
@@ -257,6 +271,15 @@ class SwarmNode:
         return Farewell(
             self.id, self.gossip, self.crawls, self.replicator, self.adoption, self.entrance, drain_s=drain_s
         )
+
+    async def _flush(self) -> None:
+        """Let the last copies reach the backups that are there."""
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                while self.replicator.busy:  # noqa: ASYNC110 - much ends, little is told of
+                    await asyncio.sleep(READY_LOOK_S)
+        except TimeoutError:
+            log.info("not all copies reached their backups in time; they are brought in step when this node is back")
 
     async def _watch(self) -> None:
         """Note now and then who is there, for a restart, and say when this node is ready."""
@@ -315,7 +338,11 @@ class SwarmNode:
         self.inbox.owning = owning
 
     def _fit(self) -> bool:
-        return self.inbox.owning and not self.gossip.check_paused()
+        return self.inbox.owning and self._awake()
+
+    def _awake(self) -> bool:
+        """False where this node did not run for so long that it has to join again, which begins with this call."""
+        return not self.gossip.check_paused()
 
     def _on_activate(self, asker: bytes, args: dict[str, Any]) -> CallValue:
         """A newcomer owns from now on: what we have in flight of its tasks."""
@@ -346,6 +373,7 @@ class SwarmNode:
             is_member=lambda node: node == self.id or node in self.gossip.members,
             learn=self.crawls.learn,
             auditor=self.auditor,
+            awake=self._awake,
             incarnation=self.node.incarnation,
             reconciling=lambda: self.entrance.busy,
             tell_crawl=self.crawls.tell,

@@ -57,6 +57,7 @@ class Shared:
     is_member: Callable[[bytes], bool]
     learn: Callable[[CrawlRecord], Awaitable[object]]
     auditor: Auditor
+    awake: Callable[[], bool]  # False once this node learns that it did not run for a while
     incarnation: int
     reconciling: Callable[[], bool]
     tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
@@ -124,7 +125,7 @@ class CrawlRun:
 
     @property
     def busy(self) -> bool:
-        return self.courier.busy or self._shared.replicator.busy or bool(self._releasing)
+        return self.courier.busy or self._shared.replicator.busy_with(self._id) or bool(self._releasing)
 
     def owns(self, key: bytes) -> bool:
         owner = self._view.owner(placement(key))
@@ -170,17 +171,22 @@ class CrawlRun:
         await self._shared.announce(self._id, aliases)
 
     def may_start(self, pages_open: int) -> bool:
-        return self._allowance.may_start(self.crawl.counters.pages + pages_open)
+        # A node that stood still may have been taken for dead: it asks before it fetches (I12).
+        return self._shared.awake() and self._allowance.may_start(self.crawl.counters.pages + pages_open)
 
     # What others ask
 
-    def let_go(self, found: Sequence[Copy]) -> None:
-        """What these copies say of tasks that were held is what became of them."""
+    def heard(self, found: Sequence[Copy]) -> None:
+        """Copies came: what is over is held no longer."""
         if len(self._held):
             self._held.let_go(copy.key for copy in found if copy.task.state >= State.FETCHED)
 
     def buried(self, keys: Sequence[bytes]) -> None:
-        """These are over."""
+        """These are over: they were safe before they were fetched, so links to them need not be sent again."""
+        if not self.depth_matters:
+            learn = self.crawl.corridor.outbox.learn
+            for key in keys:
+                learn(key)
         if len(self._held):
             self._held.let_go(keys)
 
@@ -293,7 +299,7 @@ class CrawlRun:
             found["repair"] = 1
         return found | {
             "links": found.get("links", 0) + self.courier.busy,
-            "backups": int(self._shared.replicator.busy),
+            "backups": int(self._shared.replicator.busy_with(self._id)),
             "bodies": self.bodies.missing,
             "held": len(self._held),
             "hand_over": self._releasing + self._shared.reconciling(),

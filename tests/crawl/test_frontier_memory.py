@@ -118,3 +118,18 @@ def test_finding_links_to_a_host_on_hold_takes_no_memory_for_its_place_in_time()
     for order in range(1000):
         frontier.add([task(f"http://a/{order}", order)], NOW)
     assert len(frontier._waiting) + len(frontier._ready) <= 2
+
+
+def test_what_was_read_before_the_queues_were_distrusted_is_read_again() -> None:
+    """The shell had asked for a host's queue; then tasks were queued there of which nobody told the frontier."""
+    frontier = make()
+    frontier.overflowed = True
+    frontier.walk_begins()
+    assert frontier.activate("a")
+    assert [name for name, _ in frontier.refills()] == ["a"]
+    frontier.distrust(NOW)
+    frontier.refilled("a", [], True, NOW)  # the answer from before
+    assert [name for name, _ in frontier.refills()] == ["a"]
+    frontier.refilled("a", [task("http://a/late")], True, NOW)
+    frontier.walk_ended()
+    assert urls(frontier) == ["http://a/late"]

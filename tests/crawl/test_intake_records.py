@@ -1,0 +1,239 @@
+"""What comes from other nodes is safe, queued and known to the frontier, or none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from storage.stores import CRAWL, SPEC
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.keyspace import url_key
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.storage import copies as stored
+from dhtcrawl.storage import keys
+from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.records import Place, State
+from dhtcrawl.storage.tasks import Link
+
+from .by_hand import make
+from .fake_peers import play
+from .sync_swarm import copy
+
+DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
+
+
+class World:
+    """A node's side of a crawl; its backups answer when the test lets them."""
+
+    def __init__(self) -> None:
+        self.engine = MemoryEngine()
+        self.clock: Clock = VirtualClock(asyncio.get_running_loop())
+        self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
+        self.frontier: Frontier = make(parallel=100)
+        self.owned: Callable[[bytes], bool] = lambda key: True
+        self.waiting: list[Callable[[], None]] = []
+        self.kept: list[Copy] = []
+        self.resent: list[bytes] = []
+        self.changes = 0
+        corridor: Any = SimpleNamespace(
+            counters=SimpleNamespace(urls_seen=0), orders=itertools.count(1), resend=self.resent.extend
+        )
+        together = SimpleNamespace(
+            mine=lambda key: self.owned(key),
+            owns=lambda key: self.owned(key),
+            held=lambda key: False,
+            keep=self._keep,
+            when_kept=lambda key, then: False,
+        )
+        services: Any = SimpleNamespace(committer=self.committer, clock=self.clock, together=together)
+        self.counters = corridor.counters
+        self.intake = Intake(services, CRAWL, SPEC, self.frontier, corridor, changed=self._changed)
+
+    def _keep(self, kept: Sequence[Copy], then: Callable[[], None]) -> None:
+        self.kept += kept
+        self.waiting.append(then)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def backups_answer(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for then in waiting:
+            then()
+
+    def startable(self) -> set[str]:
+        found = set()
+        while (job := self.frontier.next(self.clock.monotonic())) is not None:
+            assert job.task is not None
+            found.add(job.task.url)
+        return found
+
+    def queued(self) -> set[bytes]:
+        return {keys.queue_task(key) for key, _ in self.engine.scan(*keys.bounds(keys.QUEUE, CRAWL))}
+
+    async def merge(self, *found: Copy) -> None:
+        def write(txn: Any) -> Merged:
+            return stored.merge_in(
+                txn,
+                CRAWL,
+                found,
+                itertools.count(1),
+                mine=lambda key: self.owned(key),
+                held=lambda key: False,
+                depth_matters=True,
+            )
+
+        self.intake.merged(await self.committer.submit(write))
+
+
+def link(number: int) -> Link:
+    url = copy(number).task.url
+    return Link(url_key(url), url, 1, "")
+
+
+def tell(story: Callable[[World, asyncio.TaskGroup], Any]) -> None:
+    async def main(group: asyncio.TaskGroup) -> None:
+        await story(World(), group)
+
+    play(main)
+
+
+def test_a_link_is_acked_and_queued_only_once_the_backups_have_it() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        accepting = group.create_task(world.intake.accept([link(1)]))
+        await asyncio.sleep(1.0)
+        assert world.queued() == {link(1).key}
+        assert not accepting.done()
+        assert world.startable() == set()
+        assert not world.intake.idle
+        world.backups_answer()
+        assert await accepting == {link(1).key}
+        assert world.startable() == {link(1).url}
+        assert world.intake.idle
+
+    tell(story)
+
+
+def test_a_link_that_was_known_is_no_new_one_and_waits_for_nobody() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        first = group.create_task(world.intake.accept([link(1)]))
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        await first
+        assert await world.intake.accept([link(1)]) == frozenset()
+        assert world.counters.urls_seen == 1
+
+    tell(story)
+
+
+def test_a_task_that_a_backup_knows_as_done_is_not_fetched() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        accepting = group.create_task(world.intake.accept([link(1), link(2)]))
+        await asyncio.sleep(1.0)
+        await world.merge(copy(1, **DONE))
+        world.backups_answer()
+        await accepting
+        assert world.startable() == {link(2).url}
+        assert world.queued() == {link(2).key}
+
+    tell(story)
+
+
+def test_a_record_that_moves_here_is_queued_and_known_to_the_frontier() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        await world.merge(copy(1), copy(2, **DONE))
+        assert world.startable() == {copy(1).task.url}
+        assert world.changes
+
+    tell(story)
+
+
+def test_what_another_node_owns_is_taken_into_custody_and_not_fetched() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        world.owned = lambda key: False
+        accepting = group.create_task(world.intake.accept([link(1)]))
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        assert await accepting == {link(1).key}
+        assert world.startable() == set()
+
+    tell(story)
+
+
+def test_what_is_not_ours_any_more_leaves_memory_at_once_and_the_store_in_a_while() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        running = group.create_task(world.intake.run())
+        await world.merge(*(copy(n) for n in range(20)))
+        assert len(world.queued()) == 20
+        world.owned = lambda key: False
+        world.intake.view_changed()
+        assert world.startable() == set()
+        assert not world.intake.idle
+        await asyncio.sleep(1.0)
+        assert world.queued() == set()
+        assert world.intake.idle
+        world.intake.close()
+        await running
+
+    tell(story)
+
+
+def test_what_becomes_ours_is_found_in_the_store_and_the_seeds_are_made_tasks() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        running = group.create_task(world.intake.run())
+        world.owned = lambda key: False
+        await world.merge(*(copy(n) for n in range(20)))
+        world.owned = lambda key: True
+        world.intake.view_changed()
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        await asyncio.sleep(1.0)
+        assert len(world.queued()) == 21
+        assert {kept.task.url for kept in world.kept} == set(SPEC.seeds)
+        assert world.frontier.overflowed, "the frontier is to read the stored queues anew"
+        world.intake.close()
+        await running
+
+    tell(story)
+
+
+def test_a_view_that_changes_during_a_sweep_begins_it_anew() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        running = group.create_task(world.intake.run())
+        await world.merge(*(copy(n) for n in range(20)))
+        world.owned = lambda key: False
+        world.intake.view_changed()
+        await asyncio.sleep(0.001)
+        world.owned = lambda key: True
+        world.intake.view_changed()
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        await asyncio.sleep(1.0)
+        assert len(world.queued()) == 21
+        assert world.intake.idle
+        world.intake.close()
+        await running
+
+    tell(story)
+
+
+def test_everything_that_comes_counts_as_activity() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        before = world.intake.activity
+        await world.merge(copy(1))
+        after_merge = world.intake.activity
+        accepting = group.create_task(world.intake.accept([link(2)]))
+        await asyncio.sleep(1.0)
+        world.backups_answer()
+        await accepting
+        assert before < after_merge < world.intake.activity
+
+    tell(story)

@@ -1,0 +1,146 @@
+"""Who leaves gives its pages away whole, and nobody's own files are touched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from crawl.fake_peers import FakePeers, node, play, view_of
+from storage.stores import CRAWL
+
+from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.storage import export, keys
+from dhtcrawl.storage.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.files import MemoryDirectory
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.records import pack, unpack
+from dhtcrawl.swarm.adopt import Adoption
+
+LEAVER = node(1)
+
+
+def name_of(owner: bytes, number: int = 0) -> str:
+    return f"{CRAWL.hex()[:12]}-{owner.hex()[:12]}-{number:05d}.warc.gz"
+
+
+class Side:
+    """A node's store and archive."""
+
+    def __init__(self) -> None:
+        self.engine, self.archive = MemoryEngine(), MemoryDirectory()
+
+    def file(self, name: str, data: bytes) -> None:
+        self.archive.files[name] = bytearray(data)
+        self.engine.write({keys.ARCHIVE + CRAWL + name.encode(): pack(len(data))}, sync=False)
+
+    def put(self, kind: bytes, suffix: bytes, value: bytes) -> None:
+        self.engine.write({kind + CRAWL + suffix: value}, sync=False)
+
+    def rows(self, kind: bytes) -> dict[bytes, bytes]:
+        return {keys.suffix(key): value for key, value in self.engine.scan(*keys.bounds(kind, CRAWL))}
+
+    def txn(self) -> Txn:
+        return Txn(self.engine, {})
+
+    def calls(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """What a leaving node answers."""
+
+        def rows(args: dict[str, Any]) -> Any:
+            found, cursor = export.export_rows(self.txn(), CRAWL, args["kind"], args["cursor"], 1_000)
+            return {"rows": tuple(found), "cursor": cursor}
+
+        def files(args: dict[str, Any]) -> Any:
+            found = export.export_files(self.txn(), CRAWL)
+            return {"files": tuple(row for row in found if row[0] > args["after"])}
+
+        def chunk(args: dict[str, Any]) -> Any:
+            data = export.export_chunk(self.txn(), CRAWL, self.archive, args["name"], args["offset"], 100)
+            return {"data": data}
+
+        return {
+            "export_rows": rows,
+            "export_files": files,
+            "export_chunk": chunk,
+            "export_facts": lambda args: {"counters": {"pages": 7}},
+        }
+
+
+def adopt(leaver: Side, heir: Side, **calls: Callable[[dict[str, Any]], Any]) -> Any:
+    async def story(group: asyncio.TaskGroup) -> Any:
+        peers = FakePeers(view_of([0, 1]))
+        peers.calls = leaver.calls() | calls
+        committer = LoopCommitter(GroupRunner(heir.engine, sync=False))
+        adoption = Adoption(peers, committer, lambda crawl: heir.archive)
+        async with asyncio.timeout(100.0):
+            return await adoption.on_adopt(LEAVER, {"crawl": CRAWL})
+
+    return play(story)
+
+
+def leaving() -> Side:
+    side = Side()
+    side.file(name_of(LEAVER), bytes(range(250)))
+    side.file(name_of(LEAVER, 1), b"more")
+    for number in range(50):
+        key = number.to_bytes(20, "big")
+        side.put(keys.PAGE, key, pack({"url": str(number)}))
+        side.put(keys.LINKS, key, bytes(20 * number))
+        side.put(keys.SKIPPED, key, b"skipped")
+    return side
+
+
+def test_files_pages_links_and_books_come_over_whole() -> None:
+    leaver, heir = leaving(), Side()
+    assert adopt(leaver, heir) == {}
+    for kind in (keys.PAGE, keys.LINKS, keys.SKIPPED, keys.ARCHIVE):
+        assert heir.rows(kind) == leaver.rows(kind)
+    assert heir.archive.files == leaver.archive.files
+    assert unpack(heir.rows(keys.COUNTERS)[LEAVER]) == {"pages": 7}
+
+
+def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:
+    leaver, heir = leaving(), Side()
+    key = (3).to_bytes(20, "big")
+    heir.put(keys.PAGE, key, b"its own")
+    adopt(leaver, heir)
+    assert heir.rows(keys.PAGE)[key] == b"its own"
+
+
+def test_files_that_were_the_heirs_own_are_not_touched() -> None:
+    """It left once, came back, and now whoever had its pages leaves in turn."""
+    leaver, heir = leaving(), Side()
+    leaver.file(name_of(node(0)), b"as it was")
+    heir.archive.files[name_of(node(0))] = bytearray(b"as it was, and has grown since")  # not committed yet
+    assert adopt(leaver, heir) == {}
+    assert heir.archive.files[name_of(node(0))] == b"as it was, and has grown since"
+
+
+def test_to_be_left_the_same_twice_is_to_be_left_it_once() -> None:
+    leaver, heir = leaving(), Side()
+    adopt(leaver, heir)
+    before = dict(heir.engine.scan(b"", b"\xff")), {name: bytes(data) for name, data in heir.archive.files.items()}
+
+    def no_chunk(args: dict[str, Any]) -> Any:
+        raise AssertionError("it is here")
+
+    assert adopt(leaver, heir, export_chunk=no_chunk) == {}
+    assert before == (dict(heir.engine.scan(b"", b"\xff")), {n: bytes(d) for n, d in heir.archive.files.items()})
+
+
+def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> None:
+    names: list[Any] = ["../x", "x.warc.gz", ".hidden", 7, f"{CRAWL.hex()[:12]}-../../x-00000.warc.gz"]
+    nonsense: list[dict[str, Any]] = [
+        *({"export_files": lambda args, name=name: {"files": ((name, 4),)}} for name in names),
+        {"export_files": lambda args: {"files": 3}},
+        {"export_files": lambda args: {"files": ((name_of(LEAVER, 1), 4),)}},  # for ever
+        {"export_rows": lambda args: {"rows": (), "cursor": b""}},  # for ever
+        {"export_rows": lambda args: {"rows": ((1, 2),), "cursor": None}},
+        {"export_chunk": lambda args: {"data": b""}},
+        {"export_chunk": lambda args: Refused("no-file")},
+    ]
+    for calls in nonsense:
+        heir = Side()
+        heir.file(name_of(node(0)), b"own")
+        assert isinstance(adopt(leaving(), heir, **calls), Refused), calls
+        assert heir.archive.files[name_of(node(0))] == b"own"

@@ -1,0 +1,91 @@
+"""A link that no node has a record of is found before a crawl is said to be complete (I10)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from crawl.fake_peers import FakePeers, node, play, view_of
+from crawl.sync_swarm import copy
+from storage.stores import CRAWL
+
+from dhtcrawl.rpc.events import Failure, FailureKind
+from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.storage import keys
+from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.swarm.audit import KEYS_A_CALL, PAGES_A_READ, Auditor
+
+PAGES = [copy(n).key for n in range(1_000, 1_003)]
+LINKS = [copy(n).key for n in range(9)]
+
+
+def audit(
+    answer: Any, *, pages: dict[bytes, list[bytes]], seeds: list[bytes] | None = None
+) -> tuple[int, list[bytes], FakePeers]:
+    async def story(group: asyncio.TaskGroup) -> tuple[int, list[bytes], FakePeers]:
+        engine, peers = MemoryEngine(), FakePeers(view_of([1, 2]))
+        engine.write({keys.LINKS + CRAWL + page: b"".join(links) for page, links in pages.items()}, sync=False)
+        peers.calls["audit_keys"] = answer
+        resent: list[bytes] = []
+        auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
+        return await auditor.audit(CRAWL, 20, seeds or [], resent.append), resent, peers
+
+    return play(story)
+
+
+def lacking(*lost: bytes) -> Any:
+    return lambda args: {"missing": tuple(key for key in args["keys"] if key in lost)}
+
+
+THREE = {page: LINKS[3 * n : 3 * n + 3] for n, page in enumerate(PAGES)}
+
+
+def test_where_every_link_has_a_record_nothing_is_missing() -> None:
+    assert audit(lacking(), pages=THREE)[:2] == (0, [])
+
+
+def test_a_page_with_a_lost_link_sends_its_links_again() -> None:
+    assert audit(lacking(LINKS[4]), pages=THREE)[:2] == (1, [PAGES[1]])
+
+
+def test_a_lost_seed_counts() -> None:
+    assert audit(lacking(LINKS[0]), pages={}, seeds=LINKS[:2])[:2] == (1, [])
+
+
+def test_an_owner_that_does_not_answer_may_have_lost_everything() -> None:
+    gone = Failure(FailureKind.TIMEOUT, "no answer")
+    missing, resent, _ = audit(lambda args: gone, pages=THREE)
+    assert (missing, sorted(resent)) == (9, sorted(PAGES))
+
+
+def test_an_answer_that_makes_no_sense_is_none() -> None:
+    assert audit(lambda args: {"missing": 7}, pages=THREE)[0] == 9
+    assert audit(lambda args: {"missing": ("x", 3)}, pages=THREE)[0] == 0
+
+
+def test_each_owner_is_asked_for_its_keys_and_never_for_too_many_at_once() -> None:
+    many = [copy(n).key for n in range(3 * KEYS_A_CALL)]
+    _, _, peers = audit(lacking(), pages={PAGES[0]: many})
+    assert {to for to, _, _ in peers.called} == {node(1), node(2)}
+    assert sum(len(args["keys"]) for _, _, args in peers.called) == len(many)
+    assert max(len(args["keys"]) for _, _, args in peers.called) <= KEYS_A_CALL
+
+
+def test_all_pages_are_looked_at_however_many_there_are() -> None:
+    pages = {copy(n).key: [copy(n).key] for n in range(PAGES_A_READ + 20)}
+    _, _, peers = audit(lacking(), pages=pages)
+    assert sum(len(args["keys"]) for _, _, args in peers.called) == len(pages)
+
+
+def test_the_handler_names_what_has_no_record_here_and_refuses_nonsense() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        engine = MemoryEngine()
+        engine.write({keys.TASK + CRAWL + copy(1).key: copy(1).task.pack()}, sync=False)
+        auditor = Auditor(FakePeers(view_of([0])), LoopCommitter(GroupRunner(engine, sync=False)))
+        found = await auditor.on_audit_keys(node(1), {"crawl": CRAWL, "keys": (copy(1).key, copy(2).key)})
+        assert found == {"missing": [copy(2).key]}
+        for args in ({}, {"crawl": CRAWL, "keys": 3}, {"crawl": CRAWL, "keys": (b"short",)}, {"crawl": 1, "keys": ()}):
+            assert isinstance(auditor.on_audit_keys(node(1), args), Refused)
+
+    play(story)

@@ -1,0 +1,126 @@
+"""A page whose body went with its node is fetched anew, but not before that node had time to come back (I11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from crawl.fake_peers import node, play
+from crawl.sync_swarm import copy
+from storage.stores import CRAWL
+
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.storage import keys
+from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.records import Place, State, unpack_task
+from dhtcrawl.swarm.bodies import Bodies
+
+GRACE_S = 60.0
+GONE = node(3).hex()
+
+
+def page(number: int, holder: str = GONE) -> Copy:
+    return copy(number, state=State.DONE, place=Place(holder, "a.warc.gz", 0, 9))
+
+
+class World:
+    def __init__(self, *records: Copy) -> None:
+        self.engine = MemoryEngine()
+        self.engine.write({keys.TASK + CRAWL + key: task.pack() for key, task in records}, sync=False)
+        self.gone: list[str] = []
+        self.owned: Callable[[bytes], bool] = lambda key: True
+        self.opened: list[Copy] = []
+        self.bodies = Bodies(
+            LoopCommitter(GroupRunner(self.engine, sync=False)),
+            VirtualClock(asyncio.get_running_loop()),
+            CRAWL,
+            grace_s=GRACE_S,
+            absent=lambda: self.gone,
+            mine=lambda key: self.owned(key),
+            held=lambda key: False,
+            opened=self._opened,
+        )
+
+    def _opened(self, opened: list[Copy], merged: Merged) -> None:
+        assert {queued.key for queued in merged.queued} == {copy.key for copy in opened}
+        self.opened += opened
+
+    def leaves(self) -> None:
+        self.gone = [GONE]
+        self.bodies.view_changed()
+
+    def state_of(self, number: int) -> State:
+        value = self.engine.get(keys.TASK + CRAWL + copy(number).key)
+        assert value is not None
+        return unpack_task(value).state
+
+
+def tell(story: Callable[[World], Any], *records: Copy) -> None:
+    async def main(group: asyncio.TaskGroup) -> None:
+        world = World(*records)
+        looking = group.create_task(world.bodies.run())
+        await asyncio.sleep(1.0)
+        assert world.bodies.missing == 0
+        await story(world)
+        looking.cancel()
+
+    play(main)
+
+
+def test_pages_of_a_node_that_is_gone_are_missing_at_once_and_opened_after_a_while() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        assert world.bodies.missing, "not known yet, so it counts"
+        await asyncio.sleep(GRACE_S - 5)
+        assert world.bodies.missing == 2
+        assert world.opened == []
+        await asyncio.sleep(10)
+        assert sorted(opened.key for opened in world.opened) == sorted([page(1).key, page(2).key])
+        assert world.bodies.missing == 0
+        assert [world.state_of(n) for n in (1, 2, 3)] == [State.PENDING, State.PENDING, State.DONE]
+
+    tell(story, page(1), page(2), page(3, node(1).hex()))
+
+
+def test_a_node_that_comes_back_in_time_costs_nothing() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        world.gone = []
+        world.bodies.view_changed()
+        await asyncio.sleep(2 * GRACE_S)
+        assert (world.opened, world.bodies.missing) == ([], 0)
+
+    tell(story, page(1))
+
+
+def test_its_grace_begins_anew_each_time_it_goes() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        world.gone = []
+        world.bodies.view_changed()
+        await asyncio.sleep(GRACE_S)
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        assert world.opened == []
+
+    tell(story, page(1))
+
+
+def test_others_pages_are_for_others_to_open_until_they_are_ours() -> None:
+    async def story(world: World) -> None:
+        world.owned = lambda key: False
+        world.leaves()
+        await asyncio.sleep(2 * GRACE_S)
+        assert (world.opened, world.bodies.missing) == ([], 0)
+        world.owned = lambda key: True
+        world.bodies.view_changed()
+        assert world.bodies.missing
+        await asyncio.sleep(5)
+        assert len(world.opened) == 1
+
+    tell(story, page(1))

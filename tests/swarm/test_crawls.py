@@ -1,0 +1,199 @@
+"""Every node knows every crawl, whoever tells whom, and stops with all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from crawl.fake_peers import FakePeers, node, play, view_of
+from storage.stores import SPEC
+
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.rpc.peers import CallRegistry
+from dhtcrawl.storage import catalog
+from dhtcrawl.storage.catalog import CrawlRecord
+from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.swarm.crawls import CRAWLS_A_LIST, Crawls
+
+
+def record(number: int = 0, **fields: Any) -> CrawlRecord:
+    nonce = number.to_bytes(16, "big")
+    return replace(CrawlRecord(SPEC.crawl_id(nonce), SPEC, nonce), **fields)
+
+
+def always(value: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda args: value
+
+
+class FakeRun:
+    """A run that ends when it is told to."""
+
+    def __init__(self, world: World, known: CrawlRecord) -> None:
+        self.crawl: Any = self
+        self.stopped: Stop | None = None
+        self._world, self._record = world, known
+
+    def stop(self, reason: Stop) -> None:
+        self.stopped = reason
+        asyncio.get_running_loop().call_later(0.1, self._world.crawls.ended, self._record.crawl_id)
+
+    def record(self) -> CrawlRecord:
+        return self._record
+
+    def changed(self, known: CrawlRecord) -> None:
+        self._record = known
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+class World:
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self.peers, self.registry = FakePeers(view_of([0, 1, 2])), CallRegistry()
+        self.peers.calls["crawl_tell"] = lambda args: {}
+        self.started: list[FakeRun] = []
+        self.engine = MemoryEngine()
+        self.group = group
+        self.crawls = Crawls(
+            self.peers,
+            self.registry,
+            LoopCommitter(GroupRunner(self.engine, sync=False)),
+            group,
+            incarnation=1,
+            start=self._start,
+        )
+
+    async def _start(self, known: CrawlRecord) -> Any:
+        await asyncio.sleep(0.5)
+        run = FakeRun(self, known)
+        self.started.append(run)
+        return run
+
+    async def hear(self, name: str, args: dict[str, Any]) -> Any:
+        handler: Any = self.registry._handlers[name]
+        value = handler(node(1), args)
+        return value if isinstance(value, dict | Refused) else await value
+
+
+def tell(story: Callable[[World], Any]) -> None:
+    async def main(group: asyncio.TaskGroup) -> None:
+        async with asyncio.timeout(1000.0):
+            await story(World(group))
+
+    play(main)
+
+
+def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
+    async def story(world: World) -> None:
+        made = await world.crawls.create(SPEC, bytes(16))
+        assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
+        assert catalog.from_wire(world.peers.called[0][2]["record"]) == made
+        assert list(world.crawls.runs) == [made.crawl_id]
+
+    tell(story)
+
+
+def test_a_crawl_that_two_tell_of_at_once_runs_once() -> None:
+    async def story(world: World) -> None:
+        args = {"record": catalog.to_wire(record())}
+        await asyncio.gather(world.hear("crawl_tell", args), world.hear("crawl_tell", args))
+        assert len(world.started) == 1
+
+    tell(story)
+
+
+def test_what_is_told_while_a_run_is_made_reaches_it() -> None:
+    async def story(world: World) -> None:
+        known = record()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.crawls.learn(known))
+            await asyncio.sleep(0.1)
+            group.create_task(world.crawls.learn(replace(known, aliases=["http://b.example/"])))
+        assert world.started[0].record().aliases == ["http://b.example/"]
+
+    tell(story)
+
+
+def test_a_crawl_that_has_ended_does_not_run() -> None:
+    async def story(world: World) -> None:
+        await world.crawls.learn(record(ended="complete"))
+        assert world.started == []
+        assert world.crawls.get(record().crawl_id) is not None
+
+    tell(story)
+
+
+def test_stopping_waits_for_a_run_that_is_just_being_made() -> None:
+    async def story(world: World) -> None:
+        learning = world.group.create_task(world.crawls.learn(record()))
+        await asyncio.sleep(0.2)
+        await world.crawls.stop()
+        await learning
+        assert [run.stopped for run in world.started] == [Stop.INTERRUPTED]
+        assert world.crawls.runs == {}
+
+    tell(story)
+
+
+def test_a_crawl_that_is_heard_of_when_the_node_stops_is_noted_and_not_begun() -> None:
+    async def story(world: World) -> None:
+        await world.crawls.stop()
+        await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
+        assert world.started == []
+        assert world.crawls.get(record().crawl_id) is not None
+
+    tell(story)
+
+
+def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
+    async def story(world: World) -> None:
+        theirs = {made.crawl_id: made for made in (record(n, ended="complete") for n in range(CRAWLS_A_LIST + 5))}
+
+        def listed(args: dict[str, Any]) -> Any:
+            found = sorted(crawl for crawl in theirs if crawl > args["after"])[:CRAWLS_A_LIST]
+            return {"crawls": tuple((crawl, catalog.record_digest(theirs[crawl])) for crawl in found)}
+
+        world.peers.calls |= {
+            "crawl_list": listed,
+            "crawl_get": lambda args: {"record": catalog.to_wire(theirs[args["crawl"]])},
+        }
+        assert await world.crawls.pull(node(1))
+        assert {known.crawl_id for known in world.crawls} == set(theirs)
+        asked = len(world.peers.called)
+        assert await world.crawls.pull(node(1))
+        assert len(world.peers.called) == asked + 2, "what is known is not asked for again"
+
+    tell(story)
+
+
+def test_a_list_that_makes_no_sense_or_never_ends_is_no_answer() -> None:
+    async def story(world: World) -> None:
+        page = tuple((bytes([n % 256, n // 256]) + bytes(14), b"digest") for n in range(CRAWLS_A_LIST))
+        world.peers.calls["crawl_get"] = lambda args: Refused("unknown-crawl")
+        for crawls in (3, ((b"short", b""),), page):
+            world.peers.calls["crawl_list"] = always({"crawls": crawls})
+            assert not await world.crawls.pull(node(1))
+
+    tell(story)
+
+
+def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
+    async def story(world: World) -> None:
+        bad: list[dict[str, Any]] = [{}, {"crawl": 3, "keys": (b"x",)}, {"record": b"nonsense"}, {"after": 7}]
+        for name in (
+            "crawl_list",
+            "crawl_tell",
+            "crawl_get",
+            "release",
+            "crawl_progress",
+            "crawl_audit",
+            "crawl_pages",
+        ):
+            for args in bad:
+                assert isinstance(await world.hear(name, args), Refused), (name, args)
+
+    tell(story)

@@ -1,0 +1,43 @@
+"""A newcomer leaves alone what a former owner has in flight, until it hears of it or that one is gone."""
+
+from __future__ import annotations
+
+from dhtcrawl.swarm import held
+from dhtcrawl.swarm.held import HELD_S, Held
+
+A, B = b"a" * 20, b"b" * 20
+NOW = 100.0
+
+
+def there(_: bytes) -> bool:
+    return True
+
+
+def test_what_is_held_is_let_go_when_its_outcome_is_known() -> None:
+    tasks = Held()
+    tasks.hold(A, [b"1", b"2"], NOW)
+    assert (b"1" in tasks, b"3" in tasks, len(tasks)) == (True, False, 2)
+    assert tasks.let_go([b"1", b"3"]) == [b"1"]
+    assert list(tasks) == [b"2"]
+
+
+def test_who_is_gone_holds_nothing() -> None:
+    tasks = Held()
+    tasks.hold(A, [b"1"], NOW)
+    tasks.hold(B, [b"2"], NOW)
+    assert tasks.given_up(lambda node: node == B, NOW) == [b"1"]
+    assert list(tasks) == [b"2"]
+
+
+def test_nobody_holds_a_task_for_ever() -> None:
+    tasks = Held()
+    tasks.hold(A, [b"1"], NOW)
+    assert tasks.given_up(there, NOW + HELD_S - 0.1) == []
+    assert tasks.given_up(there, NOW + HELD_S) == [b"1"]
+    assert not len(tasks)
+
+
+def test_a_node_that_names_too_many_tasks_does_not_fill_the_memory() -> None:
+    tasks = Held()
+    tasks.hold(A, (n.to_bytes(20, "big") for n in range(held.HELD_MAX + 10)), NOW)
+    assert len(tasks) == held.HELD_MAX

@@ -1,0 +1,246 @@
+"""What a node answers to links and copies: only an owner takes, whoever is asked again says the same (I1, I6, I7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from crawl.fake_peers import FakePeers, node, play, view_of
+from crawl.sync_swarm import copy
+from storage.stores import CRAWL
+
+from dhtcrawl.crawl import wire
+from dhtcrawl.keyspace import placement, url_key
+from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask
+from dhtcrawl.rpc.peers import CallRegistry
+from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.records import Place, State
+from dhtcrawl.storage.tasks import Link, Queued
+from dhtcrawl.swarm.inbox import Inbox
+
+HELLO = Hello(node(1), 1, "active", ())
+DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
+
+
+class FakeRun:
+    key_bytes = 20
+    depth_matters = False
+
+    def __init__(self) -> None:
+        self.intake: Any = self
+        self.taken: list[Link] = []
+        self.known: list[bytes] = []
+        self.over: list[bytes] = []
+        self.changes: list[Merged] = []
+        self.expected: list[bytes] = []
+        self.added: list[bytes] = []
+        self.kept: list[Copy] = []
+        self.then: Callable[[], None] = lambda: None
+
+    async def accept(self, links: list[Link]) -> frozenset[bytes]:
+        new = frozenset(link.key for link in links if link not in self.taken)
+        self.taken += links
+        return new
+
+    def merged(self, merged: Merged) -> None:
+        self.changes.append(merged)
+
+    def expect(self, queued: list[Queued]) -> None:
+        self.expected += [task.key for task in queued]
+
+    def add(self, queued: list[Queued]) -> None:
+        self.added += [task.key for task in queued]
+
+    def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        self.kept += copies
+        self.then = then
+
+    def mine(self, key: bytes) -> bool:
+        return True
+
+    def held(self, key: bytes) -> bool:
+        return False
+
+    def heard(self, found: Sequence[Copy]) -> None:
+        pass
+
+    def buried(self, keys: Sequence[bytes]) -> None:
+        self.over += keys
+
+
+class World:
+    def __init__(self, group: asyncio.TaskGroup, view: View) -> None:
+        self.peers = FakePeers(view)
+        self.run: FakeRun | None = FakeRun()
+        self.inbox = Inbox(
+            lambda: self.peers,
+            CallRegistry(),
+            LoopCommitter(GroupRunner(MemoryEngine(), sync=False)),
+            group,
+            incarnation=1,
+            run_of=lambda crawl: self.run,
+            refresh=lambda asker, message: _refuse(),
+        )
+        self.inbox.owning = True
+
+    async def ask(self, message: Request) -> Reply:
+        reply = self.inbox.handle(HELLO, message)
+        return await reply if isinstance(reply, asyncio.Future) else reply
+
+
+async def _refuse() -> Refused:
+    return Refused("no")
+
+
+def tell(story: Callable[[World], Any], view: View | None = None) -> None:
+    async def main(group: asyncio.TaskGroup) -> None:
+        await story(World(group, view or view_of([0, 1, 2])))
+
+    play(main)
+
+
+def link_of(owner: int, view: View) -> Link:
+    urls = (copy(number).task.url for number in range(1_000))
+    keyed = ((url_key(url), url) for url in urls)
+    return next(Link(k, u, 1, "") for k, u in keyed if view.owner(placement(k)).id == node(owner))  # type: ignore[union-attr]
+
+
+def store(*links: Link, tried: tuple[bytes, ...] = ()) -> StoreTask:
+    return StoreTask(CRAWL, tuple(map(wire.row_of_link, links)), tried)
+
+
+def test_our_own_are_taken_and_others_moved_to_their_owner() -> None:
+    view = view_of([0, 1, 2])
+    ours, theirs = link_of(0, view), link_of(1, view)
+
+    async def story(world: World) -> None:
+        reply = await world.ask(store(ours, theirs))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.ACCEPTED, Code.MOVED]
+        assert {index: peer.node_id for index, peer in reply.moved_to().items()} == {1: node(1)}
+        assert world.run is not None
+        assert world.run.taken == [ours]
+        again = await world.ask(store(ours))
+        assert isinstance(again, Ack)
+        assert list(again.codes) == [Code.KNOWN]
+
+    tell(story, view)
+
+
+def test_what_its_owner_did_not_take_is_taken_into_custody() -> None:
+    view = view_of([0, 1, 2])
+
+    async def story(world: World) -> None:
+        reply = await world.ask(store(link_of(1, view), tried=(node(1),)))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.ACCEPTED]
+
+    tell(story, view)
+
+
+def test_nobody_is_sent_to_a_node_that_is_suspected() -> None:
+    view = View([Member(node(0), ("h", 1)), Member(node(1), ("h", 2), MemberState.SUSPECTED)])
+
+    async def story(world: World) -> None:
+        reply = await world.ask(store(link_of(1, view)))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.FAILED]
+
+    tell(story, view)
+
+
+def test_a_node_that_does_not_own_yet_takes_no_links_but_copies() -> None:
+    async def story(world: World) -> None:
+        world.inbox.owning = False
+        links, copies = store(link_of(0, world.peers.view)), StoreBackup(CRAWL, (wire.record_of(copy(1)),))
+        first, second = await world.ask(links), await world.ask(copies)
+        assert isinstance(first, Ack)
+        assert isinstance(second, Ack)
+        assert (list(first.codes), list(second.codes)) == ([Code.FAILED], [Code.ACCEPTED])
+
+    tell(story)
+
+
+def test_links_of_a_crawl_that_is_not_known_are_refused_and_its_copies_kept() -> None:
+    async def story(world: World) -> None:
+        world.run = None
+        assert isinstance(await world.ask(store(link_of(0, world.peers.view))), Refused)
+        reply = await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)),)))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.ACCEPTED]
+
+    tell(story)
+
+
+def test_a_link_under_a_key_that_is_not_its_own_is_not_taken() -> None:
+    async def story(world: World) -> None:
+        good = link_of(0, world.peers.view)
+        reply = await world.ask(store(good, good._replace(url="http://b.example/"), good._replace(key=b"x" * 20)))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.ACCEPTED, Code.FAILED, Code.FAILED]
+
+    tell(story)
+
+
+def test_a_write_is_a_read() -> None:
+    """Who sends a copy that is behind ours hears what we know (I6)."""
+
+    async def story(world: World) -> None:
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1, **DONE)),)))
+        reply = await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)), wire.record_of(copy(2)))))
+        assert isinstance(reply, Ack)
+        assert [(known.key, known.task.state) for known in wire.copies_of(reply.records, 20)] == [
+            (copy(1).key, State.DONE)
+        ]
+        assert world.run is not None
+        assert world.run.expected == [copy(2).key]
+
+    tell(story)
+
+
+def test_a_tombstone_without_its_record_is_asked_for_whole() -> None:
+    async def story(world: World) -> None:
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)),)))
+        ends = tuple(wire.tombstone_of(copy(n, **DONE)) for n in (1, 2))
+        reply = await world.ask(DeleteBackup(CRAWL, ends))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.ACCEPTED, Code.FAILED]
+        assert world.run is not None
+        assert world.run.over == [copy(1).key]
+        assert world.run.changes[-1].unqueued
+
+    tell(story)
+
+
+def test_rows_that_make_no_sense_are_not_kept_and_end_nothing() -> None:
+    async def story(world: World) -> None:
+        row = wire.record_of(copy(1))
+        rows = (row._replace(state=9), row._replace(gen=1 << 30), row._replace(url="javascript:x"), row)
+        reply = await world.ask(StoreBackup(CRAWL, rows))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.FAILED, Code.FAILED, Code.FAILED, Code.ACCEPTED]
+        end = wire.tombstone_of(copy(1, **DONE))
+        answer = await world.ask(DeleteBackup(CRAWL, (end._replace(state=1), end._replace(key=b"x" * 40))))
+        assert isinstance(answer, Ack)
+        assert set(answer.codes) == {Code.FAILED}
+
+    tell(story)
+
+
+def test_what_comes_to_its_owner_as_a_copy_is_fetched_only_once_the_other_backups_have_it() -> None:
+    async def story(world: World) -> None:
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)), wire.record_of(copy(2, **DONE)))))
+        run = world.run
+        assert run is not None
+        assert [kept.key for kept in run.kept] == [copy(1).key]
+        assert run.added == []
+        assert run.changes[-1].queued == []
+        run.then()
+        assert run.added == [copy(1).key]
+
+    tell(story)

@@ -1,0 +1,90 @@
+"""A node asks itself as it asks others: nonsense is refused, and lists are what they are on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from crawl.fake_peers import node, play, view_of
+
+from dhtcrawl.rpc.connection import Handler
+from dhtcrawl.rpc.events import Failure, FailureKind
+from dhtcrawl.rpc.messages import Call, Refused, Reply, Request
+from dhtcrawl.rpc.peers import CallRegistry
+from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.transport import TaskTransport
+from dhtcrawl.swarm.peers import TaskPeers
+
+OWN, OTHER = node(0), node(1)
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, bytes | None]] = []
+
+    async def request(self, address: Any, message: Request, *, node_id: bytes | None, timeout_s: float | None) -> Any:
+        self.asked.append((address, node_id))
+        return Failure(FailureKind.TIMEOUT, "no answer")
+
+
+def peers_of(registry: CallRegistry, group: asyncio.TaskGroup, transport: FakeTransport) -> TaskPeers:
+    def handle(hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
+        assert isinstance(message, Call)
+        return registry.answer(hello.node_id, message, group)
+
+    return TaskPeers(
+        OWN,
+        cast(TaskTransport, transport),
+        cast(Handler, handle),
+        lambda: Hello(OWN, 1, "active", ()),
+        lambda: view_of([0, 1]),
+        lambda asked: ("10.0.0.2", 2) if asked == OTHER else None,
+    )
+
+
+def test_a_call_of_ourselves_is_answered_without_a_network_and_as_by_another() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        registry, transport = CallRegistry(), FakeTransport()
+
+        async def double(asker: bytes, args: dict[str, Any]) -> dict[str, Any]:
+            assert asker == OWN
+            assert args == {"list": (1, (2, 3))}
+            await asyncio.sleep(0.1)
+            return {"list": [[4], 5]}
+
+        registry.register("double", double)
+        peers = peers_of(registry, group, transport)
+        assert await peers.call(OWN, "double", {"list": [1, [2, 3]]}) == {"list": ((4,), 5)}
+        assert transport.asked == []
+
+    play(story)
+
+
+def test_a_handler_of_ours_that_fails_or_refuses_is_a_failure_and_no_exception() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        registry = CallRegistry()
+        registry.register("refuse", lambda asker, args: Refused("bad-args", "all of them"))
+        registry.register("fail", lambda asker, args: {"x": args["missing"]})
+        peers = peers_of(registry, group, FakeTransport())
+        for name, said in (
+            ("refuse", "bad-args: all of them"),
+            ("fail", "failed: fail"),
+            ("none", "unknown-call: none"),
+        ):
+            answer = await peers.call(OWN, name, {})
+            assert answer == Failure(FailureKind.REFUSED, said)
+
+    play(story)
+
+
+def test_another_is_asked_at_its_address_and_a_stranger_not_at_all() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport)
+        assert isinstance(await peers.call(OTHER, "x", {}), Failure)
+        assert transport.asked == [(("10.0.0.2", 2), OTHER)]
+        answer = await peers.call(node(2), "x", {})
+        assert isinstance(answer, Failure)
+        assert (answer.kind, answer.sent) == (FailureKind.CONNECT, False)
+
+    play(story)
