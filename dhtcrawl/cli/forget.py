@@ -14,7 +14,7 @@ from dhtcrawl.node import FORGET_AT_ONCE
 from dhtcrawl.storage import archive, catalog
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.files import DiskDirectory
-from dhtcrawl.storage.outputs import INDEX_FILE, PAGES_FILE, SKIPPED_FILE, SUMMARY_FILE
+from dhtcrawl.storage.outputs import INDEX_FILE, MISSING_FILE, PAGES_FILE, SKIPPED_FILE, SUMMARY_FILE
 
 
 @click.command("forget")
@@ -34,7 +34,13 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
         (record,) = chosen(catalog.crawls(txn), crawl)
         if outputs:
             archive.forget(DiskDirectory(out_dir / "archive"), txn, record.crawl_id)
-            for path in (f"pages/{PAGES_FILE}", f"indexes/{INDEX_FILE}", f"reports/{SKIPPED_FILE}", SUMMARY_FILE):
+            for path in (
+                f"pages/{PAGES_FILE}",
+                f"indexes/{INDEX_FILE}",
+                f"reports/{SKIPPED_FILE}",
+                f"reports/{MISSING_FILE}",
+                SUMMARY_FILE,
+            ):
                 (out_dir / path).unlink(missing_ok=True)
         writes: dict[bytes, bytes | None] = {}
         # So that no other node of a swarm brings it back (for 30 days that this one runs).

@@ -28,6 +28,7 @@ from dhtcrawl.storage import archive, catalog
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.collect import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
 from dhtcrawl.storage.committer import Committer, GroupRunner, ThreadCommitter, Txn
+from dhtcrawl.storage.crawl_record import left_to
 from dhtcrawl.storage.engine import LevelEngine
 from dhtcrawl.storage.export import CHUNK_BYTES_MAX
 from dhtcrawl.storage.foreign import BadRow, Origin, is_archive_file, is_node
@@ -120,6 +121,8 @@ class _Gathering:
         self._committer = committer
         self._crawl = record.crawl_id
         self._key_of = record.spec.key_of
+        self._left_to = partial(left_to, record)
+        self._files_under_way: dict[str, asyncio.Lock] = {}
         self._ended = facts.ended
         # Names this end of the crawl: whatever goes on with it raises the version.
         self._stamp = 1 + record.version if facts.ended else 0
@@ -170,28 +173,31 @@ class _Gathering:
 
     async def _rows(self, kind: bytes, node: str) -> None:
         cursor: bytes | None = b""
+        left = self._left_to(node)
         while cursor is not None:
             rows, after = await self._source.rows(node, kind, cursor)
             await self._committer.submit(
-                partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=self._key_of)
+                partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=self._key_of, left=left)
             )
             if after is not None and not (isinstance(after, bytes) and after > cursor):
                 raise BadRow("sent a cursor that leads back")
             cursor = after
 
     async def _files(self, node: str) -> None:
-        origin = Origin(self._crawl, node, self._key_of)
+        origin = Origin(self._crawl, node, self._key_of, self._left_to(node))
         files = await self._source.files(node)
         for name, length in files:
             if not is_archive_file(origin, name) or type(length) is not int or length < 0:
                 raise BadRow(f"names {str(name)[:80]!r} as its archive file, which it cannot be")
-        # A node begins a new file and never goes back to an older one.
-        files.sort(key=lambda file: (len(file[0]), file[0]))
+        # A node begins a new file and never goes back to an older one, nor to one that was left to it.
+        files.sort(key=lambda file: (origin.author_of(file[0]) == node, len(file[0]), file[0]))
         local = self._source.local_dir(node)
         for name, length in files:
             closed = self._ended or name != files[-1][0]
-            if not (local is not None and closed and await self._link(local / name, length)):
-                await self._copy(node, name, length)
+            # A file may lie at the node that wrote it and at the one that it was left to.
+            async with self._files_under_way.setdefault(name, asyncio.Lock()):
+                if not (local is not None and closed and await self._link(local / name, length)):
+                    await self._copy(node, name, length)
 
     async def _link(self, path: Path, length: int) -> bool:
         return await self._committer.submit(

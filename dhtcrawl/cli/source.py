@@ -71,7 +71,7 @@ async def gather_from(
     except NotARecord as error:
         raise DhtcrawlError(f"what answers at {client.name} sent no record of the crawl ({error})") from error
     status, stop = await client.status(), stop_of(record.ended)
-    source = HttpSource(client, crawl)
+    source = HttpSource(client, crawl, local_dirs)
     facts = CrawlFacts(
         ended=bool(record.ended),
         complete=record.ended in (COMPLETE, FAILED),

@@ -95,6 +95,19 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
     )
 
 
+def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
+    """Who left their pages to `node`, be it by way of others who left in turn."""
+    found = []
+    for leaver in record.adopted:
+        heir, met = record.adopted[leaver], {leaver}
+        while heir not in met and heir != node:
+            met.add(heir)
+            heir = record.adopted.get(heir, leaver)
+        if heir == node and leaver != node:
+            found.append(leaver)
+    return tuple(found)
+
+
 def record_digest(record: CrawlRecord) -> bytes:
     """Eight bytes that differ where two copies of a crawl's record say something different."""
     alike = merge_crawls(record, record)

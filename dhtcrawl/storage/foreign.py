@@ -2,8 +2,9 @@
 
 A node may be broken, of a later version, or lie: its rows are checked before
 any of them is written, so that nothing it says can make the outputs fail, or
-speak for another node. A record stands under the key of its URL; a place is
-within an archive file of the sender. Pure; only `BadRow` is raised.
+speak for another node, unless that one left its pages to it. A record stands
+under the key of its URL; a place is within an archive file of the sender. Pure;
+only `BadRow` is raised.
 """
 
 from __future__ import annotations
@@ -39,16 +40,29 @@ class BadRow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who sends rows (node id in hex), of which crawl, and how the crawl places a URL."""
+    """Who sends rows (node id in hex), of which crawl, and how the crawl places a URL.
+
+    `left` names the nodes that left their pages to the sender; these go on
+    saying who fetched them.
+    """
 
     crawl: bytes
     node: str
     key_of: Callable[[str], bytes]
+    left: tuple[str, ...] = ()
 
     @property
-    def node_id(self) -> bytes:
-        """The sender's id."""
-        return bytes.fromhex(self.node)
+    def authors(self) -> tuple[str, ...]:
+        """Whose pages the sender may have."""
+        return (self.node, *self.left)
+
+    def author_of(self, name: object) -> str | None:
+        """Whose archive file has this name; None where it is none that the sender may have."""
+        for node in self.authors:
+            prefix = f"{self.crawl.hex()[:12]}-{node[:12]}-"
+            if isinstance(name, str) and name.startswith(prefix) and _NUMBERED.fullmatch(name[len(prefix) :]):
+                return node
+        return None
 
 
 def is_node(text: object) -> bool:
@@ -57,9 +71,8 @@ def is_node(text: object) -> bool:
 
 
 def is_archive_file(origin: Origin, name: object) -> bool:
-    """A name that the sender may give its archive files; never a path to elsewhere."""
-    prefix = f"{origin.crawl.hex()[:12]}-{origin.node[:12]}-"
-    return isinstance(name, str) and name.startswith(prefix) and bool(_NUMBERED.fullmatch(name[len(prefix) :]))
+    """A name that the archive files of the sender may have; never a path to elsewhere."""
+    return origin.author_of(name) is not None
 
 
 def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
@@ -128,7 +141,7 @@ def _entry(origin: Origin, key: bytes, value: bytes, what: str) -> dict[str, Any
             raise _bad(what, key)
     match fields.get("place"):
         case [node, file, int(offset), int(length)]:
-            _need(node == origin.node and is_archive_file(origin, file), what, key)
+            _need(isinstance(node, str) and origin.author_of(file) == node, what, key)
             _need(_is_place(Place(node, file, offset, length)), what, key)
         case _:
             raise _bad(what, key)

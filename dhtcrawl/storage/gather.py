@@ -75,9 +75,18 @@ class _Aside(NamedTuple):
 
 
 def merge_rows(
-    txn: Txn, crawl: bytes, node: str, kind: bytes, rows: Iterable[tuple[bytes, bytes]], key_of: Callable[[str], bytes]
+    txn: Txn,
+    crawl: bytes,
+    node: str,
+    kind: bytes,
+    rows: Iterable[tuple[bytes, bytes]],
+    key_of: Callable[[str], bytes],
+    left: tuple[str, ...] = (),
 ) -> None:
     """Add a page of a node's rows to the collection; `key_of` gives a URL's task key.
+
+    `left` names the nodes that left their pages to this one: their pages stand
+    as theirs. For these, a page has to come before its link keys.
 
     Raises:
         BadRow: the node sent what no node sends; the transaction must write nothing.
@@ -85,7 +94,7 @@ def merge_rows(
     how = _MERGE.get(kind)
     if how is None:
         raise BadRow(f"sent rows of kind {kind!r}, which was not asked for")
-    origin = Origin(crawl, node, key_of)
+    origin = Origin(crawl, node, key_of, left)
     for row in rows:
         match row:
             case [bytes(suffix), bytes(value)]:
@@ -138,15 +147,25 @@ def _merge_task(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
 
 
 def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
-    foreign.read_page(origin, key, value)
+    author: str = foreign.read_page(origin, key, value)["place"][0]
     in_place = keys.PAGE + origin.crawl + key
     held = txn.get(in_place)
-    if held is None or _place_of(held).node == origin.node:
+    if held is None or _place_of(held).node == author:
         # Not twice, should it have been aside before.
-        txn.delete(_aside(origin.crawl, keys.PAGE, key, origin.node))
+        txn.delete(_aside(origin.crawl, keys.PAGE, key, author))
         txn.put(in_place, value)
     else:
-        txn.put(_aside(origin.crawl, keys.PAGE, key, origin.node), value)
+        txn.put(_aside(origin.crawl, keys.PAGE, key, author), value)
+
+
+def _author(txn: Txn, origin: Origin, key: bytes) -> str:
+    """Whose page it is that the sender has: its own, where it has one."""
+    held = txn.get(keys.PAGE + origin.crawl + key)
+    in_place = None if held is None else _place_of(held).node
+    for node in origin.authors:
+        if node == in_place or txn.get(_aside(origin.crawl, keys.PAGE, key, node)) is not None:
+            return node
+    return origin.node
 
 
 def _merge_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
@@ -156,15 +175,16 @@ def _merge_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
     foreign.read_task_key(key)
     if len(value) % KEY_BYTES and not is_part:
         raise BadRow("sent link keys that are none")
-    held = txn.get(keys.PAGE + origin.crawl + key)
-    if not is_part and held is not None and _place_of(held).node == origin.node:
+    held, author = txn.get(keys.PAGE + origin.crawl + key), _author(txn, origin, key)
+    if not is_part and held is not None and _place_of(held).node == author:
         txn.put(keys.LINKS + origin.crawl + key, value)
     else:
-        txn.put(_aside(origin.crawl, keys.LINKS, key, origin.node, part), value)
+        txn.put(_aside(origin.crawl, keys.LINKS, key, author, part), value)
 
 
 def _merge_mark(txn: Txn, origin: Origin, key: bytes, _: bytes) -> None:
-    txn.put(_aside(origin.crawl, keys.FETCHED, foreign.read_task_key(key), origin.node), b"")
+    author = _author(txn, origin, foreign.read_task_key(key))
+    txn.put(_aside(origin.crawl, keys.FETCHED, key, author), b"")
 
 
 def _merge_skipped(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:

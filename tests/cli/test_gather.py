@@ -493,3 +493,71 @@ def test_a_collection_outlives_its_nodes(source: FakeSource, out: Path, local: P
     run(source, out)
     shutil.rmtree(local)
     assert verify(out).problems == []
+
+
+# A node that left its pages to another
+
+
+def leave(parts: list[Part], leaver: int, heir: int) -> CrawlRecord:
+    """What `heir` has once `leaver` has left, and the crawl's record then."""
+    gone, there = parts[leaver], parts[heir]
+    for kind in (keys.PAGE, keys.LINKS, keys.EXTRA, keys.SKIPPED, keys.ARCHIVE):
+        for full, value in list(gone.engine.scan(*keys.bounds(kind, CRAWL))):
+            if there.engine.get(full) is None:
+                there.put(full, value)
+    for name in gone.archive.names():
+        there.archive.open(name, 0).append(bytes(gone.file(name)))
+    return replace(record(), ended="complete", adopted={gone.node: there.node})
+
+
+def link_keys(out: Path) -> list[tuple[bytes, bytes]]:
+    engine = LevelEngine(out / NODE_DIR / STORE_DIR)
+    try:
+        return list(engine.scan(*keys.bounds(keys.LINKS, CRAWL)))
+    finally:
+        engine.close()
+
+
+def gather_as(known: CrawlRecord, source: Any, out: Path, said: list[str]) -> Summary:
+    summary, _ = asyncio.run(gather(source, known, out, ended(), sync=False, say=said.append))
+    return summary
+
+
+def test_pages_of_a_node_that_left_are_had_from_whom_it_left_them_to(
+    swarm: Crawled, source: FakeSource, tmp_path: Path
+) -> None:
+    run(source, tmp_path / "all")
+    parts, said = swarm.copy(), list[str]()
+    known = leave(parts, 0, 1)
+    left = FakeSource([parts[1], parts[2]])
+    # Its task records went to those who keep them now.
+    for full, value in list(parts[0].engine.scan(*keys.bounds(keys.TASK, CRAWL))):
+        parts[2].put(full, value)
+    summary = gather_as(known, left, tmp_path / "left", said)
+    assert said == []
+    assert summary.complete
+    assert outputs(tmp_path / "left") == outputs(tmp_path / "all")
+    assert link_keys(tmp_path / "left") == link_keys(tmp_path / "all")
+    assert verify(tmp_path / "left").problems == []
+
+
+def test_a_node_that_came_back_and_its_heir_both_have_its_pages(
+    swarm: Crawled, source: FakeSource, tmp_path: Path
+) -> None:
+    run(source, tmp_path / "all")
+    parts, said = swarm.copy(), list[str]()
+    known = leave(parts, 0, 1)
+    summary = gather_as(known, FakeSource(parts, chunk_max=500), tmp_path / "both", said)
+    assert said == []
+    assert summary.complete
+    assert summary.refetches == 0
+    assert outputs(tmp_path / "both") == outputs(tmp_path / "all")
+
+
+def test_pages_of_a_node_that_left_them_to_nobody_are_not_taken_from_another(swarm: Crawled, tmp_path: Path) -> None:
+    parts, said = swarm.copy(), list[str]()
+    known = replace(leave(parts, 0, 1), adopted={})
+    summary = gather_as(known, FakeSource([parts[1], parts[2]]), tmp_path / "out", said)
+    assert not summary.complete
+    assert len(said) == 1
+    assert parts[1].node[:12] in said[0]

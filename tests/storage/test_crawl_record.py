@@ -31,6 +31,7 @@ from dhtcrawl.storage.crawl_record import (
     changed,
     fits_the_wire,
     from_wire,
+    left_to,
     merge_crawls,
     record_digest,
     to_wire,
@@ -283,3 +284,12 @@ def test_no_spec_of_a_peer_raises_anything_else_or_is_another_than_its_bytes(fie
     except NotARecord:
         return
     assert record.spec.crawl_id(NONCE) == record.crawl_id
+
+
+def test_pages_that_were_left_are_left_on_with_ones_own() -> None:
+    a, b, c, d = ("a" * 40, "b" * 40, "c" * 40, "d" * 40)
+    known = replace(RECORD, adopted={a: b, b: c, c: b, d: a})
+    assert left_to(known, c) == (a, b, d)
+    assert left_to(known, b) == (a, c, d)
+    assert left_to(known, a) == (d,)
+    assert left_to(known, d) == ()
