@@ -44,6 +44,7 @@ http {{
     scgi_temp_path {home}/scgi;
     log_format requests '$msec $request_time $status $body_bytes_sent $request_uri "$http_user_agent"';
     access_log {home}/access.log requests;
+    {http}
     server {{
         listen 127.0.0.1:{port};
         root {root};
@@ -95,9 +96,9 @@ class WebServer:
 
 
 class Nginx(WebServer):
-    """nginx on `root`; `extra` goes into its `server` block, `log` is its access log."""
+    """nginx on `root`; `extra` goes into its `server` block, `http` around it, `log` is its access log."""
 
-    def __init__(self, home: Path, root: Path, extra: str = "") -> None:
+    def __init__(self, home: Path, root: Path, extra: str = "", http: str = "") -> None:
         if NGINX is None:
             raise RuntimeError("nginx is missing: apt-get install nginx-light")
         home.mkdir(parents=True)
@@ -107,7 +108,7 @@ class Nginx(WebServer):
         # Only root may say whom the worker runs as, and then has to: the files
         # of a test's directory are for their owner only.
         user = "user root;" if os.geteuid() == 0 else ""
-        config.write_text(_CONFIG.format(home=home, port=port, root=root, extra=extra, user=user))
+        config.write_text(_CONFIG.format(home=home, port=port, root=root, extra=extra, http=http, user=user))
         super().__init__("nginx", [NGINX, "-p", str(home), "-e", str(errors), "-c", str(config)], port, errors)
 
 

@@ -12,7 +12,7 @@ import pytest
 from web_server import NGINX
 
 from .crawler import Crawler
-from .nginx import Nginx
+from .nginx import Nginx, Throttled
 from .outputs import Outputs
 from .sites import DocSite
 from .stub import StubServer
@@ -22,6 +22,12 @@ class Serve(Protocol):
     """Starts nginx on a directory or a Debian package; `extra` goes into its `server` block."""
 
     def __call__(self, what: Path | DocSite, extra: str = "") -> Nginx: ...
+
+
+class ServeSlowly(Protocol):
+    """Starts nginx on a Debian package, at `rate` requests a second until it is opened."""
+
+    def __call__(self, site: DocSite, rate: int) -> Throttled: ...
 
 
 @pytest.fixture
@@ -36,12 +42,26 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             nonlocal count
             count += 1
             if isinstance(what, DocSite):
-                if not what.installed:
-                    pytest.skip(f"{what.root} is missing: apt-get install {what.package}")
-                what = what.root
+                what = root_of(what)
             return servers.enter_context(Nginx(tmp_path / f"nginx{count}", what, extra))
 
         yield start
+
+
+@pytest.fixture
+def serve_slowly(tmp_path: Path) -> Iterator[ServeSlowly]:
+    """Servers that end with the test, so slow that a crawl of them has a middle."""
+    if NGINX is None:
+        pytest.skip("nginx is missing: apt-get install nginx-light")
+    with ExitStack() as servers:
+        yield lambda site, rate: servers.enter_context(Throttled(tmp_path / "throttled", root_of(site), rate))
+
+
+def root_of(site: DocSite) -> Path:
+    """Its directory; skips the test where it is not installed."""
+    if not site.installed:
+        pytest.skip(f"{site.root} is missing: apt-get install {site.package}")
+    return site.root
 
 
 @pytest.fixture

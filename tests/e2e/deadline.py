@@ -13,8 +13,8 @@ POLL_S = 0.001
 DEADLINE_S = 60.0
 
 
-def until(happened: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return as soon as `happened()`.
+def until(happened: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
+    """Return as soon as `happened()`; `poll_s` is longer where asking costs the one who is asked.
 
     Raises:
         AssertionError: it did not happen in `deadline_s`; `what` names it.
@@ -22,4 +22,4 @@ def until(happened: Callable[[], bool], what: str, deadline_s: float = DEADLINE_
     end = time.monotonic() + deadline_s
     while not happened():
         assert time.monotonic() < end, f"{what}: not within {deadline_s:g} s"
-        time.sleep(POLL_S)
+        time.sleep(poll_s)

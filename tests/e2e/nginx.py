@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import web_server
 
@@ -38,6 +39,21 @@ class Nginx(web_server.Nginx):
     def requests(self) -> Counter[str]:
         """How often each URI was asked for, robots.txt left out."""
         return Counter(hit.uri for hit in self.hits() if hit.uri != "/robots.txt")
+
+
+class Throttled(Nginx):
+    """A server that answers `rate` requests a second, each in its turn, until it is opened."""
+
+    def __init__(self, home: Path, root: Path, rate: int) -> None:
+        self._open = home / "open"
+        # An empty key is not counted.
+        key = f'set $throttle on; if (-f {self._open}) {{ set $throttle ""; }}'
+        zone = f"limit_req_zone $throttle zone=all:1m rate={rate}r/s;"
+        super().__init__(home, root, f"{key} limit_req zone=all burst=2000;", zone)
+
+    def open(self) -> None:
+        """From now on it answers at once."""
+        self._open.touch()
 
 
 def _parse(line: str) -> Hit:

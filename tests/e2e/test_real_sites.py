@@ -39,6 +39,11 @@ def crawl_and_compare(site: DocSite, server: Nginx, crawler: Crawler, outputs: O
     assert ran.summary == outputs.summary()
     assert {key: ran.summary[key] for key in CLEAN} == CLEAN, ran
 
+    assert_exactly_the_site(server, truth, outputs, crawler)
+
+
+def assert_exactly_the_site(server: Nginx, truth: Truth, outputs: Outputs, crawler: Crawler) -> None:
+    """`server` was asked for each of its URIs once, and `outputs` are what a crawl of it must leave."""
     asked = server.requests()
     assert asked.keys() == truth.requests, describe(asked.keys(), truth.requests)
     assert max(asked.values()) == 1

@@ -1,0 +1,54 @@
+"""The four sites by swarms of one, three and five nodes: what one node would bring, and nothing twice.
+
+One swarm of each size crawls all of them, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Serve
+from .crawler import Crawler
+from .outputs import Outputs
+from .sites import ALL, START, DocSite
+from .swarm import Swarm, submitted
+from .test_real_sites import CLEAN, assert_exactly_the_site
+from .truth import truth_of
+
+
+@pytest.fixture(scope="module", params=[1, 3, 5], ids=lambda count: f"{count}-nodes")
+def swarm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
+    """So many nodes that know each other."""
+    home: Path = tmp_path_factory.mktemp("swarm")
+    with Swarm(home) as swarm:
+        swarm.start(request.param)
+        swarm.meet()
+        yield swarm
+        assert len(swarm.alive) == request.param, swarm.logs()
+        swarm.check()
+
+
+@pytest.mark.needs_nginx
+@pytest.mark.parametrize("key", ["url", "host"])
+@pytest.mark.parametrize("site", ALL, ids=lambda site: site.package)
+def test_a_swarm_crawls_a_site_whole_and_each_page_once(
+    swarm: Swarm, site: DocSite, key: str, serve: Serve, crawler: Crawler, outputs: Outputs
+) -> None:
+    server = serve(site)
+    # Through another node each time: none is special.
+    through = swarm.nodes[(ALL.index(site) + (key == "host")) % len(swarm.nodes)]
+    options = ["--delay", "0", "--key", key, "--policy", "xor"]
+    with submitted(crawler, through, outputs, server.url + START, *options) as crawl:
+        summary = crawl.finish(swarm, CLEAN | {"key": key, "policy": "xor", "nodes": len(swarm.nodes)})
+
+    truth = truth_of(site.root, START, site.encoding)
+    assert summary["fetches"] == len(truth.requests)
+    fetched = [node["pages"] for node in summary["per_node"]]
+    assert len(fetched) == len(swarm.nodes)
+    assert sum(fetched) == summary["pages"]
+    # All of one host is one node's with --key host; by URL everybody has a share.
+    assert sum(pages > 0 for pages in fetched) == (1 if key == "host" else len(swarm.nodes))
+    assert_exactly_the_site(server, truth, outputs, crawler)
