@@ -1,0 +1,304 @@
+"""What a swarm costs: links a second from one process to another, and the CPU a page of three nodes over one's.
+
+*Links* go in STORE_TASK frames of 300 to a running node, which has a million
+already: each is looked up, the new ones are written and synced before the ack.
+In the same run, and over the same transport, a server that acknowledges
+without looking (the ceiling), and a bare LevelDB that is asked for each key
+and given the new ones in synced batches (the floor of any such store).
+
+*CPU* is user and system time of all node processes from when they have joined
+to when the crawl has ended and its outputs are written, for the same site, by
+one node and by three, in turns.
+
+    python scripts/bench_tasks.py [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from hashlib import sha1
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import plyvel
+import uvloop
+from bench_crawl import generate
+from web_server import serve_files
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.messages import Ack, Code, Reply, Request, StoreTask
+from dhtcrawl.rpc.rows import Link
+from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.transport import TaskTransport
+
+BATCH = 300
+AT_ONCE = 8
+NEW_OF_10 = 2  # of ten links that reach their owner; most were acknowledged before and never leave the finder
+RATIO_MAX = {"url": 1.4, "host": 1.15}
+RUN_MAX_S = 300.0
+TICK_S = 0.1
+_HERTZ = os.sysconf("SC_CLK_TCK")
+
+
+# Nodes
+
+
+class Node:
+    """A `dhtcrawl join` process."""
+
+    def __init__(self, data_dir: Path, bootstrap: str | None) -> None:
+        argv = [sys.executable, "-m", "dhtcrawl", "join", "--json", "--data-dir", str(data_dir)]
+        argv += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+        argv += ["--bootstrap", bootstrap] if bootstrap else []
+        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+        self._log = data_dir.with_suffix(".log").open("wb")
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=self._log, env=env)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"bench: a node did not start; see {data_dir.with_suffix('.log')}")
+        said = json.loads(line)
+        self.address, self.admin, self.id = said["address"], said["admin"], said["node"]
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """What its admin answers below /api/v1."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.admin}/api/v1/{path}", data=data, method=method)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system time so far (proc(5), fields 14 and 15)."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _HERTZ
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._log.close()
+
+
+@contextmanager
+def swarm(home: Path, count: int) -> Iterator[list[Node]]:
+    """Nodes that know each other; killed in the end."""
+    home.mkdir()
+    nodes: list[Node] = []
+    try:
+        for number in range(count):
+            nodes.append(Node(home / str(number), nodes[0].address if nodes else None))
+        wait_for(lambda: all(len(node.ask("GET", "peers")) == count for node in nodes))
+        yield nodes
+    finally:
+        for node in nodes:
+            node.end()
+
+
+def wait_for(condition: Any) -> None:
+    """Until it holds."""
+    until = time.monotonic() + RUN_MAX_S
+    while not condition():
+        if time.monotonic() > until:
+            raise SystemExit(f"bench: nothing came of it within {RUN_MAX_S:g} s")
+        time.sleep(TICK_S)
+
+
+# CPU a page
+
+
+def cpu_per_1000(home: Path, nodes: int, key: str, seed: str, pages: int) -> float:
+    """CPU-seconds of all nodes per 1,000 pages."""
+    with swarm(home, nodes) as running:
+        before = sum(node.cpu_s for node in running)
+        settings = {"delay_s": "0", "allow_private": True, "key": key}
+        crawl = running[0].ask("POST", "crawls", {"seeds": [seed], "settings": settings})["crawl"]
+        wait_for(lambda: running[0].ask("GET", f"crawls/{crawl}")["state"] == "ended")
+        # Answers come once a node has written what it has.
+        facts = running[0].ask("GET", f"crawls/{crawl}/export/nodes")
+        fetched = sum(fact["counters"]["pages"] for fact in facts)
+        if fetched != pages:
+            raise SystemExit(f"bench: {fetched} pages instead of {pages}")
+        return 1000 * (sum(node.cpu_s for node in running) - before) / pages
+
+
+def cpu_rows(home: Path, pages: int, rounds: int) -> list[dict[str, Any]]:
+    """Three nodes over one, for both keys."""
+    rows = []
+    with serve_files(home / "web", home / "server") as server:
+        seed = f"{server.url}/index.html"
+        taken: dict[tuple[int, str], list[float]] = {(nodes, key): [] for key in RATIO_MAX for nodes in (1, 3)}
+        for number in range(rounds):
+            for (nodes, key), samples in taken.items():
+                samples.append(cpu_per_1000(home / f"{number}-{nodes}-{key}", nodes, key, seed, pages))
+                print(f"round {number + 1}: {nodes} nodes, {key} keys: {samples[-1]:.3f}", file=sys.stderr)
+    for key, most in RATIO_MAX.items():
+        one, three = taken[1, key], taken[3, key]
+        ratio = median(b / a for a, b in zip(one, three, strict=True))
+        for nodes, samples in ((1, one), (3, three)):
+            rows.append(row(f"cpu, {nodes} nodes, {key} keys", "", None, median(samples), "s/1000 pages", rounds))
+        rows.append(row(f"cpu, 3 nodes over 1, {key} keys", f"at most {most:g}", most, ratio, "", rounds, most=True))
+    return rows
+
+
+# Links a second
+
+
+def links(numbers: range, seed: str) -> tuple[Link, ...]:
+    """Links of the crawl of `seed`, as a page has them."""
+    urls = (f"{seed}section/page-{number}.html?id={number}" for number in numbers)
+    return tuple(Link(sha1(url.encode()).digest(), url, 3, seed) for url in urls)
+
+
+def mixed(known: int, count: int, seed: str) -> list[tuple[Link, ...]]:
+    """Batches of known links and new ones."""
+    chance = random.Random(known)
+    batches = []
+    for _ in range(count):
+        new = BATCH * NEW_OF_10 // 10
+        old = [number for _ in range(BATCH - new) for number in (chance.randrange(known),)]
+        rows = [*links(range(known, known + new), seed), *(links(range(n, n + 1), seed)[0] for n in old)]
+        chance.shuffle(rows)
+        batches.append(tuple(dict.fromkeys(rows)))
+        known += new
+    return batches
+
+
+async def send(transport: TaskTransport, address: tuple[str, int], crawl: bytes, batches: list[Any]) -> float:
+    """Links a second."""
+    waiting = iter(batches)
+
+    async def one() -> None:
+        for batch in waiting:
+            answer = await transport.request(address, StoreTask(crawl, batch), timeout_s=RUN_MAX_S)
+            if isinstance(answer, Failure):
+                raise SystemExit(f"bench: {answer}")
+            assert isinstance(answer, Ack)
+            assert max(answer.codes) <= Code.KNOWN, answer
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(one())
+    return sum(map(len, batches)) / (time.perf_counter() - began)
+
+
+def accept_all(peer: Hello, message: Request) -> Reply:
+    """A handler that stores nothing."""
+    return Ack.all(Code.ACCEPTED, message.items)
+
+
+def transport_of(number: int, handler: Any = accept_all) -> TaskTransport:
+    """A peer."""
+    return TaskTransport(lambda: Hello(bytes([number]) * 20, 1, "active"), handler)
+
+
+async def ceiling(batches: list[Any]) -> float:
+    """The same frames to a server in this process that acknowledges them as they come."""
+    async with transport_of(1) as server, transport_of(2) as client:
+        return await send(client, await server.listen("127.0.0.1", 0), bytes(16), batches)
+
+
+def floor(path: Path, known: int, batches: list[Any], seed: str) -> float:
+    """The same links to a LevelDB without anything around it."""
+    database = plyvel.DB(str(path), create_if_missing=True, bloom_filter_bits=10)
+    try:
+        for first in range(0, known, 10_000):
+            with database.write_batch() as batch:
+                for link in links(range(first, min(first + 10_000, known)), seed):
+                    batch.put(link.key, link.url.encode())
+        began = time.perf_counter()
+        for rows in batches:
+            with database.write_batch(sync=True) as batch:
+                for link in rows:
+                    if database.get(link.key) is None:
+                        batch.put(link.key, link.url.encode())
+        return sum(map(len, batches)) / (time.perf_counter() - began)
+    finally:
+        database.close()
+
+
+def link_rows(home: Path, known: int, batches_a_round: int, rounds: int) -> list[dict[str, Any]]:
+    """One process to another, beside the ceiling and the floor."""
+    seed = "http://tasks.example/"
+    taken: dict[str, list[float]] = {"node": [], "transport alone": [], "LevelDB alone": []}
+    with swarm(home / "owner", 1) as (node,):
+        crawl = node.ask("POST", "crawls", {"seeds": [seed], "settings": {}})["crawl"]
+        node.ask("POST", f"crawls/{crawl}/pause")
+        host, port = node.address.rsplit(":", 1)
+        address, crawl_id, at = (host, int(port)), bytes.fromhex(crawl), 0
+
+        async def to_node(batches: list[Any]) -> float:
+            async with transport_of(3) as client:
+                return await send(client, address, crawl_id, batches)
+
+        while at < known:
+            step = min(known - at, 60_000)
+            rate = uvloop.run(to_node([links(range(n, n + BATCH), seed) for n in range(at, at + step, BATCH)]))
+            at += step
+            print(f"{at:,} known; new ones {rate:,.0f}/s", end="\r", file=sys.stderr)
+        for number in range(rounds):
+            batches = mixed(at, batches_a_round, seed)
+            at += batches_a_round * (BATCH * NEW_OF_10 // 10)
+            taken["node"].append(uvloop.run(to_node(batches)))
+            taken["transport alone"].append(uvloop.run(ceiling(batches)))
+            taken["LevelDB alone"].append(floor(home / f"floor{number}", min(known, 200_000), batches, seed))
+    share = median(a / b for a, b in zip(taken["node"], taken["LevelDB alone"], strict=True))
+    rows = [row(f"links, {name}", "", None, median(rates), "URLs/s", rounds) for name, rates in taken.items()]
+    rows.append(row("links, node over LevelDB alone", "", None, share, "", rounds))
+    return rows
+
+
+def row(
+    name: str, claim: str, target: float | None, measured: float, unit: str, samples: int, *, most: bool = False
+) -> dict[str, Any]:
+    """One row of the report."""
+    ok = target is None or (measured <= target if most else measured >= target)
+    measured = float(f"{measured:.4g}")
+    return {
+        "name": name, "claim": claim, "target": target, "measured": measured, "unit": unit, "samples": samples, "ok": ok
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Measure, print, write; 0 only when every row with a target is ok."""
+    parser = argparse.ArgumentParser(description="What the task plane and the backups of a swarm cost.")
+    parser.add_argument("--quick", action="store_true", help="fewer links, pages and rounds; under a minute")
+    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    args = parser.parse_args()
+    import bench_crawl
+
+    known, batches, pages, rounds = (60_000, 60, 300, 1) if args.quick else (1_000_000, 400, 3_000, 5)
+    bench_crawl.GENERATED_PAGES = pages
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-tasks-")))
+        generate(home / "web")
+        rows = link_rows(home, known, batches, max(1, rounds)) + cpu_rows(home, pages, rounds)
+    print(f"\nmedians; {known:,} links known, {pages} pages", file=sys.stderr)
+    for item in rows:
+        verdict = "" if item["target"] is None else ("ok" if item["ok"] else "NOT OK")
+        print(f"{item['name']:34}{item['measured']:>10g} {item['unit']:14}{item['claim']:14}{verdict}", file=sys.stderr)
+    report = json.dumps({"rows": rows}, indent=2)
+    if args.json == "-":
+        print(report)
+    elif args.json:
+        Path(args.json).write_text(report + "\n")
+    return 0 if all(item["ok"] for item in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
