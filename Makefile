@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 VENV ?= .venv
 PYTEST_ARGS ?=
+# Tests of one file stay together: some share a swarm of processes.
+WORKERS ?= auto
 BENCH_ARGS ?=
 SIM_ARGS ?=
 
@@ -37,8 +39,8 @@ crawl: $(RUN_READY) ## crawl a small bundled site, or URL=… [NODES=…] [OUT=�
 	  $(BIN)/python scripts/demo.py $(if $(NODES),--nodes $(NODES)) $${OUT:+--out "$$OUT"}; \
 	fi
 
-test: $(DEV_READY) ## run the tests; PYTEST_ARGS=… is passed on
-	@$(BIN)/python -m pytest -c pyproject.toml $(PYTEST_ARGS)
+test: $(DEV_READY) ## run the tests on WORKERS=… processes; PYTEST_ARGS=… is passed on
+	@$(BIN)/python -m pytest -c pyproject.toml -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(DEV_READY) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check
