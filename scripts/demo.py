@@ -24,7 +24,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main() -> int:
     """Run the demo; the crawl's exit code."""
     parser = argparse.ArgumentParser(description="Crawls the bundled demo site.")
-    parser.add_argument("--nodes", help="passed on to dhtcrawl")
+    parser.add_argument("--nodes", default="3", help="node processes (default 3)")
     parser.add_argument("--out", type=Path, default=OUT, help=f"where the outputs go (default ./{OUT})")
     args = parser.parse_args()
 
@@ -37,9 +37,7 @@ def main() -> int:
         shutil.rmtree(OUT, ignore_errors=True)
     with serve(build()) as server:
         print(f"Crawling the demo site at {server.url}", flush=True)
-        arguments = [server.url, "--allow-private", "--delay", "0", "--out", str(args.out)]
-        if args.nodes:
-            arguments += ["--nodes", args.nodes]
+        arguments = [server.url, "--allow-private", "--delay", "0", "--out", str(args.out), "--nodes", args.nodes]
         code = _run([str(command), "crawl", *arguments])
     if code != Exit.USAGE and args.out.is_dir():
         print(f"The outputs are in {args.out}/: archive, indexes, pages, reports and summary.json")

@@ -193,9 +193,10 @@ class Crawl:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.corridor.run())
-            group.create_task(self.intake.run())
             workers = [group.create_task(self._work()) for _ in range(self._s.config.fetch.concurrency)]
             background = [
+                # It may be waiting for backups that are gone: what came is in the store.
+                group.create_task(self.intake.run()),
                 group.create_task(self._refill.run()),
                 group.create_task(self._watch_limits()),
                 group.create_task(self._resends.run()),

@@ -179,6 +179,9 @@ class SimHost:
     async def _run(self, bootstrap: list[str]) -> None:
         while not await self._run_once(bootstrap):  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(START_AGAIN_S)
+            # Whoever starts it again names nodes that are there.
+            there = [host for host in self._world.up if host.swarm is not None and host.swarm.ready.is_set()]
+            bootstrap = [host.address for host in there] or bootstrap
 
     async def _run_once(self, bootstrap: list[str]) -> bool:
         """One life; False if nobody was there to join through."""

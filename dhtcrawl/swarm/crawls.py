@@ -159,7 +159,7 @@ class Crawls:
         """Learn the crawls that `node` knows; whether it answered."""
         cursor = b""
         while True:
-            args = {"after": cursor, "view": b""}
+            args = {"after": cursor}
             reply = await self._peers.call(node, "crawl_list", args, reply_bytes_max=64 * 1024)
             if isinstance(reply, Failure):
                 return False

@@ -10,7 +10,9 @@ TaskGroup; what touches the world came in with `dhtcrawl.node.Ports`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -161,7 +163,11 @@ class SwarmNode:
         ports = self.node.ports
         for tries_left in reversed(range(LISTEN_TRIES)):
             self.routing = RoutingServer(self.id, clock=ports.clock, rng=ports.rng)
-            await self.routing.listen(wanted, host)
+            try:
+                await self.routing.listen(wanted, host)
+            except OSError as error:
+                # uvloop does not say why.
+                raise OSError(error.errno or errno.EADDRINUSE, os.strerror(error.errno or errno.EADDRINUSE)) from error
             try:
                 return await transport.listen(host, self.routing.address[1])
             except OSError:

@@ -57,7 +57,7 @@ def test_without_a_command_help_goes_to_stderr(here: Here) -> None:
         (["crawl", "--depth"], 2, "--depth"),
         (["crawl"], 2, "no seed given; name at least one URL"),
         (["crawl", "http://a/", "--nodes", "0"], 2, "--nodes"),
-        (["crawl", "http://a/", "--nodes", "2"], 2, "--nodes 2: this version runs one node"),
+        (["crawl", "http://a/", "--nodes", "2", "--data-dir", "d"], 2, "each has its own"),
         (["crawl", "http://a/", "--set", "crawl.depth"], 2, "write it as section.key=value"),
         (["crawl", "http://a/", "--set", "crawl.dpeth=1"], 4, "did you mean crawl.depth?"),
         (["crawl", "http://a/", "--set", "=1"], 4, "is no setting"),
