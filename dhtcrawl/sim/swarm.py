@@ -177,7 +177,7 @@ class SimHost:
         return Disk() if witness is None else Disk(witness.engine(self))
 
     async def _run(self, bootstrap: list[str]) -> None:
-        while not await self._run_once(bootstrap):  # noqa: ASYNC110 - virtual time
+        while not await self._run_once(bootstrap):
             await asyncio.sleep(START_AGAIN_S)
             # Whoever starts it again names nodes that are there.
             there = [host for host in self._world.up if host.swarm is not None and host.swarm.ready.is_set()]
