@@ -10,9 +10,7 @@ TaskGroup; what touches the world came in with `dhtcrawl.node.Ports`.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -51,6 +49,7 @@ from dhtcrawl.swarm.exports import Exports
 from dhtcrawl.swarm.farewell import Farewell
 from dhtcrawl.swarm.inbox import Inbox
 from dhtcrawl.swarm.peers import TaskPeers
+from dhtcrawl.swarm.planes import listen
 from dhtcrawl.swarm.run import CrawlRun, Shared
 from dhtcrawl.swarm.tasks import Tasks
 
@@ -61,7 +60,6 @@ READY_LOOK_S = 0.05
 FLUSH_S = 2.0  # for the last copies, when a node stops
 REMEMBER_EVERY_S = 1.0
 COUNT_EVERY_S = 3600.0
-LISTEN_TRIES = 10  # where any port will do
 REPAIR_S = 600.0  # how often everything is compared, whatever happened
 
 
@@ -114,7 +112,10 @@ class SwarmNode:
         """
         async with TaskTransport(self._hello, self._handle, source=self._network.source) as transport:
             self.transport = transport
-            address = await self._listen(transport)
+            ports = self.node.ports
+            self.routing, address = await listen(
+                transport, *self._network.listen, lambda: RoutingServer(self.id, clock=ports.clock, rng=ports.rng)
+            )
             self.address = self._network.advertise or address
             try:
                 async with Tasks() as group:
@@ -156,26 +157,6 @@ class SwarmNode:
     def explain_host(self, host: str) -> dict[str, Any]:
         """How a host stands here, for people."""
         return self.gate.explain(host)
-
-    async def _listen(self, transport: TaskTransport) -> Address:
-        """Both planes on one port; a free one where it is 0."""
-        host, wanted = self._network.listen
-        ports = self.node.ports
-        for tries_left in reversed(range(LISTEN_TRIES)):
-            self.routing = RoutingServer(self.id, clock=ports.clock, rng=ports.rng)
-            try:
-                await self.routing.listen(wanted, host)
-            except OSError as error:
-                # uvloop does not say why.
-                raise OSError(error.errno or errno.EADDRINUSE, os.strerror(error.errno or errno.EADDRINUSE)) from error
-            try:
-                return await transport.listen(host, self.routing.address[1])
-            except OSError:
-                self.routing.stop()
-                # The port that is free for UDP may be taken for TCP.
-                if wanted or not tries_left:
-                    raise
-        raise AssertionError("the last try returns or raises")
 
     def _build(self, group: asyncio.TaskGroup) -> None:
         self._group = group

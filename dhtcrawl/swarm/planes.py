@@ -1,0 +1,38 @@
+"""Both planes on one address: TCP for tasks, UDP for routing, under the same port number."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+from dhtcrawl.rpc.contact import Address
+from dhtcrawl.rpc.server import RoutingServer
+from dhtcrawl.rpc.transport import TaskTransport
+
+LISTEN_TRIES = 10  # where any port will do
+
+
+async def listen(
+    transport: TaskTransport, host: str, port: int, make_routing: Callable[[], RoutingServer]
+) -> tuple[RoutingServer, Address]:
+    """The routing plane and where both listen; with port 0 it is any that is free for both.
+
+    Raises:
+        OSError: the address is taken, or not ours.
+    """
+    for tries_left in reversed(range(LISTEN_TRIES)):
+        routing = make_routing()
+        try:
+            await routing.listen(port, host)
+        except OSError as error:
+            # uvloop does not say why.
+            raise OSError(error.errno or errno.EADDRINUSE, os.strerror(error.errno or errno.EADDRINUSE)) from error
+        try:
+            return routing, await transport.listen(host, routing.address[1])
+        except OSError:
+            routing.stop()
+            # The port that is free for UDP may be taken for TCP.
+            if port or not tries_left:
+                raise
+    raise AssertionError("the last try returns or raises")
