@@ -33,7 +33,7 @@ from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.cli.wait import Interrupted, exit_of, follow, stop_of
 from dhtcrawl.cli.words import some
 from dhtcrawl.config import Config
-from dhtcrawl.errors import DhtcrawlError, Exit, NothingFetched, UsageError
+from dhtcrawl.errors import DhtcrawlError, Exit, NothingFetched, StorageFull, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import parse_address
 
@@ -87,7 +87,7 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
         screen = Screen()
         screen.say(f"{'going on with' if resumed else 'crawling'} {some(spec.seeds)} with {nodes} nodes")
         try:
-            end = await follow(client, crawl, screen)
+            end = await _follow(client, crawl, screen, swarm)
         except Interrupted:
             await _interrupt(swarm)
             return Exit.INTERRUPTED
@@ -105,6 +105,44 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
         raise NothingFetched(f"nothing was fetched: {' | '.join(reasons)}")
     code = exit_of(str(end.get("ended", "")))
     return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code
+
+
+async def _follow(client: NodeClient, crawl: str, screen: Screen, swarm: list[_Process]) -> dict[str, Any]:
+    """The crawl as it was in the end.
+
+    Raises:
+        Interrupted: the user wants no more of it.
+        DhtcrawlError: a process ended before, for want of space most likely; the others were stopped.
+    """
+    gone: list[_Process] = []
+    interrupted = False
+    end: dict[str, Any] = {}
+
+    async def watch(process: _Process) -> None:
+        await process.wait()
+        gone.append(process)
+        following.cancel()
+
+    async def run() -> None:
+        nonlocal end, interrupted
+        try:
+            end = await follow(client, crawl, screen)
+        except Interrupted:
+            interrupted = True
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+
+    async with asyncio.TaskGroup() as group:
+        watchers = [group.create_task(watch(process)) for process in swarm]
+        following = group.create_task(run())
+    if interrupted:
+        raise Interrupted
+    if gone:
+        screen.clear()
+        await _stop([process for process in swarm if process is not gone[0]])
+        raise gone[0].failure()
+    return end
 
 
 async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tuple[str, bool]:
@@ -193,6 +231,11 @@ class _Process:
     async def wait(self) -> None:
         """Until it has ended."""
         await self._process.wait()
+
+    def failure(self) -> DhtcrawlError:
+        """Why it ended before it was told to."""
+        kind = StorageFull if self._process.returncode == Exit.DISK_FULL else DhtcrawlError
+        return kind(f"a node ended ({self._last_words()}); the same command goes on from what was written")
 
     def kill(self) -> None:
         """End it now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -70,6 +71,19 @@ def test_the_same_command_goes_on_after_an_interruption(
     again = Counter(server.requests())
     # Nothing that was in flight when it ended is more than what three nodes may have.
     assert sum(count - 1 for count in again.values()) <= (0 if how is signal.SIGINT else 3 * 32)
+
+
+@pytest.mark.needs_nginx
+def test_a_process_that_ends_before_the_crawl_does_ends_the_command_and_it_can_go_on(
+    serve: Serve, crawler: Crawler, outputs: Outputs
+) -> None:
+    server = serve(GNUPLOT, "limit_rate 200k;")
+    with crawler.start(*command(server, outputs.out)) as running:
+        until(lambda: server.hit_count() > 100, "a part of the site is fetched")
+        os.kill(int((outputs.out / "nodes" / "2" / "lock").read_text()), signal.SIGKILL)
+        ended = running.wait().ended_with(1)
+    assert "a node ended" in ended.one_line()
+    assert_whole(crawler.run(*command(server, outputs.out)), outputs, server, crawler)
 
 
 def test_a_crawl_that_brings_nothing_says_why_and_can_be_tried_again(crawler: Crawler, outputs: Outputs) -> None:
