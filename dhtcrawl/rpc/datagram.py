@@ -66,14 +66,15 @@ def decode(data: bytes) -> Request | Reply | Garbage:
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         return Garbage(f"not msgpack: {type(error).__name__}")
     message_id = data[1:HEAD_BYTES]
-    match data[:1], value:
-        case b"\x01", _:
-            return Reply(message_id, value)
-        case b"\x00", [str(name), list(args)] if len(name) <= _NAME_CHARS_MAX:
+    kind = data[:1]
+    if kind == _REPLY:
+        return Reply(message_id, value)
+    if kind != _REQUEST:
+        return Garbage(f"of type {data[0]}")
+    match value:
+        case [str(name), list(args)] if len(name) <= _NAME_CHARS_MAX:
             return Request(message_id, name, args)
-        case b"\x00", _:
-            return Garbage("not [name, arguments]")
-    return Garbage(f"of type {data[0]}")
+    return Garbage("not [name, arguments]")
 
 
 def encode_request(message_id: bytes, name: str, args: Sequence[object]) -> bytes:

@@ -13,8 +13,8 @@ the paper's look-up; 1 finds the owner alone, in about a quarter of the RPCs.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable, Iterable
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -39,7 +39,6 @@ class State(Enum):
 @dataclass(slots=True)
 class _Candidate:
     contact: Contact
-    distance: int
     state: State
     others: list[Contact]  # the same id at other addresses, still to be tried
     tried: list[Contact]
@@ -73,6 +72,7 @@ class Lookup:
         self._shunned = shunned
         self._by_id: dict[bytes, _Candidate] = {}
         self._ordered: list[_Candidate] = []  # closest first
+        self._distances: list[int] = []  # of those, in the same order
         self._in_flight = 0
         self._add(contacts)
         if not any(candidate.state is State.HEARD for candidate in self._ordered):
@@ -109,8 +109,7 @@ class Lookup:
     @property
     def done(self) -> bool:
         """Nothing that is still to come can change the result, or too much was asked."""
-        frontier = self._frontier()
-        if all(candidate.state is State.QUERIED for candidate in frontier):
+        if all(candidate.state is State.QUERIED for candidate in self._frontier()):
             return True
         return self._in_flight == 0 and self.asked >= self._asks_max
 
@@ -119,19 +118,25 @@ class Lookup:
         queried = [candidate.contact for candidate in self._ordered if candidate.state is State.QUERIED]
         return queried[: self._width if n is None else n]
 
+    def heard(self, n: int) -> list[Contact]:
+        """Of the `n` closest that may be reachable, those that were not asked."""
+        reachable = [candidate for candidate in self._ordered if candidate.state is not State.UNREACHABLE]
+        return [candidate.contact for candidate in reachable[:n] if candidate.state is State.HEARD]
+
     def state(self, node_id: bytes) -> State | None:
         """What became of `node_id`; None when nobody named it."""
         candidate = self._by_id.get(node_id)
         return None if candidate is None else candidate.state
 
-    def _frontier(self) -> list[_Candidate]:
-        frontier: list[_Candidate] = []
+    def _frontier(self) -> Iterator[_Candidate]:
+        """The `width` closest that are not unreachable; whoever goes through them mostly stops at the first ones."""
+        left = self._width
         for candidate in self._ordered:
             if candidate.state is not State.UNREACHABLE:
-                frontier.append(candidate)
-                if len(frontier) == self._width:
-                    break
-        return frontier
+                yield candidate
+                left -= 1
+                if left == 0:
+                    return
 
     def _leave_waiting(self, node_id: bytes, state: State) -> bool:
         candidate = self._by_id.get(node_id)
@@ -143,23 +148,28 @@ class Lookup:
 
     def _add(self, contacts: Iterable[Contact]) -> None:
         for contact in contacts:
-            if contact.id == self._own_id:
-                continue
             known = self._by_id.get(contact.id)
             if known is None:
                 self._insert(contact)
-            else:
+            elif known.contact != contact:
                 self._another_address(known, contact)
 
     def _insert(self, contact: Contact) -> None:
+        if contact.id == self._own_id:
+            return
         state = State.UNREACHABLE if self._shunned(contact) else State.HEARD
-        candidate = _Candidate(contact, contact.number ^ self._number, state, [], [])
+        candidate = _Candidate(contact, state, [], [])
+        distance = contact.number ^ self._number
+        at = bisect(self._distances, distance)
         self._by_id[contact.id] = candidate
-        insort(self._ordered, candidate, key=_distance)
+        self._ordered.insert(at, candidate)
+        self._distances.insert(at, distance)
         if len(self._ordered) > CANDIDATES_MAX:
-            furthest = next(c for c in reversed(self._ordered) if c.state is not State.WAITING)
-            self._ordered.remove(furthest)
-            del self._by_id[furthest.contact.id]
+            self._drop_furthest()
+
+    def _drop_furthest(self) -> None:
+        at = next(i for i in reversed(range(len(self._ordered))) if self._ordered[i].state is not State.WAITING)
+        del self._by_id[self._ordered.pop(at).contact.id], self._distances[at]
 
     def _another_address(self, known: _Candidate, contact: Contact) -> None:
         # Whoever named the first address may have been wrong, or have lied.
@@ -176,7 +186,3 @@ class Lookup:
     def _last_resort(self) -> None:
         for candidate in self._ordered:
             candidate.state = State.HEARD
-
-
-def _distance(candidate: _Candidate) -> int:
-    return candidate.distance

@@ -248,7 +248,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         if node_id is None:
             self.counters.refused += 1
         else:
-            self.welcome_if_new(Node(node_id, *address))
+            self.verifier.heard(Contact(node_id, *address))
 
 
 def _storable(value: object) -> bool:

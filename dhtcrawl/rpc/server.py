@@ -116,8 +116,8 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         """Join through any of these nodes; the contacts closest to us, closest first.
 
         First their ids, then a look-up of our own id, then one in every bucket
-        further away than our closest neighbour. Without the last step a node
-        does not know who is far, and whoever is far does not know of it.
+        that this cannot have filled. Without the last step a node does not
+        know who is far, and whoever is far does not know of it.
 
         Raises:
             BootstrapUnreachable: none of them answered.
@@ -129,20 +129,41 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
             raise BootstrapUnreachable(
                 f"bootstrap: no answer from {names}; is a node listening there, and does UDP get through?"
             )
-        closest = await self._find(self.node.id, contacts)
-        await _together(self._find(key) for key in self.plane.table.far_keys(self._rng))
+        # To a stranger each names three contacts or so (`rpc.protocol`, amplification), too few to find all
+        # neighbours. The second time those that are closest know us.
+        await self._find(self.node.id, contacts, width=self.alpha)
+        closest = await self._find(self.node.id)
+        await _together(self.refresh(key) for key in self.plane.table.far_keys(self._rng, closest))
         return closest
+
+    async def refresh(self, key: bytes) -> None:
+        """Fill the bucket of `key`.
+
+        The paper asks the k closest to the key who is closer (2.3). We ask
+        `alpha` of them and ping the others that they name: the same contacts
+        hear of us and we of them, for half the datagrams.
+        """
+        lookup = self._lookup(key, width=self.alpha)
+        await self._ask_until_done(lookup, "find_node")
+        wanted = [contact for contact in lookup.heard(self.ksize) if self.plane.table.wants(contact.id)]
+        await _together(self._meet(contact.address) for contact in wanted)
 
     async def bootstrap_node(self, addr: Address) -> Contact | None:
         """Who answers there: a contact that is in the table now, or None."""
         for host in await self._addresses(addr):
-            happened, value = await self.plane.ping((host, addr[1]), self.node.id)
-            node_id = parse_id(value)
-            if happened and node_id is not None and node_id != self.node.id:
-                contact = Contact(node_id, host, addr[1])
-                self.plane.verifier.entered(contact)
+            contact = await self._meet((host, addr[1]))
+            if contact is not None:
                 return contact
         return None
+
+    async def _meet(self, address: Address) -> Contact | None:
+        happened, value = await self.plane.ping(address, self.node.id)
+        node_id = parse_id(value)
+        if not happened or node_id is None or node_id == self.node.id:
+            return None
+        contact = Contact(node_id, *address)
+        self.plane.verifier.entered(contact)
+        return contact
 
     async def _addresses(self, addr: Address) -> list[str]:
         host = canonical_host(addr[0])
@@ -223,9 +244,14 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
     def _contacts(self, value: Any) -> list[Contact]:
         contacts, bad = parse_contacts(value)
         self.plane.counters.bad_contacts += bad
-        # The verified address of a contact comes before one that somebody tells.
-        known = [self.plane.table.get(contact.id) for contact in contacts]
-        return [*(contact for contact in known if contact is not None), *contacts]
+        heard: list[Contact] = []
+        for contact in contacts:
+            known = self.plane.table.get(contact.id)
+            if known is not None and known != contact:
+                # The verified address of a contact comes before one that somebody tells.
+                heard.append(known)
+            heard.append(contact)
+        return heard
 
     # Values
 

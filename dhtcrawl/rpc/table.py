@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import Random
@@ -54,6 +54,7 @@ class Verdict(Enum):
 class _Entry:
     contact: Contact
     number: int
+    bucket: _Bucket
     heard_at: float
     failures: int = 0
     probe_at: float = 0.0
@@ -76,6 +77,8 @@ class RoutingTable:
         self.k = k
         self._own = int.from_bytes(own_id, "big")
         self._buckets: dict[int, _Bucket] = {}  # those in use: about log2 of the swarm's size
+        self._used: list[int] = []  # their indices, deepest first
+        self._by_id: dict[bytes, _Entry] = {}  # every datagram asks for some
         self._by_address: dict[Address, bytes] = {}
         self._shunned: OrderedDict[Contact, float] = OrderedDict()  # until when
         self._due_at = 0.0  # before then nobody has to be pinged
@@ -83,20 +86,22 @@ class RoutingTable:
     def clear(self) -> None:
         """Forget everybody."""
         self._buckets.clear()
+        self._used.clear()
+        self._by_id.clear()
         self._by_address.clear()
         self._shunned.clear()
 
     def __len__(self) -> int:
-        return len(self._by_address)
+        return len(self._by_id)
 
     def __iter__(self) -> Iterator[Contact]:
-        for index in sorted(self._buckets):
+        for index in reversed(self._used):
             for entry in self._buckets[index].entries.values():
                 yield entry.contact
 
     def get(self, node_id: bytes) -> Contact | None:
         """The verified contact with this id."""
-        entry = self._entry(node_id)
+        entry = self._by_id.get(node_id)
         return None if entry is None else entry.contact
 
     def at(self, address: Address) -> Contact | None:
@@ -106,26 +111,32 @@ class RoutingTable:
 
     def suspected(self, node_id: bytes) -> bool:
         """It is in the table and left our last question unanswered."""
-        entry = self._entry(node_id)
+        entry = self._by_id.get(node_id)
         return entry is not None and entry.failures > 0
+
+    def wants(self, node_id: bytes) -> bool:
+        """It is not in the table, and there is a place for it."""
+        if node_id in self._by_id or node_id == self.own_id:
+            return False
+        bucket = self._buckets.get(self._index(node_id))
+        return bucket is None or self._has_place(bucket)
 
     def hear(self, contact: Contact, now: float) -> Verdict:
         """A datagram claims to come from `contact`. Nothing unverified enters."""
         if contact.id == self.own_id:
             return Verdict.SELF
-        bucket = self._bucket(contact.id)
-        entry = bucket.entries.get(contact.id)
+        entry = self._by_id.get(contact.id)
         if entry is not None:
             if entry.contact != contact:
                 return Verdict.MOVED
             if entry.failures:
                 return Verdict.SUSPECT
             entry.heard_at = now
-            bucket.entries.move_to_end(contact.id)
+            entry.bucket.entries.move_to_end(contact.id)
             return Verdict.KNOWN
-        if self._has_place(bucket):
+        if self.wants(contact.id):
             return Verdict.WANTED
-        self._keep_spare(bucket, contact)
+        self._keep_spare(self._bucket(contact.id), contact)
         return Verdict.FULL
 
     def confirm(self, contact: Contact, now: float) -> bool:
@@ -144,7 +155,8 @@ class RoutingTable:
         elif not self._make_place(bucket):
             self._keep_spare(bucket, contact)
             return False
-        bucket.entries[contact.id] = _Entry(contact, contact.number, now)
+        entry = _Entry(contact, contact.number, bucket, now)
+        bucket.entries[contact.id] = self._by_id[contact.id] = entry
         self._due_at = min(self._due_at, now + STALE_S)
         self._by_address[contact.address] = contact.id
         return known is None
@@ -152,25 +164,33 @@ class RoutingTable:
     def answered(self, contact: Contact, now: float) -> bool:
         """`contact` replied to a question of ours; False when it is not in the table at this address."""
         self._shunned.pop(contact, None)
-        entry = self._entry(contact.id)
+        entry = self._by_id.get(contact.id)
         if entry is None or entry.contact != contact:
             return False
         entry.failures, entry.heard_at = 0, now
-        self._bucket(contact.id).entries.move_to_end(contact.id)
+        entry.bucket.entries.move_to_end(contact.id)
         return True
 
-    def failed(self, contact: Contact, now: float) -> bool:
-        """`contact` did not answer, retry included; True when that makes it suspected."""
-        entry = self._entry(contact.id)
+    def failed(self, contact: Contact, now: float, *, retried: bool = True) -> bool:
+        """`contact` did not answer; True when that makes it suspected.
+
+        Without a retry it may have been the loss of one datagram: that keeps a
+        suspicion alive, yet begins none, and no look-up shuns anybody for it.
+        """
+        entry = self._by_id.get(contact.id)
+        if not retried and (entry is None or not entry.failures):
+            return False
         if entry is None or entry.contact != contact:
             # A bogus address says nothing about whoever has the id.
-            self._bucket(contact.id).spares.pop(contact.id, None)
+            bucket = self._buckets.get(self._index(contact.id))
+            if bucket is not None:
+                bucket.spares.pop(contact.id, None)
             self._shun(contact, now)
             return False
         entry.failures += 1
         entry.probe_at = now + min(PROBE_FIRST_S * 2 ** (entry.failures - 1), PROBE_MAX_S)
         # At once where there are spares: there is a place for one now.
-        self._due_at = now if self._bucket(contact.id).spares else min(self._due_at, entry.probe_at)
+        self._due_at = now if entry.bucket.spares else min(self._due_at, entry.probe_at)
         if entry.failures >= FAILURES_MAX:
             self.drop(contact.id)
             self._shun(contact, now)
@@ -178,14 +198,15 @@ class RoutingTable:
 
     def drop(self, node_id: bytes) -> None:
         """Its address belongs to somebody else now."""
-        entry = self._bucket(node_id).entries.pop(node_id, None)
+        entry = self._by_id.pop(node_id, None)
         if entry is not None:
+            del entry.bucket.entries[node_id]
             del self._by_address[entry.contact.address]
             self._due_at = 0.0
 
     def shunned(self, contact: Contact, now: float) -> bool:
         """It did not answer lately, so a look-up need not ask it."""
-        entry = self._entry(contact.id)
+        entry = self._by_id.get(contact.id)
         if entry is not None and entry.contact == contact:
             return entry.failures > 0
         return self._shunned.get(contact, now) > now
@@ -211,7 +232,8 @@ class RoutingTable:
             return []
         contacts: list[Contact] = []
         self._due_at = math.inf
-        for _, bucket in sorted(self._buckets.items()):
+        for index in reversed(self._used):
+            bucket = self._buckets[index]
             for entry in bucket.entries.values():
                 due_at = entry.probe_at if entry.failures else entry.heard_at + STALE_S
                 self._due_at = min(self._due_at, due_at)
@@ -233,13 +255,21 @@ class RoutingTable:
         stale = [index for index in range(self._depth()) if now - looked_at.get(index, 0.0) >= REFRESH_S]
         return [self._key_in(index, rng) for index in stale]
 
-    def far_keys(self, rng: Random) -> list[bytes]:
-        """A random key for every bucket further away than our closest neighbour: the third step of joining."""
-        return [self._key_in(i, rng) for i in range(self._depth())]
+    def far_keys(self, rng: Random, closest: Sequence[Contact] = ()) -> list[bytes]:
+        """A random key for every bucket further away than our closest neighbour: the third step of joining.
+
+        `closest` is what a look-up of our own id found. With all k of them,
+        the buckets beyond the furthest one hold nobody whom it did not find,
+        and everybody in there has just heard of us: they need no look-up.
+        """
+        depth = self._depth()
+        if len(closest) >= self.k:
+            depth = min(depth, self._index(closest[-1].id) + 1)
+        return [self._key_in(i, rng) for i in range(depth)]
 
     def _depth(self) -> int:
         """The closest neighbour's bucket."""
-        return max((index for index, bucket in self._buckets.items() if bucket.entries), default=0)
+        return next((index for index in self._used if self._buckets[index].entries), 0)
 
     def _key_in(self, index: int, rng: Random) -> bytes:
         """Shares `index` bits with our id, differs in the next, and is random from there."""
@@ -254,25 +284,29 @@ class RoutingTable:
         is closer than 2^(b-1), all deeper ones lie below 2^b, and each
         shallower one has a bit above.
         """
-        index = KEY_BITS - (self._own ^ target).bit_length()
-        used = sorted(self._buckets, reverse=True)
+        index = self._shared_bits(target)
         if index in self._buckets:
             yield list(self._buckets[index].entries.values())
-        yield [entry for i in used if i > index for entry in self._buckets[i].entries.values()]
-        for i in used:
+        yield [entry for i in self._used if i > index for entry in self._buckets[i].entries.values()]
+        for i in self._used:
             if i < index:
                 yield list(self._buckets[i].entries.values())
 
-    def _bucket(self, node_id: bytes) -> _Bucket:
+    def _shared_bits(self, number: int) -> int:
         # 160 for our own id, which hear and confirm refuse.
-        index = KEY_BITS - (self._own ^ int.from_bytes(node_id, "big")).bit_length()
+        return KEY_BITS - (self._own ^ number).bit_length()
+
+    def _index(self, node_id: bytes) -> int:
+        return self._shared_bits(int.from_bytes(node_id, "big"))
+
+    def _bucket(self, node_id: bytes) -> _Bucket:
+        """The bucket of this id, from now on in use."""
+        index = self._index(node_id)
         bucket = self._buckets.get(index)
         if bucket is None:
             bucket = self._buckets[index] = _Bucket()
+            self._used = sorted(self._buckets, reverse=True)
         return bucket
-
-    def _entry(self, node_id: bytes) -> _Entry | None:
-        return self._bucket(node_id).entries.get(node_id)
 
     def _has_place(self, bucket: _Bucket) -> bool:
         return len(bucket.entries) < self.k or any(entry.failures for entry in bucket.entries.values())

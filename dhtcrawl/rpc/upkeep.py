@@ -34,11 +34,14 @@ class Upkeep:
 
     def __init__(self, server: RoutingServer) -> None:
         self._server = server
-        self._stopping = asyncio.Event()
+        self._stopped = False
+        self._pauses: list[asyncio.Future[None]] = []  # one a task of `run`
 
     def stop(self) -> None:
         """`run` ends soon."""
-        self._stopping.set()
+        self._stopped = True
+        for pause in self._pauses:
+            _end(pause)
 
     async def run(self) -> None:
         """Runs until `stop`."""
@@ -67,8 +70,8 @@ class Upkeep:
         while not await self._stopped_within(REFRESH_CHECK_S * self._server.rng.uniform(0.5, 1.5)):
             now = self._server.clock.monotonic()
             for key in self._server.plane.table.stale_keys(now, self._server.rng):
-                if not self._stopping.is_set():
-                    await self._server.find_closest(key)
+                if not self._stopped:
+                    await self._server.refresh(key)
             await self._republish()
 
     async def _give(self, newcomers: list[Contact]) -> None:
@@ -95,7 +98,7 @@ class Upkeep:
     async def _slices(self, values: Any) -> Any:
         while chunk := list(islice(values, VALUES_A_SLICE)):
             for item in chunk:
-                if self._stopping.is_set():
+                if self._stopped:
                     return
                 yield item
             await asyncio.sleep(0)
@@ -106,9 +109,21 @@ class Upkeep:
         plane.verifier.note(contact, result[0])
 
     async def _stopped_within(self, seconds: float) -> bool:
+        # One timer and one future: this is all that an idle node does, every second.
+        loop = asyncio.get_running_loop()
+        if self._stopped:
+            return True
+        pause = loop.create_future()
+        self._pauses.append(pause)
+        timer = loop.call_later(seconds, _end, pause)
         try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return False
-        return True
+            await pause
+        finally:
+            timer.cancel()
+            self._pauses.remove(pause)
+        return self._stopped
+
+
+def _end(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

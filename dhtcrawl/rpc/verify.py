@@ -6,7 +6,8 @@
 
 Calls are callbacks (`dhtcrawl.rpc.calls`), so nothing here waits. One ping at
 a time goes to an address, and one datagram is all that a stranger's claim can
-make us send there.
+make us send there; a newcomer claims twice or more, so that the loss of one
+costs nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Verifier:
         match self._table.hear(contact, self._clock.monotonic()):
             case Verdict.WANTED | Verdict.SUSPECT:
                 # One try: nobody shall be flooded in the name of somebody else.
-                self.verify(contact, tries=1)
+                self.verify(contact, tries=TRIES if self.is_verified(contact.address) else 1)
             case Verdict.MOVED:
                 self._challenge(contact)
 
@@ -69,7 +70,7 @@ class Verifier:
 
     def verify(self, contact: Contact, tries: int = TRIES) -> None:
         """Ping a contact; it enters the table, or stays there, if it answers with its id."""
-        self._ping(contact.address, partial(self._pinged, contact), tries)
+        self._ping(contact.address, partial(self._pinged, contact, tries > 1), tries)
 
     def entered(self, contact: Contact) -> None:
         """`contact` just answered a ping with its id."""
@@ -106,17 +107,21 @@ class Verifier:
         self._waiting.clear()
 
     def _ping(self, address: Address, done: Done, tries: int) -> None:
-        if address not in self._pings and len(self._pings) < VERIFYING_MAX:
+        ping = self._pings.get(address)
+        if ping is not None:
+            # Another claim, another datagram, should the first one be lost.
+            ping.tries_left = max(ping.tries_left, 1)
+        elif len(self._pings) < VERIFYING_MAX:
             self._pings[address] = self._calls.begin(address, "ping", (self._own_id,), done, tries=tries)
 
-    def _pinged(self, contact: Contact, happened: bool, value: Any) -> None:
+    def _pinged(self, contact: Contact, retried: bool, happened: bool, value: Any) -> None:
         self._pings.pop(contact.address, None)
         waiting = self._waiting.pop(contact.address, None)
         if self._calls.closed:
             return
         node_id = parse_id(value) if happened else None
         if node_id is None:
-            self._table.failed(contact, self._clock.monotonic())
+            self._table.failed(contact, self._clock.monotonic(), retried=retried)
         else:
             self.entered(Contact(node_id, *contact.address))
         if happened and waiting is not None:
@@ -129,7 +134,7 @@ class Verifier:
             return
 
         def done(happened: bool, value: Any) -> None:
-            self._pinged(known, happened, value)
+            self._pinged(known, True, happened, value)
             if self._calls.closed:
                 return
             if happened and parse_id(value) == known.id:

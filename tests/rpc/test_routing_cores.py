@@ -235,6 +235,32 @@ def test_a_suspected_contact_is_named_to_nobody_and_probed_with_growing_pauses()
     assert len(table) == 0
 
 
+def test_a_single_datagram_without_an_answer_makes_nobody_suspected_and_nobody_shunned() -> None:
+    table = RoutingTable(OWN)
+    known, stranger = contact(5), contact(9)
+    table.confirm(known, 0.0)
+    assert table.failed(known, 1.0, retried=False) is False
+    assert table.failed(stranger, 1.0, retried=False) is False
+    assert table.closest(OWN) == [known]
+    assert not table.shunned(stranger, 1.0)
+    table.failed(known, 2.0)
+    table.failed(known, 3.0, retried=False)  # a probe of a suspected one: the pauses go on growing
+    assert table.due(4.9, 1) == []
+    assert table.due(5.0, 1) == [known]
+
+
+def test_a_table_wants_whom_it_does_not_know_while_there_is_a_place() -> None:
+    table = RoutingTable(OWN, 1)
+    first, second = contact(0x80), contact(0x81)
+    assert table.wants(first.id)
+    assert not table.wants(OWN)
+    table.confirm(first, 0.0)
+    assert not table.wants(first.id)
+    assert not table.wants(second.id)
+    table.failed(first, 1.0)
+    assert table.wants(second.id)
+
+
 def test_an_answer_ends_suspicion() -> None:
     table = RoutingTable(OWN)
     table.confirm(contact(5), 0.0)
@@ -284,6 +310,18 @@ def test_far_keys_fall_into_every_bucket_beyond_the_closest_neighbour() -> None:
     assert [len(table.stale_keys(now, Random(1))) for now in (REFRESH_S - 1, REFRESH_S)] == [0, 9]
     table.looked_up(contact(1 << 159).id, REFRESH_S)
     assert len(table.stale_keys(REFRESH_S, Random(1))) == 8
+
+
+def test_buckets_that_a_look_up_of_our_id_has_filled_are_not_far() -> None:
+    table = RoutingTable(OWN, 3)
+    for bits in (150, 151, 153, 155):
+        table.confirm(contact(1 << bits), 0.0)
+    closest = [contact(1 << bits) for bits in (150, 151, 153)]
+    lengths = [int.from_bytes(key, "big").bit_length() for key in table.far_keys(Random(1), closest)]
+    # The furthest one's bucket may hold more than the look-up found; those closer to us cannot.
+    assert lengths == list(range(160, 153, -1))
+    # Fewer than k: whoever is closest may not have been found.
+    assert len(table.far_keys(Random(1), closest[:2])) == 9
 
 
 # A look-up
@@ -369,6 +407,16 @@ def test_shunned_contacts_are_asked_only_when_nobody_else_is_left() -> None:
     assert lookup.next() == [good]
     alone = Lookup(OWN, [shunned], own_id=ID, shunned=lambda c: c == shunned)
     assert alone.next() == [shunned]
+
+
+def test_a_narrow_look_up_knows_of_whom_it_did_not_ask() -> None:
+    near, far, named, shunned = contact(1), contact(9), contact(5), contact(3)
+    lookup = Lookup(OWN, [near, far], own_id=ID, width=1, shunned=lambda c: c == shunned)
+    assert lookup.next() == [near]
+    lookup.answered(near.id, [named, shunned])
+    assert lookup.done
+    assert lookup.heard(3) == [named, far]
+    assert lookup.heard(2) == [named]
 
 
 def test_with_nobody_to_ask_a_look_up_is_over() -> None:

@@ -44,6 +44,7 @@ def test_look_ups_are_right_within_ten_seconds_of_a_fifth_dying(loss: float) -> 
     async def main() -> None:
         async with world(seed=3, weather=Weather(loss=loss)) as w:
             await w.swarm("ours", 100)
+            assert w.net.sent < 100 * 230  # datagrams a join
             right, _ = await look_up(w, 200, 10, seed=1)
             assert right >= 0.99
             for name in Random(1).sample(sorted(w.nodes), 20):
@@ -243,6 +244,39 @@ def test_a_retry_waits_twice_as_long_and_its_reply_is_no_sample() -> None:
                 slow.transport.sendto(b"\x01" + slow.received[0][0][1:21] + b"\xc0", node.address)
             assert ping.result() == (True, None)
             assert rtt.timeout_s((host(2), PORT)) == INITIAL_S
+
+    simulate(main)
+
+
+def test_each_claim_is_worth_one_ping_so_the_second_makes_up_for_a_ping_that_was_lost() -> None:
+    async def main() -> None:
+        async with world() as w:
+            node = await w.node("ours", host(1))
+            once, twice = Raw(w, (host(2), PORT)), Raw(w, (host(3), PORT))
+            once.transport.sendto(request("ping", b"1" * 20), node.address)
+            for _ in range(2):
+                twice.transport.sendto(request("ping", b"2" * 20), node.address)
+            await asyncio.sleep(INITIAL_S / 2)
+            assert [len(raw.requests) for raw in (once, twice)] == [1, 1]  # and neither answers
+            twice._answer = lambda name, args: b"2" * 20
+            await asyncio.sleep(10)
+            assert [len(raw.requests) for raw in (once, twice)] == [1, 2]
+            assert table_of(node) == [(b"2" * 20, host(3), PORT)]
+
+    simulate(main)
+
+
+def test_a_lost_ping_to_a_stranger_hides_it_from_no_look_up() -> None:
+    async def main() -> None:
+        async with world() as w:
+            asker, known, stranger = [await w.node("ours", host(number)) for number in (1, 2, 3)]
+            await asker.bootstrap([known.address])
+            w.net.partition([host(1)])
+            await stranger.bootstrap([known.address])
+            asker.plane.verifier.heard(Contact(stranger.node.id, *stranger.address))
+            await asyncio.sleep(5)
+            w.net.heal()
+            assert await asker.find_owner(stranger.node.id) == Contact(stranger.node.id, *stranger.address)
 
     simulate(main)
 
