@@ -216,16 +216,20 @@ def plan(first: bytes, last: bytes, ours: Digests, theirs: bytes) -> list[Step]:
         if low <= high:
             small.append((low, high, count))
 
+    packed = ours.pack(BITS)
+    if packed == theirs:
+        return steps
     for number in range(1 << BITS):
-        low, high = part_bounds(first, last, BITS, number)
-        digest = int.from_bytes(theirs[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES], "big")
+        digest = theirs[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
         part = ours.parts.get(number)
-        if digest == ours.digest(number):
+        if digest == packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]:
             if part is not None:
                 close()  # what is equal does not move
-        elif part is None or part.count <= FEW:
+            continue
+        low, high = part_bounds(first, last, BITS, number)
+        if part is None or part.count <= FEW:
             exchange(low, high, part.count if part is not None else 0)
-        elif digest == 0:
+        elif digest == bytes(DIGEST_BYTES):
             close()
             steps.append(step(Act.PUSH, low, high, part.count))
         elif first == last:

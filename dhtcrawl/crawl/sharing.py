@@ -14,9 +14,8 @@ the others are a few counts of bits.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from itertools import accumulate
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 
 from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.rpc.contact import KEY_BITS
@@ -24,22 +23,25 @@ from dhtcrawl.rpc.view import MemberState, View
 
 
 class Reach:
-    """The keys to which a node is among the `n` closest of `ids`, itself included."""
+    """The keys to which a node is among the `n` closest members, itself included; `buckets` are the sizes of its."""
 
     __slots__ = ("_heavy", "_light", "_n", "_node", "first", "last")
 
-    def __init__(self, ids: Iterable[bytes], node: bytes, n: int) -> None:
+    def __init__(self, buckets: Mapping[int, int], node: bytes, n: int) -> None:
         self._node = int.from_bytes(node, "big")
         self._n = n
         self._heavy = 0
         masks: dict[int, int] = {}
-        for length, size in _buckets(ids, self._node).items():
+        for length, size in buckets.items():
             bit = 1 << length - 1
             if size >= n:
                 self._heavy |= bit
             else:
                 masks[size] = masks.get(size, 0) | bit
         self._light = sorted(masks.items())
+        # Where all that is left is not enough to push the node out, only heavy buckets count.
+        if sum(size * mask.bit_count() for size, mask in self._light) < n:
+            self._light = []
         # All keys of the node begin with the bits that lie in heavy buckets, up to the first that does not.
         free = KEY_BITS - _leading_ones(self._heavy)
         low = self._node >> free << free
@@ -48,7 +50,11 @@ class Reach:
 
     def covers(self, key: bytes) -> bool:
         """Whether a task key lies within."""
-        differs = int.from_bytes(key[:KEY_BYTES], "big") ^ self._node
+        return self.has(int.from_bytes(key[:KEY_BYTES], "big"))
+
+    def has(self, place: int) -> bool:
+        """The same of a placement as a number."""
+        differs = place ^ self._node
         if differs & self._heavy:
             return False
         closer = 0
@@ -63,8 +69,7 @@ class Sharing:
     __slots__ = ("_a", "_b", "first", "last")
 
     def __init__(self, view: View, a: bytes, b: bytes, replicas: int) -> None:
-        ids = list(dict.fromkeys([*owners(view), a, b]))
-        self._a, self._b = (Reach(ids, node, replicas + 1) for node in (a, b))
+        self._a, self._b = (Reach(_buckets_with(view, *pair), pair[0], replicas + 1) for pair in ((a, b), (b, a)))
         # Ranges of prefixes lie within one another or apart.
         self.first = max(self._a.first, self._b.first)
         self.last = min(self._a.last, self._b.last)
@@ -76,7 +81,8 @@ class Sharing:
 
     def covers(self, key: bytes) -> bool:
         """Whether both keep the record with this task key."""
-        return self._a.covers(key) and self._b.covers(key)
+        place = int.from_bytes(key[:KEY_BYTES], "big")
+        return self._a.has(place) and self._b.has(place)
 
 
 class Keeping:
@@ -85,8 +91,7 @@ class Keeping:
     __slots__ = ("_reach",)
 
     def __init__(self, view: View, node: bytes, replicas: int) -> None:
-        ids = owners(view)
-        self._reach = Reach(ids, node, replicas + 1) if node in ids else None
+        self._reach = Reach(bucket_sizes(view, node), node, replicas + 1) if node in view.owning else None
 
     def covers(self, key: bytes) -> bool:
         """Whether the node is in the replica set of a task key."""
@@ -95,11 +100,6 @@ class Keeping:
     def strays(self, key: bytes) -> bool:
         """Whether it is not."""
         return not self.covers(key)
-
-
-def owners(view: View) -> list[bytes]:
-    """The ids of the members that may own: active and suspected ones."""
-    return [member.id for member in view.members if member.state is not MemberState.JOINING]
 
 
 def replica_set(view: View, key: bytes, replicas: int) -> list[bytes]:
@@ -115,26 +115,58 @@ def neighbours(view: View, node: bytes, replicas: int) -> list[bytes]:
     the node's side, or all on the side of m. So one of these two groups has at
     most `replicas` members.
     """
+    sizes = bucket_sizes(view, node)
+    ranges: list[tuple[int, int, bool]] = []
+    for length, low, high in _buckets(view.ids, node):
+        theirs = sizes.get(length, 0)
+        # Members, the node included, that share more bits with it: those of the smaller lengths.
+        ours = 1 + sum(size for shorter, size in sizes.items() if shorter < length)
+        if theirs < replicas or ours <= replicas:
+            ranges.append((low, high, True))
+        elif theirs == replicas:
+            # One that joins would be one more of them.
+            ranges.append((low, high, False))
+    return [
+        member.id
+        for low, high, joining_too in sorted(ranges)
+        for member in view.members[low:high]
+        if joining_too or member.state is not MemberState.JOINING
+    ]
+
+
+def bucket_sizes(view: View, node: bytes) -> dict[int, int]:
+    """How many owners differ from `node` first in the bit of this place, counted from the end and 1."""
+    return {length: high - low for length, low, high in _buckets(view.owner_ids, node)}
+
+
+def _buckets_with(view: View, node: bytes, other: bytes) -> dict[int, int]:
+    """The same where `other` counts as an owner, too."""
+    sizes = bucket_sizes(view, node)
+    if other != node and other not in view.owning:
+        length = (int.from_bytes(node, "big") ^ int.from_bytes(other, "big")).bit_length()
+        sizes[length] = sizes.get(length, 0) + 1
+    return sizes
+
+
+def _buckets(ids: Sequence[bytes], node: bytes) -> Iterator[tuple[int, int, int]]:
+    """A node's buckets that are not empty: the place of the bit, and where its ids lie among sorted ones."""
     number = int.from_bytes(node, "big")
-    sizes = _buckets((id_ for id_ in owners(view) if id_ != node), number)
-    # Members, the node included, that share more bits with it: those of the smaller lengths.
-    ours = list(accumulate((sizes[length] for length in range(1, KEY_BITS)), initial=1))
-    found: list[bytes] = []
-    for member in view.members:
-        length = (int.from_bytes(member.id, "big") ^ number).bit_length()
-        if not length:
-            continue
-        theirs = sizes[length] + (member.state is MemberState.JOINING)
-        if theirs <= replicas or ours[length - 1] <= replicas:
-            found.append(member.id)
-    return found
-
-
-def _buckets(ids: Iterable[bytes], node: int) -> Counter[int]:
-    """How many ids differ from `node` first in the bit of this place, counted from the end and 1."""
-    lengths = Counter((int.from_bytes(id_, "big") ^ node).bit_length() for id_ in ids)
-    del lengths[0]
-    return lengths
+    low, high, bit = 0, len(ids), KEY_BITS - 1
+    while high - low > 1:
+        # Those that are left agree with the node above this bit.
+        half = ((number >> bit | 1) << bit).to_bytes(KEY_BYTES, "big")
+        middle = bisect_left(ids, half, low, high)
+        if number >> bit & 1:
+            if low < middle:
+                yield bit + 1, low, middle
+            low = middle
+        else:
+            if middle < high:
+                yield bit + 1, middle, high
+            high = middle
+        bit -= 1
+    if low < high and ids[low] != node:
+        yield (int.from_bytes(ids[low], "big") ^ number).bit_length(), low, high
 
 
 def _leading_ones(mask: int) -> int:

@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._writable = False
         self._answers: dict[int, asyncio.Future[Answer | Failure]] = {}
         self._waiters: tuple[deque[asyncio.Future[None]], ...] = tuple(deque() for _ in Lane)
+        self._waiting = tuple(zip(Lane, self._waiters, strict=True))
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -154,8 +155,9 @@ class Connection(asyncio.Protocol):
             assert self._transport is not None
             self._transport.write(data)
         # What left the lanes made room; what was given up left no bytes.
-        for lane in Lane:
-            self._wake(lane)
+        for lane, waiters in self._waiting:
+            if waiters:
+                self._wake(lane)
         if link.state is not self._armed_for:
             self._armed_for = link.state
             self._arm()

@@ -12,7 +12,9 @@ answer says that it was the last page.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from typing import Any
 
 from dhtcrawl.clock import Clock
@@ -31,6 +33,7 @@ REPLY_BYTES_MAX = ROWS_A_CALL_MAX * ROW_BYTES_MAX + 1024
 CALLS_MAX = 16
 # A cursor that nothing comes after: the other side has told all, we have not.
 _BEHIND_ALL = b"\xff" * KEY_BYTES
+_id_of = attrgetter("id")
 
 # Ask the node with this address and id for `members`: its answer, or None.
 AskMembers = Callable[[Address, bytes, dict[str, Any]], Awaitable[dict[str, Any] | None]]
@@ -94,7 +97,8 @@ class Exchange:
 
     def _page(self, cursor: bytes) -> dict[str, Any]:
         """The records after the cursor, and the next cursor."""
-        records = [r for r in self._members.records(self._clock.monotonic()) if r.id > cursor]
-        page = records[:ROWS_A_CALL_MAX]
-        after = page[-1].id if len(records) > len(page) else b""
+        records = self._members.records(self._clock.monotonic())
+        first = bisect_right(records, cursor, key=_id_of)
+        page = records[first : first + ROWS_A_CALL_MAX]
+        after = page[-1].id if len(records) > first + len(page) else b""
         return {"rows": [record.row() for record in page], "cursor": after, "sees": self._members.sees()}

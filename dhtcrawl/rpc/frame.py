@@ -31,7 +31,8 @@ GREETING_BYTES_MAX = 4 * 1024
 LIST_ITEMS_MAX = 512
 
 HEADER = struct.Struct(">IB")
-_LENGTH_BYTES = 4
+_LENGTH = struct.Struct(">I")
+_LENGTH_BYTES = _LENGTH.size
 
 Body = bytes | memoryview
 _packer = msgpack.Packer()
@@ -137,7 +138,7 @@ class Decoder:
         view = memoryview(data)
         end = len(view)
         while end - position >= _LENGTH_BYTES:
-            length = int.from_bytes(view[position : position + _LENGTH_BYTES], "big")
+            (length,) = _LENGTH.unpack_from(view, position)
             if self._refuses(length):
                 return
             after = position + _LENGTH_BYTES + length

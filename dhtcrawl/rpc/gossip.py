@@ -41,6 +41,8 @@ STATE_TOLD = 3  # who hears of a change of our state at once; the others by goss
 LEAVE_TOLD_MIN = 5
 JOIN_HELLOS_MAX = 64
 JOIN_EXCHANGES_MAX = 3
+# Before a newcomer believes that nobody there is a member: it would begin a swarm of its own. Each waits twice as long.
+JOIN_ROUNDS = 3
 STRANGERS_A_TICK = 8
 # In a swarm of this size and below everybody exchanges all records every `exchange_s` (memberlist's pushPullScale).
 EXCHANGE_MEMBERS = 32
@@ -142,8 +144,15 @@ class Gossip:
         """
         closest = await self._server.bootstrap(addresses)
         contacts = list(dict.fromkeys([*closest, *self._server.plane.table]))[:JOIN_HELLOS_MAX]
-        answers = await _together(self._probes.greet(contact.address, contact.id) for contact in contacts)
-        found = [record for _, record in answers if record is not None and record.id != self.members.me.id]
+        found: list[MemberRecord] = []
+        for doublings in range(JOIN_ROUNDS):
+            timeout_s = self.settings.probe_timeout_s * 2**doublings
+            answers = await _together(
+                self._probes.greet(contact.address, contact.id, timeout_s=timeout_s) for contact in contacts
+            )
+            found = [record for _, record in answers if record is not None and record.id != self.members.me.id]
+            if found:
+                break
         for record in found[:JOIN_EXCHANGES_MAX]:
             if await self._exchange.with_(record.address, record.id, news=False):
                 return

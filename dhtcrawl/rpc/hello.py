@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Self
+
+import msgpack
 
 from dhtcrawl.rpc.contact import PORT_MAX, Address, canonical_host, parse_id
 from dhtcrawl.rpc.datagram import packed_bytes
@@ -32,11 +34,14 @@ FIELDS_MAX = 32
 ROW_BYTES_MAX = 512
 ROWS_A_DATAGRAM_MAX = 64
 SEES_MAX = 2**31 - 1
+# Rows come again and again, so what they amount to is kept. All members of the largest swarm fit twice.
+ROWS_KEPT_MAX = 8192
 
 _VERSION_MAX = 65_535
 _UNSPECIFIED = ("", "0.0.0.0", "::")
 Row = list[Any]
 Scalar = bytes | str | int | bool | None
+_packer = msgpack.Packer()
 
 
 class NodeState(IntEnum):
@@ -68,6 +73,7 @@ class MemberRecord:
     version_min: int = VERSION
     version_max: int = VERSION
     extra: tuple[Scalar, ...] = ()
+    _row: Row | None = field(default=None, init=False, compare=False, repr=False)
 
     @classmethod
     def newcomer(cls, node_id: bytes, address: Address, incarnation: int, features: Sequence[str] = ()) -> Self:
@@ -104,9 +110,13 @@ class MemberRecord:
         return (*self.life, self.state, self.owns, place, self.features, self.version_min, self.version_max, extra)
 
     def row(self) -> Row:
-        """For the wire."""
-        return [self.id, self.host, self.port, self.incarnation, self.epoch, int(self.state), self.owns,
-                list(self.features), self.version_min, self.version_max, *self.extra]  # fmt: skip
+        """For the wire; the same list each time, not to be changed."""
+        if self._row is None:
+            row = [self.id, self.host, self.port, self.incarnation, self.epoch, int(self.state), self.owns,
+                   list(self.features), self.version_min, self.version_max, *self.extra]  # fmt: skip
+            object.__setattr__(self, "_row", row)
+            return row
+        return self._row
 
     def turned(self, state: NodeState) -> MemberRecord:
         """The same node in another state; what it owns goes with JOINING and ACTIVE only."""
@@ -116,6 +126,8 @@ class MemberRecord:
 
 def merge(a: MemberRecord, b: MemberRecord) -> MemberRecord:
     """What is known of a node after hearing both; `a` when they say the same."""
+    if a.life != b.life:
+        return b if b.life > a.life else a
     return b if b.precedence > a.precedence else a
 
 
@@ -136,30 +148,15 @@ def parse_record(row: object, sender_host: str | None, *, first_hand: bool = Fal
     With `first_hand` the row is the sender's own, and `sender_host` fills in
     an address that it leaves open.
     """
-    if not isinstance(row, list | tuple) or not FIELDS <= len(row) <= FIELDS_MAX:
-        return None
-    node_id, host, port, incarnation, epoch, state, owns, features, version_min, version_max = row[:FIELDS]
-    if parse_id(node_id) is None or not _in(port, 1, PORT_MAX) or type(owns) is not bool:
-        return None
-    if not (_in(incarnation, 0, INCARNATION_MAX) and _in(epoch, 0, EPOCH_MAX) and _in(state, 0, NodeState.DEAD)):
-        return None
-    if not (_in(version_min, 1, _VERSION_MAX) and _in(version_max, version_min, _VERSION_MAX)):
-        return None
-    words, place = _words(features), _place(host, sender_host, first_hand)
-    if words is None or place is None:
-        return None
-    claim = NodeState(state)
-    owns = owns if claim >= NodeState.SUSPECTED else claim is NodeState.ACTIVE
-    extra = _scalars(row[FIELDS:])
-    record = MemberRecord(node_id, place, port, incarnation, epoch, claim, owns, words, version_min, version_max, extra)
-    return record if _fits(record) else None
+    return _read(row, _is_near(sender_host), sender_host if first_hand else None)
 
 
 def parse_records(rows: object, sender_host: str | None, most: int) -> tuple[list[MemberRecord], int]:
     """The records among at most `most` rows, and how many were none or too many."""
     if not isinstance(rows, list | tuple):
         return [], 1
-    parsed = [parse_record(row, sender_host) for row in rows[:most]]
+    near = _is_near(sender_host)
+    parsed = [_read(row, near, None) for row in rows[:most]]
     records = [record for record in parsed if record is not None]
     return records, len(rows) - len(records)
 
@@ -167,6 +164,50 @@ def parse_records(rows: object, sender_host: str | None, most: int) -> tuple[lis
 def parse_sees(value: object) -> int:
     """How many others a sender says that answer it; of nonsense, nobody."""
     return value if isinstance(value, int) and _in(value, 0, SEES_MAX) else 0
+
+
+def _is_near(sender_host: str | None) -> bool:
+    return sender_host is not None and is_loopback(sender_host)
+
+
+def _read(row: object, near: bool, sender_host: str | None) -> MemberRecord | None:
+    """`near`: the sender is on this machine; `sender_host`: what stands for an address that is left open."""
+    if not isinstance(row, list | tuple) or not FIELDS <= len(row) <= FIELDS_MAX:
+        return None
+    if sender_host is not None and row[1] not in _UNSPECIFIED:
+        sender_host = None
+    try:
+        packed: bytes = _packer.pack(row)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return _parse(row, near, sender_host)
+    # A long one may still be a record: what it has too much of is left out. It is not worth keeping.
+    if len(packed) > ROW_BYTES_MAX:
+        return _parse(row, near, sender_host)
+    return _parse_packed(packed, near, sender_host)
+
+
+@lru_cache(maxsize=ROWS_KEPT_MAX)
+def _parse_packed(packed: bytes, near: bool, sender_host: str | None) -> MemberRecord | None:
+    """The same record for the same bytes, so that all who heard of it share it."""
+    return _parse(msgpack.unpackb(packed, use_list=False, strict_map_key=False), near, sender_host)
+
+
+def _parse(row: Sequence[Any], near: bool, sender_host: str | None) -> MemberRecord | None:
+    node_id, host, port, incarnation, epoch, state, owns, features, version_min, version_max = row[:FIELDS]
+    if parse_id(node_id) is None or not _in(port, 1, PORT_MAX) or type(owns) is not bool:
+        return None
+    if not (_in(incarnation, 0, INCARNATION_MAX) and _in(epoch, 0, EPOCH_MAX) and _in(state, 0, NodeState.DEAD)):
+        return None
+    if not (_in(version_min, 1, _VERSION_MAX) and _in(version_max, version_min, _VERSION_MAX)):
+        return None
+    words, place = _words(features), _place(host, near, sender_host)
+    if words is None or place is None:
+        return None
+    claim = NodeState(state)
+    owns = owns if claim >= NodeState.SUSPECTED else claim is NodeState.ACTIVE
+    extra = _scalars(row[FIELDS:])
+    record = MemberRecord(node_id, place, port, incarnation, epoch, claim, owns, words, version_min, version_max, extra)
+    return record if _fits(record) else None
 
 
 def _fits(record: MemberRecord) -> bool:
@@ -187,15 +228,13 @@ def _words(value: object) -> tuple[str, ...] | None:
     return words if len(words) == len(value) else None
 
 
-def _place(host: object, sender_host: str | None, first_hand: bool) -> str | None:
+def _place(host: object, near: bool, sender_host: str | None) -> str | None:
     if not isinstance(host, str):
         return None
     if host in _UNSPECIFIED:
-        return sender_host if first_hand else None
+        return sender_host
     known = canonical_host(host)
-    if known is None or (is_loopback(known) and not (sender_host is not None and is_loopback(sender_host))):
-        return None
-    return known
+    return None if known is None or (is_loopback(known) and not near) else known
 
 
 def _scalars(values: Sequence[object]) -> tuple[Scalar, ...]:

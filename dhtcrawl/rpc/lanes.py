@@ -37,6 +37,7 @@ COST_BYTES_MIN = 1024
 # Backups first: somebody's ack waits for them.
 _ORDER = (Lane.BACKUPS, Lane.CALLS, Lane.TASKS)
 _LENGTH_BYTES = 4
+_NO_CREDIT = [0] * len(Lane)
 
 
 def cost_of(length: int, message: Message | None) -> int:
@@ -84,6 +85,7 @@ class Asking:
         self._queue_bytes_max = queue_bytes_max
         self._in_flight_max = in_flight_max
         self._outlets = tuple(_Outlet() for _ in Lane)
+        self._in_order = tuple(self._outlets[lane] for lane in _ORDER)
         self._in_flight: dict[int, _Pending] = {}
         self._late: dict[int, None] = {}  # nobody waits for these any longer, but their answers may come
         self._last_id = 0
@@ -133,8 +135,7 @@ class Asking:
     def take(self, bytes_max: int) -> list[bytes]:
         """Frames that may be sent now: each lane's in order, while its credit lasts, until they are `bytes_max`."""
         frames: list[bytes] = []
-        for lane in _ORDER:
-            outlet = self._outlets[lane]
+        for outlet in self._in_order:
             while outlet.queue and bytes_max > 0 and len(self._in_flight) + len(self._late) < self._in_flight_max:
                 request_id = next(iter(outlet.queue))
                 pending = outlet.queue[request_id]
@@ -282,6 +283,8 @@ class Answering:
         frames. But when nothing is left to answer, no answer would bring the
         rest, and a long request may wait for it.
         """
+        if self.owed == _NO_CREDIT:
+            return None
         grants = [
             owed if 2 * owed >= window or not handled else 0
             for owed, handled, window in zip(self.owed, self.handled, self.windows, strict=True)

@@ -223,6 +223,8 @@ class PeerLink:
 
     def take_events(self) -> list[Event]:
         """What has happened since the last call."""
+        if not self._events:
+            return []
         events = self._events.copy()
         self._events.clear()
         return events
@@ -241,6 +243,8 @@ class PeerLink:
             if credit is not None:
                 self._say(credit)
             self._outbox += self.asking.take(self._limits.chunk_bytes)
+        if not self._outbox:
+            return b""
         data = b"".join(self._outbox)
         self._outbox.clear()
         return data

@@ -19,9 +19,11 @@ What is merged here may come in any order and any number of times. The shell is
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from random import Random
 from typing import NamedTuple
 
@@ -48,6 +50,10 @@ class Learned(NamedTuple):
         )
 
 
+_NOTHING = Learned()
+_id_of = attrgetter("id")
+
+
 class Members:
     """The records of all nodes, our own among them, and what is to be told of them."""
 
@@ -63,7 +69,10 @@ class Members:
         self._suspected_at: dict[bytes, float] = {}  # on the clock of `_lived`
         self._activated: dict[bytes, tuple[int, float]] = {}  # in which incarnation, until when
         self._round: list[bytes] = []
+        self._order: list[bytes] = []  # the keys of `_live`, in the order in which it has them
+        self._shown: list[Member] = []  # those that the view has, by id
         self._view: View | None = None
+        self._show(me.id)
         self._lived_s = 0.0
         self._ticked_at: float | None = None
 
@@ -97,12 +106,12 @@ class Members:
     def records(self, now: float) -> list[MemberRecord]:
         """What the exchange of all records tells, by id."""
         told = (record for since, record in self._gone.values() if now - since <= self._settings.told_s)
-        return sorted((self._me, *self._live.values(), *told), key=lambda record: record.id)
+        return sorted((self._me, *self._live.values(), *told), key=_id_of)
 
     def view(self) -> View:
         """Who owns what; the same object until that changes."""
         if self._view is None:
-            self._view = View(filter(None, map(self._shown, (self._me.id, *self._live))))
+            self._view = View(self._shown)
         return self._view
 
     def fingerprint(self) -> bytes:
@@ -115,7 +124,7 @@ class Members:
             fingerprint.update(member.id + record.incarnation.to_bytes(8, "big") + bytes([owns]))
         return fingerprint.digest()
 
-    def _shown(self, node_id: bytes) -> Member | None:
+    def _face(self, node_id: bytes) -> Member | None:
         """A node as the view has it."""
         record = self.get(node_id)
         if record is None or record.state.is_gone:
@@ -124,6 +133,14 @@ class Members:
             return Member(node_id, record.address, MemberState.JOINING)
         suspected = record.state is NodeState.SUSPECTED
         return Member(node_id, record.address, MemberState.SUSPECTED if suspected else MemberState.ACTIVE)
+
+    def _show(self, node_id: bytes) -> None:
+        """There is a new view, where this node may be another."""
+        self._view = None
+        face = self._face(node_id)
+        place = bisect_left(self._shown, node_id, key=_id_of)
+        known = place < len(self._shown) and self._shown[place].id == node_id
+        self._shown[place : place + known] = [] if face is None else [face]
 
     # What we do ourselves
 
@@ -150,15 +167,15 @@ class Members:
             return False
         if not record.owns:
             self._activated[node_id] = (incarnation, now + self._settings.activation_s)
-            self._view = None
+            self._show(node_id)
         return True
 
     def _become(self, state: NodeState, incarnation: int, epoch: int) -> None:
-        before, started = self._shown(self._me.id), self._me.incarnation
+        before, started = self._face(self._me.id), self._me.incarnation
         self._me = replace(self._me, incarnation=incarnation, epoch=epoch).turned(state)
         self.rumours.put(self._me)
-        if self._shown(self._me.id) != before or incarnation != started:
-            self._view = None
+        if self._face(self._me.id) != before or incarnation != started:
+            self._show(self._me.id)
 
     # What we hear
 
@@ -177,11 +194,17 @@ class Members:
         """
         doubtful = sees is not None and 2 * sees < self.sees(sender)
         learned = Learned()
+        live = self._live
         for record in records:
+            # Rows that say the same are one record, and most say what is known.
+            if live.get(record.id) is record:
+                continue
             if record.id == self._me.id:
                 learned = learned.plus(self._about_us(record, doubtful))
             elif (credible := self._less_harsh(record) if doubtful else record) is not None:
-                learned = learned.plus(self._about_other(credible, now, news))
+                about = self._about_other(credible, now, news)
+                if about is not _NOTHING:
+                    learned = learned.plus(about)
         return learned
 
     def sees(self, exclude: bytes | None = None) -> int:
@@ -225,20 +248,23 @@ class Members:
 
     def _about_other(self, record: MemberRecord, now: float, news: bool) -> Learned:
         known = self.get(record.id)
-        if record == known or (known is not None and merge(known, record) is known):
-            return Learned()
-        before = self._shown(record.id)
+        if known is not None and (record == known or merge(known, record) is known):
+            return _NOTHING
+        before = self._face(record.id)
         if record.state.is_gone:
             self._bury(record, now)
             # Of somebody who is unknown here that is no news: it is told by those who knew it.
             news = news and known is not None and not known.state.is_gone
         elif not self._admit(record, now):
-            return Learned()
+            return _NOTHING
         if news:
             self.rumours.put(record)
         restarted = known is not None and known.incarnation != record.incarnation
-        if self._shown(record.id) != before or restarted:
-            self._view = None
+        if self._face(record.id) != before or restarted:
+            self._show(record.id)
+        if known is not None and known.state is NodeState.DEAD and record.owns and not restarted:
+            # It has refuted, so others heard it all the time: what we took for dead was on their side of a cut.
+            self._forget_verdicts(NodeState.DEAD)
         return Learned(1)
 
     def _admit(self, record: MemberRecord, now: float) -> bool:
@@ -252,6 +278,7 @@ class Members:
             if len(self._round) <= len(self._live):
                 self._round.insert(self._rng.randrange(len(self._round) + 1), record.id)
             self._gone.pop(record.id, None)
+            self._order.append(record.id)
         self._live[record.id] = record
         marked = self._activated.get(record.id)
         if marked is not None and (record.owns or marked[0] != record.incarnation):
@@ -263,7 +290,8 @@ class Members:
         return True
 
     def _bury(self, record: MemberRecord, now: float) -> None:
-        self._live.pop(record.id, None)
+        if self._live.pop(record.id, None) is not None:
+            self._order.remove(record.id)
         self._suspected_at.pop(record.id, None)
         self._activated.pop(record.id, None)
         self._gone[record.id] = (now, record)
@@ -290,8 +318,15 @@ class Members:
 
     def some(self, n: int, exclude: bytes | None = None) -> list[MemberRecord]:
         """Up to `n` random members that are not suspected."""
-        answering = [r for r in self._live.values() if r.state is not NodeState.SUSPECTED and r.id != exclude]
-        return self._rng.sample(answering, min(n, len(answering)))
+        answering: list[bytes] = self._order
+        if self._suspected_at or exclude in self._live:
+            answering = [node_id for node_id in answering if node_id not in self._suspected_at and node_id != exclude]
+        return [self._live[node_id] for node_id in self._rng.sample(answering, min(n, len(answering)))]
+
+    @property
+    def dead_count(self) -> int:
+        """How many are taken for dead: perhaps they are there, and only out of sight."""
+        return sum(record.state is NodeState.DEAD for _, record in self._gone.values())
 
     def some_dead(self) -> MemberRecord | None:
         """A random one of those taken for dead: perhaps it was the network."""
@@ -313,7 +348,7 @@ class Members:
         self.learn(dead, now)
         for node_id in [node_id for node_id, (_, until) in self._activated.items() if until <= now]:
             del self._activated[node_id]
-            self._view = None
+            self._show(node_id)
         while self._gone and now - next(iter(self._gone.values()))[0] > self._settings.kept_s:
             self._forget_first()
         return dead

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from dhtcrawl.errors import StorageError
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.messages import Answer, Call, Refused, Reply, Request, Result
 from dhtcrawl.rpc.view import View
@@ -84,6 +85,9 @@ class CallRegistry:
 async def _later(name: str, asker: bytes, value: Awaitable[CallValue]) -> Reply:
     try:
         return _reply(await value)
+    except StorageError as error:
+        # The node is about to end over it, and says so.
+        return Refused("storage", type(error).__name__)
     except Exception:
         log.exception("%s from %s failed", name, asker.hex())
         return Refused("failed", name)

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from dhtcrawl.rpc.datagram import packed_bytes
 from dhtcrawl.rpc.hello import ROWS_A_DATAGRAM_MAX, MemberRecord, Row
 
 RETRANSMIT_FACTOR = 3
+# So many entries of rumours that are no more may lie between the others, and as many as there are others.
+STALE_MIN = 64
 
 
 def tellings(members: int) -> int:
     """How often each node tells a change in a swarm of that size."""
     return math.ceil(RETRANSMIT_FACTOR * math.log2(members + 1))
+
+
+# How often it was told, its number with the newest first, whom it is about.
+_Entry = tuple[int, int, bytes]
 
 
 @dataclass(slots=True)
@@ -36,6 +43,9 @@ class Rumours:
     def __init__(self) -> None:
         self._by_id: dict[bytes, _Rumour] = {}
         self._count = 0
+        # By length of the row, who is told of first; the entry of a rumour that was replaced or dropped is passed over.
+        self._orders: dict[int, list[_Entry]] = {}
+        self._entries = 0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -44,7 +54,12 @@ class Rumours:
         """A change, to be told from now on."""
         row = record.row()
         self._count += 1
-        self._by_id[record.id] = _Rumour(row, packed_bytes(row), self._count)
+        rumour = self._by_id[record.id] = _Rumour(row, packed_bytes(row), self._count)
+        self._enter(record.id, rumour)
+        if self._entries > STALE_MIN + 2 * len(self._by_id):
+            self._orders, self._entries = {}, 0
+            for node_id, known in self._by_id.items():
+                self._enter(node_id, known)
 
     def drop(self, node_id: bytes) -> None:
         """Nobody has to hear of this node any more."""
@@ -53,15 +68,41 @@ class Rumours:
     def take(self, room_bytes: int, members: int, rows_max: int = ROWS_A_DATAGRAM_MAX) -> list[Row]:
         """As many rows as fit; they count as told once more."""
         rows: list[Row] = []
-        enough = tellings(members)
-        for node_id, rumour in sorted(self._by_id.items(), key=lambda item: (item[1].told, -item[1].number)):
-            if len(rows) >= rows_max:
-                break
-            if rumour.row_bytes > room_bytes:
-                continue
+        told: list[tuple[bytes, _Rumour]] = []
+        while len(rows) < rows_max and (node_id := self._next(room_bytes)) is not None:
+            rumour = self._by_id[node_id]
             room_bytes -= rumour.row_bytes
             rows.append(rumour.row)
+            told.append((node_id, rumour))
+        enough = tellings(members)
+        for node_id, rumour in told:
             rumour.told += 1
-            if rumour.told >= enough:
+            if rumour.told < enough:
+                self._enter(node_id, rumour)
+            else:
                 del self._by_id[node_id]
         return rows
+
+    def _enter(self, node_id: bytes, rumour: _Rumour) -> None:
+        heappush(self._orders.setdefault(rumour.row_bytes, []), (rumour.told, -rumour.number, node_id))
+        self._entries += 1
+
+    def _next(self, room_bytes: int) -> bytes | None:
+        """Take out the first whose row fits."""
+        first: list[_Entry] | None = None
+        for row_bytes, order in self._orders.items():
+            if row_bytes > room_bytes:
+                continue
+            while order and not self._counts(order[0]):
+                heappop(order)
+                self._entries -= 1
+            if order and (first is None or order[0] < first[0]):
+                first = order
+        if first is None:
+            return None
+        self._entries -= 1
+        return heappop(first)[2]
+
+    def _counts(self, entry: _Entry) -> bool:
+        rumour = self._by_id.get(entry[2])
+        return rumour is not None and rumour.number == -entry[1]

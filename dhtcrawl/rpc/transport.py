@@ -6,7 +6,8 @@
 
 `request` answers with the peer's reply or a `Failure`, never with an
 exception. At most `connections_max` connections are open, least recently used
-idle ones go first (design, "Decided early"). A connection that a peer made
+idle ones go first (design, "Decided early"); whoever asks more peers at once
+than that waits for its turn, for a while. A connection that a peer made
 carries our requests too when the peer listens where it came from, and of two
 connections made at once the one dialed by the lower node id stays.
 
@@ -17,7 +18,7 @@ node or nowhere. Nothing here is authenticated.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -34,6 +35,8 @@ __all__ = ["Address", "Failure", "FailureKind", "Handler", "TaskTransport", "Tra
 BACKLOG = 128
 # A request that was never sent is tried again: at most our own dialing, the peer's and one more can meet.
 ATTEMPTS = 4
+# So many requests may wait for a connection to become free.
+WAITING_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class TransportLimits:
 
     connections_max: int = 256  # design, "Decided early"
     greeting_max: int = 64  # accepted connections without a handshake: strangers displace only each other
+    room_s: float = 5.0  # for a connection to become free, when all are in use
     connect_s: float = 10.0
     request_s: float = 30.0
     close_s: float = 10.0  # for what was asked to be answered when we stop
@@ -68,6 +72,7 @@ class TaskTransport:
         self._source = source
         self._connections: dict[Connection, None] = {}  # in the order they were made
         self._by_address: dict[Address, Connection] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for a connection to become free
         self._group = asyncio.TaskGroup()
         self._server: asyncio.Server | None = None
         self._closing = False
@@ -108,10 +113,13 @@ class TaskTransport:
         """Ask the node at an address, an IP address and a port, over the connection there is or a new one."""
         deadline = asyncio.get_running_loop().time() + (self._limits.request_s if timeout_s is None else timeout_s)
         for _ in range(ATTEMPTS):
-            connection = self._connection_to(address)
+            connection = self._connection_to(address) or await self._free_connection_to(address, deadline)
             if connection is None:
                 return self._no_connection()
-            result = await connection.request(message, deadline, node_id)
+            try:
+                result = await connection.request(message, deadline, node_id)
+            finally:
+                self._wake()
             # It ended as we came (idle, or the lesser of two), which says nothing about the peer.
             if not (isinstance(result, Failure) and result.kind is FailureKind.PARTED and not result.sent):
                 break
@@ -121,6 +129,8 @@ class TaskTransport:
         """Stop listening, part from every peer, and cut what has not parted after a while."""
         self._closing = True
         self._stop_listening()
+        while self._waiting:
+            self._wake()
         for connection in list(self._connections):
             connection.leave(Why.LEAVING)
         try:
@@ -130,6 +140,13 @@ class TaskTransport:
                     await self._empty.wait()
         except TimeoutError:
             for connection in list(self._connections):
+                connection.abort()
+
+    def give_up(self, node_id: bytes, address: Address) -> None:
+        """A node is taken for dead: whoever waits for it is told so now, not at its deadline."""
+        for connection in list(self._connections):
+            peer = connection.link.peer
+            if peer.node_id == node_id if peer is not None else connection.address == address:
                 connection.abort()
 
     def peers(self) -> Iterator[tuple[Address | None, Hello]]:
@@ -154,6 +171,39 @@ class TaskTransport:
         self._by_address[address] = connection
         self._group.create_task(self._dial(connection, address))
         return connection
+
+    async def _free_connection_to(self, address: Address, deadline: float) -> Connection | None:
+        """The same, as soon as there is room for a further one; None when there was none for too long."""
+        if self._closing or len(self._waiting) >= WAITING_MAX:
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(min(deadline, loop.time() + self._limits.room_s)):
+                while (connection := self._connection_to(address)) is None and not self._closing:
+                    await self._turn(loop)
+        except TimeoutError:
+            return None
+        return connection
+
+    async def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiter = loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            else:
+                self._wake()  # the turn is the next one's
+            raise
+
+    def _wake(self) -> None:
+        """A connection may be free: whoever has waited longest looks."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     def _no_connection(self) -> Failure:
         if self._closing:
@@ -240,6 +290,7 @@ class TaskTransport:
         address = self._address_of(connection)
         if address is not None and self._by_address.get(address) is connection:
             del self._by_address[address]
+        self._wake()
         if not self._connections:
             self._empty.set()
 

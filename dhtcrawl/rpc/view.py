@@ -10,16 +10,23 @@ which stock nodes sit too. States, after I12 and SWIM (Das et al. 2002):
 
 All ids under one prefix are closer to a key of this prefix than any other id.
 So members are grouped by their first bits, two bits more than it takes to
-number them, and for each prefix that is asked for the groups are ordered once;
-a key costs a dictionary access and, where a group has several members, a sort
-of these few.
+number them, and for each prefix that is asked for the closest groups are found
+once, by halving the sorted ids bit by bit; a key costs a dictionary access
+and, where a group has several members, a sort of these few.
+
+A swarm of a thousand has thousands of views, each of which few keys are asked
+of: what takes more than a pass over the members is made when it is needed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from hashlib import sha256
+from operator import attrgetter
 
 from dhtcrawl.rpc.contact import KEY_BITS, Address
 
@@ -46,27 +53,61 @@ class Member:
 
 
 _PREFIXES_KEPT_MAX = 65_536
+_ID_BYTES = KEY_BITS // 8
+_id_of = attrgetter("id")
 
 
 class View:
     """The owners of all keys, as one node sees them at one moment."""
 
     def __init__(self, members: Iterable[Member]) -> None:
-        self.members = tuple(sorted(members, key=lambda member: member.id))
-        owners = [member for member in self.members if member.state is not MemberState.JOINING]
-        self.active = sum(member.state is MemberState.ACTIVE for member in owners)
-        self._size = len(owners)
-        bits = max(self._size - 1, 1).bit_length() + 2
+        self.members = tuple(sorted(members, key=_id_of))
+        self._owning = [member for member in self.members if member.state is not MemberState.JOINING]
+        self.active = [member.state for member in self._owning].count(MemberState.ACTIVE)
+        bits = max(len(self._owning) - 1, 1).bit_length() + 2
         self._shift = KEY_BITS - bits
-        self._groups: dict[int, list[tuple[int, Member]]] = {}
-        for member in owners:
-            self._groups.setdefault(member.number >> self._shift, []).append((member.number, member))
         self._owners: dict[int, Member] = {}
         self._ranked: dict[tuple[int, int], list[tuple[int, Member]]] = {}
 
     def __len__(self) -> int:
         """How many members can own: active and suspected ones."""
-        return self._size
+        return len(self._owning)
+
+    def alike(self, other: View) -> bool:
+        """Whether the same members are there and the same of them own: the rest is who answered lately."""
+        return self.ids == other.ids and self.owner_ids == other.owner_ids
+
+    def missing_in(self, other: View) -> list[bytes]:
+        """The ids of those who are there in this view and not in the other, in order."""
+        missing = set() if self.ids == other.ids else set(self.ids).difference(other.ids)
+        return [node_id for node_id in self.ids if node_id in missing] if missing else []
+
+    @cached_property
+    def ids(self) -> tuple[bytes, ...]:
+        """The ids of all members, in order."""
+        return tuple(map(_id_of, self.members))
+
+    @cached_property
+    def owner_ids(self) -> tuple[bytes, ...]:
+        """The ids of those who can own, in order."""
+        return tuple(map(_id_of, self._owning))
+
+    @cached_property
+    def owning(self) -> frozenset[bytes]:
+        """The same as a set; not to be iterated."""
+        return frozenset(self.owner_ids)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Equal where two views are alike."""
+        told = b"".join(m.id + (b"j" if m.state is MemberState.JOINING else b"o") for m in self.members)
+        return sha256(told).digest()
+
+    def __contains__(self, node_id: object) -> bool:
+        if not isinstance(node_id, bytes):
+            return False
+        place = bisect_left(self.ids, node_id)
+        return self.ids[place : place + 1] == (node_id,)
 
     def owner(self, key: bytes) -> Member | None:
         """The member closest to `key`; None when nobody is active."""
@@ -91,7 +132,7 @@ class View:
 
     def closest_active(self, key: bytes, n: int) -> list[Member]:
         """The same among members heard from lately: whom MOVED may name."""
-        suspected = self._size - self.active
+        suspected = len(self._owning) - self.active
         return [m for m in self.closest(key, n + suspected) if m.state is MemberState.ACTIVE][:n]
 
     def _candidates(self, prefix: int, n: int) -> list[tuple[int, Member]]:
@@ -99,11 +140,22 @@ class View:
         known = self._ranked.get((prefix, n))
         if known is not None:
             return known
-        ranked: list[tuple[int, Member]] = []
-        for group in sorted(self._groups, key=lambda group: group ^ prefix):
-            ranked += self._groups[group]
-            if len(ranked) >= n:
-                break
+        ranked = self._closest_groups(prefix << self._shift, n)
         if len(self._ranked) < _PREFIXES_KEPT_MAX:
             self._ranked[prefix, n] = ranked
+        return ranked
+
+    def _closest_groups(self, number: int, n: int) -> list[tuple[int, Member]]:
+        ids, ranked = self.owner_ids, list[tuple[int, Member]]()
+        # Ranges of owners that agree above a bit, the closest on top.
+        todo = [(0, len(ids), KEY_BITS - 1)] if ids else []
+        while todo and len(ranked) < n:
+            low, high, bit = todo.pop()
+            if bit < self._shift or high - low == 1:
+                ranked += [(member.number, member) for member in self._owning[low:high]]
+                continue
+            half = (int.from_bytes(ids[low], "big") >> bit | 1) << bit
+            middle = bisect_left(ids, half.to_bytes(_ID_BYTES, "big"), low, high)
+            halves = ((low, middle, bit - 1), (middle, high, bit - 1))
+            todo += [each for each in (halves if number >> bit & 1 else reversed(halves)) if each[0] < each[1]]
         return ranked

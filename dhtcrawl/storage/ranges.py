@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ from dhtcrawl.storage.records import unpack, unpack_task
 
 # Some 10 ms of the committer's thread.
 RECORDS_A_CALL = 2_000
+# A node that joins compares the same records with each of its neighbours.
+HASHES_KEPT_MAX = 16_384
 DIGEST_BYTES = 8
 # Of a record on the wire beyond its stored value: its key, and what a row has more.
 ROW_BYTES_MORE = 2 * KEY_BYTES + 8
@@ -62,7 +65,10 @@ class Digests:
 
     def pack(self, bits: int) -> bytes:
         """The digests of all 2^bits parts, as sent."""
-        return b"".join(self.digest(number).to_bytes(DIGEST_BYTES, "big") for number in range(1 << bits))
+        packed = bytearray(DIGEST_BYTES << bits)
+        for number, part in self.parts.items():
+            packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = part.digest.to_bytes(DIGEST_BYTES, "big")
+        return bytes(packed)
 
     def digest(self, number: int) -> int:
         """The digest of a part; 0 where it is empty."""
@@ -155,6 +161,7 @@ def _start(crawl: bytes, first: bytes, cursor: bytes) -> bytes:
     return keys.TASK + crawl + (cursor + b"\0" if cursor >= first and cursor else first)
 
 
+@lru_cache(maxsize=HASHES_KEPT_MAX)
 def _hash(key: bytes, value: bytes) -> int:
     # The fields of `essence`, without making a Task.
     try:

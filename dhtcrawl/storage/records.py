@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgpack
@@ -25,6 +26,8 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 
 VALUE_VERSION = 1
 _VERSION = bytes([VALUE_VERSION])
+# A record is read several times between two changes: kept as long as a few thousand others are not read in between.
+TASKS_KEPT_MAX = 4096
 
 
 class State(IntEnum):
@@ -35,6 +38,9 @@ class State(IntEnum):
     FETCHED = 2
     DEAD = 3
     DONE = 4
+
+
+_STATES = {int(state): state for state in State}
 
 
 class SkipReason:
@@ -94,6 +100,7 @@ class Task:
         )  # fmt: skip
 
 
+@lru_cache(maxsize=TASKS_KEPT_MAX)
 def unpack_task(value: bytes) -> Task:
     """The task record in a stored value.
 
@@ -105,7 +112,7 @@ def unpack_task(value: bytes) -> Task:
     try:
         url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = fields[:12]
         return Task(
-            url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
+            url, depth, order, referrer, _STATES[state], gen, attempt, hops, seed, reason, detail,
             Place(*place) if place is not None else None,
         )  # fmt: skip
     except (ValueError, TypeError, LookupError) as error:
@@ -150,7 +157,7 @@ def unpack(value: bytes) -> Any:
         StoreTooNew: a later version wrote it.
         StorageError: it is damaged.
     """
-    if value[:1] != _VERSION:
+    if not value or value[0] != VALUE_VERSION:
         if value[:1] < _VERSION:
             raise _damaged("no record begins so")
         raise StoreTooNew(

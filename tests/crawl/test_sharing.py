@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.sharing import Keeping, Reach, Sharing, neighbours, owners, replica_set
+from dhtcrawl.crawl.sharing import Keeping, Reach, Sharing, bucket_sizes, neighbours, replica_set
 from dhtcrawl.rpc.view import Member, MemberState, View
 
 REPLICAS = 3
@@ -92,7 +92,7 @@ def test_in_a_large_swarm_a_nodes_keys_lie_in_a_small_range() -> None:
     view = View(Member(rng.randbytes(20), ("10.0.0.1", 1)) for _ in range(1_000))
     widths = []
     for member in rng.sample(view.members, 100):
-        reach = Reach(owners(view), member.id, REPLICAS + 1)
+        reach = Reach(bucket_sizes(view, member.id), member.id, REPLICAS + 1)
         widths.append((int.from_bytes(reach.last, "big") - int.from_bytes(reach.first, "big")) / 2**160)
     # Four of a thousand keep a key; a range is a power of two.
     assert sum(widths) / len(widths) < 0.03

@@ -314,6 +314,25 @@ def test_after_a_partition_all_see_all_again_and_only_the_smaller_side_had_lost_
     simulate(main)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("lasts_s", [11, 16, 30])
+def test_also_while_the_news_of_the_dead_is_fresh_only_the_smaller_side_loses_its_place(
+    lasts_s: float, seed: int
+) -> None:
+    async def main() -> None:
+        async with swarm(seed, Weather()) as s:
+            await s.grow(10)
+            rejoin_after(s, 3.0)
+            few, many = ([host(n) for n in range(1, 4)], [host(n) for n in range(4, 11)])
+            s.cut(few, many)
+            await asyncio.sleep(lasts_s)
+            s.heal()
+            await s.until_agreed(60)
+            assert set(s.declared_dead) == set(few)
+
+    simulate(main)
+
+
 def test_after_a_partition_into_halves_all_see_all_again() -> None:
     async def main() -> None:
         async with swarm(6, Weather(loss=0.02)) as s:

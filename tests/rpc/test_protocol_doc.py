@@ -62,6 +62,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert (FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, COST_BYTES_MIN) == (2**20, 4096, 512, 1024)
     said = [
         f"| connections | {pool.connections_max} |",
+        f"need a new one wait up to {pool.room_s:g} s",
         f"| accepted connections without a HELLO | {pool.greeting_max} |",
         f"| rows in a frame | {ITEMS_MAX} |",
         f"| unanswered requests of ours | {limits.in_flight_max:,} a connection |",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -296,9 +297,23 @@ def test_the_least_recently_used_idle_connection_makes_room(world: World) -> Non
     world.run(main)
 
 
+def test_more_peers_than_there_may_be_connections_are_asked_one_after_the_other(world: World) -> None:
+    async def main() -> None:
+        numbers = range(2, 8)
+        async with contextlib.AsyncExitStack() as stack:
+            a = await stack.enter_async_context(world.node(1, limits=TransportLimits(connections_max=2)))
+            nodes = [await stack.enter_async_context(world.node(number)) for number in numbers]
+            addresses = [await node.listen(world.host(n), 0) for n, node in zip(numbers, nodes, strict=True)]
+            asked = [a.request(address, task()) for address in addresses for _ in range(2)]
+            assert await asyncio.gather(*asked) == [Ack(b"\0")] * 12
+            assert len(a) <= 2
+
+    world.run(main)
+
+
 def test_when_every_connection_is_in_use_a_further_one_is_refused(world: World) -> None:
     async def main() -> None:
-        slow, limits = Slow(), TransportLimits(connections_max=1)
+        slow, limits = Slow(), TransportLimits(connections_max=1, room_s=0.05)
         async with (
             world.node(1, limits=limits) as a,
             world.node(2, slow) as b,
@@ -407,6 +422,46 @@ def test_a_peer_that_never_answers_costs_each_request_its_deadline(world: World)
             server, address = await world.strange_server(9, _Mute)
             results = await asyncio.gather(*(a.request(address, task()) for _ in range(10)))
             assert {kind_of(result) for result in results} <= {FailureKind.TIMEOUT, FailureKind.LOST}
+            server.close()
+
+    world.run(main)
+
+
+def test_who_waits_for_a_peer_that_is_given_up_is_told_at_once_and_others_are_not(world: World) -> None:
+    async def main() -> None:
+        slow, other = Slow(), Slow()
+        async with (
+            world.node(1) as a,
+            world.node(2, slow) as b,
+            world.node(3, other) as c,
+            asyncio.TaskGroup() as group,
+        ):
+            address, elsewhere = await b.listen(world.host(2), 0), await c.listen(world.host(3), 0)
+            waiting = [group.create_task(a.request(address, task(size))) for size in (1, 2, 3)]
+            unharmed = group.create_task(a.request(elsewhere, task(4)))
+            await slow.has(3)
+            await other.has(1)
+            a.give_up(hello(2).node_id, address)
+            assert [kind_of(await each) for each in waiting] == [FailureKind.LOST] * 3
+            other.answer_all()
+            assert await unharmed == answer_to(task(4))
+            # It is back: a new connection is made.
+            again = group.create_task(a.request(address, task(5)))
+            await slow.has(4)
+            slow.answer_all()
+            assert await again == answer_to(task(5))
+
+    world.run(main)
+
+
+def test_a_peer_that_is_given_up_while_we_dial_it_keeps_nobody_waiting(world: World) -> None:
+    async def main() -> None:
+        async with world.node(1) as a, asyncio.TaskGroup() as group:
+            server, address = await world.strange_server(9, Stranger)
+            waiting = group.create_task(a.request(address, task()))
+            await asyncio.sleep(0)
+            a.give_up(hello(9).node_id, address)
+            assert kind_of(await waiting) is FailureKind.LOST
             server.close()
 
     world.run(main)
