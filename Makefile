@@ -40,7 +40,7 @@ crawl: $(RUN_READY) ## crawl a small bundled site, or URL=… [NODES=…] [OUT=�
 	fi
 
 test: $(DEV_READY) ## run the tests on WORKERS=… processes; PYTEST_ARGS=… is passed on
-	@$(BIN)/python -m pytest -c pyproject.toml -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -c pyproject.toml -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 check: $(DEV_READY) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check
@@ -54,8 +54,8 @@ bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick takes under a min
 	  echo "== $$script"; $(BIN)/python "$$script" $(BENCH_ARGS) || failed=1; \
 	done; exit $$failed
 
-sim: $(RUN_READY) ## simulate on a virtual clock; SIM_ARGS="--seed 7 …" is passed on
-	@$(BIN)/dhtcrawl sim $(SIM_ARGS)
+sim: $(RUN_READY) ## simulate 1,000 random scenarios on a virtual clock; SIM_ARGS="--seed 7 …" for something else
+	@$(BIN)/dhtcrawl sim $(if $(SIM_ARGS),$(SIM_ARGS),--random --seeds 1000)
 
 lock: $(DEV_READY) ## pin the dependencies anew (with the oldest supported Python)
 	@bash scripts/lock.sh $(VENV)

@@ -17,3 +17,10 @@ def conformance_dir(pytestconfig: pytest.Config) -> Path:
     if not directory.is_dir():
         raise pytest.UsageError(f"--conformance-dir: {directory} is not a directory")
     return directory
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` a file's tests share a process, and what it has set up, unless they are shared out."""
+    for item in items:
+        if item.get_closest_marker("shared_out") is None:
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))

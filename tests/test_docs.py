@@ -37,10 +37,10 @@ def section(name: str, heading: str) -> str:
 
 
 def table(content: str, head: str) -> dict[str, list[str]]:
-    """The rows of the table whose first column is `head`: its first cell → the others."""
-    found = re.search(rf"^\| {re.escape(head)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", content + "\n", re.MULTILINE)
-    assert found is not None, f"no table of {head}"
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()]
+    """The rows of the tables whose first column is `head`: its first cell → the others."""
+    found = re.findall(rf"^\| {re.escape(head)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", content + "\n", re.MULTILINE)
+    assert found, f"no table of {head}"
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for body in found for line in body.splitlines()]
     assert len({row[0] for row in rows}) == len(rows), "a row stands there twice"
     return {row[0].strip("` "): row[1:] for row in rows}
 
@@ -180,7 +180,10 @@ def test_every_figure_of_the_summary_is_explained_in_its_order(head: str, kind: 
 
 def test_every_key_of_a_scenario_is_explained_with_its_default() -> None:
     explained = {key: cells[0].strip("`\"'") for key, cells in table(text("docs/simulation.md"), "key").items()}
-    assert explained == {field.name: str(field.default) for field in dataclasses.fields(Scenario)}
+    defaults = {field.name: field.default for field in dataclasses.fields(Scenario)}
+    assert explained == {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in defaults.items()
+    }
 
 
 def test_every_field_of_a_simulations_result_is_explained_in_its_order() -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dhtcrawl.errors import Exit
+from dhtcrawl.errors import Exit, UsageError
+from dhtcrawl.sim.chance import draw
 from dhtcrawl.sim.run import Result, Scenario, read_scenario, simulate
+
+BROKEN_SHOWN = 20
 
 
 @click.command("sim")
@@ -18,30 +26,106 @@ from dhtcrawl.sim.run import Result, Scenario, read_scenario, simulate
     "--seeds", type=click.IntRange(1), default=1, show_default=True, help="Run this many seeds, from --seed on."
 )
 @click.option("--scenario", "scenario_file", metavar="FILE", help="What to simulate, in TOML.")
+@click.option("--random", "at_random", is_flag=True, help="Draw the scenario from the seed, too.")
+@click.option(
+    "--duration", type=click.FloatRange(0, min_open=True), help="End after so many virtual seconds, done or not."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Seeds that run at the same time.  [default: one for each processor]"
+)
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each seed.")
-def command(nodes: int | None, seed: int, seeds: int, scenario_file: str | None, as_json: bool) -> int:
+def command(
+    nodes: int | None,
+    seed: int,
+    seeds: int,
+    scenario_file: str | None,
+    at_random: bool,
+    duration: float | None,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
     """Simulate a crawl: hours in seconds, the same for the same seed.
 
     Exit status 0 only if every invariant held for every seed.
     """
-    scenario = read_scenario(Path(scenario_file)) if scenario_file is not None else Scenario()
-    if nodes is not None:
-        scenario = dataclasses.replace(scenario, nodes=nodes)
-    sound = True
-    for each in range(seed, seed + seeds):
-        result = simulate(scenario, each)
-        sound = sound and not result.violations
-        click.echo(result.to_json() if as_json else _in_words(result))
-    return Exit.COMPLETE if sound else Exit.FAILURE
+    if at_random and scenario_file is not None:
+        raise UsageError("--random draws the scenario that --scenario names; use one of them")
+    given = read_scenario(Path(scenario_file)) if scenario_file is not None else Scenario()
+    changes = {name: value for name, value in (("nodes", nodes), ("duration_s", duration)) if value is not None}
+    run = partial(_run, draw if at_random else partial(_given, given), changes)
+    sums = _Sums()
+    for result in _results(run, range(seed, seed + seeds), jobs or os.cpu_count() or 1):
+        sums.add(result)
+        click.echo(result.to_json() if as_json else _in_words(result, at_random=at_random))
+    if seeds > 1:
+        click.echo(sums.in_words(), err=as_json)
+    return Exit.COMPLETE if not sums.broken else Exit.FAILURE
 
 
-def _in_words(result: Result) -> str:
+def _given(scenario: Scenario, seed: int) -> Scenario:
+    return scenario
+
+
+def _run(choose: Callable[[int], Scenario], changes: dict[str, Any], seed: int) -> Result:
+    return simulate(dataclasses.replace(choose(seed), **changes), seed)
+
+
+def _results(run: Callable[[int], Result], seeds: range, jobs: int) -> Iterator[Result]:
+    """The results, in the order of the seeds."""
+    if jobs == 1 or len(seeds) == 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(min(jobs, len(seeds))) as pool:
+        try:
+            yield from pool.map(run, seeds)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Sums:
+    """Over all seeds."""
+
+    def __init__(self) -> None:
+        self.broken: list[int] = []
+        self._seeds = self._pages = self._lost = self._refetches = 0
+        self._virtual_s = 0.0
+        self._mixes: set[tuple[str, ...]] = set()
+        self._faults = 0
+
+    def add(self, result: Result) -> None:
+        self._seeds += 1
+        self._pages += result.pages
+        self._lost += result.lost
+        self._refetches += result.refetches
+        self._virtual_s += result.virtual_seconds
+        self._mixes.add(tuple(sorted(result.faults)))
+        self._faults += sum(result.faults.values())
+        if result.violations:
+            self.broken.append(result.seed)
+
+    def in_words(self) -> str:
+        lines = [
+            f"{self._seeds} seeds, {self._virtual_s / 3600:.1f} virtual hours, {self._pages} pages, "
+            f"{self._faults} faults in {len(self._mixes)} combinations: "
+            f"lost {self._lost}, fetched twice {self._refetches}, broken {len(self.broken)}"
+        ]
+        if self.broken:
+            more = f" and {len(self.broken) - BROKEN_SHOWN} more" if len(self.broken) > BROKEN_SHOWN else ""
+            lines.append(f"  broken with seed {', '.join(map(str, self.broken[:BROKEN_SHOWN]))}{more}")
+        return "\n".join(lines)
+
+
+def _in_words(result: Result, *, at_random: bool) -> str:
+    befell = ", ".join(f"{name} {count}" for name, count in sorted(result.faults.items())) or "no faults"
     lines = [
-        f"seed {result.seed}: {result.pages} pages in {result.virtual_seconds:.0f} virtual seconds, "
-        f"{result.crashes} crashes, lost {result.lost}, fetched twice {result.refetches}, "
-        f"trace {result.trace_hash[:16]}"
+        f"seed {result.seed}: {result.nodes} nodes, {result.pages} pages in {result.virtual_seconds:.0f} virtual "
+        f"seconds{', not to the end' if result.stopped else ''}; {befell}; "
+        f"lost {result.lost}, fetched twice {result.refetches}, trace {result.trace_hash[:16]}"
     ]
     if result.violations:
-        lines += [f"  BROKEN  {violation}" for violation in result.violations[:20]]
-        lines += [f"  again   dhtcrawl sim --seed {result.seed}", *(f"  before  {line}" for line in result.tail)]
+        lines += [f"  BROKEN  {violation}" for violation in result.violations[:BROKEN_SHOWN]]
+        lines += [
+            f"  again   dhtcrawl sim {'--random ' if at_random else ''}--seed {result.seed}",
+            *(f"  before  {line}" for line in result.tail),
+        ]
     return "\n".join(lines)

@@ -10,12 +10,13 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.gather import GATHERED, Phase, Progress, finish, merge_rows
+from dhtcrawl.storage.gather import COPIES, GATHERED, Phase, Progress, finish, merge_rows
 from dhtcrawl.storage.memory import MemoryEngine
 from dhtcrawl.storage.outputs import OutputDirs, Totals, write_outputs
 from dhtcrawl.storage.records import unpack
 
-_OF_A_PAGE = (keys.PAGE, keys.LINKS, keys.FETCHED)
+# Where the page record stands that a row belongs to.
+_PAGE_OF = dict.fromkeys((keys.PAGE, keys.LINKS, keys.FETCHED), keys.PAGE) | dict.fromkeys(COPIES, keys.COPY)
 
 
 def collect(disks: Iterable[tuple[bytes, Disk]], crawl: bytes, spec: CrawlSpec) -> tuple[OutputDirs, Totals, int]:
@@ -27,7 +28,7 @@ def collect(disks: Iterable[tuple[bytes, Disk]], crawl: bytes, spec: CrawlSpec) 
     batch: dict[bytes, bytes | None] = {}
     txn, dirs = Txn(MemoryEngine(), batch), OutputDirs.in_memory()
     disks = list(disks)
-    for kind in GATHERED:
+    for kind in GATHERED + (COPIES if spec.settings.copies > 1 else ()):
         for node, disk in disks:
             for origin, rows in _rows(node, disk, crawl, kind).items():
                 merge_rows(txn, crawl, origin, kind, rows, spec.key_of)
@@ -49,8 +50,8 @@ def _rows(node: bytes, disk: Disk, crawl: bytes, kind: bytes) -> dict[str, list[
         origin = node.hex()
         if kind == keys.EXTRA:
             origin = unpack(value)["place"][0]
-        elif kind in _OF_A_PAGE:
-            page = value if kind == keys.PAGE else disk.engine.get(keys.PAGE + full[1:])
+        elif kind in _PAGE_OF:
+            page = disk.engine.get(_PAGE_OF[kind] + full[1:])
             origin = origin if page is None else unpack(page)["place"][0]
         found.setdefault(origin, []).append((keys.suffix(full), value))
     return found

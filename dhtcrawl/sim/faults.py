@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from random import Random
 
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.scenario import Scenario
-from dhtcrawl.sim.swarm import SimHost, SimSwarm
+from dhtcrawl.sim.swarm import BOOTSTRAP_MAX, SimHost, SimSwarm
 
-BOOTSTRAP_MAX = 8
 # A node that stays away nearly as long as others wait for it counts as gone for good.
 NEARLY_S = 10.0
+# With three copies of a record, so many disks and no more may be lost while copies are made again.
+LOSSES_MAX = 2
+REPAIR_S = 60.0
+# Partitions and pauses last up to so many times their average.
+LONGEST = 4.0
 
 
 class Faults:
@@ -19,75 +24,213 @@ class Faults:
 
     def __init__(self, swarm: SimSwarm, oracle: Oracle, scenario: Scenario, seed: int) -> None:
         self.crashes = 0
+        self.bodies_lost = 0  # pages that lay only on disks which were lost
+        self.at = 0.0  # when something last befell anybody, or ended
+        self.happened: dict[str, int] = {}
         self.bodies_gone = False  # for longer than others wait for them
+        self.leaving: list[SimHost] = []
         self._swarm = swarm
         self._oracle = oracle
         self._scenario = scenario
         self._rng = Random(f"{seed} faults")
-        self.leaving: list[SimHost] = []
         self._away = 0  # crashed, and to come back
+        self._paused = 0
+        self._cut = False
+        self._losses: list[float] = []
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is on its way out, or back."""
-        return bool(self._away or self.leaving)
+        """Whether somebody is on its way out, or back, or out of reach."""
+        return bool(self._away or self.leaving or self._paused or self._cut)
+
+    def prepare(self) -> None:
+        """Before the first node starts: which are slow."""
+        for host in self._rng.sample(self._swarm.hosts, min(self._scenario.slow_nodes, len(self._swarm.hosts))):
+            host.slow_down()
 
     async def run(self) -> None:
         """Let them happen, one after another."""
         scenario = self._scenario
-        kinds = ["crash"] * scenario.crashes + ["lose disk"] * scenario.disk_losses
-        kinds += ["join"] * scenario.joins + ["leave"] * scenario.leaves
-        self._rng.shuffle(kinds)
-        for kind in kinds:
+        kinds: list[tuple[str, int, Callable[[], Awaitable[bool]]]] = [
+            ("crash", scenario.crashes, self._crash),
+            ("lose disk", scenario.disk_losses, self._lose_disk),
+            ("join", scenario.joins, self._join),
+            ("leave", scenario.leaves, self._leave),
+            ("partition", scenario.partitions, self._partition),
+            ("one way", scenario.one_way, self._one_way),
+            ("pause", scenario.pauses, self._pause),
+            ("disk error", scenario.disk_errors, self._fail_disk),
+        ]
+        todo = [(name, befall) for name, count, befall in kinds for _ in range(count)]
+        self._rng.shuffle(todo)
+        if scenario.faults_from_s:
+            await asyncio.sleep(scenario.faults_from_s)
+        for name, befall in todo:
             await asyncio.sleep(self._rng.expovariate(1 / scenario.crash_every_s))
             if self._oracle.ended_at is not None:
                 return
             self._oracle.step()
-            if kind == "join":
-                self._join()
-            elif kind == "leave":
-                self._leave()
-            else:
-                await self._crash(lose_disk=kind == "lose disk")
+            if scenario.skew_s and self._swarm.up:
+                self._rng.choice(self._swarm.up).jump(self._rng.uniform(-scenario.skew_s, scenario.skew_s))
+            self._now()
+            if await befall():
+                self.happened[name] = self.happened.get(name, 0) + 1
+        await self._churn()
 
-    def _join(self) -> None:
-        up = self._swarm.up
+    async def _churn(self) -> None:
+        """One crashes and one joins, again and again, while there is work."""
+        while self._scenario.churn_every_s > 0:
+            await asyncio.sleep(self._scenario.churn_every_s)
+            if self._oracle.ended_at is not None or not self._oracle.work_left:
+                return
+            self._oracle.step()
+            self._now()
+            happened = await self._crash() and await self._join()
+            self.happened["churn"] = self.happened.get("churn", 0) + happened
+
+    async def _join(self) -> bool:
+        up = self._awake()
         through = self._rng.sample(up, min(len(up), BOOTSTRAP_MAX))
         if through:
             self._swarm.add().begin(through)
+        return bool(through)
 
-    async def _crash(self, *, lose_disk: bool) -> None:
+    async def _crash(self) -> bool:
         scenario = self._scenario
         there = [host for host in self._swarm.up if host not in self.leaving]
         for_good = scenario.away_s < 0
-        count = min(1 if lose_disk else scenario.crash_at_once, len(there) - for_good)
         away_long = for_good or scenario.away_s > scenario.holder_grace_s - NEARLY_S
-        victims = self._rng.sample(there, max(0, count))
-        self.bodies_gone = self.bodies_gone or lose_disk or away_long
+        victims = self._rng.sample(there, max(0, min(scenario.crash_at_once, len(there) - for_good)))
+        self.bodies_gone = self.bodies_gone or (away_long and bool(victims))
         for host in victims:
-            self._oracle.crashes(host, bodies_gone=lose_disk or away_long)
+            self._oracle.crashes(host, bodies_gone=away_long)
         for host in victims:
-            self.crashes += 1
-            await (host.lose_disk() if lose_disk else host.crash())
-            if lose_disk:
-                self._oracle.disk_lost(host)
-            if not for_good:
-                self._away += 1
-                self._swarm.group.create_task(self._back(host))
+            await host.crash()
+            self._gone(host, scenario.away_s)
+        return bool(victims)
 
-    async def _back(self, host: SimHost) -> None:
-        await asyncio.sleep(self._scenario.away_s)
+    async def _lose_disk(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        self._losses = [at for at in self._losses if now - at < REPAIR_S]
+        there = [host for host in self._swarm.up if host not in self.leaving]
+        at_once = self._scenario.disk_losses_at_once
+        if (at_once == 1 and len(self._losses) >= LOSSES_MAX) or len(there) <= at_once:
+            return False
+        victims = self._rng.sample(there, at_once)
+        self._losses += [now] * at_once
+        left: set[bytes] = set().union(*(host.bodies() for host in self._swarm.hosts if host not in victims))
+        self.bodies_lost += len(set().union(*(host.bodies() for host in victims)) - left)
+        self.bodies_gone = True
+        for host in victims:
+            self._oracle.crashes(host, bodies_gone=True)
+        for host in victims:
+            await host.lose_disk()
+            self._oracle.disk_lost(host)
+            self._gone(host, self._scenario.away_s)
+        return True
+
+    def _gone(self, host: SimHost, away_s: float) -> None:
+        self.crashes += 1
+        if away_s >= 0:
+            self._away += 1
+            self._swarm.group.create_task(self._back(host, away_s))
+
+    async def _back(self, host: SimHost, away_s: float) -> None:
+        await asyncio.sleep(away_s)
         host.begin_again()
         self._away -= 1
+        self._now()
 
-    def _leave(self) -> None:
-        there = [h for h in self._swarm.up if h not in self.leaving and h.swarm is not None and h.swarm.ready.is_set()]
-        if len(there) > 1:
-            host = self._rng.choice(there)
-            self.leaving.append(host)
-            self._swarm.group.create_task(self._leave_now(host))
+    async def _leave(self) -> bool:
+        there = [host for host in self._awake() if host.swarm is not None and host.swarm.ready.is_set()]
+        if len(there) < 2:
+            return False
+        host = self._rng.choice(there)
+        self.leaving.append(host)
+        self._swarm.group.create_task(self._leave_now(host))
+        return True
 
     async def _leave_now(self, host: SimHost) -> None:
         handed_over = await host.leave()
         self._oracle.left(host, handed_over)
+        self._now()
         self.leaving.remove(host)
+
+    async def _partition(self) -> bool:
+        return await self._divide(one_way=False)
+
+    async def _one_way(self) -> bool:
+        return await self._divide(one_way=True)
+
+    async def _divide(self, *, one_way: bool) -> bool:
+        hosts = self._swarm.hosts
+        if self._cut or len(hosts) < 2:
+            return False
+        few = self._rng.sample(hosts, self._rng.randint(1, len(hosts) // 2))
+        many = [host for host in hosts if host not in few]
+        self._cut = True
+        self._swarm.trace.event("partition", few=[host.id for host in few], one_way=one_way)
+        self._swarm.wires.partition(
+            [host.address for host in few], one_way=self._rng.choice(("out", "in")) if one_way else ""
+        )
+        self._oracle.partitions([few, many], one_way)
+        self._swarm.group.create_task(self._heal(self._duration(self._scenario.partition_s)))
+        return True
+
+    async def _heal(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self._swarm.streams.heal()
+        self._swarm.trace.event("heal")
+        self._cut = False
+        self._oracle.healed()
+        self._now()
+
+    async def _pause(self) -> bool:
+        there = self._awake()
+        if not there:
+            return False
+        host = self._rng.choice(there)
+        self._oracle.pauses(host)
+        host.pause()
+        self._paused += 1
+        self._swarm.group.create_task(self._resume(host, self._duration(self._scenario.pause_s)))
+        return True
+
+    async def _resume(self, host: SimHost, after_s: float) -> None:
+        starts = host.starts
+        await asyncio.sleep(after_s)
+        self._paused -= 1
+        self._now()
+        if host.paused and host.starts == starts:
+            host.resume()
+            self._oracle.resumes(host)
+
+    async def _fail_disk(self) -> bool:
+        there = self._awake()
+        if len(there) < 2:
+            return False
+        host = self._rng.choice(there)
+        self._away += 1
+        self._swarm.group.create_task(self._fail_disk_now(host))
+        return True
+
+    async def _fail_disk_now(self, host: SimHost) -> None:
+        starts = host.starts
+        await host.fail_disk()
+        if host.starts == starts and host.swarm is None:
+            self.crashes += 1
+            self._oracle.disk_failed(host)
+            await asyncio.sleep(max(0.0, self._scenario.away_s))
+            if host.starts == starts:
+                host.begin_again()
+        self._away -= 1
+        self._now()
+
+    def _duration(self, average_s: float) -> float:
+        return min(LONGEST * average_s, self._rng.expovariate(1 / average_s))
+
+    def _now(self) -> None:
+        self.at = asyncio.get_running_loop().time()
+
+    def _awake(self) -> list[SimHost]:
+        return [host for host in self._swarm.up if host not in self.leaving and not host.paused]

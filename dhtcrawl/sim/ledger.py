@@ -1,8 +1,9 @@
 """What is on all disks of a simulated swarm, kept up with every write, and by nobody who takes part.
 
 A disk reports what it writes through `WatchedEngine`; the ledger keeps a rank
-for each task record on each disk, and remembers who ever had one. Ranks are
-written down here anew, from invariant I2, not taken from the code that merges.
+for each task record on each disk, which bodies lie there, and remembers who
+ever had a record. Ranks are written down here anew, from invariant I2, not
+taken from the code that merges.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from dhtcrawl.storage import keys
 from dhtcrawl.storage.engine import Batch
 from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import State, unpack, unpack_task
+from dhtcrawl.storage.records import Place, State, unpack, unpack_task
 from dhtcrawl.storage.tasks import link_keys_of
 
 # A disk that was lost a moment ago counts for what was decided while it was there.
@@ -51,6 +52,19 @@ class Rank(NamedTuple):
         """Nobody has reason to fetch it."""
         return self.state >= State.FETCHED
 
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{State(self.state).name.lower()}, generation {self.gen}, attempt {self.attempt}"
+
+
+def rank_of(state: int, gen: int, attempt: int) -> Rank:
+    """How far a record is that says this."""
+    return Rank(gen, int(state) if state >= State.DEAD else 0, attempt, int(state))
+
+
+NOTHING = Rank(-1, 0, 0, 0)
+
 
 @dataclass(eq=False, slots=True)
 class DiskBook:
@@ -59,7 +73,24 @@ class DiskBook:
     name: str
     node: bytes
     tasks: dict[bytes, Rank] = field(default_factory=dict)
+    since: dict[bytes, float] = field(default_factory=dict)  # when a record there last got further
+    places: dict[bytes, Place] = field(default_factory=dict)  # where the body of a task's page lies, as it says there
+    files: dict[str, int] = field(default_factory=dict)  # archive file → how much of it is committed
+    copies: dict[bytes, Place] = field(default_factory=dict)  # bodies of other nodes' pages, by task
+    crawl: CrawlBook | None = None
     lost_at: float | None = None
+
+    def has_body(self, key: bytes, place: Place) -> bool:
+        """Whether the body of a page lies here: the file that its record names, or a copy."""
+        copied = self.copies.get(key)
+        return any(self.files.get(each.file, -1) >= each.offset + each.length for each in (place, copied) if each)
+
+
+class CrawlBook(NamedTuple):
+    """What a crawl's record says of its end; of two the one with the higher version counts."""
+
+    version: int
+    ended: str
 
 
 class Deleted(NamedTuple):
@@ -67,6 +98,14 @@ class Deleted(NamedTuple):
 
     key: bytes
     rank: Rank
+
+
+class Reopened(NamedTuple):
+    """A record is of a later generation than before, and to be fetched; where its body lay."""
+
+    key: bytes
+    gen: int
+    place: Place | None
 
 
 class Finished(NamedTuple):
@@ -82,7 +121,8 @@ class Changes(NamedTuple):
     backwards: list[tuple[bytes, Rank, Rank]]
     deleted: list[Deleted]
     finished: list[Finished]
-    ended: str  # what the crawl's record says of its end
+    reopened: list[Reopened]
+    crawl: CrawlBook | None  # the crawl's record was written
 
 
 class Ledger:
@@ -93,7 +133,6 @@ class Ledger:
         self.ever: dict[bytes, dict[int, None]] = {}  # task → numbers of the disks that had its record
         self.best: dict[bytes, Rank] = {}  # the furthest that any disk has seen
         self.over_at: dict[bytes, float] = {}  # when it became a tombstone somewhere
-        self.place: dict[bytes, str] = {}  # which node's body counts, where it was last said
         self.url: dict[bytes, str] = {}
         self.moved_at = 0.0  # when anything last got further
         self._time = time
@@ -106,14 +145,24 @@ class Ledger:
 
     def wrote(self, number: int, batch: Mapping[bytes, bytes | None], get: Callable[[bytes], bytes | None]) -> Changes:
         """A disk has written; `get` reads from it."""
-        changes = Changes([], [], [], "")
+        changes, disk = Changes([], [], [], [], None), self.disks[number]
         for full, value in batch.items():
             kind = full[:1]
             if kind == keys.TASK:
                 self._task(number, full, value, get, changes)
+            elif kind == keys.ARCHIVE and value is not None:
+                disk.files[keys.suffix(full).decode()] = unpack(value)
+            elif kind == keys.COPY:
+                _note_copy(disk, keys.suffix(full), value)
             elif kind == keys.CRAWL and value is not None:
-                changes = changes._replace(ended=unpack(value).get("ended", ""))
+                record = unpack(value)
+                disk.crawl = CrawlBook(record.get("version", 0), record.get("ended", ""))
+                changes = changes._replace(crawl=disk.crawl)
         return changes
+
+    def name(self, key: bytes) -> str:
+        """A task, for people."""
+        return self.url.get(key, key.hex())
 
     def copies(self, key: bytes, at_least: Rank, besides: int | None = None) -> int:
         """Disks that have a record at least so far, those lost a moment ago included."""
@@ -123,7 +172,7 @@ class Ledger:
             for number, disk in enumerate(self.disks)
             if number != besides
             and (disk.lost_at is None or now - disk.lost_at < LOST_LATELY_S)
-            and disk.tasks.get(key, _NOTHING) >= at_least
+            and disk.tasks.get(key, NOTHING) >= at_least
         )
 
     def remains(self, key: bytes) -> bool:
@@ -137,7 +186,7 @@ class Ledger:
         left = [disk.tasks for disk in self.disks if disk.lost_at is None]
         for key, rank in lost.tasks.items():
             if rank == self.best[key]:
-                self.best[key] = max((tasks[key] for tasks in left if key in tasks), default=_NOTHING)
+                self.best[key] = max((tasks[key] for tasks in left if key in tasks), default=NOTHING)
                 if not self.best[key].over:
                     self.over_at.pop(key, None)
 
@@ -148,21 +197,25 @@ class Ledger:
         before = disk.tasks.get(key)
         if value is None:
             if before is not None:
-                del disk.tasks[key]
+                del disk.tasks[key], disk.since[key]
+                disk.places.pop(key, None)
                 changes.deleted.append(Deleted(key, before))
             return
         task = unpack_task(value)
-        settled = int(task.state) if task.state >= State.DEAD else 0
-        rank = Rank(task.gen, settled, task.attempt, int(task.state))
+        rank = rank_of(task.state, task.gen, task.attempt)
         disk.tasks[key] = rank
+        if rank != before:
+            disk.since[key] = self._time()
+        if before is not None and rank.gen > before.gen and not rank.arrived:
+            changes.reopened.append(Reopened(key, rank.gen, disk.places.get(key)))
         # Two that are done merge to the lower attempt: neither is further than the other.
         both_done = before is not None and before.gen == rank.gen and before.state == rank.state == State.DONE
         if before is not None and rank < before and not both_done:
             changes.backwards.append((key, before, rank))
-        if rank > self.best.get(key, _NOTHING):
+        if rank > self.best.get(key, NOTHING):
             self._further(key, rank)
         if task.place is not None:
-            self.place[key] = task.place.node
+            disk.places[key] = task.place
         if key not in self.ever:
             self.ever[key] = {}
             self.url[key] = task.url
@@ -182,4 +235,8 @@ class Ledger:
             self.over_at.pop(key, None)
 
 
-_NOTHING = Rank(-1, 0, 0, 0)
+def _note_copy(disk: DiskBook, key: bytes, value: bytes | None) -> None:
+    if value is None:
+        disk.copies.pop(key, None)
+    else:
+        disk.copies[key] = Place(*unpack(value)["place"])

@@ -8,6 +8,9 @@ nobody has anything left to do.
 - `time()` is virtual. When nothing is ready the clock jumps to the next timer.
 - Nothing ready and no timer, while `run_until_complete` waits: `Deadlock`.
 - `run_in_executor` runs inline: there are no threads to come in between.
+- `pause` holds back everything that runs for one host, as SIGSTOP holds a
+  process: whose a callback is says `current_host` in its context. `resume`
+  lets it go on, in order, with whatever has come due or arrived meanwhile.
 - Datagrams go through `network`, where one is set (`dhtcrawl.sim.net`). Other
   sockets, pipes, signals and subprocesses raise NotImplementedError, as
   asyncio's base loop does for everything that a subclass leaves out.
@@ -21,10 +24,12 @@ a list and stop them by an event, as the node does.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from contextvars import Context
+from contextvars import Context, ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple
 
@@ -34,6 +39,11 @@ Ts = TypeVarTuple("Ts")
 WALL_START = datetime(2026, 1, 1, tzinfo=UTC)
 _RESOLUTION_S = 1e-9
 _STUCK_TASKS_SHOWN = 10
+# Cancelled timers are swept out of the heap once there are so many, and more than of the others.
+_CANCELLED_MIN = 100
+
+# The host that code runs on; tasks and callbacks inherit it.
+current_host: ContextVar[str] = ContextVar("host", default="127.0.0.1")
 
 
 class Deadlock(RuntimeError):
@@ -63,17 +73,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
     streams: Any = None
 
     # What the base loop keeps and typeshed leaves out.
-    _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[Any]
+    _scheduled: list[tuple[float, int, Any]]  # when, in which order they were set, the timer
     _stopping: bool
+    _timer_cancelled_count: int
 
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
-        self._selector = _Jump(self)
         # Timers within one resolution count as due; with 0 a timer that
         # floating point puts just after `time()` would be waited for for ever.
         self._clock_resolution = _RESOLUTION_S
         self._waited_for: asyncio.Future[Any] | None = None
+        self._timers_set = 0
+        self._paused: dict[str, list[Any]] = {}  # host → what it would have run
 
     def time(self) -> float:
         return self._now
@@ -91,6 +104,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; timers of the same moment fire in the order in which they were set."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers_set += 1
+        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -98,6 +121,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as error:
             future.set_exception(error)
         return future
+
+    def pause(self, host: str) -> None:
+        """Nothing runs for this host until it is resumed."""
+        self._paused.setdefault(host, [])
+
+    def resume(self, host: str) -> None:
+        """What was held back runs now, in order."""
+        self._ready.extend(self._paused.pop(host, ()))
+
+    def is_paused(self, host: str) -> bool:
+        """Whether it stands still."""
+        return host in self._paused
 
     async def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         if self.streams is None:
@@ -129,54 +164,79 @@ class VirtualLoop(asyncio.BaseEventLoop):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Nothing to do: there never was one."""
 
-    def jump(self, timeout: float | None) -> None:
-        """Let `timeout` pass; None when no timer is set."""
-        if timeout is None:
-            if self._stopping:
-                return
+    def _run_once(self) -> None:
+        """One turn: let time pass if nobody has anything to do, then run what is due."""
+        self._sweep()
+        timers, ready = self._scheduled, self._ready
+        if not (ready or self._stopping):
+            self._jump()
+        due_at = self._now + self._clock_resolution
+        while timers and timers[0][0] < due_at:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            if self._paused:
+                held = self._paused.get(handle._context.get(current_host, ""))
+                if held is not None:
+                    held.append(handle)
+                    continue
+            handle._run()
+
+    def _sweep(self) -> None:
+        """Let go of timers that were cancelled."""
+        timers = self._scheduled
+        if self._timer_cancelled_count > max(_CANCELLED_MIN, len(timers) // 2):
+            for _, _, timer in timers:
+                timer._scheduled = not timer._cancelled
+            timers[:] = [entry for entry in timers if not entry[2]._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)[2]._scheduled = False
+            self._timer_cancelled_count -= 1
+
+    def _jump(self) -> None:
+        """To the next timer."""
+        if not self._scheduled:
             raise Deadlock(self._stuck())
-        if timeout > 0:
-            # To the timer itself: `time() + timeout` may round to just before it.
-            timers = self._scheduled
-            self._now = max(self._now, timers[0].when() if timers else self._now + timeout)
-            # After 97 days a nanosecond is less than a float can tell, and a
-            # timer that is due now would never be found due.
-            self._clock_resolution = max(_RESOLUTION_S, 2 * math.ulp(self._now))
+        self._now = max(self._now, self._scheduled[0][0])
+        # After 97 days a nanosecond is less than a float can tell, and a
+        # timer that is due now would never be found due.
+        self._clock_resolution = max(_RESOLUTION_S, 2 * math.ulp(self._now))
 
     def _stuck(self) -> str:
         others = sorted(repr(task) for task in asyncio.all_tasks(self) if task is not self._waited_for)
         shown = "".join(f"\n  and {other}" for other in others[:_STUCK_TASKS_SHOWN])
         return f"nothing is scheduled, so this can never end: {self._waited_for!r}{shown}"
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        """There are no sockets, hence no events."""
-
     def _write_to_self(self) -> None:
         """Nobody waits in a system call that would have to be woken."""
 
 
-class _Jump:
-    """What the base loop takes for its selector: `select` is where time passes."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        self._loop.jump(timeout)
-        return []
-
-
 class VirtualClock:
-    """`dhtcrawl.clock.Clock` on a loop's time; the wall clock starts at `WALL_START`."""
+    """`dhtcrawl.clock.Clock` on a loop's time; the wall clock starts at `WALL_START`.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    Another machine's clock began to count at another moment, and its wall clock is wrong: `started` and `off_s` are
+    added, in seconds. `off_s` may jump; `rate` is how fast it runs.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, started: float = 0.0, off_s: float = 0.0, rate: float = 1.0
+    ) -> None:
         self._loop = loop
+        self._started = started
+        self._rate = rate
+        self.off_s = off_s
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._started + self._loop.time() * self._rate
 
     def wall(self) -> datetime:
-        return WALL_START + timedelta(seconds=self._loop.time())
+        return WALL_START + timedelta(seconds=self._loop.time() + self.off_s)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""UDP in memory: seeded delay, loss and duplication, partitions and crashes, the same twice.
+"""UDP in memory: seeded delay, loss, reordering and duplication, partitions and crashes, the same twice.
 
     weather = Weather(delay_s=(0.01, 0.08), loss=0.01)
     network = Network(loop, seed=1, weather=weather)
@@ -16,20 +16,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from errno import EADDRINUSE
 from random import Random
 from typing import Any
 
+from dhtcrawl.sim.loop import current_host
 from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.wires import OneWay, Wires
+
+__all__ = ["Network", "Weather", "current_host"]
 
 Address = tuple[str, int]
 
 # What IP allows; more is an error to a sender here as it is there.
 DATAGRAM_BYTES_MAX = 65_507
 _FIRST_EPHEMERAL_PORT = 49_152
-current_host: ContextVar[str] = ContextVar("host", default="127.0.0.1")
+# Of those that are late, this share of all.
+_LATE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +44,24 @@ class Weather:
     jitter_s: float = 0.005  # up to this much is added to each datagram
     loss: float = 0.0
     duplication: float = 0.0
+    late_s: float = 0.0  # one in ten is late by up to this much, and others overtake it
 
 
 class Network:
     """All hosts of a simulation."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, seed: object, weather: Weather | None = None, trace: Trace | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seed: object,
+        weather: Weather | None = None,
+        trace: Trace | None = None,
+        wires: Wires | None = None,
     ) -> None:
+        """`wires` count instead of the weather's `delay_s`, where they are given."""
         self.weather = weather or Weather()
-        self.sent = 0
+        self.wires = wires or Wires(seed, self.weather.delay_s)
+        self.sent = self.bytes_sent = 0
         self.delivered = 0
         self.largest_bytes = 0
         self._loop = loop
@@ -57,8 +69,6 @@ class Network:
         self._trace = trace
         self._endpoints: dict[Address, _Endpoint] = {}
         self._senders: dict[str, Random] = {}
-        self._delays: dict[tuple[str, str], float] = {}
-        self._side: dict[str, int] = {}  # of a partition; whoever is not named is on side 0
 
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
@@ -95,28 +105,33 @@ class Network:
         for address in [address for address in self._endpoints if address[0] == host]:
             self._endpoints.pop(address).crashed = True
 
-    def partition(self, *sides: Iterable[str]) -> None:
-        """Hosts of different sides do not hear each other; whoever is not named is on a side with the other such."""
-        self._side = {host: number for number, side in enumerate(sides, start=1) for host in side}
+    def partition(self, *sides: Iterable[str], one_way: OneWay = "") -> None:
+        """See `Wires.partition`."""
+        self.wires.partition(*sides, one_way=one_way)
 
     def heal(self) -> None:
         """End the partition."""
-        self._side = {}
+        self.wires.heal()
 
     def send(self, data: bytes, source: Address, target: Address) -> None:
         """One datagram sets out."""
         rng = self._rng(source[0])
         # All draws are made for every datagram, so that one that is lost does not shift the next.
         lost, twice = rng.random() < self.weather.loss, rng.random() < self.weather.duplication
-        delays = [self._delay(source[0], target[0]) + rng.random() * self.weather.jitter_s for _ in range(2)]
+        way_s = self.wires.delay(source[0], target[0])
+        delays = [way_s + rng.random() * self.weather.jitter_s for _ in range(2)]
+        if self.weather.late_s and rng.random() < _LATE:
+            delays[0] += rng.random() * self.weather.late_s
         self.sent += 1
+        self.bytes_sent += len(data)
         self.largest_bytes = max(self.largest_bytes, len(data))
         if self._trace is not None:
             self._trace.event("datagram", source=list(source), target=list(target), data=data, lost=lost)
         if lost:
             return
+        context = self.wires.context(target[0])
         for delay_s in delays[: 1 + twice]:
-            self._loop.call_later(delay_s, self._deliver, data, source, target)
+            self._loop.call_later(delay_s, self._deliver, data, source, target, context=context)
 
     def release(self, endpoint: _Endpoint) -> None:
         """The endpoint was closed."""
@@ -125,7 +140,7 @@ class Network:
 
     def _deliver(self, data: bytes, source: Address, target: Address) -> None:
         endpoint = self._endpoints.get(target)
-        if endpoint is None or self._side.get(source[0], 0) != self._side.get(target[0], 0):
+        if endpoint is None or self.wires.cut(source[0], target[0]):
             return
         self.delivered += 1
         endpoint.protocol.datagram_received(data, source)
@@ -134,12 +149,6 @@ class Network:
         if host not in self._senders:
             self._senders[host] = Random(f"{self._seed} net {host}")
         return self._senders[host]
-
-    def _delay(self, source: str, target: str) -> float:
-        pair = (min(source, target), max(source, target))
-        if pair not in self._delays:
-            self._delays[pair] = Random(f"{self._seed} delay {pair}").uniform(*self.weather.delay_s)
-        return self._delays[pair]
 
 
 class _Endpoint(asyncio.DatagramTransport):

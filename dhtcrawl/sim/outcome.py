@@ -38,7 +38,9 @@ def check_haste(web: SimWeb, delay_s: float) -> list[str]:
 
 def brings(web: SimWeb, url: str, attempt: int) -> bool:
     """Whether the n-th request for a URL brings a page."""
-    return web.respond(url, attempt).status == 200 and not url.endswith("/robots.txt")
+    if url.endswith("/robots.txt") or web.breaks_off(url, attempt):
+        return False
+    return web.respond(url, attempt).status == 200
 
 
 def _file(directory: object, name: str) -> bytearray:

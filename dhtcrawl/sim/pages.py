@@ -9,7 +9,9 @@ Huberman 2002). `dhtcrawl.sim.web` serves it.
 What can be met: links in several spellings, within the host (90 %) and
 across; broken links; redirects and a redirect loop; pages that answer 503 at
 first; slow pages; pages in Latin-1 and Cyrillic; files that are no pages;
-robots.txt with a disallowed part on every other host; one host that is down.
+robots.txt with a disallowed part on every other host; one host that is down;
+where they are asked for, hosts that are slow, connections that break off at
+the first attempt, and a calendar whose every page leads to the next day.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import hashlib
 import html
 from bisect import bisect_right
 from collections import deque
+from functools import lru_cache
 from itertools import accumulate
 from random import Random
 from typing import NamedTuple
@@ -34,6 +37,14 @@ class Response(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: bytes
+
+
+# What was derived is derived again when it is asked for later: a page takes longer to write than to keep.
+_PAGES_KEPT_MAX = 65_536
+_BODIES_KEPT_MAX = 4_096
+_WORDS = 1_000
+
+_FOUND = Response(200, [], b"")
 
 
 class _Page(NamedTuple):
@@ -56,18 +67,33 @@ class Pages:
         links: int = 8,
         latency_s: float = 0.05,
         slow_s: float = 5.0,
+        broken: float = 0.1,
         flaky: float = 0.03,
         page_bytes: int = 1_000,
+        slow_hosts: int = 0,
+        breaks: float = 0.0,
+        trap: bool = False,
     ) -> None:
+        """`latency_s`: on average; `slow_hosts`: the last so many, each answer `slow_s` late.
+
+        `broken`: share of links; `flaky` and `breaks`: shares of pages; `trap`: the first host has a calendar without
+        end, to be crawled with a depth limit.
+        """
         self.seed = seed
         self.hosts = [f"site-{number}.test" for number in range(hosts)]
         self._links_per_page = links
         self._latency_s = latency_s
         self._slow_s = slow_s
+        self._broken = broken
         self._flaky = flaky
         self._page_bytes = page_bytes
+        self._slow_hosts = self.hosts[hosts - slow_hosts :]
+        self._breaks = breaks
+        self._trap = trap
         self._sizes = dict(zip(self.hosts, _zipf_sizes(hosts, pages), strict=True))
         self._ends = list(accumulate(self._sizes.values()))
+        self._page = lru_cache(_PAGES_KEPT_MAX)(self._derive_page)
+        self._html = lru_cache(_BODIES_KEPT_MAX)(self._write_html)
 
     def seeds(self) -> list[str]:
         """The first page of every host, that of the down host too."""
@@ -84,6 +110,9 @@ class Pages:
             return self._redirect(host, path)
         if path in ("/loop/a", "/loop/b"):
             return _moved("/loop/b" if path == "/loop/a" else "/loop/a")
+        if self._day_of(host, path) is not None:
+            day = "".join(f'<a href="{link}">a day</a>' for link in self._outlinks(url, _FOUND))
+            return Response(200, [("Content-Type", "text/html")], f"<!doctype html>{day}".encode())
         number = self._number_of(host, path)
         if number is None:
             return _not_found()
@@ -101,7 +130,12 @@ class Pages:
         host = host_of(url)
         number = self._number_of(host, path_of(url)) if host in self._sizes else None
         base = self._latency_s * (0.5 + self._random("latency", url).random())
+        base += self._slow_s if host in self._slow_hosts else 0.0
         return base + (self._slow_s if number is not None and self._page(host, number).slow else 0.0)
+
+    def breaks_off(self, url: str, attempt: int) -> bool:
+        """Whether the connection ends before the answer to the `attempt`-th request for a canonical URL; pure."""
+        return attempt == 1 and self._breaks > 0 and self._random("breaks", url).random() < self._breaks
 
     def disallows(self, url: str) -> bool:
         """Whether the host's robots.txt keeps every crawler from a canonical URL."""
@@ -140,6 +174,8 @@ class Pages:
         links = [self._url(host, child) for child in range(first, min(first + _CHILDREN, size))]
         if number == 0:
             links += [f"http://{host}/loop/a", f"http://{DOWN_HOST}/"]
+            if self._trap and host == self.hosts[0]:
+                links.append(f"http://{host}/day/1")
         while len(links) < self._links_per_page:
             links.append(self._random_link(random, host))
         return links
@@ -150,9 +186,9 @@ class Pages:
             host = self.hosts[bisect_right(self._ends, random.randrange(self._ends[-1]))]
         number = random.randrange(self._sizes[host])
         luck = random.random()
-        if luck < 0.05:
+        if luck < self._broken / 2:
             return f"http://{host}/missing/{number}.html"
-        if luck < 0.10:
+        if luck < self._broken:
             return f"http://{host}/r/{number}"
         return self._url(host, number)
 
@@ -161,6 +197,9 @@ class Pages:
         for name, value in response.headers:
             if name == "Location":
                 return [f"http://{host}{value}" if value.startswith("/") else value]
+        day = self._day_of(host, path_of(url))
+        if day is not None:
+            return [f"http://{host}/day/{day + 1}", f"http://{host}/"]
         number = self._number_of(host, path_of(url)) if host in self._sizes else None
         if number is None or response.status != 200 or self._page(host, number).kind == "file":
             return []
@@ -182,7 +221,7 @@ class Pages:
         target = self._url(host, number)
         return _moved(target if number % 2 else path_of(target))
 
-    def _page(self, host: str, number: int) -> _Page:
+    def _derive_page(self, host: str, number: int) -> _Page:
         random = self._random("page", host, number)
         kind, charset_luck, flaky, slow = random.random(), random.random(), random.random(), random.random()
         if number == 0:
@@ -202,7 +241,7 @@ class Pages:
             slow=slow < 0.02,
         )
 
-    def _html(self, host: str, number: int, page: _Page) -> bytes:
+    def _write_html(self, host: str, number: int, page: _Page) -> bytes:
         random = self._random("text", host, number)
         word = {"iso-8859-1": "Größe café", "windows-1251": "Привет мир"}.get(page.charset, "Größe · 大小")
         meta = f'<meta charset="{page.charset}">' if page.charset_in == "meta" else ""
@@ -210,7 +249,7 @@ class Pages:
             f'<li><a href="{html.escape(_spelling(random, host, link))}">link {position}</a></li>\n'
             for position, link in enumerate(self.links_of(host, number))
         )
-        filler = " ".join(f"w{random.randrange(1000)}" for _ in range(self._page_bytes // 5))
+        filler = " ".join(f"w{_below(random, _WORDS)}" for _ in range(self._page_bytes // 5))
         text = (
             f"<!doctype html>\n<html><head>{meta}<title>{word} {host} {number}</title></head>\n"
             f"<body><p>{filler}</p>\n<ul>\n{links}</ul></body></html>\n"
@@ -225,6 +264,12 @@ class Pages:
             return "/"
         kind = self._page(host, number).kind
         return {"page": f"/p/{number}.html", "private": f"/private/{number}.html", "file": f"/f/{number}.bin"}[kind]
+
+    def _day_of(self, host: str, path: str) -> int | None:
+        """The number of a calendar's page."""
+        if not self._trap or host != self.hosts[0] or not path.startswith("/day/"):
+            return None
+        return _to_int(path.removeprefix("/day/"))
 
     def _number_of(self, host: str, path: str) -> int | None:
         """The number of the page at `path`, or None where none is."""
@@ -257,6 +302,15 @@ def _spelling(random: Random, host: str, link: str) -> str:
         path = path_of(link)
         spellings += [path, path, path + "#top", "/./" + path[1:], "/x/.." + path]
     return random.choice(spellings)
+
+
+def _below(random: Random, end: int) -> int:
+    """What `random.randrange(end)` draws, in a third of the time: a body takes hundreds."""
+    bits = end.bit_length()
+    drawn = random.getrandbits(bits)
+    while drawn >= end:
+        drawn = random.getrandbits(bits)
+    return drawn
 
 
 def _not_found() -> Response:

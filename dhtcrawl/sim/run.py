@@ -37,7 +37,7 @@ def simulate(scenario: Scenario, seed: int) -> Result:
 
 async def _simulate(scenario: Scenario, seed: int) -> Result:
     time = asyncio.get_running_loop().time
-    web = SimWeb(seed, hosts=scenario.hosts, pages=scenario.pages)
+    web = SimWeb(seed, **scenario.web())
     trace = Trace(time, tail=TAIL_EVENTS)
     config = load(flags={"fetch.concurrency": scenario.concurrency})
     spec = make_spec(web.seeds(), _settings(config, scenario))
@@ -71,6 +71,7 @@ async def _simulate(scenario: Scenario, seed: int) -> Result:
         virtual_seconds=round(time(), 6),
         trace_hash=trace.hash,
         crashes=crashed,
+        faults={"crash": crashed} if crashed else {},
         tail=trace.lines() if violations else [],
     )
 

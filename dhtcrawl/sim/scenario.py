@@ -7,6 +7,7 @@ import json
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dhtcrawl.errors import ConfigError
 
@@ -21,19 +22,55 @@ class Scenario:
     delay_s: float = 1.0
     key: str = "url"
     depth: int = -1
+    page_s: float = 0.05  # until an answer begins, on average
+    broken: float = 0.1  # share of the links (those that hold the web together aside): half 404, half redirects
+    flaky: float = 0.03  # share of the pages that answer 503 at first
+    breaks: float = 0.0  # share of the URLs whose connection breaks off at first
+    slow_hosts: int = 0  # each answer takes 5 s more
+    trap: bool = False  # a calendar without end; wants a depth limit
     concurrency: int = 16
     commit_s: float = 0.004  # what an fsync takes
     crashes: int = 0
     crash_every_s: float = 30.0  # between faults of any kind, on average
+    faults_from_s: float = 0.0  # of a swarm: none before, counted from when the crawl is submitted
     # Of a swarm only
     crash_at_once: int = 1
     away_s: float = 5.0  # from a crash to the next start; below 0: never
     disk_losses: int = 0
+    disk_losses_at_once: int = 1  # more than one: as many as may come, whatever repair takes
+    churn_every_s: float = 0.0  # after all those, so often one crashes and one joins, while there is work; 0: never
     joins: int = 0
     leaves: int = 0
+    partitions: int = 0
+    one_way: int = 0  # partitions in which one side hears the other
+    partition_s: float = 10.0  # how long one lasts, on average
+    pauses: int = 0  # a node stands still, as under SIGSTOP
+    pause_s: float = 10.0  # on average
+    disk_errors: int = 0  # a node's disk takes no more, it ends, and comes back
+    slow_nodes: int = 0
+    skew_s: float = 0.0  # how far the nodes' wall clocks are off, at most; they jump, too
+    copies: int = 1
     holder_grace_s: float = 600.0
     latency_s: float = 0.08  # one way between two nodes, at most
+    latency_matrix: str = ""  # a file with round trips in ms, instead
     loss: float = 0.0  # of datagrams
+    duplication: float = 0.0  # of datagrams
+    late_s: float = 0.0  # one datagram in ten is late by up to this much
+    bytes_per_s: float = 12_500_000.0  # of each connection, each way
+    duration_s: float = 0.0  # the simulation ends then, wherever the crawl is; 0: when the crawl does
+
+    def web(self) -> dict[str, Any]:
+        """The shape of the made-up web."""
+        return {
+            "hosts": self.hosts,
+            "pages": self.pages,
+            "latency_s": self.page_s,
+            "broken": self.broken,
+            "flaky": self.flaky,
+            "breaks": self.breaks,
+            "slow_hosts": min(self.slow_hosts, self.hosts),
+            "trap": self.trap and self.depth >= 0,
+        }
 
 
 @dataclass(slots=True)
@@ -50,6 +87,14 @@ class Result:
     virtual_seconds: float
     trace_hash: str
     crashes: int = 0
+    pages_missing: int = 0
+    refetched: int = 0  # of the refetches, those after a response that had come whole
+    bodies_lost: int = 0  # pages that lay only on disks which were lost
+    # Between different nodes: links, records and tombstones, and the frames that carried them.
+    records_per_page: float = 0.0
+    frames_per_page: float = 0.0
+    faults: dict[str, int] = field(default_factory=dict)  # of each kind, those that happened
+    stopped: bool = False  # at `duration_s`, before the crawl had ended
     tail: list[str] = field(default_factory=list)  # the last events of a run that broke something
 
     def to_json(self) -> str:

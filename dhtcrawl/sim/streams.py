@@ -22,6 +22,8 @@ from errno import EADDRINUSE, ECONNREFUSED, ECONNRESET, ETIMEDOUT
 from random import Random
 from typing import Any, cast
 
+from dhtcrawl.sim.wires import OneWay, Wires
+
 Address = tuple[str, int]
 
 _FIRST_EPHEMERAL_PORT = 49_152
@@ -50,17 +52,18 @@ class Streams:
         seed: object,
         weather: StreamWeather | None = None,
         current_host: Callable[[], str] = lambda: "127.0.0.1",
+        wires: Wires | None = None,
     ) -> None:
+        """`wires` count instead of the weather's `delay_s`, where they are given."""
         self.weather = weather or StreamWeather()
+        self.wires = wires or Wires(seed, self.weather.delay_s)
         self.loop = loop
-        self.connections_made = 0
+        self.connections_made = self.bytes_sent = 0
         self._seed = seed
         self._current_host = current_host
         self._listeners: dict[Address, _Server] = {}
         self._ends: dict[StreamTransport, None] = {}  # in the order they were made
-        self._delays: dict[tuple[str, str], float] = {}
         self._down: dict[str, None] = {}
-        self._side: dict[str, int] = {}  # of a partition; whoever is not named is on side 0
         self._next_port = _FIRST_EPHEMERAL_PORT
 
     # What the loop calls
@@ -76,7 +79,7 @@ class Streams:
         source = local_addr[0] if local_addr is not None and local_addr[0] not in _WILDCARDS else self._current_host()
         delay_s = self.delay(source, host)
         await asyncio.sleep(delay_s)
-        if self.cut(source, host):
+        if self.cut(source, host) or self.cut(host, source):
             await asyncio.sleep(max(0.0, self.weather.connect_timeout_s - delay_s))
             raise OSError(ETIMEDOUT, f"no answer from {host}:{port}")
         server = self._listeners.get((host, port))
@@ -91,7 +94,7 @@ class Streams:
         far = StreamTransport(self, (host, port), local, Random(f"{name} far"))
         near.peer, far.peer = far, near
         self._ends[near] = self._ends[far] = None
-        far.start(server.factory())
+        self.loop.call_soon(far.accept, server.factory, context=far.context)
         try:
             await asyncio.sleep(delay_s)
         except asyncio.CancelledError:
@@ -133,15 +136,15 @@ class Streams:
         self._down.pop(host, None)
         for end in list(self._ends):
             if end.peer.dead and end.remote[0] == host and end.unread_bytes:
-                self.loop.call_later(2 * self.delay(host, end.local[0]), end.reset)
+                self.loop.call_later(2 * self.delay(host, end.local[0]), end.reset, context=end.context)
 
-    def partition(self, *sides: Iterable[str]) -> None:
-        """Hosts of different sides do not reach each other; whoever is not named is on a side with the other such."""
-        self._side = {host: number for number, side in enumerate(sides, start=1) for host in side}
+    def partition(self, *sides: Iterable[str], one_way: OneWay = "") -> None:
+        """See `Wires.partition`."""
+        self.wires.partition(*sides, one_way=one_way)
 
     def heal(self) -> None:
         """End the partition: what was held back goes on its way again."""
-        self._side = {}
+        self.wires.heal()
         for end in list(self._ends):
             end.deliver_held()
 
@@ -156,14 +159,11 @@ class Streams:
 
     def cut(self, source: str, target: str) -> bool:
         """Whether nothing gets from one host to the other."""
-        return source in self._down or target in self._down or self._side.get(source, 0) != self._side.get(target, 0)
+        return source in self._down or target in self._down or self.wires.cut(source, target)
 
     def delay(self, source: str, target: str) -> float:
         """One way between two hosts, in seconds."""
-        pair = (min(source, target), max(source, target))
-        if pair not in self._delays:
-            self._delays[pair] = Random(f"{self._seed} delay {pair}").uniform(*self.weather.delay_s)
-        return self._delays[pair]
+        return self.wires.delay(source, target)
 
 
 # What goes over the wire beside bytes.
@@ -180,8 +180,10 @@ class StreamTransport(asyncio.Transport):
         super().__init__({"sockname": local, "peername": remote})
         self.local = local
         self.remote = remote
+        self.context = streams.wires.context(local[0])
         self.dead = False  # its host has crashed
-        self.unread_bytes = 0  # sent, and not yet read by the peer
+        self.unread_bytes = 0  # sent, and not yet read by the peer, as far as we know
+        self._read_bytes = 0  # what we have read, and the peer does not know of
         self._streams = streams
         self._rng = rng
         self._protocol: Any = None
@@ -195,6 +197,11 @@ class StreamTransport(asyncio.Transport):
         self._eof = self._fin_sent = False  # no more is written
         self._closing = self._over = self._paused = False
         self._error: Exception | None = None
+
+    def accept(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """The listening host finds the connection."""
+        if not self.dead:
+            self.start(factory())
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         """The connection is made."""
@@ -268,11 +275,17 @@ class StreamTransport(asyncio.Transport):
 
     def deliver_held(self) -> None:
         """A partition has healed."""
-        self._streams.loop.call_later(self._streams.delay(self.local[0], self.remote[0]), self._read)
+        streams = self._streams
+        delay_s = streams.delay(self.local[0], self.remote[0])
+        streams.loop.call_later(delay_s, self._read, context=self.context)
+        streams.loop.call_later(delay_s, self.peer.acknowledge, context=self.peer.context)
 
-    def was_read(self, size: int) -> None:
-        """The window moves on."""
-        self.unread_bytes -= size
+    def acknowledge(self) -> None:
+        """Word comes of what the peer has read: the window moves on. In a partition it comes once that has healed."""
+        if self._streams.cut(self.remote[0], self.local[0]):
+            return
+        self.unread_bytes -= self.peer._read_bytes
+        self.peer._read_bytes = 0
         if not self._over and not self.dead:
             self._send()
 
@@ -283,6 +296,7 @@ class StreamTransport(asyncio.Transport):
             piece = bytes(self._buffer[:size])
             del self._buffer[:size]
             self.unread_bytes += len(piece)
+            self._streams.bytes_sent += len(piece)
             self._free_at = max(self._free_at, now) + len(piece) / weather.bytes_per_s
             self._ship(piece)
         if self._eof and not self._buffer and not self._fin_sent:
@@ -300,7 +314,7 @@ class StreamTransport(asyncio.Transport):
         self._arrives_at = max(self._arrives_at, max(self._free_at, streams.loop.time()) + delay_s)
         # Timers of one moment fire in any order: each brings the next piece, whichever it is.
         self._wire.append(piece)
-        streams.loop.call_at(self._arrives_at, self._arrive)
+        streams.loop.call_at(self._arrives_at, self._arrive, context=self.peer.context)
 
     def _arrive(self) -> None:
         """The next piece reaches the peer."""
@@ -329,7 +343,9 @@ class StreamTransport(asyncio.Transport):
                 if not self._closing and not self._protocol.eof_received():
                     self.close()
             else:
-                streams.loop.call_later(streams.delay(self.local[0], self.remote[0]), self.peer.was_read, len(piece))
+                self._read_bytes += len(piece)
+                way_s = streams.delay(self.local[0], self.remote[0])
+                streams.loop.call_later(way_s, self.peer.acknowledge, context=self.peer.context)
                 if not self._closing:
                     self._protocol.data_received(piece)
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from dhtcrawl.config import Config
-from dhtcrawl.errors import BootstrapUnreachable
+from dhtcrawl.errors import BootstrapUnreachable, StorageFull
 from dhtcrawl.node import Node, Ports, open_node
 from dhtcrawl.rpc.messages import Reply, Request
 from dhtcrawl.rpc.signals import Hello
@@ -22,16 +23,26 @@ from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
 from dhtcrawl.sim.net import Network as Datagrams
 from dhtcrawl.sim.net import Weather, current_host
 from dhtcrawl.sim.streams import Streams, StreamWeather
+from dhtcrawl.sim.tally import Tally
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
+from dhtcrawl.sim.wires import Wires
 from dhtcrawl.sim.world import CrashingCommitter, Disk
+from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import Committer, GroupRunner
 from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.records import unpack
 from dhtcrawl.swarm.node import Network, SwarmNode
 
 PORT = 8468
 # What a supervisor does with a node that found nobody to join through.
 START_AGAIN_S = 1.0
+# How many nodes a new one is told of.
+BOOTSTRAP_MAX = 8
+RATE_OFF = 1e-4
+# What a slow node adds to every way, and by how much its disk is slower.
+SLOW_WAY_S = 0.25
+SLOW_DISK = 25.0
 
 
 class Witness(Protocol):
@@ -62,8 +73,15 @@ class SimSwarm:
         trace: Trace,
         *,
         weather: Weather | None = None,
+        wires: Wires | None = None,
+        bytes_per_s: float = 12_500_000.0,
         commit_s: float = 0.004,
+        skew_s: float = 0.0,
     ) -> None:
+        """`bytes_per_s` of each connection, each way; `commit_s` is what an fsync takes.
+
+        With `skew_s` clocks are off: walls by up to so much, and what counts durations runs up to 0.1 ‰ fast or slow.
+        """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "a simulation runs on virtual time"
         weather = weather or Weather()
@@ -73,10 +91,13 @@ class SimSwarm:
         self.web = web
         self.trace = trace
         self.commit_s = commit_s
-        self.datagrams = Datagrams(loop, seed, weather)
-        self.streams = Streams(
-            loop, seed, StreamWeather(delay_s=weather.delay_s, jitter_s=weather.jitter_s), current_host.get
-        )
+        self.tally = Tally()
+        self.skew_s = skew_s
+        self.loop = loop
+        self.wires = wires or Wires(seed, weather.delay_s)
+        self.datagrams = Datagrams(loop, seed, weather, wires=self.wires)
+        stream_weather = StreamWeather(jitter_s=weather.jitter_s, bytes_per_s=bytes_per_s)
+        self.streams = Streams(loop, seed, stream_weather, current_host.get, self.wires)
         loop.network = self.datagrams
         loop.streams = self.streams
         self.witness: Witness | None = None  # to be set before the first `add`
@@ -101,6 +122,10 @@ class SimHost:
         self.address = f"10.0.{number // 250}.{number % 250 + 1}"
         self.name = f"node {number}"
         self.starts = 0
+        self.paused = False
+        self._slow = False
+        self._clock: VirtualClock | None = None
+        self._web: SimClient | None = None
         self._bootstrap: list[str] = []
         self.swarm: SwarmNode | None = None
         self._world = world
@@ -139,7 +164,10 @@ class SimHost:
         self._world.datagrams.crash(self.address)
         self._world.streams.crash(self.address)
         if self._committer is not None:
-            self._committer.crash()
+            # What was being written may have been, in the last moment.
+            self._committer.crash(written=self._rng.random() < 0.5)
+        if self._web is not None:
+            self._web.gone = True
         await self._end()
         self.disk.tear(self._rng)
 
@@ -148,6 +176,44 @@ class SimHost:
         await self.crash()
         self.id = Random(f"{self._world.seed} {self.name} id {self.starts}").randbytes(20)
         self.disk = self._new_disk()
+        # It knows nobody: whoever sets it up names nodes that are there, though the first was once told of none.
+        self._bootstrap = [host.address for host in self._world.up[:BOOTSTRAP_MAX]] or self._bootstrap
+
+    def bodies(self) -> set[bytes]:
+        """The keys of pages with status 200 whose bodies are on its disk."""
+        rows = (row for kind in (keys.PAGE, keys.COPY) for row in self.disk.engine.scan(kind, keys.after(kind)))
+        return {keys.suffix(full) for full, value in rows if unpack(value)["status"] == 200}
+
+    def pause(self) -> None:
+        """It stands still, as under SIGSTOP: what is sent to it waits."""
+        self._world.trace.event("pause", node=self.id)
+        self.paused = True
+        self._world.loop.pause(self.address)
+
+    def resume(self) -> None:
+        """It goes on, and nobody told it that it stood still."""
+        if self.paused:
+            self._world.trace.event("resume", node=self.id)
+            self.paused = False
+            self._world.loop.resume(self.address)
+
+    def slow_down(self) -> None:
+        """From its next start its disk and its line are slow."""
+        self._slow = True
+        self._world.wires.slow_down(self.address, SLOW_WAY_S)
+
+    def jump(self, by_s: float) -> None:
+        """Its wall clock jumps."""
+        if self._clock is not None:
+            self._clock.off_s += by_s
+
+    async def fail_disk(self) -> None:
+        """Its disk takes nothing more, and that ends it sooner or later."""
+        self._world.trace.event("disk error", node=self.id)
+        if self._committer is not None:
+            self._committer.fail()
+        assert self._task is not None, "it runs"
+        await asyncio.wait([self._task])
 
     async def leave(self) -> bool:
         """Hand over and stop; whether everything was taken."""
@@ -168,6 +234,7 @@ class SimHost:
     async def _end(self) -> None:
         assert self._task is not None, "it was started"
         self._task.cancel()
+        self.resume()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self.swarm = None
@@ -185,13 +252,14 @@ class SimHost:
 
     async def _run_once(self, bootstrap: list[str]) -> bool:
         """One life; False if nobody was there to join through."""
-        clock = VirtualClock(asyncio.get_running_loop())
+        clock = self._clock = self._new_clock()
         alone = False
         try:
             async with open_node(self._world.config, self._ports(clock)) as node:
                 self.swarm = _WatchedNode(
                     self,
                     self._world.witness,
+                    self._world.tally,
                     node,
                     Network(
                         listen=(self.address, PORT),
@@ -204,9 +272,21 @@ class SimHost:
                 await self.swarm.run()
         except* BootstrapUnreachable:
             alone = True
+        except* StorageFull:
+            # As a process that ends: nothing of it is left to answer.
+            self._world.datagrams.crash(self.address)
+            self._world.streams.crash(self.address)
         finally:
             self.swarm = None
         return not alone
+
+    def _new_clock(self) -> VirtualClock:
+        loop, skew_s = self._world.loop, self._world.skew_s
+        if not skew_s:
+            return VirtualClock(loop)
+        rng = Random(f"{self._world.seed} {self.name} clock {self.starts}")
+        rate = 1 + rng.uniform(-RATE_OFF, RATE_OFF)
+        return VirtualClock(loop, started=rng.uniform(0, 1e6), off_s=rng.uniform(-skew_s, skew_s), rate=rate)
 
     def _fetches(self, url: str) -> None:
         if self._world.witness is not None:
@@ -216,17 +296,19 @@ class SimHost:
         world = self._world
 
         def make_committer(runner: GroupRunner) -> Committer:
-            self._committer = CrashingCommitter(runner, latency_s=world.commit_s)
+            commit_s = world.commit_s * (SLOW_DISK if self._slow else 1.0)
+            self._committer = CrashingCommitter(runner, latency_s=commit_s)
             return self._committer
 
         async def offload(function: Callable[[], Any]) -> Any:
             await asyncio.sleep(0)
             return function()
 
+        self._web = SimClient(world.web, clock, self.name, self._fetches)
         return Ports(
             clock=clock,
             rng=self._rng,
-            http=SimClient(world.web, clock, self.name, self._fetches),
+            http=self._web,
             engine=self.disk.engine,
             make_committer=make_committer,
             offload=offload,
@@ -238,26 +320,32 @@ class SimHost:
 class _WatchedNode(SwarmNode):
     """A node whose messages are seen by the witness, those to itself included."""
 
-    def __init__(self, host: SimHost, witness: Witness | None, node: Node, network: Network, **parts: Any) -> None:
+    def __init__(
+        self, host: SimHost, witness: Witness | None, tally: Tally, node: Node, network: Network, **parts: Any
+    ) -> None:
         super().__init__(node, network, **parts)
         self._host = host
         self._witness = witness
+        self._tally = tally
 
     def _handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
-        if self._witness is None:
-            return super()._handle(hello, message)
-        answered = self._witness.asked(self._host, hello.node_id, message)
+        self._tally.asked(self._host.id, hello.node_id, message)
+        told: list[Callable[[Reply], None]] = [partial(self._tally.answered, self._host.id, hello.node_id)]
+        if self._witness is not None:
+            told.append(self._witness.asked(self._host, hello.node_id, message))
         reply = super()._handle(hello, message)
-        if not isinstance(reply, asyncio.Future):
-            answered(reply)
-            return reply
-        reply.add_done_callback(lambda done: _tell(answered, done))
+        if isinstance(reply, asyncio.Future):
+            reply.add_done_callback(lambda done: _tell(told, done))
+        else:
+            for answered in told:
+                answered(reply)
         return reply
 
 
-def _tell(answered: Callable[[Reply], None], done: asyncio.Future[Reply]) -> None:
+def _tell(told: list[Callable[[Reply], None]], done: asyncio.Future[Reply]) -> None:
     if not done.cancelled() and done.exception() is None:
-        answered(done.result())
+        for answered in told:
+            answered(done.result())
 
 
 async def _never() -> bool:

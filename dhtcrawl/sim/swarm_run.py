@@ -10,12 +10,13 @@ import asyncio
 import dataclasses
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from dhtcrawl.config import Config, CrawlSettings, load
 from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.collection import collect
-from dhtcrawl.sim.faults import Faults
+from dhtcrawl.sim.faults import LONGEST, Faults
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.outcome import brings, check_haste, check_outputs
@@ -23,6 +24,7 @@ from dhtcrawl.sim.scenario import Result, Scenario
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
+from dhtcrawl.sim.wires import Wires, read_matrix
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.foreign import BadRow
 
@@ -31,6 +33,7 @@ STEP_S = 0.5
 NONCE = bytes(16)
 # How long after the end a node that is there may not know of it.
 TOLD_S = 30.0
+SECOND_LOOK_S = 2.0
 STOPPED_IN_S = 120.0
 # The drain and the hand-over, and a crashed node's way back.
 OUT_IN_S = 300.0
@@ -43,10 +46,12 @@ def simulate_swarm(scenario: Scenario, seed: int) -> Result:
     config = load(
         flags={"fetch.concurrency": scenario.concurrency, "swarm.holder_grace_s": f"{scenario.holder_grace_s}s"}
     )
-    web = SimWeb(seed, hosts=scenario.hosts, pages=scenario.pages)
+    web = SimWeb(seed, **scenario.web())
     settings: CrawlSettings = dataclasses.replace(
         config.crawl, delay_s=scenario.delay_s, key=scenario.key, depth=scenario.depth
     )
+    if scenario.copies > 1:
+        settings = dataclasses.replace(settings, copies=scenario.copies)
     run = _Run(scenario, seed, config, web, make_spec(web.seeds(), settings))
     try:
         loop.run(run.run())
@@ -65,6 +70,7 @@ class _Run:
         self._web = web
         self._spec = spec
         self._crawl = spec.crawl_id(NONCE)
+        self._told_at: float | None = None  # since when all know of the end
         self.result = Result(scenario.nodes, seed, 0, 0, 0, [], 0.0, 0.0, "")
 
     async def run(self) -> None:
@@ -86,8 +92,20 @@ class _Run:
     async def _live(self, group: asyncio.TaskGroup, trace: Trace) -> None:
         scenario, swarm_settings = self._scenario, self._config.swarm
         low, high = min(0.01, scenario.latency_s), scenario.latency_s
-        weather = Weather(delay_s=(low, high), loss=scenario.loss)
-        swarm = SimSwarm(group, self._seed, self._config, self._web, trace, weather=weather, commit_s=scenario.commit_s)
+        weather = Weather(loss=scenario.loss, duplication=scenario.duplication, late_s=scenario.late_s)
+        matrix = read_matrix(Path(scenario.latency_matrix)) if scenario.latency_matrix else None
+        swarm = SimSwarm(
+            group,
+            self._seed,
+            self._config,
+            self._web,
+            trace,
+            weather=weather,
+            wires=Wires(self._seed, (low, high), matrix),
+            bytes_per_s=scenario.bytes_per_s,
+            commit_s=scenario.commit_s,
+            skew_s=scenario.skew_s,
+        )
         oracle = Oracle(
             swarm,
             self._spec,
@@ -98,14 +116,15 @@ class _Run:
         swarm.witness = oracle
         self.result.violations = oracle.violations
         faults = Faults(swarm, oracle, scenario, self._seed)
-        submitter = await self._gather_nodes(swarm)
+        submitter = await self._gather_nodes(swarm, faults)
         assert submitter.swarm is not None, "it has just started"
         await submitter.swarm.crawls.create(self._spec, NONCE)
         befalling = group.create_task(faults.run())
-        while not (self._over(swarm, oracle) or oracle.stuck(self._waits_s)):
+        while not (self._over(swarm, oracle, faults) or oracle.stuck(self._waits_s) or self._is_late()):
             await asyncio.sleep(STEP_S)
             oracle.step()
         befalling.cancel()
+        self.result.faults = faults.happened
         await self._calm(oracle, faults)
         there = [host for host in swarm.up if host not in faults.leaving]
         for host in list(swarm.up):
@@ -129,11 +148,11 @@ class _Run:
         except TimeoutError:
             oracle.broken("I13", f"{host.name} was told to stop, and has not")
 
-    async def _gather_nodes(self, swarm: SimSwarm) -> SimHost:
+    async def _gather_nodes(self, swarm: SimSwarm, faults: Faults) -> SimHost:
         """All nodes are there; one that may submit."""
-        first = swarm.add()
+        first, *others = [swarm.add() for _ in range(self._scenario.nodes)]
+        faults.prepare()
         await first.start([])
-        others = [swarm.add() for _ in range(self._scenario.nodes - 1)]
         for host in others:
             host.begin([first])
         for host in others:
@@ -147,20 +166,40 @@ class _Run:
         """How long nothing may get further, and all be well."""
         scenario = self._scenario
         longest = scenario.crash_every_s * 5 + max(0.0, scenario.away_s) + PATIENCE_S
-        gone = scenario.crashes + scenario.disk_losses
+        if scenario.partitions or scenario.one_way:
+            longest += LONGEST * scenario.partition_s
+        if scenario.pauses:
+            longest += LONGEST * scenario.pause_s
+        gone = scenario.crashes + scenario.disk_losses + scenario.churn_every_s
         return longest + (scenario.holder_grace_s if gone else 0.0)
 
-    def _over(self, swarm: SimSwarm, oracle: Oracle) -> bool:
+    def _is_late(self) -> bool:
+        duration_s = self._scenario.duration_s
+        self.result.stopped = 0 < duration_s <= asyncio.get_running_loop().time()
+        return self.result.stopped
+
+    def _over(self, swarm: SimSwarm, oracle: Oracle, faults: Faults) -> bool:
         if oracle.ended_at is None:
             return False
         ignorant = [host.name for host in swarm.up if not self._knows_the_end(host)]
-        late = asyncio.get_running_loop().time() - oracle.ended_at > TOLD_S
+        late = not faults.busy and asyncio.get_running_loop().time() - self._quiet_since(oracle, faults) > TOLD_S
         if late and ignorant:
             oracle.broken("I10", f"{TOLD_S:.0f} s after the end these do not know of it: {', '.join(ignorant)}")
-        return late or not ignorant
+        if ignorant:
+            self._told_at = None
+            return late
+        # Whoever has just heard of it may find that it has work after all.
+        now = asyncio.get_running_loop().time()
+        self._told_at = now if self._told_at is None else self._told_at
+        return now - self._told_at >= SECOND_LOOK_S
+
+    @staticmethod
+    def _quiet_since(oracle: Oracle, faults: Faults) -> float:
+        assert oracle.ended_at is not None, "it has ended, at least once"
+        return max(oracle.ended_at, faults.at, oracle.ledger.moved_at)
 
     def _knows_the_end(self, host: SimHost) -> bool:
-        if host.swarm is None or not host.swarm.ready.is_set():
+        if host.swarm is None or not host.swarm.ready.is_set() or host.swarm.entrance.busy:
             return False
         record = host.swarm.crawls.get(self._crawl)
         return record is not None and record.ended != "" and self._crawl not in host.swarm.crawls.runs
@@ -170,7 +209,10 @@ class _Run:
     def _judge(self, swarm: SimSwarm, oracle: Oracle, faults: Faults, there: list[SimHost]) -> None:
         """The end, once nobody runs any more; what was left by those who were there is what a user gets."""
         result, scenario = self.result, self._scenario
-        result.crashes = faults.crashes
+        result.crashes, result.bodies_lost = faults.crashes, faults.bodies_lost
+        result.refetched = self._web.refetched()
+        if result.stopped:
+            return
         result.refetches = oracle.refetches(self._web.visits, partial(brings, self._web))
         oracle.ended_in_time(PATIENCE_S + (scenario.holder_grace_s if faults.bodies_gone else 0.0))
         try:
@@ -178,9 +220,11 @@ class _Run:
         except BadRow as error:
             oracle.broken("I8", f"the disks cannot be gathered: {error}")
             return
-        result.pages, result.lost = totals.pages, totals.lost
+        result.pages, result.lost, result.pages_missing = totals.pages, totals.lost, totals.pages_missing
         if totals.pages:
             result.rpcs_per_page = round((oracle.messages + swarm.datagrams.sent) / totals.pages, 2)
+            result.records_per_page = round(swarm.tally.records_moved / totals.pages, 2)
+            result.frames_per_page = round(swarm.tally.record_frames / totals.pages, 2)
         found = check_outputs(self._web, dirs, scenario.depth) + check_haste(self._web, scenario.delay_s)
         if totals.lost or totals.pages_missing or totals.pending or totals.unsettled:
             found.append(f"I11: the collection lacks something: {totals}")

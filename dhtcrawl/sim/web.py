@@ -9,6 +9,7 @@ that `violations` can say where the swarm as a whole was impolite.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -31,13 +32,14 @@ _LOOKUP_S = 0.02
 
 @dataclass(slots=True)
 class Visit:
-    """One request as the server saw it, on the clock of the client."""
+    """One request as the server saw it, on the clock of the simulation: to its last byte, whether anybody reads it."""
 
     host: str
     url: str
     start: float
     end: float = float("inf")
     client: str = ""
+    status: int = 0  # of a response that the client read to its last byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,20 @@ class SimWeb(Pages):
         number = self.hosts.index(host)
         return f"11.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
-    def begin(self, url: str, now: float, client: str = "") -> tuple[Visit, Response]:
-        """A request arrives from `client`; the caller sets the visit's end."""
+    def begin(self, url: str, now: float, client: str = "") -> tuple[Visit, Response | None]:
+        """A request arrives from `client`; the caller sets the visit's end. None: the connection breaks off."""
         attempt = self._attempts[url] = self._attempts.get(url, 0) + 1
         visit = Visit(host_of(url), url, now, client=client)
         self.visits.append(visit)
-        return visit, self.respond(url, attempt)
+        return visit, None if self.breaks_off(url, attempt) else self.respond(url, attempt)
+
+    def refetched(self) -> int:
+        """How often a page came whole that had come whole before.
+
+        A request that a crash cut short brought nothing: to make it again is a retry.
+        """
+        pages = Counter(v.url for v in self.visits if v.status == 200 and not v.url.endswith("/robots.txt"))
+        return sum(pages.values()) - len(pages)
 
     def violations(self, delay: float) -> list[Violation]:
         """Requests that began sooner than `delay` after the last byte of the one before."""
@@ -90,6 +100,7 @@ class SimClient:
         self, web: SimWeb, clock: Clock, name: str = "", asks: Callable[[str], None] = lambda url: None
     ) -> None:
         """`name` is the client's, for the web's books; `asks` is called before each request."""
+        self.gone = False  # its host has crashed: it asks for nothing any more
         self._web = web
         self._clock = clock
         self._name = name
@@ -103,23 +114,33 @@ class SimClient:
         if refusal is not None:
             await asyncio.sleep(_LOOKUP_S)
             return Failure(*refusal, started_at, self._clock.monotonic())
+        loop = asyncio.get_running_loop()
+        if self.gone:
+            await loop.create_future()
         self._asks(request.url)
-        visit, response = self._web.begin(request.url, started_at, self._name)
+        visit, response = self._web.begin(request.url, loop.time(), self._name)
         limits = request.limits
+        latency = self._web.latency(request.url)
+        size = len(response.body) if response is not None else 0
+        answered_at = loop.time() + latency + size / BYTES_PER_S
         try:
-            latency = self._web.latency(request.url)
             await asyncio.sleep(min(latency, limits.head_s))
             if latency > limits.head_s:
                 detail = f"no complete response head within {limits.head_s:g} s"
                 return Failure(FailureKind.TIMEOUT, detail, started_at, self._clock.monotonic())
+            if response is None:
+                detail = "the server closed the connection before the response head was complete"
+                return Failure(FailureKind.DISCONNECTED, detail, started_at, self._clock.monotonic())
             content, truncated = response.body[: limits.body_bytes_max], None
             if len(content) < len(response.body):
                 truncated = Truncated.LENGTH
             if len(content) > limits.body_s * BYTES_PER_S:
                 content, truncated = content[: int(limits.body_s * BYTES_PER_S)], Truncated.TIME
             await asyncio.sleep(len(content) / BYTES_PER_S)
+            visit.status = response.status
         finally:
-            visit.end = self._clock.monotonic()
+            # A client that stands still reads late what was sent in time.
+            visit.end = min(loop.time(), answered_at)
         raw = [(name.encode(), value.encode()) for name, value in response.headers]
         raw.append((b"Content-Length", str(len(response.body)).encode()))
         return Exchange(
@@ -130,7 +151,7 @@ class SimClient:
             body=Body(content),
             remote_ip=self._web.address(host),
             started_at=started_at,
-            ended_at=visit.end,
+            ended_at=self._clock.monotonic(),
             fetched_at=fetched_at,
             truncated=truncated,
         )

@@ -17,14 +17,14 @@ from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
-from dhtcrawl.errors import DhtcrawlError, Exit
+from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull
 from dhtcrawl.node import Ports, open_node
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import keys
-from dhtcrawl.storage.committer import Committer, GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, Txn
 from dhtcrawl.storage.files import MemoryDirectory
 from dhtcrawl.storage.memory import MemoryEngine
 from dhtcrawl.storage.outputs import OutputDirs
@@ -59,14 +59,23 @@ class CrashingCommitter(LoopCommitter):
 
     crashed = False
 
-    def crash(self) -> None:
+    def crash(self, *, written: bool = False) -> None:
+        """`written`: the batch was, and nobody heard of it any more."""
         self.crashed = True
-        void: dict[bytes, bytes | None] = {}
-        for function, future in self._jobs:
-            with contextlib.suppress(DhtcrawlError):
-                function(Txn(self._runner.engine, void))
+        if written:
+            self._runner.run(self._jobs[:GROUP_JOBS_MAX])
+        else:
+            void: dict[bytes, bytes | None] = {}
+            for function, _ in self._jobs:
+                with contextlib.suppress(DhtcrawlError):
+                    function(Txn(self._runner.engine, void))
+        for _, future in self._jobs:
             future.cancel()
         self._jobs.clear()
+
+    def fail(self) -> None:
+        """The disk takes nothing from now on."""
+        self._runner.failed = StorageFull("the simulated disk is full; give it space")
 
     async def close(self) -> None:
         if not self.crashed:

@@ -52,6 +52,7 @@ async def served(sim: SimWeb) -> AsyncIterator[int]:
     async def answer(request: web.BaseRequest) -> web.Response:
         url = f"http://{request.host.partition(':')[0]}{request.raw_path}"
         _, response = sim.begin(url, 0.0)
+        assert response is not None, "no connection breaks off"
         if sim.latency(url) > 1:
             await never.wait()
         return web.Response(status=response.status, headers=response.headers, body=response.body)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from dhtcrawl.fetch.deadline import Deadline
-from dhtcrawl.sim.loop import Deadlock, VirtualClock, VirtualLoop, run
+from dhtcrawl.sim.loop import Deadlock, VirtualClock, VirtualLoop, current_host, run
 
 
 def test_a_year_passes_at_once() -> None:
@@ -228,3 +228,95 @@ def test_a_cancellation_at_the_deadline_is_still_a_cancellation() -> None:
             await task
 
     run(main())
+
+
+# Hosts that stand still
+
+
+def test_a_host_that_stands_still_runs_nothing_and_then_all_of_it_in_order() -> None:
+    async def main() -> tuple[list[str], list[str]]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        ran: list[str] = []
+
+        async def count(name: str) -> None:
+            for second in range(1, 6):
+                await asyncio.sleep(1)
+                ran.append(f"{name} {second} at {loop.time():.0f}")
+
+        tasks = []
+        for host in ("10.0.0.1", "10.0.0.2"):
+            token = current_host.set(host)
+            tasks.append(loop.create_task(count(host)))
+            current_host.reset(token)
+        await asyncio.sleep(1.5)
+        loop.pause("10.0.0.1")
+        assert loop.is_paused("10.0.0.1")
+        await asyncio.sleep(10)
+        before = list(ran)
+        loop.resume("10.0.0.1")
+        await asyncio.gather(*tasks)
+        return before, ran[len(before) :]
+
+    before, after = run(main())
+    assert [line for line in before if line.startswith("10.0.0.1")] == ["10.0.0.1 1 at 1"]
+    assert len([line for line in before if line.startswith("10.0.0.2")]) == 5
+    # The sleep that had come due meanwhile is over at once, and the next one lasts a second again.
+    assert after == [f"10.0.0.1 {second} at {second + 9.5:.0f}" for second in range(2, 6)]
+
+
+def test_to_wait_for_a_host_that_nobody_wakes_is_a_deadlock() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        current_host.set("10.0.0.1")
+        done = loop.create_future()
+        loop.call_soon(done.set_result, None)
+        loop.pause("10.0.0.1")
+        await done
+
+    with pytest.raises(Deadlock):
+        run(main())
+
+
+def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set() -> None:
+    async def main() -> list[int]:
+        fired: list[int] = []
+        loop = asyncio.get_running_loop()
+        for number in range(100):
+            loop.call_at(1.0, fired.append, number)
+        await asyncio.sleep(2)
+        return fired
+
+    assert run(main()) == list(range(100))
+
+
+def test_cancelled_timers_are_swept_out_and_the_others_fire() -> None:
+    async def main() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        fired: list[int] = []
+        timers = [loop.call_at(10.0 + number, fired.append, number) for number in range(1000)]
+        for timer in timers[5:]:
+            timer.cancel()
+        await asyncio.sleep(1)
+        waiting = len(loop._scheduled)
+        await asyncio.sleep(2000)
+        return waiting, len(fired)
+
+    waiting, fired = run(main())
+    assert waiting < 200
+    assert fired == 5
+
+
+def test_a_clock_that_is_off_counts_from_elsewhere_and_its_wall_jumps() -> None:
+    async def main() -> tuple[float, float]:
+        clock = VirtualClock(asyncio.get_running_loop(), started=500.0, off_s=3600.0, rate=1.001)
+        began, wall = clock.monotonic(), clock.wall()
+        await asyncio.sleep(1000)
+        clock.off_s -= 7200
+        return clock.monotonic() - began, (clock.wall() - wall).total_seconds()
+
+    counted, wall_s = run(main())
+    assert counted == pytest.approx(1001.0)
+    assert wall_s == pytest.approx(1000 - 7200)

@@ -155,10 +155,11 @@ def test_a_newcomer_that_takes_what_others_have_in_flight_is_caught(monkeypatch:
 
 
 def test_a_newcomer_that_owns_before_it_knows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: Entrance) -> bool:
-        return True
+    async def only_greets(self: Entrance, node: bytes) -> None:
+        await self._membership.exchange(node)
+        await self._crawls.pull(node)
 
-    monkeypatch.setattr(Entrance, "_sync_all", at_once)
+    monkeypatch.setattr(Entrance, "_meet", only_greets)
     assert _told(scenario(joins=1), 1) & {"I4", "I8"}
 
 

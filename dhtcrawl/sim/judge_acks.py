@@ -1,0 +1,178 @@
+"""Judges what a swarm says it has: acks, copies, ends of pages, and what disks are left with (I1, I3, I5, I6, I7, I12).
+
+An ack needs the record on the disks of W nodes besides the acker's, fewer only
+where the acker's side of the swarm is smaller; or where it sees fewer, and
+whoever it misses stood still a moment ago. What was acked with fewer than
+W + 1 disks for such a reason is *thin* until so many have it: it may go with a
+disk, and is counted then (`thin_lost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from dhtcrawl.keyspace import placement
+from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, Reply, Request, StoreBackup, StoreTask
+from dhtcrawl.rpc.view import View
+from dhtcrawl.sim.ledger import NOTHING, Deleted, Finished, Rank, rank_of
+from dhtcrawl.sim.scene import Scene, is_active, is_owner, view_of
+from dhtcrawl.sim.swarm import SimHost
+from dhtcrawl.storage.records import State
+
+# More than W disks lost within so much time in which nobody was out of sight, and an acked record may be gone.
+REPAIR_S = 60.0
+# A page's last link became safe no longer ago than this when the page becomes done.
+UNDER_WAY_S = 10.0
+# Of the views that a host had, as seen whenever it did something; an ack was decided by one of the last.
+VIEWS_KEPT = 16
+
+
+class Acks:
+    """Of one crawl."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.thin_lost = 0  # keys that were acked by fewer disks than usual, and are gone
+        self.keys_lost = 0  # keys that are gone since more disks were lost at a time than there are backups
+        self._scene = scene
+        self._acked: dict[bytes, None] = {}
+        self._thin: dict[bytes, None] = {}
+        self._losses: list[float] = []  # in seconds of peace
+        self._views: dict[SimHost, list[tuple[float, View]]] = {}
+
+    def look(self, host: SimHost) -> None:
+        """A host does something: remember what it sees."""
+        view, views = view_of(host), self._views.setdefault(host, [])
+        if not views or views[-1][1] is not view:
+            views.append((self._scene.time(), view))
+            del views[:-VIEWS_KEPT]
+
+    # Messages
+
+    def asked(self, host: SimHost, message: Request) -> Callable[[Reply], None]:
+        """A message has come to a node; what to call with its answer."""
+        self.look(host)
+        if isinstance(message, StoreTask):
+            joining = host.swarm is not None and not is_owner(host)
+            return partial(self._answered, host, message, self._scene.time(), joining)
+        if isinstance(message, StoreBackup | DeleteBackup):
+            return self._copied(host, message)
+        return _ignore
+
+    def _answered(self, host: SimHost, message: StoreTask, asked_at: float, joining: bool, reply: Reply) -> None:
+        if not isinstance(reply, Ack) or host.swarm is None:
+            return
+        self.look(host)
+        broken, moved, views = self._scene.broken, reply.moved_to(), self._views_since(host, asked_at)
+        for index, (link, code) in enumerate(zip(message.links, reply.codes, strict=True)):
+            place = placement(link.key)
+            if code in (Code.ACCEPTED, Code.KNOWN):
+                if joining:
+                    broken("I12", f"{host.name} acked {link.url} while joining")
+                if not self._is_safe(link.key, host, views):
+                    broken("I1", f"{host.name} acked {link.url}, and {self._who_has(link.key)}")
+                owners = [view.owner(place) for view in views]
+                if not any(owner is None or owner.id in (host.id, *message.tried) for owner in owners):
+                    broken("I7", f"{host.name} took {link.url}, though it knew another owner")
+            elif code == Code.MOVED:
+                number, peer = int.from_bytes(place, "big"), moved[index].node_id
+                if int.from_bytes(peer, "big") ^ number >= int.from_bytes(host.id, "big") ^ number:
+                    broken("I7", f"{host.name} named one for {link.url} who is not closer")
+
+    def _copied(self, host: SimHost, message: StoreBackup | DeleteBackup) -> Callable[[Reply], None]:
+        """A backup answers a write with what it knew better before (I6)."""
+        rows = message.records if isinstance(message, StoreBackup) else message.tombstones
+        tasks = self._scene.disk(host).tasks
+        better = {}
+        for row in rows:
+            ours, came = tasks.get(row.key, NOTHING), rank_of(row.state, row.gen, row.attempt)
+            # Of two that are done in one generation neither is further.
+            if ours > came and (ours.gen, ours.settled) != (came.gen, State.DONE):
+                better[row.key] = came
+        return partial(self._wrote_back, host, better) if better else _ignore
+
+    def _wrote_back(self, host: SimHost, better: Mapping[bytes, Rank], reply: Reply) -> None:
+        if not isinstance(reply, Ack) or host.swarm is None:
+            return
+        tasks, told = self._scene.disk(host).tasks, {record.key for record in reply.records}
+        for key, came in better.items():
+            if key not in told and tasks.get(key, NOTHING) > came:
+                self._scene.broken("I6", f"{host.name} knew {self._name(key)} better, and did not say so")
+
+    # Disks
+
+    def finished(self, host: SimHost, page: Finished) -> None:
+        """A page has become done: its links are acked, or are this node's and as safe as if they were (I3)."""
+        self.look(host)
+        views = self._views_since(host, self._scene.time() - UNDER_WAY_S)
+        for link in page.links:
+            if link not in self._acked and not self._is_safe(link, host, views):
+                text = f"{self._name(page.key)} is done at {host.name}, its link {self._name(link)} not safe: "
+                self._scene.broken("I3", text + self._who_has(link))
+
+    def deleted(self, host: SimHost, gone: Deleted) -> None:
+        """A record was dropped: those who are to have it have it at least as far (I5)."""
+        self.look(host)
+        views = [
+            View(member for member in view.members if member.id != host.id)
+            for view in self._views_since(host, self._scene.time() - UNDER_WAY_S)
+        ]
+        copies = self._scene.ledger.copies(gone.key, gone.rank, besides=self._scene.numbers[host])
+        wanted = self._wanted(host, views, besides=True)
+        if copies < wanted:
+            what = f"{self._name(gone.key)} ({gone.rank.words})"
+            self._scene.broken("I5", f"{host.name} dropped {what}, which {copies} others have, not {wanted}")
+
+    def disk_lost(self, host: SimHost) -> None:
+        """A disk is gone: what was acked is on another one (I1, I5)."""
+        scene = self._scene
+        now = scene.peace_s
+        self._losses = [at for at in self._losses if now - at < REPAIR_S] + [now]
+        too_many = len(self._losses) > scene.acks
+        for key in [key for key in self._acked if not scene.ledger.remains(key)]:
+            del self._acked[key]  # to be told once
+            if key in self._thin and len(scene.ledger.ever[key]) <= scene.acks:
+                self.thin_lost += 1
+            elif too_many:
+                self.keys_lost += 1
+            else:
+                text = f"{self._name(key)} was acked, and no disk has it since that of {host.name} is gone"
+                scene.broken("I5", text)
+
+    # Judging
+
+    def _is_safe(self, key: bytes, host: SimHost, views: Sequence[View]) -> bool:
+        """Whether as many disks have had a record as an ack of this host needs, its own among them."""
+        ever = self._scene.ledger.ever.get(key, {})
+        self._acked[key] = None
+        if len(ever) <= self._scene.acks:
+            self._thin[key] = None
+        return self._scene.numbers[host] in ever and len(ever) >= self._wanted(host, views)
+
+    def _wanted(self, host: SimHost, views: Sequence[View], *, besides: bool = False) -> int:
+        """W + 1 disks; fewer where its side is smaller, or it sees fewer, and nobody else is to blame."""
+        scene = self._scene
+        side = [each for each in scene.side_of(host) if is_active(each) and not (besides and each is host)]
+        wanted = min(scene.acks + 1, len(side))
+        for view in views:
+            seen = {member.id for member in view.members}
+            if len(view) < wanted and all(scene.is_back(each) for each in side if each.id not in seen):
+                wanted = len(view)
+        return wanted
+
+    def _views_since(self, host: SimHost, at: float) -> list[View]:
+        """What it saw from then on, the view that it had then included."""
+        views = self._views.get(host, [])
+        before = [view for seen_at, view in views if seen_at <= at]
+        return [*before[-1:], *(view for seen_at, view in views if seen_at > at)]
+
+    def _who_has(self, key: bytes) -> str:
+        names = [self._scene.ledger.disks[number].name for number in self._scene.ledger.ever.get(key, ())]
+        return f"only {len(names)} had it on disk: {', '.join(names) or 'nobody'}"
+
+    def _name(self, key: bytes) -> str:
+        return self._scene.ledger.name(key)
+
+
+def _ignore(_: Reply) -> None:
+    return

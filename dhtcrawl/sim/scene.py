@@ -1,0 +1,246 @@
+"""Who is there, and who can hear whom: the facts that all judges of a simulated swarm look at.
+
+A host is *up* while it runs, and *awake* while it also runs its callbacks. Two
+hosts are *apart* while the network is cut between them, and after it has
+healed until every host of one side has every host of the other in its view
+again: what they do in between they do without knowing of one another. A *side*
+is all who are awake and not apart.
+
+Nothing here is asked of the nodes but their views and their states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dhtcrawl.rpc.hello import NodeState
+from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.sim.ledger import DiskBook, Ledger
+from dhtcrawl.sim.swarm import SimHost, SimSwarm
+
+# So long after something befell anybody all know of it, and have repaired what it broke.
+QUIET_S = 30.0
+# So long after a partition has healed, and nothing else happened, all know one another again: one of the dead is
+# asked every 30 s by each node, and hears of it; gossip and an exchange take the rest.
+MEET_S = 60.0
+# A node that was back for no longer may not have been noticed.
+UNNOTICED_S = 15.0
+VIOLATIONS_MAX = 200
+
+
+@dataclass(eq=False, slots=True)
+class _Cut:
+    """A partition: these hosts, and all others."""
+
+    few: Mapping[SimHost, None]
+    at: float
+    healed_at: float | None = None
+    over_at: float | None = None
+
+
+class Scene:
+    """Of one simulation. `violations` grows."""
+
+    def __init__(self, swarm: SimSwarm, ledger: Ledger, time: Callable[[], float], *, replicas: int, acks: int) -> None:
+        self.violations: list[str] = []
+        self.swarm = swarm
+        self.ledger = ledger
+        self.time = time
+        self.replicas = replicas
+        self.acks = acks
+        self.numbers: dict[SimHost, int] = {}  # of its disk
+        self.befell_at = 0.0  # when anything last happened to anybody, or was over
+        self._cuts: list[_Cut] = []
+        self._gone: dict[SimHost, int] = {}  # crashed, or about to: in which of its lives
+        self._paused: dict[SimHost, int] = {}
+        self._absences: dict[SimHost, list[tuple[float, float | None]]] = {}
+        self._resumed_at: dict[SimHost, float] = {}
+        self._peace_s = 0.0
+        self._peace_at: float | None = 0.0
+
+    def broken(self, invariant: str, text: str) -> None:
+        """Something does not hold."""
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(f"{invariant}: {text} (at {self.time():.3f} s)")
+
+    # Who is there
+
+    @property
+    def up(self) -> list[SimHost]:
+        """Those that run."""
+        return [host for host in self.swarm.hosts if host.swarm is not None and self._gone.get(host) != host.starts]
+
+    @property
+    def awake(self) -> list[SimHost]:
+        """Those that do not stand still."""
+        return [host for host in self.up if self._paused.get(host) != host.starts]
+
+    def sides(self) -> list[list[SimHost]]:
+        """Those who are awake, by who can hear whom."""
+        found: dict[tuple[bool, ...], list[SimHost]] = {}
+        for host in self.awake:
+            found.setdefault(self._side(host), []).append(host)
+        return list(found.values())
+
+    def side_of(self, host: SimHost) -> list[SimHost]:
+        """Whom a host can hear, itself first, whether it is awake or not."""
+        side = self._side(host)
+        return [host, *(other for other in self.awake if other is not host and self._side(other) == side)]
+
+    def disk(self, host: SimHost) -> DiskBook:
+        """What is on the disk of a host."""
+        return self.ledger.disks[self.numbers[host]]
+
+    def host_of(self, node: bytes) -> SimHost | None:
+        """The host that has this node's disk now."""
+        return next((host for host in self.swarm.hosts if host.id == node), None)
+
+    def is_back(self, host: SimHost) -> bool:
+        """Whether it went on a moment ago, so that others may take it for dead, and it does not know that yet."""
+        return self.time() - self._resumed_at.get(host, -QUIET_S) < QUIET_S
+
+    @property
+    def troubled(self) -> bool:
+        """Whether somebody stands still, or is out of another's sight."""
+        return any(cut.over_at is None for cut in self._cuts) or any(map(self._is_paused, self._paused))
+
+    @property
+    def peace_s(self) -> float:
+        """Seconds in which there was no such trouble."""
+        return self._peace_s + (0.0 if self._peace_at is None else self.time() - self._peace_at)
+
+    def away_since(self, seen_from: SimHost, number: int) -> float | None:
+        """Since when a host cannot have read a disk; None where it can."""
+        disk, now = self.ledger.disks[number], self.time()
+        host = self.host_of(disk.node)
+        at = now if disk.lost_at is None else disk.lost_at
+        causes = [*self._absences.get(host, ())] if host is not None else []
+        if host is not None:
+            sides = [cut for cut in self._cuts if (host in cut.few) != (seen_from in cut.few)]
+            causes += [(cut.at, cut.over_at) for cut in sides]
+        earlier = True
+        while earlier:
+            earlier = False
+            for start, end in causes:
+                if start < at and (end is None or end >= at - UNNOTICED_S):
+                    at, earlier = start, True
+        return None if at == now else at
+
+    # What happens
+
+    def befell(self) -> None:
+        """Something happened."""
+        self.befell_at = self.time()
+
+    def leaves_sight(self, host: SimHost) -> None:
+        """It crashes, stops, or has left."""
+        self._count_peace()
+        self._gone[host] = host.starts
+        self._paused.pop(host, None)
+        self._absent(host)
+
+    def pauses(self, host: SimHost) -> None:
+        """It stands still."""
+        self._count_peace()
+        self._paused[host] = host.starts
+        self._absent(host)
+
+    def resumes(self, host: SimHost) -> float:
+        """It goes on; how long it stood still."""
+        self._count_peace()
+        self._paused.pop(host, None)
+        self._resumed_at[host] = self.time()
+        return self.returns(host)
+
+    def returns(self, host: SimHost) -> float:
+        """It is there again; how long it was not."""
+        self.befell()
+        absences = self._absences.get(host)
+        if not absences or absences[-1][1] is not None:
+            return 0.0
+        absences[-1] = (absences[-1][0], self.time())
+        return self.time() - absences[-1][0]
+
+    def is_cut(self, sides: Sequence[Sequence[SimHost]]) -> None:
+        """The network is, between the first of these sides and all others."""
+        self._count_peace()
+        self._cuts.append(_Cut(dict.fromkeys(sides[0]), self.time()))
+        self.befell()
+
+    def heals(self) -> None:
+        """The network is whole."""
+        for cut in self._cuts:
+            cut.healed_at = self.time() if cut.healed_at is None else cut.healed_at
+        self.befell()
+
+    def look(self) -> None:
+        """See who is back, and whether all know one another again."""
+        for host, starts in list(self._gone.items()):
+            if host.swarm is not None and host.starts != starts:
+                del self._gone[host]
+                self.returns(host)
+        for cut in self._cuts:
+            if cut.healed_at is not None and cut.over_at is None and self._have_met(cut, cut.healed_at):
+                self._count_peace()
+                cut.over_at = self.time()
+                self.befell()
+        self._count_peace()
+
+    def _have_met(self, cut: _Cut, healed_at: float) -> bool:
+        views = {host: known(host) for host in self.awake}
+        few = [host for host in views if host in cut.few]
+        many = [host for host in views if host not in cut.few]
+        for one, other in ((one, other) for one in few for other in many):
+            if other.id in views[one] and one.id in views[other]:
+                continue
+            late = self.time() - max(healed_at, self.befell_at) > MEET_S
+            if late and is_owner(one) and is_owner(other):
+                self.broken("I13", f"{one.name} and {other.name} do not know each other {MEET_S:.0f} s after healing")
+                return True
+            return False
+        return True
+
+    def _side(self, host: SimHost) -> tuple[bool, ...]:
+        return tuple(host in cut.few for cut in self._cuts if cut.over_at is None)
+
+    def _is_paused(self, host: SimHost) -> bool:
+        return self._paused[host] == host.starts and host.swarm is not None
+
+    def _absent(self, host: SimHost) -> None:
+        absences = self._absences.setdefault(host, [])
+        if not absences or absences[-1][1] is not None:
+            absences.append((self.time(), None))
+        self.befell()
+
+    def _count_peace(self) -> None:
+        now = self.time()
+        if self._peace_at is not None:
+            self._peace_s += now - self._peace_at
+        self._peace_at = None if self.troubled else now
+
+
+def is_active(host: SimHost) -> bool:
+    """Whether it takes itself for one that owns, and all who have to know it do."""
+    return host.swarm is not None and host.swarm.ready.is_set() and host.swarm.entrance.active
+
+
+def is_owner(host: SimHost) -> bool:
+    """Whether it has told the others that it owns, though it may not fetch yet."""
+    swarm = host.swarm
+    return swarm is not None and hasattr(swarm, "gossip") and swarm.gossip.members.me.state is NodeState.ACTIVE
+
+
+def view_of(host: SimHost) -> View:
+    """Who is there, as it believes."""
+    return host.swarm.gossip.view if host.swarm is not None and hasattr(host.swarm, "gossip") else View(())
+
+
+def known(host: SimHost) -> dict[bytes, None]:
+    """Whom it has heard of lately."""
+    return {member.id: None for member in view_of(host).members if member.state is not MemberState.SUSPECTED}
+
+
+def view_from(hosts: Sequence[SimHost]) -> View:
+    """These, as the owners: what nobody but us can know."""
+    return View(Member(host.id, (host.address, 0)) for host in hosts)

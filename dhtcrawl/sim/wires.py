@@ -1,0 +1,104 @@
+"""What lies between hosts: how long a way takes, and who cannot reach whom. Datagrams and streams share it.
+
+    wires = Wires(seed=1, delay_s=(0.01, 0.08))
+    wires.partition(["10.0.0.1"], ["10.0.0.2", "10.0.0.3"], one_way="out")   # of what the first sends nothing arrives
+    wires.delay("10.0.0.1", "10.0.0.2")                                     # seconds, one way
+
+A way is drawn once for each pair of hosts, from a range or from a matrix of
+measured round trips. A slow host adds to every way that begins or ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextvars import Context
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.sim.loop import current_host
+
+Matrix = Sequence[Sequence[float]]
+OneWay = Literal["", "out", "in"]
+
+
+class Wires:
+    """Between all hosts of a simulation."""
+
+    def __init__(self, seed: object, delay_s: tuple[float, float], matrix: Matrix | None = None) -> None:
+        """`delay_s`: one way, from and to; `matrix`: round trips in seconds, which count instead."""
+        self._seed = seed
+        self._range = delay_s
+        self._matrix = matrix
+        self._delays: dict[tuple[str, str], float] = {}
+        self._side: dict[str, int] = {}  # of a partition; whoever is not named is on side 0
+        self._one_way: OneWay = ""
+        self._slow: dict[str, float] = {}
+        self._contexts: dict[str, Context] = {}
+
+    def context(self, host: str) -> Context:
+        """What runs in it runs on this host."""
+        if host not in self._contexts:
+            context = self._contexts[host] = Context()
+            context.run(current_host.set, host)
+        return self._contexts[host]
+
+    def delay(self, source: str, target: str) -> float:
+        """One way between two hosts, in seconds."""
+        pair = (min(source, target), max(source, target))
+        if pair not in self._delays:
+            self._delays[pair] = self._draw(*pair)
+        if not self._slow:
+            return self._delays[pair]
+        return self._delays[pair] + self._slow.get(source, 0.0) + self._slow.get(target, 0.0)
+
+    def slow_down(self, host: str, by_s: float) -> None:
+        """Every way from and to this host takes so much longer."""
+        self._slow[host] = by_s
+
+    def partition(self, *sides: Iterable[str], one_way: OneWay = "") -> None:
+        """Hosts of different sides do not reach each other; whoever is not named is on a side with the other such.
+
+        With `one_way` only what the first side sends ("out"), or what is sent to it ("in"), is lost.
+        """
+        self._side = {host: number for number, side in enumerate(sides, start=1) for host in side}
+        self._one_way = one_way
+
+    def heal(self) -> None:
+        """End the partition."""
+        self._side = {}
+
+    def cut(self, source: str, target: str) -> bool:
+        """Whether nothing gets from one host to the other."""
+        if not self._side:
+            return False
+        ours, theirs = self._side.get(source, 0), self._side.get(target, 0)
+        return ours != theirs and (not self._one_way or (ours if self._one_way == "out" else theirs) == 1)
+
+    def _draw(self, one: str, other: str) -> float:
+        if self._matrix is None:
+            return Random(f"{self._seed} delay {(one, other)}").uniform(*self._range)
+        return self._matrix[self._row(one)][self._row(other)] / 2
+
+    def _row(self, host: str) -> int:
+        assert self._matrix is not None
+        return Random(f"{self._seed} row {host}").randrange(len(self._matrix))
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Round trips in seconds from a text file: a square of milliseconds, a line a row, between spaces, tabs or commas.
+
+    Raises:
+        ConfigError: it cannot be read, or is something else.
+    """
+    try:
+        lines = path.read_text("utf-8").replace(",", " ").splitlines()
+        rows = [[float(cell) / 1000 for cell in line.split()] for line in lines if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"latency matrix {path}: {error}; use a square of milliseconds, a line a row") from error
+    if not rows or any(len(row) != len(rows) for row in rows):
+        raise ConfigError(f"latency matrix {path}: {len(rows)} rows are not a square; use as many numbers in each line")
+    if not all(0 <= cell < 60 for row in rows for cell in row):  # nan is not, either
+        raise ConfigError(f"latency matrix {path}: a round trip is below 0 or above 60 s; use milliseconds")
+    return rows

@@ -1,0 +1,35 @@
+"""A hundred scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from dhtcrawl.sim.chance import draw
+from dhtcrawl.sim.run import simulate
+from dhtcrawl.sim.scenario import Scenario
+
+FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_way", "joins", "leaves", "slow_nodes")
+
+
+@pytest.mark.shared_out
+@pytest.mark.parametrize("seed", range(1, 101))
+def test_a_random_scenario_breaks_no_promise(seed: int) -> None:
+    result = simulate(draw(seed), seed)
+    assert result.violations == [], result.tail
+    assert result.lost == 0
+
+
+def test_each_kind_of_fault_is_drawn_in_about_half_of_the_scenarios() -> None:
+    drawn = [dataclasses.asdict(draw(seed)) for seed in range(1000)]
+    for fault in FAULTS:
+        assert 400 < sum(scenario[fault] > 0 for scenario in drawn) < 600, fault
+    mixes = {tuple(fault for fault in FAULTS if scenario[fault]) for scenario in drawn}
+    assert len(mixes) > 300
+
+
+def test_nobody_is_away_paused_or_cut_off_for_as_long_as_bodies_are_waited_for() -> None:
+    for seed in range(1000):
+        scenario: Scenario = draw(seed)
+        assert max(scenario.away_s, 4 * scenario.pause_s, 4 * scenario.partition_s) < scenario.holder_grace_s
