@@ -53,6 +53,9 @@ class CrawlSettings:
     )
     key: str = setting("url", "what places a task in the key space", choices=("url", "host"))
     policy: str = setting("xor", "which node fetches a task", choices=("xor",))
+    copies: int = setting(
+        1, "nodes that have a page's body before the page is done; fewer only where there are fewer", low=1, high=16
+    )
     user_agent: str = setting(
         "dhtcrawl/0.1", "the User-Agent header; the letters, '-' and '_' that it begins with are the robots.txt token"
     )

@@ -32,11 +32,12 @@ from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage import catalog, keys, tasks
-from dhtcrawl.storage.archive import Archive
+from dhtcrawl.storage.archive import COPIES, Archive
 from dhtcrawl.storage.archive import forget as forget_files
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Committer, GroupRunner, Txn
 from dhtcrawl.storage.engine import Engine
+from dhtcrawl.storage.files import Directory
 from dhtcrawl.storage.outputs import LivePages, OutputDirs, Totals, write_outputs
 from dhtcrawl.storage.records import Task
 from dhtcrawl.storage.summary import NodeShare, Summary, write_summary
@@ -108,16 +109,7 @@ class Node:
 
         In a swarm `together` is the crawl's way to the other nodes, and `gate` leases it its hosts.
         """
-        storage = self.config.storage
-        archive = Archive(
-            dirs.archive,
-            crawl=record.crawl_id,
-            node=self.node_id,
-            bytes_max=storage.warc_bytes_max,
-            sync=storage.sync,
-            wall=self.ports.clock.wall,
-            info=_warcinfo(record),
-        )
+        archive = self._archive(record, dirs.archive)
 
         def recover(txn: Txn) -> tuple[Counters, dict[str, float]]:
             archive.recover(txn)
@@ -145,6 +137,25 @@ class Node:
         crawl = Crawl(services, start, live=live, disk_used=disk_used)
         self._runner.participants.append(archive)
         return RunningCrawl(record, crawl, dirs, live, self.committer, self.config, self.node_id)
+
+    async def copies_archive(self, record: CrawlRecord, directory: Directory) -> Archive:
+        """Where copies of other nodes' bodies go, ready to be written to; once a crawl."""
+        archive = self._archive(record, directory, COPIES)
+        await self.committer.submit(archive.recover)
+        self._runner.participants.append(archive)
+        return archive
+
+    def _archive(self, record: CrawlRecord, directory: Directory, series: str = "") -> Archive:
+        return Archive(
+            directory,
+            crawl=record.crawl_id,
+            node=self.node_id,
+            bytes_max=self.config.storage.warc_bytes_max,
+            sync=self.config.storage.sync,
+            wall=self.ports.clock.wall,
+            info=_warcinfo(record),
+            series=series,
+        )
 
 
 class RunningCrawl:
@@ -243,11 +254,13 @@ class RunningCrawl:
             urls_seen=totals.urls_seen,
             lost=totals.lost,
             pages_missing=totals.pages_missing,
+            pages_undercopied=counters.pages_undercopied,
             politeness_violations=counters.politeness_violations,
             politeness_exceptions=counters.politeness_exceptions,
             storage_sync=self._config.storage.sync,
             policy=settings.policy,
             key=settings.key,
+            copies=settings.copies,
             per_node=[
                 NodeShare(
                     node=self._node_id,

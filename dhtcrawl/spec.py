@@ -2,7 +2,9 @@
 
 crawl id = first 16 bytes of SHA-256(canonical spec ‖ nonce). The canonical
 spec is the msgpack map of the fields below, sorted by name, so that two nodes
-that agree on the id agree on every word of the crawl.
+that agree on the id agree on every word of the crawl. A setting that came with
+a later version is left out where it changes nothing, so that crawls begun
+before keep their ids.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -24,6 +26,8 @@ from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
 NONCE_BYTES = 16
 
 _CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
+# Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
+_SINCE: Final[dict[str, Any]] = {"copies": 1}
 # `localhost:8000` has a port, `mailto:me@example.org` a scheme.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 
@@ -63,7 +67,8 @@ class CrawlSpec:
             "canon_version": self.canon_version,
             **{name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self.settings).items()},
         }
-        return cast(bytes, msgpack.packb(dict(sorted(fields.items()))))
+        said = {name: value for name, value in fields.items() if name not in _SINCE or value != _SINCE[name]}
+        return cast(bytes, msgpack.packb(dict(sorted(said.items()))))
 
     def crawl_id(self, nonce: bytes) -> bytes:
         """The crawl's 16-byte id."""

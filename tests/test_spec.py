@@ -26,6 +26,7 @@ SETTINGS = st.builds(
     key=st.sampled_from(["url", "host"]),
     user_agent=st.text(max_size=20),
     allow_private=st.booleans(),
+    copies=st.integers(1, 16),
 )
 SEEDS = st.lists(
     st.sampled_from(["a.org", "http://b.org/x?y", "https://[::1]:8443/", "c.org/é"]), min_size=1, max_size=4
@@ -42,12 +43,18 @@ def test_a_spec_survives_its_own_bytes(seeds: list[str], settings: CrawlSettings
 
 
 def test_every_setting_of_a_crawl_is_in_its_id() -> None:
-    spec = make_spec(["a.org"], CrawlSettings())
+    spec = make_spec(["a.org"], CrawlSettings(copies=2))
     fields = msgpack.unpackb(spec.canonical())
     assert set(fields) == {"seeds", "canon_version"} | {f.name for f in dataclasses.fields(CrawlSettings)}
     assert list(fields) == sorted(fields)
     other = make_spec(["a.org"], CrawlSettings(ignore_robots=True))
     assert spec.crawl_id(b"nonce") != other.crawl_id(b"nonce")
+
+
+def test_a_setting_of_a_later_version_leaves_the_ids_of_crawls_begun_before_as_they_were() -> None:
+    assert "copies" not in msgpack.unpackb(make_spec(["a.org"], CrawlSettings()).canonical())
+    one, two = (make_spec(["a.org"], CrawlSettings(copies=copies)) for copies in (1, 2))
+    assert one.crawl_id(b"nonce") != two.crawl_id(b"nonce")
 
 
 def test_the_nonce_tells_two_crawls_of_one_spec_apart() -> None:

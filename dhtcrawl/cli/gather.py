@@ -1,6 +1,8 @@
 """One crawl, gathered from all its nodes into one directory that looks like any crawl's.
 
     claim ──▶ rows, kind by kind ──▶ archive files ──▶ finish ──▶ outputs ──▶ summary
+                                          ▲               │
+                                          └─ of copies ◀──┘ where a body is not here
 
 Whoever asks the nodes stands behind `Source`. What came is merged in the
 collection's own store, `OUT/node/store`, in an order that does not matter, so
@@ -31,8 +33,9 @@ from dhtcrawl.storage.committer import Committer, GroupRunner, ThreadCommitter, 
 from dhtcrawl.storage.crawl_record import left_to
 from dhtcrawl.storage.engine import LevelEngine
 from dhtcrawl.storage.export import CHUNK_BYTES_MAX
-from dhtcrawl.storage.foreign import BadRow, Origin, is_archive_file, is_node
-from dhtcrawl.storage.gather import GATHERED, Phase, Progress, drop_aside, finish, merge_rows
+from dhtcrawl.storage.foreign import BadRow, Origin, holds_copies, is_archive_file, is_node
+from dhtcrawl.storage.gather import COPIES, GATHERED, Phase, Progress, finish, merge_rows, wanted_files
+from dhtcrawl.storage.gather_aside import drop_aside
 from dhtcrawl.storage.gather_files import IncomingFile, link_file
 from dhtcrawl.storage.outputs import OutputDirs, Totals, write_outputs
 from dhtcrawl.storage.summary import Summary, write_summary
@@ -91,6 +94,9 @@ async def gather(
         gathering = _Gathering(source, committer, record, facts, out / ARCHIVE_DIR)
         await gathering.bring()
         refetches = await gathering.settle()
+        if await gathering.bring_copies():
+            refetches = await gathering.settle()
+        await gathering.keep_books()
         totals = await committer.submit(partial(_outputs, record=record, dirs=dirs, reason=facts.pending_reason))
         summary = summarise(
             record,
@@ -122,6 +128,8 @@ class _Gathering:
         self._crawl = record.crawl_id
         self._key_of = record.spec.key_of
         self._left_to = partial(left_to, record)
+        self._kinds = GATHERED + (COPIES if record.spec.settings.copies > 1 else ())
+        self._wanted: set[str] = set()  # files of copies
         self._files_under_way: dict[str, asyncio.Lock] = {}
         self._ended = facts.ended
         # Names this end of the crawl: whatever goes on with it raises the version.
@@ -134,10 +142,23 @@ class _Gathering:
         self.failed = {node: facts.failure for node, facts in nodes.items() if facts.failure}
         self.failed |= {node: "is no node's id" for node in nodes if not is_node(node)}
         self.books = [facts for node, facts in nodes.items() if is_node(node)]
-        for kind in GATHERED:
+        for kind in self._kinds:
             await self._each(partial(self._rows, kind))
         # After the rows: of a crawl that still runs, every page seen is within what is committed by now.
         await self._each(self._files)
+
+    async def bring_copies(self) -> bool:
+        """The files of copies that stand in for bodies which are not here; whether there were any."""
+        cursor: bytes | None = b"" if COPIES[0] in self._kinds else None
+        while cursor is not None:
+            wanted, cursor = await self._committer.submit(partial(wanted_files, crawl=self._crawl, cursor=cursor))
+            self._wanted |= wanted
+        if self._wanted:
+            await self._each(self._files)
+        return bool(self._wanted)
+
+    async def keep_books(self) -> None:
+        """What each node did, also for a time when it cannot be asked any more."""
         for number, facts in enumerate(self.books):
             self.books[number], whole = await self._committer.submit(partial(self._keep_books, facts=facts))
             if whole:
@@ -192,8 +213,11 @@ class _Gathering:
         # A node begins a new file and never goes back to an older one, nor to one that was left to it.
         files.sort(key=lambda file: (origin.author_of(file[0]) == node, len(file[0]), file[0]))
         local = self._source.local_dir(node)
+        files = [file for file in files if not holds_copies(file[0]) or file[0] in self._wanted]
+        own = [name for name, _ in files if not holds_copies(name)]
         for name, length in files:
-            closed = self._ended or name != files[-1][0]
+            # Of copies several files may be written to at once.
+            closed = self._ended or (name in own and name != own[-1])
             # A file may lie at the node that wrote it and at the one that it was left to.
             async with self._files_under_way.setdefault(name, asyncio.Lock()):
                 if not (local is not None and closed and await self._link(local / name, length)):

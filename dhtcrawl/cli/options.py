@@ -33,6 +33,7 @@ _CRAWL: _Table = [
     (("--delay",), "crawl.delay_s", {"metavar": "TIME"}, "Between two requests to a host; 0 for your own hosts only."),
     (("--key",), "crawl.key", {"metavar": "url|host"}, "What places a task in the key space."),
     (("--policy",), "crawl.policy", {"metavar": "NAME"}, "Which node fetches a task."),
+    (("--copies",), "crawl.copies", {"metavar": "N"}, "Nodes that keep each page's body; default: 1."),
     (("--user-agent",), "crawl.user_agent", {"metavar": "TEXT"}, "The User-Agent header."),
     (("--contact",), "crawl.contact", {"metavar": "URL"}, "Where site owners reach you; added to the User-Agent."),
     (("--allow-private",), "crawl.allow_private", {"is_flag": True}, "Allow the seeds' hosts on private addresses."),

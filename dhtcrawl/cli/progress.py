@@ -70,6 +70,8 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
         lines += _wrapped("  skipped    ", parts)
     if summary.pages_missing:
         lines.append(f"  MISSING    {summary.pages_missing} bodies are in no archive file")
+    if summary.pages_undercopied:
+        lines.append(f"  COPIES     {summary.pages_undercopied} pages lie on fewer than {summary.copies} nodes")
     if summary.politeness_violations:
         lines.append(f"  IMPOLITE   {summary.politeness_violations} requests began sooner than the delay")
     lines.append(f"  outputs    {out}/")

@@ -9,7 +9,7 @@ price of an fsync and of a thread hop is paid by a round, never by a page.
     page() ─▶ fetched ─┐
               outbox ──┼─▶ round ─▶ commit ─▶ backups ─▶ queued tasks to the frontier
     kill() ─▶ dead ────┤                                 acked links to the outbox
-              done ────┘                                 pages without links under way: done
+              done ────┘                                 pages without links under way, copied: done
 
 Links that another node owns leave through `Together.send` and come back by
 `acked` or `put_back`. What was written goes to the backups through
@@ -23,12 +23,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from dhtcrawl.crawl.copy_gate import CopyGate, Holders
 from dhtcrawl.crawl.outbox import Outbox
-from dhtcrawl.crawl.rounds import Counters, Fetched, Kill, Round, RoundResult
+from dhtcrawl.crawl.rounds import Counters, Fetched, Kill, Listener, Relinked, Round, RoundResult
 from dhtcrawl.crawl.services import Services
-from dhtcrawl.storage import keys, tasks
+from dhtcrawl.storage import body_copies, keys, tasks
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.copies import Copy
 from dhtcrawl.storage.outputs import LivePages
@@ -42,30 +43,6 @@ LINKS_A_ROUND_MAX = 4096
 BACKLOG_BYTES_MAX = 64 << 20
 # Links under way do not stop the parser, but the next fetch.
 BACKLOG_LINKS_MAX = 200_000
-
-
-class Listener(Protocol):
-    """Who goes on with what a round brought: the crawl."""
-
-    def written(self, host: str, key: bytes) -> None:
-        """A task's outcome is in the store."""
-        ...
-
-    def expected(self, tasks: list[Queued]) -> None:
-        """New tasks are in the store, and not yet on the backups."""
-        ...
-
-    def queued(self, tasks: list[Queued]) -> None:
-        """They are on the backups, too."""
-        ...
-
-    def resend(self, page: bytes) -> None:
-        """A page's links must go out (again)."""
-        ...
-
-    def settled(self) -> None:
-        """A round is over; the crawl may be, too."""
-        ...
 
 
 class Corridor:
@@ -82,8 +59,10 @@ class Corridor:
         orders: Iterator[int],
         aliases: list[str],
         live: LivePages,
+        copies: int = 1,
     ) -> None:
         self.counters = counters
+        self.copying = CopyGate(copies - 1)
         self.outbox = Outbox(depth_matters=depth_matters)
         self._services = services
         self._crawl = crawl
@@ -98,7 +77,7 @@ class Corridor:
         self._fetched: list[Fetched] = []
         self._kills: list[Kill] = []
         self._done: dict[bytes, None] = {}
-        self._relinked: dict[bytes, bytes] = {}
+        self._relinked: dict[bytes, Relinked] = {}
         self._owing: set[bytes] = set()  # pages whose links are to be sent again
         self._backlog_bytes = 0
         self._pages_unwritten = 0
@@ -166,10 +145,12 @@ class Corridor:
         self._kills.append(kill)
         self._work.set()
 
-    def send_again(self, page: bytes, links: list[Link], link_keys: bytes) -> None:
-        """The links of a page that is fetched but not done, and all its task keys."""
+    def send_again(self, page: bytes, links: list[Link], found: Relinked) -> None:
+        """The links to send of a page that is fetched but not done, and what there is to note of all its links."""
         self._owing.discard(page)
-        self._relinked[page] = link_keys
+        if page not in self._relinked:
+            self.copying.hold([page])  # as it will be then
+        self._relinked[page] = found
         if self.outbox.add(page, links):
             self._done[page] = None
         self._work.set()
@@ -221,11 +202,13 @@ class Corridor:
             if theirs:
                 links = [link for link in links if together.owns(link.key)]
                 together.send(theirs)
-        if not (self._fetched or self._kills or self._done or links or self._new_aliases or self._owed):
+        done, self._done = self.copying.pass_through(page for page in self._done if page not in self._owing)
+        relinked = self._relinked if self.copying.further else {}  # to be copied as they are then
+        if not (self._fetched or self._kills or done or links or self._new_aliases or relinked or self._owed):
             return None
-        done = [page for page in self._done if page not in self._owing]
-        round_ = Round(self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed)
-        self._fetched, self._kills, self._done, self._new_aliases = [], [], {}, []
+        copied = self.copying.take(done)
+        round_ = Round(self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed, copied)
+        self._fetched, self._kills, self._new_aliases = [], [], []
         self._relinked, self._owed = {}, {}
         self._backlog_bytes = 0
         return round_
@@ -240,13 +223,18 @@ class Corridor:
             txn.put(key, pack({**record, "aliases": self._aliases}))
         for host, wait_s in round_.owed.items():
             tasks.owe(txn, crawl, host, wait_s)
-        for page_key, link_keys in round_.relinked.items():
-            tasks.relink(txn, crawl, page_key, link_keys)
+        for page_key, found in round_.relinked.items():
+            tasks.relink(txn, crawl, page_key, found.link_keys)
+            tasks.skip(txn, crawl, found.skipped)
         # Before `accept`, which may mark a page that must send its links again.
         for page_key in round_.done:
             settled = tasks.settle(txn, crawl, page_key)
             if settled is not None:
                 result.over.append(Copy(page_key, settled))
+        for page_key, holders in round_.copied.items():
+            before = body_copies.put_holders(txn, crawl, page_key, holders)
+            short = len(holders) < self.copying.further
+            self.counters.pages_undercopied += short - (before is not None and before < self.copying.further)
         for fetched in round_.fetched:
             place, digest = archive.append(fetched.item)
             page = fetched.page
@@ -269,7 +257,8 @@ class Corridor:
                 result.failed += kill.reason == SkipReason.FAILED
                 result.over.append(Copy(kill.key, dead))
         if round_.links:
-            accepted = tasks.accept(txn, crawl, round_.links, self.orders, depth_matters=self._depth_matters)
+            safe = self._services.together.mine
+            accepted = tasks.accept(txn, crawl, round_.links, self.orders, depth_matters=self._depth_matters, safe=safe)
             result.queued = accepted.queued
             result.changed = [Copy(*changed) for changed in accepted.changed]
             result.resend += accepted.resend
@@ -312,8 +301,24 @@ class Corridor:
         self._done_with(
             {f.page.key: None for f in round_.fetched if f.page is not None and not self.outbox.waits(f.page.key)}
         )
+        self._copy(round_, result)
         if not self._overfull():
             self._room.set()
+
+    def _copy(self, round_: Round, result: RoundResult) -> None:
+        """What was written goes to further nodes, where the crawl wants it there."""
+        if not self.copying.further:
+            return
+        together = self._services.together
+        written = [f.page.key for f in round_.fetched if f.page is not None and f.page.key not in result.refetched]
+        self.copying.hold(written)
+        for pages, again in ((written, False), (list(round_.relinked), True)):
+            if pages:
+                together.copy(pages, self._copied, again=again)
+
+    def _copied(self, page: bytes, holders: Holders) -> None:
+        self.copying.copied(page, holders)
+        self._work.set()
 
     def _arrived(self, fetched: Fetched, result: RoundResult) -> None:
         fetched.body.close()

@@ -78,6 +78,7 @@ class Crawl:
             orders=itertools.count(services.incarnation << 40),
             aliases=list(start.aliases),
             live=live,
+            copies=settings.copies,
         )
         self.intake = Intake(services, start.crawl_id, start.spec, self.frontier, self.corridor, changed=self._dispatch)
         self._discovery = Discovery(
@@ -128,6 +129,7 @@ class Crawl:
             "in_flight": self._running,
             "unwritten": int(not self.corridor.idle),
             "unsettled": self._resends.pending + len(self.corridor.open_pages),
+            "copies": len(self.corridor.copying),
             "links": len(self.corridor.outbox),
         }
         return {word: count for word, count in found.items() if count}

@@ -116,15 +116,18 @@ class Gate:
             finally:
                 self._batches.start(None)
 
-    def view_changed(self, view: View, crawling: bool, *, handed_over: bool = False) -> None:
-        """Members came, went or changed their state.
+    def view_changed(self, view: View, crawling: bool, *, handed_over: bool = False, dead: int = 0) -> None:
+        """Members came, went or changed their state; `dead` are taken for dead, and may be the other side of a cut.
+
+        That side has a gatekeeper too, so each takes its share of the pace.
 
         `handed_over`: whoever was gatekeeper of what is ours now has told us
         all it knew. Otherwise, while crawls run, such hosts are left alone
         until the last lease of the gatekeeper before us must have ended.
         """
         moved = self.office.view_changed(view, crawling and not handed_over)
-        self.shared_robots.desk.keep_claims({member.id for member in view.members})
+        self.office.keeper.delay_factor = 1 + dead / max(1, len(view.members))
+        self.shared_robots.desk.keep_claims(set(view.ids))
         self.book.forget_gatekeeper(moved)
         self._awake.set()
 

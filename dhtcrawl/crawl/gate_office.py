@@ -17,7 +17,7 @@ from dhtcrawl.fetch.gatekeeper import Gatekeeper
 from dhtcrawl.fetch.leases import Ask, GiveBack, Granted, Terms, Wait
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
-from dhtcrawl.rpc.view import MemberState, View
+from dhtcrawl.rpc.view import View
 
 
 class GateOffice:
@@ -88,12 +88,9 @@ class GateOffice:
         """
         old, self._view = self._view, view
         me = self._peers.node_id
-        present = {member.id for member in view.members}
-        for member in old.members:
-            if member.id not in present:
-                self.keeper.member_gone(member.id)
-        before, after = _owners(old), _owners(view)
-        if taken_over and (before - after or me in after - before):
+        for node in old.missing_in(view):
+            self.keeper.member_gone(node)
+        if taken_over and (old.owning - view.owning or me in view.owning - old.owning):
             self.keeper.took_over(self._clock.monotonic(), lambda host: gatekeeper_in(old, host) == me)
         return lambda host: gatekeeper_in(old, host) != gatekeeper_in(view, host)
 
@@ -134,7 +131,3 @@ def gatekeeper_in(view: View, host: str) -> bytes | None:
     """The node id of a host's gatekeeper; None when nobody is active."""
     owner = view.owner(host_key(host))
     return None if owner is None else owner.id
-
-
-def _owners(view: View) -> set[bytes]:
-    return {member.id for member in view.members if member.state is not MemberState.JOINING}

@@ -102,13 +102,23 @@ class Intake:
             self._over[key] = None
 
     def merged(self, merged: Merged) -> None:
-        """Records of other nodes were merged into the store."""
+        """Records of other nodes were merged into the store, by a message or by a sync.
+
+        What came to us as its owner has to be on our backups, too, before it
+        is fetched, or acked as known (I1).
+        """
         self.activity += 1
         now, together = self._s.clock.monotonic(), self._s.together
+        ours = [copy for copy in merged.fresh if together.owns(copy.key)]
+        due = merged.queued if ours else []
+        self.expect(due)
         for host, key in merged.unqueued:
             self._frontier.forget(host, key, now)
             self.written(key)  # a backup knew better than we did
-        self._frontier.add([task for task in merged.queued if together.mine(task.key)], now)
+        if ours:
+            together.keep(ours, partial(self.add, due))
+        else:
+            self._frontier.add([task for task in merged.queued if together.mine(task.key)], now)
         self._resend(merged.resend)
         self._changed()
 
@@ -171,7 +181,8 @@ class Intake:
         orders, depth_matters = self._corridor.orders, self._spec.settings.depth >= 0
 
         def write(txn: Txn) -> tasks.Accepted:
-            return tasks.accept(txn, self._crawl, links, orders, depth_matters=depth_matters)
+            safe = self._s.together.mine
+            return tasks.accept(txn, self._crawl, links, orders, depth_matters=depth_matters, safe=safe)
 
         return self._s.committer.submit(write)
 

@@ -76,8 +76,12 @@ class Replicator:
         replicas: int,
         acks: int,
         further: Callable[[bytes, list[Copy]], Awaitable[None]],
+        heir_of: Callable[[bytes, str], str | None] = lambda crawl, node: node,
     ) -> None:
-        """`further(crawl, copies)` merges what a backup knew better (I6), and returns once that is done."""
+        """`further(crawl, copies)` merges what a backup knew better (I6), and returns once that is done.
+
+        `heir_of(crawl, node)` has the pages that `node` fetched: itself, or whom it left them to.
+        """
         self.records_sent = 0
         self.frames_sent = 0
         self._peers = peers
@@ -85,6 +89,7 @@ class Replicator:
         self._replicas = replicas
         self._acks = acks
         self._further = further
+        self._heir_of = heir_of
         self._mailbox: Mailbox[_Item] = Mailbox(group, self._deliver, linger_s=LINGER_S)
         self._unsafe: dict[tuple[bytes, bytes], list[_Ticket]] = {}
         self._under_way: Counter[bytes] = Counter()  # by crawl: records that are not safe, copies that are not acked
@@ -189,8 +194,8 @@ class Replicator:
         targets = [*ticket.backups, *ticket.joining]
         if place is not None and place.node != self._own:
             # The node that has the page is told of everything that becomes of it.
-            holder = bytes.fromhex(place.node)
-            if holder not in targets and self._known(holder):
+            holder = bytes.fromhex(self._heir_of(ticket.crawl, place.node) or place.node)
+            if holder not in targets and holder != self._peers.node_id and self._known(holder):
                 targets.append(holder)
         return targets
 

@@ -9,6 +9,7 @@ from functools import partial
 from dhtcrawl.crawl import recovery
 from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.discovery import Discovery
+from dhtcrawl.crawl.rounds import Relinked
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.storage import tasks
 from dhtcrawl.storage.committer import Txn
@@ -52,7 +53,7 @@ class Resends:
                 continue
             look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max)
             found = recovery.links_of(page, await self._s.offload(look), self._discovery)
-            self._corridor.send_again(key, found.links, found.link_keys)
+            self._corridor.send_again(key, found.links, Relinked(found.link_keys, found.skipped))
             self.pending -= 1
             self._resent()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.fetch.http import Body
 from dhtcrawl.spec import CrawlSpec
@@ -25,6 +25,7 @@ class Counters:
     dead: int = 0
     body_bytes: int = 0
     urls_seen: int = 0
+    pages_undercopied: int = 0  # of those with a page here; goes down when further copies were made
     robots_fetches: int = 0
     politeness_violations: int = 0
     politeness_exceptions: int = 0
@@ -76,6 +77,13 @@ class Kill:
     attempt: int
 
 
+class Relinked(NamedTuple):
+    """What a page says when it is looked through again."""
+
+    link_keys: bytes  # the task keys of its links
+    skipped: list[tuple[str, str]]
+
+
 @dataclass(slots=True)
 class Round:
     """What one transaction writes."""
@@ -85,8 +93,9 @@ class Round:
     links: list[Link]
     done: list[bytes]
     aliases: list[str]
-    relinked: dict[bytes, bytes]  # page → the task keys of its links
+    relinked: dict[bytes, Relinked]
     owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
+    copied: dict[bytes, tuple[bytes, ...]]  # of those done, who has copies
 
 
 @dataclass(slots=True)
@@ -101,3 +110,27 @@ class RoundResult:
     changed: list[Copy] = field(default_factory=list)  # accepted anew, or found on a shorter way
     arrived: list[Copy] = field(default_factory=list)
     over: list[Copy] = field(default_factory=list)  # done or dead
+
+
+class Listener(Protocol):
+    """Who goes on with what a round brought: the crawl."""
+
+    def written(self, host: str, key: bytes) -> None:
+        """A task's outcome is in the store."""
+        ...
+
+    def expected(self, tasks: list[Queued]) -> None:
+        """New tasks are in the store, and not yet on the backups."""
+        ...
+
+    def queued(self, tasks: list[Queued]) -> None:
+        """They are on the backups, too."""
+        ...
+
+    def resend(self, page: bytes) -> None:
+        """A page's links must go out (again)."""
+        ...
+
+    def settled(self) -> None:
+        """A round is over; the crawl may be, too."""
+        ...

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from dhtcrawl.crawl.exchange import PUSH_BYTES_MAX, Exchange, SyncResult, batches, push
 from dhtcrawl.crawl.holdings import Holdings, Submit, Terms
-from dhtcrawl.crawl.sharing import Keeping, Sharing, owners, replica_set
+from dhtcrawl.crawl.sharing import Keeping, Sharing, replica_set
 from dhtcrawl.crawl.wire import record_of
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.messages import DIGEST_BYTES, Records, RefreshTask, Refused
@@ -111,7 +111,7 @@ class Syncer:
             cursor: bytes | None = b""
             while cursor is not None:
                 now = self._peers.view if view is None else view
-                if view is None and self._peers.node_id not in owners(now):
+                if view is None and self._peers.node_id not in now.owning:
                     return result  # joining, perhaps again: it is to learn what it keeps, not to give it away
                 strays = Keeping(now, self._peers.node_id, self._replicas).strays
                 page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, PUSH_BYTES_MAX, strays)
@@ -189,7 +189,7 @@ class Syncer:
         known = self._sharings.get(asker)
         if known is not None and known[0] is view:
             return known[1]
-        if not any(member.id == asker for member in view.members):
+        if asker not in view:
             return None
         if len(self._sharings) >= SHARINGS_KEPT_MAX:
             self._sharings.clear()

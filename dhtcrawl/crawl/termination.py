@@ -58,7 +58,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, cast
 
-from dhtcrawl.rpc.view import MemberState, View
+from dhtcrawl.rpc.view import View
 from dhtcrawl.storage.crawl_record import DIGEST_BYTES
 
 VIEW_BYTES: Final = 16
@@ -76,6 +76,7 @@ WAITING: Final = {
     "in_flight": "pages in flight",
     "unwritten": "results not on disk",
     "unsettled": "pages whose links are not all stored",
+    "copies": "pages to copy to further nodes",
     "links": "links under way to their owners",
     "hand_over": "records to hand over",
     "backups": "records with too few backups",
@@ -84,7 +85,7 @@ WAITING: Final = {
     "joining": "key ranges to pull before joining",
 }
 # A crawl that is being stopped does not wait for these: nothing is fetched for their sake any more.
-STANDING: Final = frozenset({FROZEN, "queued", "backups", "repair", "bodies", "joining"})
+STANDING: Final = frozenset({FROZEN, "queued", "backups", "repair", "bodies", "copies", "joining"})
 
 _WORD = re.compile(r"[a-z][a-z_-]{0,31}")
 
@@ -152,8 +153,7 @@ def parse_report(node: bytes, value: Mapping[str, Any]) -> Report | None:
 
 def view_fingerprint(view: View) -> bytes:
     """Equal where two views have the same members, and the same of them own. Suspicion moves no key and is left out."""
-    told = b"".join(m.id + (b"j" if m.state is MemberState.JOINING else b"o") for m in view.members)
-    return hashlib.sha256(told).digest()[:VIEW_BYTES]
+    return view.fingerprint[:VIEW_BYTES]
 
 
 class Verdict(Enum):

@@ -51,6 +51,14 @@ class Together(Protocol):
         """Records that are over; the same with less to send."""
         ...
 
+    def copy(self, pages: Sequence[bytes], copied: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
+        """Bodies of pages that are written here, for further nodes (`--copies`).
+
+        `copied(page, holders)` follows for each: as many nodes have it as the
+        crawl wants, or as there are. With `again` some may have it already.
+        """
+        ...
+
     def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
         """Call `then()` once an earlier `keep` of this record is through; False where nothing is under way."""
         ...
@@ -95,6 +103,10 @@ class Alone:
 
     def bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
         then()
+
+    def copy(self, pages: Sequence[bytes], copied: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
+        for page in pages:
+            copied(page, ())
 
     def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
         return False

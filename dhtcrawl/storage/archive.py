@@ -4,6 +4,9 @@ Bytes are appended first, fsynced, and believed only once their length stands
 in the same batch as the record that points at them. What a crash leaves behind
 that length is cut off at the next start, so that a file never ends in half a
 record. Runs on the committer's thread.
+
+Copies of other nodes' records make a series of files of their own, `COPIES`:
+whoever gathers all nodes leaves those aside that nothing points into.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.files import AppendFile, Directory
 from dhtcrawl.storage.records import Place, pack, unpack
 
+COPIES = "c"  # stands before the number in a file's name
 _SUFFIX = ".warc.gz"
 
 
@@ -33,6 +37,7 @@ class Archive:
         sync: bool,
         wall: Callable[[], datetime],
         info: Mapping[str, str],
+        series: str = "",
     ) -> None:
         self._directory = directory
         self._crawl = crawl
@@ -41,7 +46,7 @@ class Archive:
         self._sync = sync
         self._wall = wall
         self._info = dict(info)
-        self._prefix = f"{crawl.hex()[:12]}-{node[:12]}-"
+        self._prefix = f"{crawl.hex()[:12]}-{node[:12]}-{series}"
         self._file: AppendFile | None = None
         self._info_id = ""
         self._next = 0
@@ -74,6 +79,33 @@ class Archive:
         self._dirty[file.name] = file
         written = warc.append_exchange(file, item)
         return Place(self._node, file.name, written.offset, written.length), written.payload_digest
+
+    def append_members(self, data: bytes, length: int) -> Place:
+        """Append members of another archive, of which the first, of `length` bytes, is the response; where it lies.
+
+        Raises:
+            StorageFull: no space left.
+        """
+        file = self._current()
+        self._dirty[file.name] = file
+        return Place(self._node, file.name, file.append(data), length)
+
+    def begin_alone(self) -> AppendFile:
+        """A file for something big, which comes bit by bit: to be kept (`keep`) or dropped (`drop`) by whoever asked.
+
+        Raises:
+            StorageFull: no space left.
+        """
+        return self._begin()[0]
+
+    def keep(self, file: AppendFile) -> None:
+        """What `begin_alone` made is whole, and counts with this transaction."""
+        self._dirty[file.name] = file
+
+    def drop(self, file: AppendFile) -> None:
+        """It is not needed after all."""
+        file.close()
+        self._directory.remove(file.name)
 
     def read(self, place: Place) -> warc.Record:
         """The response record at `place`.
@@ -108,17 +140,26 @@ class Archive:
     def _current(self) -> AppendFile:
         if self._file is not None and self._file.size < self._bytes_max:
             return self._file
-        name = f"{self._prefix}{self._next:05d}{_SUFFIX}"
-        self._next += 1
         if self._file is not None and self._file.name not in self._dirty:
             self._file.close()
         self._file = None
-        file = self._directory.open(name, 0)
-        self._info_id = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
-        self._dirty[name] = file
-        warc.warcinfo(file, filename=name, date=self._wall(), record_id=self._info_id, fields=self._info)
+        file, self._info_id = self._begin()
+        self._dirty[file.name] = file
         self._file = file
         return file
+
+    def _begin(self) -> tuple[AppendFile, str]:
+        """A new file with nothing but its warcinfo record, and that record's id."""
+        name = f"{self._prefix}{self._next:05d}{_SUFFIX}"
+        self._next += 1
+        file = self._directory.open(name, 0)
+        info_id = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
+        try:
+            warc.warcinfo(file, filename=name, date=self._wall(), record_id=info_id, fields=self._info)
+        except BaseException:
+            file.close()
+            raise
+        return file, info_id
 
     def _is_ours(self, name: str) -> bool:
         return name.startswith(self._prefix) and name.endswith(_SUFFIX) and self._digits(name).isdecimal()

@@ -133,11 +133,13 @@ def summarise(
         urls_seen=totals.urls_seen,
         lost=totals.lost,
         pages_missing=totals.pages_missing,
+        pages_undercopied=_sum(nodes, "pages_undercopied"),
         politeness_violations=_sum(nodes, "politeness_violations"),
         politeness_exceptions=_sum(nodes, "politeness_exceptions"),
         storage_sync=facts.storage_sync,
         policy=settings.policy,
         key=settings.key,
+        copies=settings.copies,
         per_node=[_share(node) for node in sorted(nodes, key=lambda facts: facts.node)],
     )
 

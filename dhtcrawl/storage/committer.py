@@ -68,6 +68,9 @@ class Txn:
             self._ordered = sorted(self._group)
         first, last = bisect_left(self._ordered, start), bisect_left(self._ordered, stop)
         overlay = self._ordered[first:last]
+        if not overlay:
+            yield from self._engine.scan(start, stop)
+            return
         position = 0
         for key, value in self._engine.scan(start, stop):
             while position < len(overlay) and overlay[position] < key:

@@ -61,6 +61,8 @@ class Merged(NamedTuple):
     unqueued: list[tuple[str, bytes]]  # (host, key) that left our queue
     resend: list[bytes]  # pages we fetched whose links must go out again
     new: int
+    # As they came: those that were not here, and those of `queued`. Whoever owns them sees to their backups (I1).
+    fresh: tuple[Copy, ...] = ()
 
 
 class Swept(NamedTuple):
@@ -94,20 +96,24 @@ def merge_in(
     comes back to us as fetched and nobody here goes on with it.
     """
     into = _Into(txn, crawl, mine, held)
+    fresh: list[Copy] = []
     for key, task in copies:
         value = txn.get(keys.TASK + crawl + key)
         if value is None:
             into.add(key, task, next(orders))
             into.owe_links(key, None, task, depth_matters)
+            fresh.append(Copy(key, task))
             continue
         order = _order(value)
         if value == _packed(task, order):
             into.place(key, task, task, order)  # to make a Task of ours would cost more than all of this
-            continue
-        ours = unpack_task(value)
-        both = into.meet(key, ours, replace(task, order=order))
-        into.owe_links(key, ours, both, depth_matters)
-    return into.merged
+        else:
+            ours = unpack_task(value)
+            both = into.meet(key, ours, replace(task, order=order))
+            into.owe_links(key, ours, both, depth_matters)
+        if key in into.queued:
+            fresh.append(Copy(key, task))
+    return into.merged._replace(fresh=tuple(fresh))
 
 
 def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test) -> tuple[list[bool], Merged]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -73,6 +73,7 @@ class CrawlRecord:
     participants: list[str] = field(default_factory=list)  # ids, in hex, of the nodes that ever ran it
     # Of participants that left: who has their archive now. Who adopted may leave in turn: follow the chain.
     adopted: dict[str, str] = field(default_factory=dict)
+    _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
 
 def changed(record: CrawlRecord, state: str, *, cause: str = "", ended: str = "") -> CrawlRecord:
@@ -95,6 +96,18 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
     )
 
 
+def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> str | None:
+    """Who has what `node` had: itself while it is there, or whom it left it to; None: nobody who is there."""
+    met = {node}
+    while not is_there(node):
+        heir = record.adopted.get(node)
+        if heir is None or heir in met:
+            return None
+        met.add(heir)
+        node = heir
+    return node
+
+
 def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
     """Who left their pages to `node`, be it by way of others who left in turn."""
     found = []
@@ -110,9 +123,13 @@ def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
 
 def record_digest(record: CrawlRecord) -> bytes:
     """Eight bytes that differ where two copies of a crawl's record say something different."""
+    if record._digest:
+        return record._digest
     alike = merge_crawls(record, record)
     said = (alike.version, alike.state, alike.cause, alike.ended, alike.aliases, alike.participants, alike.adopted)
-    return hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
+    digest = hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
+    object.__setattr__(record, "_digest", digest)  # every wave asks every member for it
+    return digest
 
 
 def fits_the_wire(record: CrawlRecord) -> bool:

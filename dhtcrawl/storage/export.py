@@ -6,7 +6,8 @@ sees the store as it is when it is read; what is written between two pages may
 or may not be in them.
 
     suffix of a row   what stands behind kind and crawl id in `keys`; of link keys
-                      that are more than a page holds: task key ‖ offset (4)
+                      (those of copies, too) that are more than a page holds:
+                      task key ‖ offset (4)
 
 Archive files are handed out by chunks, and never beyond what is committed: the
 rest may be half a record. Runs on the committer's thread.
@@ -23,7 +24,9 @@ from dhtcrawl.storage.records import unpack
 
 EXPORTED = (
     keys.TASK, keys.PAGE, keys.LINKS, keys.EXTRA, keys.SKIPPED, keys.ARCHIVE, keys.COUNTERS, keys.FETCHED,
+    *keys.COPIES,
 )  # fmt: skip
+IN_PARTS = (keys.LINKS, keys.COPY_LINKS)
 # A list of the task plane holds 512 items, and a frame 1 MiB.
 ROWS_MAX = 500
 ROWS_BYTES = 256 << 10
@@ -58,7 +61,7 @@ def export_rows(
         resumed = offset is not None and suffix == first
         if resumed and len(value) <= (offset or 0):
             continue
-        if not rows and kind == keys.LINKS and (resumed or len(value) > bytes_max):
+        if not rows and kind in IN_PARTS and (resumed or len(value) > bytes_max):
             return _part(suffix, value, offset if resumed and offset is not None else 0, bytes_max)
         room -= len(suffix) + len(value)
         if rows and (room < 0 or len(rows) == ROWS_MAX):
@@ -97,7 +100,7 @@ def export_chunk(txn: Txn, crawl: bytes, archive: Directory, name: str, offset: 
 
 def _begin(kind: bytes, cursor: bytes) -> tuple[bytes, int | None]:
     """Where a cursor points: a suffix, and for a part of link keys the offset."""
-    if kind == keys.LINKS and len(cursor) in (KEY_BYTES + PART_BYTES, 2 * KEY_BYTES + PART_BYTES):
+    if kind in IN_PARTS and len(cursor) in (KEY_BYTES + PART_BYTES, 2 * KEY_BYTES + PART_BYTES):
         return cursor[:-PART_BYTES], int.from_bytes(cursor[-PART_BYTES:], "big")
     return cursor, None
 

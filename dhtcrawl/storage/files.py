@@ -72,6 +72,10 @@ class Directory(Protocol):
         """Make `name` hold exactly `chunks`: all of it or, after a crash, what it held before."""
         ...
 
+    def free_bytes(self) -> int:
+        """How much there is room for."""
+        ...
+
 
 class DiskDirectory:
     """A directory of the file system."""
@@ -122,6 +126,13 @@ class DiskDirectory:
             if isinstance(error, OSError):
                 raise storage_error(error, f"cannot write {self._path / name}") from error
             raise
+
+    def free_bytes(self) -> int:
+        try:
+            disk = os.statvfs(self._path)
+        except OSError as error:
+            raise storage_error(error, f"cannot look at {self._path}") from error
+        return disk.f_bavail * disk.f_frsize
 
 
 class DiskFile:
@@ -200,6 +211,7 @@ class MemoryDirectory:
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
+        self.free = 1 << 60
 
     def open(self, name: str, committed: int | None) -> MemoryFile:
         data = self.files.get(name, bytearray())
@@ -224,6 +236,9 @@ class MemoryDirectory:
 
     def replace(self, name: str, chunks: Iterable[bytes]) -> None:
         self.files[name] = bytearray(b"".join(chunks))
+
+    def free_bytes(self) -> int:
+        return self.free
 
 
 class MemoryFile:

@@ -18,6 +18,7 @@ from typing import Any
 from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.keyspace import KEY_BYTES, url_key
 from dhtcrawl.storage import records
+from dhtcrawl.storage.archive import COPIES
 from dhtcrawl.storage.records import Place, State, Task, unpack_task
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
@@ -31,7 +32,7 @@ _PLAIN = (str, int, bool, type(None))  # what a line of JSON can hold
 _NODE = re.compile(r"[0-9a-f]{40}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 # As `Archive` names them; two crawls' or two nodes' never meet.
-_NUMBERED = re.compile(r"\d{5,9}\.warc\.gz", re.ASCII)
+_NUMBERED = re.compile(rf"{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
 
 
 class BadRow(Exception):
@@ -68,6 +69,11 @@ class Origin:
 def is_node(text: object) -> bool:
     """A node id in hex."""
     return isinstance(text, str) and _NODE.fullmatch(text) is not None
+
+
+def holds_copies(name: str) -> bool:
+    """Whether an archive file has nothing but copies of what other nodes fetched."""
+    return name.rpartition("-")[2].startswith(COPIES)
 
 
 def is_archive_file(origin: Origin, name: object) -> bool:

@@ -18,6 +18,8 @@ pages whose task another node keeps, or has won. What is left of the above:
 | fetched or done ⇔ a place; at this node ⇒ page record, within the archive | I3, I11 |
 | fetched, at this node ⇒ marked; marked ⇒ a task and a page record       | I3        |
 | dead ⇒ a reason                                                         | I2        |
+| a copied page ⇔ its link keys, within the archive                       | I11       |
+| a list of who has copies ⇒ a page record                                | I11       |
 
 Runs as transactions on the committer's thread, one record kind after another.
 """
@@ -178,12 +180,14 @@ def _check_orphans(txn: Txn, crawl: bytes, node: str | None, findings: Findings)
     needs = {keys.PAGE: keys.TASK, keys.LINKS: keys.TASK, keys.FETCHED: keys.TASK}
     if node is not None:
         needs |= {keys.PAGE: keys.LINKS, keys.LINKS: keys.PAGE}
+        needs |= {keys.COPY: keys.COPY_LINKS, keys.COPY_LINKS: keys.COPY, keys.HOLDERS: keys.PAGE}
     names = {keys.PAGE: "page record", keys.LINKS: "link keys", keys.FETCHED: "mark", keys.TASK: "task"}
+    names |= {keys.COPY: "copied page", keys.COPY_LINKS: "link keys of a copy", keys.HOLDERS: "list of copies"}
     for kind, needed in needs.items():
         start, stop = keys.bounds(kind, crawl)
         for full, _ in txn.scan(start, stop):
             if txn.get(needed + crawl + keys.suffix(full)) is None:
-                verb = "are" if needed == keys.LINKS else "is"
+                verb = "are" if needed in (keys.LINKS, keys.COPY_LINKS) else "is"
                 findings.add(f"{names[kind]} of {keys.suffix(full).hex()}: there {verb} no such {names[needed]}")
 
 
@@ -202,7 +206,7 @@ def _check_archive(txn: Txn, crawl: bytes, archive: Directory, findings: Finding
             findings.add(f"{name}: {length} bytes are committed, but the file is gone")
         elif length and len(archive.read(name, length - 1, 1)) != 1:
             findings.add(f"{name}: is shorter than the {length} bytes that are committed")
-    for kind, what in ((keys.PAGE, "page record"), (keys.EXTRA, "index entry")):
+    for kind, what in ((keys.PAGE, "page record"), (keys.EXTRA, "index entry"), (keys.COPY, "copied page")):
         start, stop = keys.bounds(kind, crawl)
         for full, value in txn.scan(start, stop):
             findings.pages += kind == keys.PAGE

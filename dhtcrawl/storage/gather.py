@@ -10,31 +10,36 @@ any number of times, and again when a further node has been reached.
                  p  in place where nobody's is yet, else aside
                  l  with its sender's page, else aside      f  aside
                  s  the smallest reason                     x  all
+                 y  aside, as a page that others fetched     z  aside
     finish       CONTESTED  of pages of one key the best comes to stand in place
                  PAGES      a page's task is fetched at least; a dead one's page goes aside
                  LINKS      link keys join the page of their sender
+                 COPIES     the same for a copy that stands in
                  MARKS      a done page whose links must go out again stays marked
 
-Rows aside lie among the crawl's notes (kind `n`): `a` ‖ kind ‖ task key ‖ node
-(20), and for link keys ‖ offset (4). How much of an archive file is committed
-(`w`) is written by whoever brings the file, once it is on disk. Runs on the
-committer's thread; a step handles a bounded number of keys.
+A copy (`--copies`) stands in for a page whose body is not here. Most are not
+needed: `wanted_files` names the files of copies that are, to be brought before
+one finishes once more. Where rows lie aside is `gather_aside`'s business. How
+much of an archive file is committed (`w`) is written by whoever brings the
+file, once it is on disk. Runs on the committer's thread; a step handles a
+bounded number of keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from dhtcrawl.keyspace import KEY_BYTES, host_key
 from dhtcrawl.storage import foreign, keys
+from dhtcrawl.storage.body_copies import COPY_FIELD
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.export import PART_BYTES
 from dhtcrawl.storage.foreign import BadRow, Origin
+from dhtcrawl.storage.gather_aside import WHOLE, aside, by_key, of_key
 from dhtcrawl.storage.records import Place, State, Task, merge, pack, unpack, unpack_task
 from dhtcrawl.storage.tasks import get_page, get_task
 from dhtcrawl.url import host_of
@@ -42,8 +47,6 @@ from dhtcrawl.url import host_of
 # A step of `finish`, and so a transaction, ends after as many keys or bytes.
 KEYS_AT_ONCE = 1_000
 BYTES_AT_ONCE = 16 << 20
-_ASIDE = b"a"
-_WHOLE = bytes(PART_BYTES)  # the offset of link keys in one piece
 # Behind everything that a node gives out, so that a real record's wins.
 _ORDER_UNKNOWN = (1 << 64) - 1
 
@@ -54,24 +57,18 @@ class Phase(IntEnum):
     CONTESTED = 0
     PAGES = 1
     LINKS = 2
-    MARKS = 3
-    OVER = 4
+    COPIES = 3
+    MARKS = 4
+    OVER = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far `finish` has come; `refetches` counts page rows beyond one a key."""
+    """How far `finish` has come; `refetches` counts page rows beyond one a key, copies aside."""
 
     phase: Phase = Phase.CONTESTED
     cursor: bytes = b""
     refetches: int = 0
-
-
-class _Aside(NamedTuple):
-    key: bytes
-    node: str
-    part: bytes
-    value: bytes
 
 
 def merge_rows(
@@ -117,18 +114,6 @@ def finish(txn: Txn, crawl: bytes, at: Progress, keys_max: int = KEYS_AT_ONCE) -
     return Progress(Phase(at.phase + 1), b"", refetches)
 
 
-def drop_aside(txn: Txn, crawl: bytes, limit: int) -> int:
-    """Drop up to `limit` rows that did not win, when no more will come; how many went."""
-    start, stop = keys.bounds(keys.COUNTERS, crawl, _ASIDE)
-    dropped = 0
-    for full, _ in txn.scan(start, stop):
-        txn.delete(full)
-        dropped += 1
-        if dropped == limit:
-            break
-    return dropped
-
-
 # -- rows as they come --
 
 
@@ -152,10 +137,10 @@ def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     held = txn.get(in_place)
     if held is None or _place_of(held).node == author:
         # Not twice, should it have been aside before.
-        txn.delete(_aside(origin.crawl, keys.PAGE, key, author))
+        txn.delete(aside(origin.crawl, keys.PAGE, key, author))
         txn.put(in_place, value)
     else:
-        txn.put(_aside(origin.crawl, keys.PAGE, key, author), value)
+        txn.put(aside(origin.crawl, keys.PAGE, key, author), value)
 
 
 def _author(txn: Txn, origin: Origin, key: bytes) -> str:
@@ -163,28 +148,33 @@ def _author(txn: Txn, origin: Origin, key: bytes) -> str:
     held = txn.get(keys.PAGE + origin.crawl + key)
     in_place = None if held is None else _place_of(held).node
     for node in origin.authors:
-        if node == in_place or txn.get(_aside(origin.crawl, keys.PAGE, key, node)) is not None:
+        if node == in_place or txn.get(aside(origin.crawl, keys.PAGE, key, node)) is not None:
             return node
     return origin.node
 
 
 def _merge_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
     # Whether they join a page is for `finish` to see, when its page has come.
+    key, part = _key_and_part(suffix, value)
+    held, author = txn.get(keys.PAGE + origin.crawl + key), _author(txn, origin, key)
+    if suffix == key and held is not None and _place_of(held).node == author:
+        txn.put(keys.LINKS + origin.crawl + key, value)
+    else:
+        txn.put(aside(origin.crawl, keys.LINKS, key, author, part), value)
+
+
+def _key_and_part(suffix: bytes, value: bytes) -> tuple[bytes, bytes]:
     is_part = len(suffix) in (KEY_BYTES + PART_BYTES, 2 * KEY_BYTES + PART_BYTES)
-    key, part = (suffix[:-PART_BYTES], suffix[-PART_BYTES:]) if is_part else (suffix, _WHOLE)
+    key, part = (suffix[:-PART_BYTES], suffix[-PART_BYTES:]) if is_part else (suffix, WHOLE)
     foreign.read_task_key(key)
     if len(value) % KEY_BYTES and not is_part:
         raise BadRow("sent link keys that are none")
-    held, author = txn.get(keys.PAGE + origin.crawl + key), _author(txn, origin, key)
-    if not is_part and held is not None and _place_of(held).node == author:
-        txn.put(keys.LINKS + origin.crawl + key, value)
-    else:
-        txn.put(_aside(origin.crawl, keys.LINKS, key, author, part), value)
+    return key, part
 
 
 def _merge_mark(txn: Txn, origin: Origin, key: bytes, _: bytes) -> None:
     author = _author(txn, origin, foreign.read_task_key(key))
-    txn.put(_aside(origin.crawl, keys.FETCHED, key, author), b"")
+    txn.put(aside(origin.crawl, keys.FETCHED, key, author), b"")
 
 
 def _merge_skipped(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
@@ -202,6 +192,21 @@ def _merge_extra(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
     txn.put(keys.EXTRA + origin.crawl + suffix, value)
 
 
+def _merge_copy(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
+    fields = foreign.read_page(origin, key, value)
+    author = fields["place"][0]
+    for full in (keys.PAGE + origin.crawl + key, aside(origin.crawl, keys.PAGE, key, author)):
+        held = txn.get(full)
+        if held is not None and _place_of(held).node == author:
+            return  # it has the page itself, or the copy came before
+    txn.put(full, pack({**fields, COPY_FIELD: True}))
+
+
+def _merge_copy_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
+    key, part = _key_and_part(suffix, value)
+    txn.put(aside(origin.crawl, keys.COPY_LINKS, key, _author(txn, origin, key), part), value)
+
+
 _MERGE: dict[bytes, Callable[[Txn, Origin, bytes, bytes], None]] = {
     keys.TASK: _merge_task,
     keys.PAGE: _merge_page,
@@ -209,9 +214,12 @@ _MERGE: dict[bytes, Callable[[Txn, Origin, bytes, bytes], None]] = {
     keys.FETCHED: _merge_mark,
     keys.SKIPPED: _merge_skipped,
     keys.EXTRA: _merge_extra,
+    keys.COPY: _merge_copy,
+    keys.COPY_LINKS: _merge_copy_links,
 }
+COPIES = (keys.COPY, keys.COPY_LINKS)
 # Tasks first: of a crawl that still runs, what a task says is on disk then has its page in a later read.
-GATHERED = tuple(_MERGE)
+GATHERED = tuple(kind for kind in _MERGE if kind not in COPIES)
 
 
 def _put_task(txn: Txn, crawl: bytes, key: bytes, old: Task | None, new: Task) -> None:
@@ -236,24 +244,48 @@ def _queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
 
 def _contested(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
     refetches = size = 0
-    for count, (key, group) in enumerate(_by_key(txn, crawl, keys.PAGE, cursor)):
+    for count, (key, group) in enumerate(by_key(txn, crawl, keys.PAGE, cursor)):
         if count == keys_max or size >= BYTES_AT_ONCE:
             return key, refetches
         copies = {row.node: row.value for row in group}
         held = txn.get(keys.PAGE + crawl + key)
         if held is not None:
             copies[_place_of(held).node] = held
-        refetches += len(copies) - 1
-        rank = partial(_rank, txn, crawl, get_task(txn, crawl, key))
+        fetched = sum(not _is_copy(value) for value in copies.values())
+        refetches += max(0, fetched - 1)
+        task = get_task(txn, crawl, key)
+        if not fetched and task is not None and task.state not in (State.FETCHED, State.DONE):
+            continue  # whoever fetched it is gone, and had not finished with it
+        rank = partial(_rank, txn, crawl, task)
         size += _stand_in_place(txn, crawl, key, held, min(copies.values(), key=rank))
     return None, refetches
 
 
 def _rank(txn: Txn, crawl: bytes, task: Task | None, page: bytes) -> tuple[Any, ...]:
     place = _place_of(page)
+    return _is_missing(txn, crawl, place), task is None or place != task.place, _is_copy(page), place
+
+
+def _is_missing(txn: Txn, crawl: bytes, place: Place) -> bool:
     committed = txn.get(keys.ARCHIVE + crawl + place.file.encode())
-    missing = committed is None or place.offset + place.length > unpack(committed)
-    return missing, task is None or place != task.place, place
+    return committed is None or place.offset + place.length > unpack(committed)
+
+
+def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_ONCE) -> tuple[set[str], bytes | None]:
+    """Files of copies that have bodies which are not here, by the pages from `cursor` on; where to go on.
+
+    To be asked after `finish`.
+    """
+    start, stop = keys.bounds(keys.PAGE, crawl)
+    wanted: set[str] = set()
+    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
+        key = keys.suffix(full)
+        if count == keys_max:
+            return wanted, key
+        if _is_missing(txn, crawl, _place_of(value)):
+            pages = [value, *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
+            wanted |= {file for page in pages if foreign.holds_copies(file := _place_of(page).file)}
+    return wanted, None
 
 
 def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chosen: bytes | None) -> int:
@@ -264,15 +296,15 @@ def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chos
     moved = len(held or b"") + len(chosen or b"")
     if held is not None:
         node = _place_of(held).node
-        txn.put(_aside(crawl, keys.PAGE, key, node), held)
+        txn.put(aside(crawl, keys.PAGE, key, node), held)
         txn.delete(in_place)
         links = txn.get(links_key)
         if links is not None:
-            txn.put(_aside(crawl, keys.LINKS, key, node, _WHOLE), links)
+            txn.put(aside(crawl, keys.LINKS, key, node, WHOLE), links)
             txn.delete(links_key)
             moved += len(links)
     if chosen is not None:
-        txn.delete(_aside(crawl, keys.PAGE, key, _place_of(chosen).node))
+        txn.delete(aside(crawl, keys.PAGE, key, _place_of(chosen).node))
         txn.put(in_place, chosen)
     return moved
 
@@ -299,27 +331,32 @@ def _task_of(txn: Txn, crawl: bytes, key: bytes) -> Task:
     return Task(page["url"], page["depth"], _ORDER_UNKNOWN, page["referrer"] or "")
 
 
-def _links(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
+def _links(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int, kind: bytes = keys.LINKS) -> tuple[bytes | None, int]:
     size = 0
-    for count, (key, group) in enumerate(_by_key(txn, crawl, keys.LINKS, cursor)):
+    for count, (key, group) in enumerate(by_key(txn, crawl, kind, cursor)):
         if count == keys_max or size >= BYTES_AT_ONCE:
             return key, 0
         held = txn.get(keys.PAGE + crawl + key)
-        if held is None:
+        if held is None or (kind == keys.COPY_LINKS and not _lacks_links(txn, crawl, key, held)):
             continue
         node, whole = _place_of(held).node, bytearray()
         for row in group:
             # A part behind a gap is no use: the sender broke off, and is asked again.
             if row.node == node and int.from_bytes(row.part, "big") == len(whole):
                 whole += row.value
-                txn.delete(_aside(crawl, keys.LINKS, key, node, row.part))
+                txn.delete(aside(crawl, kind, key, node, row.part))
                 txn.put(keys.LINKS + crawl + key, bytes(whole))
         size += len(whole)
     return None, 0
 
 
+def _lacks_links(txn: Txn, crawl: bytes, key: bytes, page: bytes) -> bool:
+    """Whether a copy that stands in has not got its link keys yet."""
+    return _is_copy(page) and txn.get(keys.LINKS + crawl + key) is None
+
+
 def _marks(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
-    for count, (key, group) in enumerate(_by_key(txn, crawl, keys.FETCHED, cursor)):
+    for count, (key, group) in enumerate(by_key(txn, crawl, keys.FETCHED, cursor)):
         if count == keys_max:
             return key, 0
         held, task = txn.get(keys.PAGE + crawl + key), get_task(txn, crawl, key)
@@ -330,26 +367,18 @@ def _marks(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
     return None, 0
 
 
-_STEPS = {Phase.CONTESTED: _contested, Phase.PAGES: _pages, Phase.LINKS: _links, Phase.MARKS: _marks}
+_STEPS: dict[Phase, Callable[[Txn, bytes, bytes, int], tuple[bytes | None, int]]] = {
+    Phase.CONTESTED: _contested,
+    Phase.PAGES: _pages,
+    Phase.LINKS: _links,
+    Phase.COPIES: partial(_links, kind=keys.COPY_LINKS),
+    Phase.MARKS: _marks,
+}
 
 
 def _place_of(page: bytes) -> Place:
     return Place(*unpack(page)["place"])
 
 
-def _aside(crawl: bytes, kind: bytes, key: bytes, node: str, part: bytes = b"") -> bytes:
-    return keys.COUNTERS + crawl + _ASIDE + kind + key + bytes.fromhex(node) + part
-
-
-def _by_key(txn: Txn, crawl: bytes, kind: bytes, cursor: bytes) -> Iterator[tuple[bytes, Iterator[_Aside]]]:
-    """Rows aside from the task key `cursor` on; those of a key by node, then part."""
-    return groupby(_asides(txn, crawl, kind, cursor), lambda row: row.key)
-
-
-def _asides(txn: Txn, crawl: bytes, kind: bytes, cursor: bytes) -> Iterator[_Aside]:
-    start, stop = keys.bounds(keys.COUNTERS, crawl, _ASIDE + kind)
-    tail = KEY_BYTES + (PART_BYTES if kind == keys.LINKS else 0)
-    for full, value in txn.scan(start + cursor, stop):
-        rest = full[len(start) :]
-        at = len(rest) - tail
-        yield _Aside(rest[:at], rest[at : at + KEY_BYTES].hex(), rest[at + KEY_BYTES :], value)
+def _is_copy(page: bytes) -> bool:
+    return bool(unpack(page).get(COPY_FIELD))

@@ -16,6 +16,11 @@ kind are one range, in key-space order, and several crawls share a store.
 | `s`  | SHA1(url) (20)                                | a link that was skipped, and why        |
 | `h`  | host key                                      | a wait that a restart owes the host     |
 | `w`  | file name                                     | how much of an archive file is committed|
+| `y`  | task key                                      | page record of another node's page that |
+|      |                                               | has a copy of its body here             |
+| `z`  | task key                                      | the link keys of that page              |
+| `o`  | task key                                      | the nodes that have copies of a page of |
+|      |                                               | ours: their ids, joined                 |
 
 Records of the node itself (format version, incarnation, swarm) begin with `\\0`.
 """
@@ -33,7 +38,9 @@ SWARM_KEY = b"\x00swarm"
 CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE = (
     b"c", b"n", b"t", b"q", b"f", b"p", b"x", b"l", b"s", b"h", b"w",
 )  # fmt: skip
-KINDS = (CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE)
+# Only of crawls that keep several copies of a body.
+COPY, COPY_LINKS, HOLDERS = COPIES = (b"y", b"z", b"o")
+KINDS = (CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE, *COPIES)
 
 _PRIORITY = struct.Struct(">HQ")
 DEPTH_MAX = 0xFFFF

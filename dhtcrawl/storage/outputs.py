@@ -30,7 +30,7 @@ from dhtcrawl.storage.tasks import link_keys_of
 PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"
 MISSING_FILE = "missing.jsonl"  # only where something is
 SORTED_AT_ONCE = 100_000  # lines in memory; some 40 MB
-_HIDDEN = ("place", "mime")  # of a page record: for the index, not for pages.jsonl
+_HIDDEN = ("place", "mime", "copy")  # of a page record: for the index and for whoever gathers, not for pages.jsonl
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,13 @@ class Summary:
     urls_seen: int
     lost: int
     pages_missing: int
+    pages_undercopied: int
     politeness_violations: int
     politeness_exceptions: int
     storage_sync: bool
     policy: str
     key: str
+    copies: int
     per_node: list[NodeShare]
 
     def to_json(self, *, indent: int | None = None) -> str:

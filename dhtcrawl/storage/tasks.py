@@ -11,7 +11,7 @@ All functions take a `Txn` and run on the committer's thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ class Accepted(NamedTuple):
     queued: list[Queued]  # new, or found again on a shorter way
     resend: list[bytes]  # fetched before at a greater depth: their links must go out again
     new: int
-    changed: list[tuple[bytes, Task]]  # every record that was written, under its key
+    changed: list[tuple[bytes, Task]]  # what the backups must have before the links are acked: record, under its key
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,21 @@ class Page:
     skipped: list[tuple[str, str]]  # (url, reason) of links not followed
 
 
-def accept(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int], *, depth_matters: bool) -> Accepted:
+def accept(
+    txn: Txn,
+    crawl: bytes,
+    links: Iterable[Link],
+    orders: Iterator[int],
+    *,
+    depth_matters: bool,
+    safe: Callable[[bytes], bool] = lambda _: True,
+) -> Accepted:
     """Write the links not seen before.
 
     `depth_matters` where the crawl has a depth limit: only then can a page
     found on a shorter way have links that were beyond the limit before.
+    `safe(key)`: if there is a record, the backups have it; if not, it came
+    from an owner that vanished perhaps before they had it.
     """
     queued: list[Queued] = []
     resend: list[bytes] = []
@@ -88,6 +98,8 @@ def accept(txn: Txn, crawl: bytes, links: Iterable[Link], orders: Iterator[int],
             continue
         old = unpack_task(value)
         if link.depth >= old.depth:
+            if not safe(link.key):
+                changed.append((link.key, old))
             continue
         new = replace(old, depth=link.depth, referrer=link.referrer, hops=link.hops, seed=old.seed or link.seed)
         changed.append((link.key, new))
@@ -254,6 +266,13 @@ def unsettled(txn: Txn, crawl: bytes, limit: int, cursor: bytes = b"") -> list[b
         if len(found) == limit:
             break
     return found
+
+
+def is_left(txn: Txn, crawl: bytes, mine: Callable[[bytes], bool]) -> bool:
+    """Whether there is anything to do yet: a task in a queue that is ours, or a page that is not done."""
+    start, stop = keys.bounds(keys.QUEUE, crawl)
+    queued = any(mine(keys.queue_task(full)) for full, _ in txn.scan(start, stop))
+    return queued or bool(unsettled(txn, crawl, 1))
 
 
 def get_task(txn: Txn, crawl: bytes, key: bytes) -> Task | None:

@@ -63,13 +63,17 @@ class Acquaintances:
                     f"bootstrap: no answer from {names}; is a node listening there, and does UDP get through?"
                 ) from error
             log.info("nobody of the swarm that this node was in answers; it goes on by itself")
+        if bootstrap and len(self._gossip.view.members) <= 1:
+            # To go on would begin a second swarm.
+            names = ", ".join(map(format_address, bootstrap))
+            raise BootstrapUnreachable(f"bootstrap: {names} answers, but not as a member of a swarm; name one that is")
         return bool(bootstrap or known)
 
     async def remember(self) -> None:
         """Note who is there, where that has changed: a node that forgot the others would begin a swarm of its own."""
         own = self._gossip.members.me.id
-        addresses = [list(member.address) for member in self._gossip.view.members if member.id != own]
-        known = addresses[:REMEMBERED_MAX]
+        known = [list(member.address) for member in self._gossip.view.members[: REMEMBERED_MAX + 1] if member.id != own]
+        del known[REMEMBERED_MAX:]
         if known and known != self._noted:
             await self._committer.submit(lambda txn: txn.put(_MEMBERS_KEY, pack(known)))
             self._noted = known

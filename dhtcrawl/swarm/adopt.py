@@ -10,26 +10,30 @@ now. So nothing that points at a body has to change.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallValue, Peers
 from dhtcrawl.storage import export, keys
+from dhtcrawl.storage.archive import COPIES
 from dhtcrawl.storage.committer import Committer, Txn
 from dhtcrawl.storage.files import AppendFile, Directory
 from dhtcrawl.storage.records import pack, unpack
 
 # In this order: what is told of a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
+KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY, keys.HOLDERS)  # where a crawl makes any
 REPLY_BYTES_MAX = 1 << 20
 TIMEOUT_S = 60.0
 ADOPT_TIMEOUT_S = 3600.0
-_FILE = re.compile(r"[0-9a-f]{12}-\d{5,9}\.warc\.gz", re.ASCII)
+_FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
 
 
 class Failed(Exception):
@@ -43,10 +47,21 @@ class Adoption:
         self._peers = peers
         self._committer = committer
         self._archive_of = archive_of
+        self._taking = 0
+        self._closed = False
+        self._taken = asyncio.Event()
 
-    async def give(self, heir: bytes, crawl: bytes) -> bool:
-        """Let `heir` take what this node has of a crawl; whether it has all of it on disk."""
-        reply = await self._peers.call(heir, "adopt", {"crawl": crawl}, timeout_s=ADOPT_TIMEOUT_S)
+    async def close(self) -> None:
+        """Become nobody's heir any more; what is being taken is here once this returns."""
+        self._closed = True
+        while self._taking:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def give(self, heir: bytes, crawl: bytes, *, copies: bool = False) -> bool:
+        """Let `heir` take what this node has of a crawl, `copies` of others' pages too; whether all is on its disk."""
+        args = {"crawl": crawl} | ({"copies": True} if copies else {})
+        reply = await self._peers.call(heir, "adopt", args, timeout_s=ADOPT_TIMEOUT_S)
         return not isinstance(reply, Failure)
 
     def on_adopt(self, asker: bytes, args: dict[str, Any]) -> Any:
@@ -54,16 +69,23 @@ class Adoption:
         crawl = args.get("crawl")
         if not isinstance(crawl, bytes) or len(crawl) != CRAWL_ID_BYTES:
             return BAD_ARGUMENTS
-        return self._take(asker, crawl)
+        return self._take(asker, crawl, KINDS + (KINDS_OF_COPIES if args.get("copies") is True else ()))
 
-    async def _take(self, node: bytes, crawl: bytes) -> CallValue:
+    async def _take(self, node: bytes, crawl: bytes, kinds: tuple[bytes, ...]) -> CallValue:
+        if self._closed:
+            # What came now would not reach our own heir.
+            return Refused("leaving", "this node leaves, too")
+        self._taking += 1
         try:
             await self._take_files(node, crawl)
-            for kind in KINDS:
+            for kind in kinds:
                 await self._take_rows(node, crawl, kind)
             await self._take_counters(node, crawl)
         except Failed as error:
             return Refused("not-adopted", str(error))
+        finally:
+            self._taking -= 1
+            self._taken.set()
         return {}
 
     async def _take_files(self, node: bytes, crawl: bytes) -> None:
@@ -116,16 +138,17 @@ class Adoption:
                 raise Failed("export_rows: no rows")
             whole = []
             for suffix, data in rows:
-                if kind == keys.LINKS and len(suffix) % KEY_BYTES == export.PART_BYTES:
+                if kind in export.IN_PARTS and len(suffix) % KEY_BYTES == export.PART_BYTES:
                     parts[suffix[: -export.PART_BYTES]] = parts.get(suffix[: -export.PART_BYTES], b"") + data
                 else:
                     whole.append((suffix, data))
-            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=whole))
+            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=whole, node=node))
             after = value.get("cursor")
             if isinstance(after, bytes) and after <= cursor:
                 raise Failed("export_rows: a cursor that leads back")
             cursor = after
-        await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=list(parts.items())))
+        rows = list(parts.items())
+        await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
 
     async def _take_counters(self, node: bytes, crawl: bytes) -> None:
         value = await self._ask(node, "export_facts", {"crawl": crawl})
@@ -156,11 +179,33 @@ def _finish(txn: Txn, *, file: AppendFile, crawl: bytes, length: int) -> None:
     txn.put(keys.ARCHIVE + crawl + file.name.encode(), pack(length))
 
 
-def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: list[tuple[bytes, bytes]]) -> None:
+def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: list[tuple[bytes, bytes]], node: bytes) -> None:
     for suffix, value in rows:
+        full = kind + crawl + suffix
+        held = txn.get(full)
         # What this node fetched itself stays what it is.
-        if txn.get(kind + crawl + suffix) is None:
-            txn.put(kind + crawl + suffix, value)
+        if held is None or (held != value and _is_news(txn, crawl, kind, suffix, value, node)):
+            txn.put(full, value)
+
+
+def _is_news(txn: Txn, crawl: bytes, kind: bytes, suffix: bytes, value: bytes, node: bytes) -> bool:
+    """Whether `node` has found a shorter way to a page of its own since it gave it to us: more of its links count."""
+    page = _fields(txn.get(keys.PAGE + crawl + suffix)) if kind in (keys.PAGE, keys.LINKS) else {}
+    place = page.get("place")
+    if not isinstance(place, list | tuple) or not place or place[0] != node.hex():
+        return False
+    if kind == keys.LINKS:
+        return len(value) > len(txn.get(keys.LINKS + crawl + suffix) or b"")
+    came, ours = (fields.get("depth") for fields in (_fields(value), page))
+    return _fields(value).get("place") == place and type(came) is int and type(ours) is int and came < ours
+
+
+def _fields(page: bytes | None) -> dict[str, Any]:
+    try:
+        fields = unpack(page or b"")
+    except StorageError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _is_row(row: object) -> bool:

@@ -56,6 +56,7 @@ class Api:
             "uptime_s": round(swarm.node.ports.clock.monotonic() - self._started_at, 3),
             "members": dict(states),
             "crawls": len(swarm.crawls.runs),
+            "pages_undercopied": sum(run.crawl.counters.pages_undercopied for run in swarm.crawls.runs.values()),
             "storage_sync": swarm.node.config.storage.sync,
         }
 
@@ -102,6 +103,7 @@ class Api:
                 totals[name] += getattr(counters, name)
         found |= {f"{name}_total": float(totals[name]) for name in sorted(totals)}
         found["crawls_running"] = len(swarm.crawls.runs)
+        found["pages_undercopied"] = sum(run.crawl.counters.pages_undercopied for run in swarm.crawls.runs.values())
         found["links_taken_total"] = swarm.inbox.links_taken
         found["records_taken_total"] = swarm.inbox.records_taken
         found["records_sent_total"] = swarm.replicator.records_sent

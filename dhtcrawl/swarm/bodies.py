@@ -1,14 +1,15 @@
 """Pages whose body nobody has any more are fetched anew (design invariant I11).
 
 A participant of a crawl that is gone took its archive along. If it comes back
-within `holder_grace_s`, nothing is lost. Otherwise every owner opens the pages
-again whose body was to lie there: a new generation, from `pending` on.
+within `holder_grace_s`, nothing is lost. Otherwise every owner looks for copies
+of the pages whose body was to lie there, where the crawl makes any, and opens
+the others again: a new generation, from `pending` on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from dhtcrawl.storage.copies import Copy, Merged
 
 RECORDS_A_SCAN = 2_000
 LOOK_EVERY_S = 1.0
+SEEK_EVERY_S = 5.0  # for a copy that somebody may have who does not answer
 
 
 class Bodies:
@@ -35,8 +37,15 @@ class Bodies:
         mine: Callable[[bytes], bool],
         held: Callable[[bytes], bool],
         opened: Callable[[list[Copy], Merged], None],
+        rehome: Callable[[str, list[bytes]], Awaitable[tuple[list[bytes], int]]] | None = None,
+        gave_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`absent()` names the participants (hex) that are not there; `opened` sends records to their backups."""
+        """`absent()` names the participants (hex) that are not there; `opened` sends records to their backups.
+
+        `rehome(node, pages)` lets copies stand in: the pages without any, and
+        how many others are missing still. `gave_up` hears of changes of `given_up`.
+        """
+        self.given_up: frozenset[str] = frozenset()  # those that are gone for longer than the grace
         self._committer = committer
         self._clock = clock
         self._crawl = crawl
@@ -45,8 +54,11 @@ class Bodies:
         self._mine = mine
         self._held = held
         self._opened = opened
+        self._rehome = rehome
+        self._gave_up = gave_up
         self._gone_at: dict[str, float] = {}
         self._missing: dict[str, int] = {}  # pages of ours whose body lies at a node that is gone
+        self._seek_at: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._looking = False
 
@@ -66,10 +78,13 @@ class Bodies:
         while True:
             absent, now = self._absent(), self._clock.monotonic()
             self._gone_at = {node: self._gone_at.get(node, now) for node in absent}
+            self._give_up(frozenset(node for node in absent if now - self._gone_at[node] >= self._grace_s))
             for node in absent:
-                over = now - self._gone_at[node] >= self._grace_s
-                if node not in self._missing or (over and self._missing[node]):
+                over = node in self.given_up
+                again = over and self._missing.get(node) and self._clock.monotonic() >= self._seek_at.get(node, now)
+                if node not in self._missing or again:
                     await self._look(node, reopen=over)
+                    self._seek_at[node] = self._clock.monotonic() + (SEEK_EVERY_S if over else 0.0)
             self._changed.clear()
             try:
                 async with asyncio.timeout(LOOK_EVERY_S if absent else None):
@@ -77,8 +92,14 @@ class Bodies:
             except TimeoutError:
                 continue
 
+    def _give_up(self, nodes: frozenset[str]) -> None:
+        if nodes != self.given_up:
+            self.given_up = nodes
+            self._seek_at.clear()
+            self._gave_up()
+
     async def _look(self, node: str, *, reopen: bool) -> None:
-        """Count the pages of ours that lie at `node`, and open them again if it has been gone for too long."""
+        """Count the pages of ours that lie at `node`, and see to them if it has been gone for too long."""
         self._looking = True
         missing, cursor = 0, b""
         while cursor is not None:
@@ -88,13 +109,19 @@ class Bodies:
             keys, cursor = await self._committer.submit(scan)
             missing += len(keys)
             if keys and reopen:
-                write: Any = partial(
-                    copies.reopen, crawl=self._crawl, task_keys=keys, node=node, mine=self._mine, held=self._held
-                )
-                opened, merged = await self._committer.submit(write)
-                self._opened(opened, merged)
-                missing -= len(opened)
+                missing -= await self._see_to(node, keys)
         # What changed while we looked is looked for again.
         if not self._changed.is_set():
             self._missing[node] = missing
         self._looking = False
+
+    async def _see_to(self, node: str, keys: list[bytes]) -> int:
+        """Let copies stand in for pages that lay at `node`, and open the others again; how many miss no more."""
+        nowhere, unsure = (keys, 0) if self._rehome is None else await self._rehome(node, keys)
+        write: Any = partial(
+            copies.reopen, crawl=self._crawl, task_keys=nowhere, node=node, mine=self._mine, held=self._held
+        )
+        opened, merged = await self._committer.submit(write) if nowhere else ([], None)
+        if merged is not None:
+            self._opened(opened, merged)
+        return len(keys) - unsure - len(nowhere) + len(opened)

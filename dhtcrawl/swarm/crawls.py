@@ -19,8 +19,7 @@ from typing import Any
 from dhtcrawl.crawl.board import report_without_run
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.holdings import Terms
-from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES, task_key_bytes
-from dhtcrawl.rpc.events import Failure
+from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
 from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
 from dhtcrawl.rpc.view import View
@@ -29,14 +28,15 @@ from dhtcrawl.storage import catalog
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Committer, Txn
 from dhtcrawl.storage.copies import Merged
-from dhtcrawl.storage.crawl_record import WIRE_BYTES_MAX
+from dhtcrawl.storage.crawl_record import heir_of
+from dhtcrawl.swarm.catalogue import Catalogue, parsed
 from dhtcrawl.swarm.exports import counters_of
 from dhtcrawl.swarm.run import CrawlRun
+from dhtcrawl.swarm.second_look import SecondLook
 
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
-CRAWLS_A_LIST = 256
 TELL_TIMEOUT_S = 5.0
 KEYS_A_CALL = 512
 
@@ -64,13 +64,13 @@ class Crawls:
         self._records: dict[bytes, CrawlRecord] = {}
         self._settled: View | None = None
         self._starting: dict[bytes, None] = {}
+        self._second_look = SecondLook(committer, group, over=self._over, mine=self._mine, reopen=self._reopen)
         self._gone = asyncio.Event()
         self._held = False
         self._stopping = False
+        self._catalogue = Catalogue(peers, registry, self._records, self.learn)
         for name, handler in (
-            ("crawl_list", self._on_list),
             ("crawl_tell", self._on_tell),
-            ("crawl_get", self._on_get),
             ("release", self._on_release),
             ("crawl_report", self._on_report),
             ("crawl_progress", self._on_progress),
@@ -85,6 +85,11 @@ class Crawls:
     def get(self, crawl: bytes) -> CrawlRecord | None:
         """A crawl's record as this node has it."""
         return self._records.get(crawl)
+
+    def heir_of(self, crawl: bytes, node: str) -> str | None:
+        """Who has the pages that `node` fetched, as far as it is a member."""
+        record = self._records.get(crawl)
+        return None if record is None else heir_of(record, node, lambda each: bytes.fromhex(each) in self._peers.view)
 
     def run_of(self, crawl: bytes) -> CrawlRun | None:
         """The run of a crawl that has not ended."""
@@ -157,30 +162,7 @@ class Crawls:
 
     async def pull(self, node: bytes) -> bool:
         """Learn the crawls that `node` knows; whether it answered."""
-        cursor = b""
-        while True:
-            args = {"after": cursor}
-            reply = await self._peers.call(node, "crawl_list", args, reply_bytes_max=64 * 1024)
-            if isinstance(reply, Failure):
-                return False
-            known = reply.get("crawls")
-            if not isinstance(known, tuple) or not all(map(_is_listed, known)):
-                return False
-            if any(crawl <= cursor for crawl, _ in known):
-                return False  # a list that leads back would never end
-            for crawl, digest in known:
-                ours = self._records.get(crawl)
-                if ours is None or catalog.record_digest(ours) != digest:
-                    await self._pull_one(node, crawl)
-            if len(known) < CRAWLS_A_LIST:
-                return True
-            cursor = known[-1][0]
-
-    async def _pull_one(self, node: bytes, crawl: bytes) -> None:
-        reply = await self._peers.call(node, "crawl_get", {"crawl": crawl}, reply_bytes_max=WIRE_BYTES_MAX + 1024)
-        record = None if isinstance(reply, Failure) else self._parsed(reply.get("record"))
-        if record is not None:
-            await self.learn(record)
+        return await self._catalogue.pull(node)
 
     # What the entrance tells
 
@@ -195,6 +177,8 @@ class Crawls:
         self._settled = view
         for run in self.runs.values():
             run.settle(view)
+        for crawl in self._records:
+            self._second_look.at(crawl)
 
     def view_changed(self, view: View) -> None:
         """Other keys are ours than before."""
@@ -223,6 +207,7 @@ class Crawls:
         """A run is over."""
         self.runs.pop(crawl, None)
         self._gone.set()
+        self._second_look.at(crawl)
 
     @property
     def draining(self) -> bool:
@@ -253,6 +238,8 @@ class Crawls:
         run = self.runs.get(crawl)
         if run is not None:
             run.intake.merged(merged)
+        elif merged.queued:
+            self._second_look.at(crawl)
 
     def terms(self, crawl: bytes, orders: Iterator[int]) -> Terms | None:
         """On which terms a crawl takes records; None for one that is not known."""
@@ -260,13 +247,27 @@ class Crawls:
         if record is None:
             return None
         if run is None:
-            return Terms(task_key_bytes(record.spec.key_mode), orders, False, _never, _never, _never)
+            return Terms(task_key_bytes(record.spec.key_mode), orders, False, self._mine, _never, _never)
         return Terms(run.key_bytes, orders, run.depth_matters, run.mine, run.held, run.in_flight)
 
     def host_free(self, host: str) -> None:
         """A host may be asked: whoever has tasks there looks."""
         for run in self.runs.values():
             run.crawl.host_free(host)
+
+    # A crawl that has ended
+
+    def _over(self, crawl: bytes) -> CrawlRecord | None:
+        busy = self._settled is None or self._stopping or crawl in self.runs or crawl in self._starting
+        return None if busy else self._records.get(crawl)
+
+    def _mine(self, key: bytes) -> bool:
+        owner = None if self._settled is None else self._settled.owner(placement(key))
+        return owner is not None and owner.id == self._peers.node_id
+
+    async def _reopen(self, record: CrawlRecord) -> None:
+        await self.learn(record)
+        await self.tell_all(record.crawl_id)
 
     # What becomes of a record
 
@@ -298,20 +299,8 @@ class Crawls:
 
     # What others ask
 
-    def _on_list(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        after = args.get("after")
-        if not isinstance(after, bytes):
-            return BAD_ARGUMENTS
-        known = sorted(crawl for crawl in self._records if crawl > after)[:CRAWLS_A_LIST]
-        return {"crawls": [(crawl, catalog.record_digest(self._records[crawl])) for crawl in known]}
-
-    def _on_get(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        crawl = args.get("crawl")
-        record = self._records.get(crawl) if isinstance(crawl, bytes) else None
-        return Refused("unknown-crawl") if record is None else {"record": catalog.to_wire(record)}
-
     async def _on_tell(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        record = self._parsed(args.get("record"))
+        record = parsed(args.get("record"))
         if record is None:
             return BAD_ARGUMENTS
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
@@ -353,13 +342,6 @@ class Crawls:
         crawl = args.get("crawl")
         return self.runs.get(crawl) if isinstance(crawl, bytes) else None
 
-    def _parsed(self, data: Any) -> CrawlRecord | None:
-        try:
-            return catalog.from_wire(data)
-        except catalog.NotARecord as error:
-            log.info("a crawl record from a peer: %s", error)
-            return None
-
     def _on_release(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
         crawl, keys = args.get("crawl"), args.get("keys")
         if not isinstance(crawl, bytes) or not isinstance(keys, tuple):
@@ -374,13 +356,3 @@ class Crawls:
 
 def _never(_: bytes) -> bool:
     return False
-
-
-def _is_listed(row: Any) -> bool:
-    return (
-        isinstance(row, tuple)
-        and len(row) == 2
-        and isinstance(row[0], bytes)
-        and len(row[0]) == CRAWL_ID_BYTES
-        and isinstance(row[1], bytes)
-    )

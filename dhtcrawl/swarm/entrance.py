@@ -12,13 +12,16 @@ until it hears what came of them. Only when every neighbour has answered, or is
 gone, does it fetch.
 
 When an owner vanishes, whoever is next owns its keys at once, takes links for
-them, and fetches them once it has synced with its neighbours. Records that a
-node should no longer have are handed over, and dropped when they are acked.
+them, and fetches them once it has synced with its neighbours. When an owner
+appears that nobody saw join, two swarms have met, or two parts of one: nothing
+is fetched before the two have synced. Records that a node should no longer
+have are handed over, and dropped when they are acked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -36,6 +39,7 @@ PAUSE_S = 0.2
 # Records that were handed over and are still needed here: let go of when they are not.
 NEEDED_PAUSE_S = 1.5
 NEEDED_PAUSE_MAX_S = 60.0
+OWED_PAUSE_MAX_S = 5.0  # as long as a dead node is taken for a member
 # A swarm whose nodes all start at once: how long one waits for somebody who is active already.
 NOBODY_ACTIVE_S = 2.0
 AT_ONCE = 8
@@ -111,9 +115,12 @@ class Entrance:
         self._joining = True
         self._leaving = False
         self._owners: frozenset[bytes] = frozenset()
+        self._seen: View | None = None
+        self._strangers: dict[bytes, None] = {}  # owners whom we did not see join
         self._met: dict[bytes, frozenset[bytes]] = {}  # whom we met while joining → who owned then
         self._reconciling = False
         self._needed_s = 0.0  # when to look again for what may go by then; 0: nothing
+        self._owed_s = 0.0  # the same for what somebody did not take
         self._repaired_at = clock.monotonic()
         self._started_at = clock.monotonic()
 
@@ -124,7 +131,12 @@ class Entrance:
 
     def view_changed(self) -> None:
         """Look again."""
-        self._changed.set()
+        view, before = self._membership.view, self._seen
+        self._seen = view
+        if before is None or not view.alike(before):
+            known = View(()) if before is None else before
+            self._strangers.update((node, None) for node in view.missing_in(known) if node in view.owning)
+            self._changed.set()
 
     def rejoin(self) -> None:
         """The others have taken over, or may have: we own nothing until we know again what happened."""
@@ -178,13 +190,14 @@ class Entrance:
             return
         self.active = True
         view = self._membership.view
-        self._owners = _owners(view)
+        self._owners = view.owning
+        self._strangers.clear()
         self._crawls.settled(view)
         self._crawls.hold(False)
 
     def _first_of_all(self, view: View) -> bool:
         """Whether nobody is active, and it is on us to begin: the lowest id of those that are there."""
-        if any(member.state is not MemberState.JOINING for member in view.members):
+        if len(view):
             return False
         if len(view.members) <= 1 and self._alone_at_once:
             return True
@@ -204,7 +217,7 @@ class Entrance:
         share with them is more by now.
         """
         while not self._joining and not self._leaving:
-            owners = _owners(self._membership.view)
+            owners = self._membership.view.owning
             todo = [node for node in self._neighbours() if node not in self._met or self._met[node] - owners]
             if not todo:
                 return True
@@ -247,9 +260,7 @@ class Entrance:
             await asyncio.sleep(PAUSE_S)
 
     def _neighbours(self) -> list[bytes]:
-        view = self._membership.view
-        present = {member.id for member in view.members}
-        return [node for node in neighbours(view, self._peers.node_id, self._replicas) if node in present]
+        return neighbours(self._membership.view, self._peers.node_id, self._replicas)
 
     # Keeping up
 
@@ -257,27 +268,62 @@ class Entrance:
         """Take over what somebody left behind, and hand over what others own by now."""
         self._changed.clear()
         view = self._membership.view
-        owners = _owners(view)
+        owners = view.owning
         vanished = self._owners - owners
         self._reconciling = True
         try:
+            if self._strangers:
+                await self._meet_strangers()
             if vanished or repair:
                 await self._sync_present()
                 self._repaired_at = self._clock.monotonic()
-            if self._membership.view is not view or self._joining:
+            if not self._membership.view.alike(view) or self._joining:
                 self._changed.set()
                 return
             self._owners = owners
             self._crawls.settled(view)
-            handed = await self._syncer.hand_over()
+            handed = await self._hand_over()
+            if handed is None:
+                return
             # We are still at it ourselves: again in a while. Whoever is to have it has it, so nobody waits for that.
             self._needed_s = min(max(2 * self._needed_s, NEEDED_PAUSE_S), NEEDED_PAUSE_MAX_S) if handed.needed else 0.0
-            if handed.refused:
-                # Somebody did not take what is theirs.
-                await asyncio.sleep(PAUSE_S)
-                self._changed.set()
+            await self._owe(bool(handed.refused))
         finally:
             self._reconciling = False
+
+    async def _hand_over(self) -> HandedOver | None:
+        """What came of it; None where the view changed first.
+
+        Many records go slowly, and to a node that hangs not at all; whose keys
+        are nobody's meanwhile cannot wait. What was taken so far is taken.
+        """
+        async with asyncio.TaskGroup() as group:
+            handing = group.create_task(self._syncer.hand_over())
+            watching = group.create_task(self._changed.wait())
+            watching.add_done_callback(lambda _: handing.cancel())
+            handing.add_done_callback(lambda _: watching.cancel())
+        return None if handing.cancelled() else handing.result()
+
+    async def _owe(self, refused: bool) -> None:
+        """Somebody did not take what is theirs: again after a while, or when the view says something new.
+
+        The others took theirs, and are sent it again each time, so the while grows.
+        """
+        self._owed_s = min(max(2 * self._owed_s, PAUSE_S), OWED_PAUSE_MAX_S) if refused else 0.0
+        if refused:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._owed_s):
+                    await self._changed.wait()
+            self._changed.set()
+
+    async def _meet_strangers(self) -> None:
+        """Owners that we did not see join: what is ours to fetch may have been fetched on their side."""
+        strangers, self._strangers = self._strangers, {}
+        near = [node for node in self._neighbours() if node in strangers]
+        if near:
+            self._crawls.settled(None)
+        for first in range(0, len(near), AT_ONCE):
+            await _all([self._meet(node) for node in near[first : first + AT_ONCE]])
 
     async def _sync_present(self) -> None:
         for first in range(0, len(todo := self._neighbours()), AT_ONCE):
@@ -291,7 +337,8 @@ class Entrance:
         What was in flight must be over, and written. Nobody there to take it
         is no failure: the last node keeps its store. Whoever is to have a
         record and does not answer is asked again for `patience_s`: it may be
-        dead, and its place another's in a moment.
+        dead, and its place another's in a moment. What still has to send its
+        links, for a shorter way to it was found, is waited for as long.
         """
         self._leaving = True
         self.active = False
@@ -300,20 +347,16 @@ class Entrance:
         self._owning(False)
         self._membership.become(MemberState.JOINING)
         view = self._membership.view
-        if not any(member.state is not MemberState.JOINING for member in view.members):
+        if not len(view):
             return HandedOver()
         for first in range(0, len(todo := self._neighbours()), AT_ONCE):
             await _all([self._membership.exchange(node) for node in todo[first : first + AT_ONCE]])
         give_up_at = self._clock.monotonic() + patience_s
         while True:
             handed = await self._syncer.hand_over(self._membership.view)
-            if not handed.refused or self._clock.monotonic() >= give_up_at:
+            if not (handed.refused or handed.needed) or self._clock.monotonic() >= give_up_at:
                 return handed
             await asyncio.sleep(NEEDED_PAUSE_S)
-
-
-def _owners(view: View) -> frozenset[bytes]:
-    return frozenset(member.id for member in view.members if member.state is not MemberState.JOINING)
 
 
 async def _all(awaitables: list[Awaitable[Any]]) -> None:

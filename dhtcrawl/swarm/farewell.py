@@ -59,21 +59,31 @@ class Farewell:
         """Leave; what became of the records that others are to have."""
         if not await self.drain():
             log.warning("requests in flight did not end in time; others will fetch these pages again")
+        await self._adoption.close()
+        left_to: list[tuple[CrawlRecord, bytes]] = []
         for record in list(self._crawls):
             if not record.ended and self._node.hex() in record.participants:
-                await self._bequeath(record)
+                left_to += await self._bequeath(record)
         handed = await self._entrance.leave(self._drain_s)
+        for record, heir in left_to:
+            if record.spec.settings.depth >= 0:
+                # Shorter ways to pages were found meanwhile.
+                await self._give(heir, record)
         await self._gossip.leave()
         return handed
 
-    async def _bequeath(self, record: CrawlRecord) -> None:
-        """Give the pages of a crawl that goes on to another node, and tell everybody who has them."""
+    async def _bequeath(self, record: CrawlRecord) -> list[tuple[CrawlRecord, bytes]]:
+        """Give the pages of a crawl that goes on to another node, and tell everybody who has them; to whom it was."""
         members = self._gossip.view.closest_active(self._node, HEIRS_TRIED + 1)
         for heir in (member.id for member in members if member.id != self._node):
-            if await self._adoption.give(heir, record.crawl_id):
+            if await self._give(heir, record):
                 known = self._crawls.get(record.crawl_id) or record
                 adopted = {**known.adopted, self._node.hex(): heir.hex()}
                 await self._crawls.change(record.crawl_id, adopted=adopted)
-                return
+                return [(record, heir)]
         if len(members) > 1:
             log.warning("nobody took the pages of crawl %s; they stay here", record.crawl_id.hex()[:12])
+        return []
+
+    async def _give(self, heir: bytes, record: CrawlRecord) -> bool:
+        return await self._adoption.give(heir, record.crawl_id, copies=record.spec.settings.copies > 1)

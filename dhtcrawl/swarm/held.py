@@ -1,7 +1,9 @@
 """Tasks of ours that another node has in flight, because it owned them when it began. No I/O.
 
 A newcomer leaves them alone until it hears what came of them: a result, that
-nothing came of them, or that whoever held them is gone.
+nothing came of them, or that whoever held them is gone. One that has started
+anew is gone, too: it has forgotten what it had in flight, and the others need
+not have missed it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ class Held:
     """Of one crawl; times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
-        self._held: dict[bytes, tuple[bytes, float]] = {}
+        self._held: dict[bytes, tuple[bytes, int | None, float]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -28,19 +30,23 @@ class Held:
     def __contains__(self, key: object) -> bool:
         return key in self._held
 
-    def hold(self, node: bytes, keys: Iterable[bytes], now: float) -> None:
-        """`node` has these in flight."""
+    def hold(self, node: bytes, incarnation: int | None, keys: Iterable[bytes], now: float) -> None:
+        """`node` has these in flight, in this incarnation."""
         for key in keys:
             if len(self._held) < HELD_MAX:
-                self._held[key] = (node, now + HELD_S)
+                self._held[key] = (node, incarnation, now + HELD_S)
 
     def let_go(self, keys: Iterable[bytes]) -> list[bytes]:
         """What became of these is known; those of them that were held."""
         return [key for key in keys if self._held.pop(key, None) is not None]
 
-    def given_up(self, is_there: Callable[[bytes], bool], now: float) -> list[bytes]:
+    def given_up(self, incarnation_of: Callable[[bytes], int | None], now: float) -> list[bytes]:
         """Those whose holder is gone, or has had them for too long; they are held no longer."""
-        gone = [key for key, (node, until) in self._held.items() if until <= now or not is_there(node)]
+        gone = []
+        for key, (node, held_in, until) in self._held.items():
+            runs_in = incarnation_of(node)
+            if until <= now or runs_in is None or runs_in != held_in:
+                gone.append(key)
         for key in gone:
             del self._held[key]
         return gone

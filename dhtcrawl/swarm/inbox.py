@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from dhtcrawl.crawl import wire
 from dhtcrawl.crawl.courier import UNKNOWN_CRAWL
 from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.messages import (
     PEERS_MAX,
@@ -61,8 +61,6 @@ class Run(Protocol):
     def mine(self, key: bytes) -> bool: ...
 
     def held(self, key: bytes) -> bool: ...
-
-    def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None: ...
 
     def heard(self, found: Sequence[Copy]) -> None:
         """Copies of these came from another node."""
@@ -107,14 +105,18 @@ class Inbox:
         return self._group.create_task(self._answer(hello.node_id, message))
 
     async def _answer(self, asker: bytes, message: Request) -> Reply:
-        if isinstance(message, StoreTask):
-            return await self._store_task(message)
-        if isinstance(message, StoreBackup):
-            return await self._store_backup(message)
-        if isinstance(message, DeleteBackup):
-            return await self._delete_backup(message)
-        assert isinstance(message, RefreshTask), "calls are answered elsewhere"
-        return await self._refresh(asker, message)
+        try:
+            if isinstance(message, StoreTask):
+                return await self._store_task(message)
+            if isinstance(message, StoreBackup):
+                return await self._store_backup(message)
+            if isinstance(message, DeleteBackup):
+                return await self._delete_backup(message)
+            assert isinstance(message, RefreshTask), "calls are answered elsewhere"
+            return await self._refresh(asker, message)
+        except StorageError as error:
+            # The node is about to end over it, and says so; the peer asks another one.
+            return Refused("storage", type(error).__name__)
 
     # STORE_TASK
 
@@ -207,17 +209,8 @@ class Inbox:
 
         merged = await self._committer.submit(write)
         if run is not None:
-            run.intake.merged(self._kept(run, records, merged))
+            run.intake.merged(merged)
         return merged
-
-    def _kept(self, run: Run, records: list[Copy], merged: Merged) -> Merged:
-        """What came to us as its owner has to be on our backups, too, before it is fetched, or acked as known (I1)."""
-        if not merged.queued:
-            return merged
-        keys = {task.key for task in merged.queued}
-        run.intake.expect(merged.queued)
-        run.keep([copy for copy in records if copy.key in keys], partial(run.intake.add, merged.queued))
-        return merged._replace(queued=[])
 
 
 def _judges(run: Run | None) -> tuple[Callable[[bytes], bool], Callable[[bytes], bool], bool]:

@@ -40,6 +40,7 @@ from dhtcrawl.storage.files import Directory
 from dhtcrawl.storage.keys import INCARNATION_KEY
 from dhtcrawl.storage.outputs import OutputDirs
 from dhtcrawl.storage.records import pack
+from dhtcrawl.swarm import copying
 from dhtcrawl.swarm.acquaintances import Acquaintances, Standing, ask_members
 from dhtcrawl.swarm.adopt import Adoption
 from dhtcrawl.swarm.audit import Auditor
@@ -97,6 +98,7 @@ class SwarmNode:
         self._settings = node.config.swarm
         self._stopping = asyncio.Event()
         self._leaving = False
+        self._said: Hello | None = None
         self.over = asyncio.Event()
         self.handed_over = True
         self.records_handed_over = self.records_left = 0
@@ -172,11 +174,12 @@ class SwarmNode:
         )
         self.acquaintances = Acquaintances(self.gossip, committer, ports.clock, self.address)
         self.peers = TaskPeers(
-            self.id, self.transport, self._handle, self._hello, lambda: self.gossip.view, self._address_of
+            self.id, self.transport, self._handle, self._hello, lambda: self.gossip.view, self.gossip.members.get
         )
         self.replicator = Replicator(
-            self.peers, group, replicas=settings.replicas, acks=settings.acks, further=self._further
-        )
+            self.peers, group, replicas=settings.replicas, acks=settings.acks, further=self._further,
+            heir_of=lambda crawl, node: self.crawls.heir_of(crawl, node),
+        )  # fmt: skip
         self.auditor = Auditor(self.peers, committer)
         self.crawls = Crawls(
             self.peers, self.registry, committer, group, incarnation=self.node.incarnation, start=self._start
@@ -221,6 +224,7 @@ class SwarmNode:
         Exports(committer, archive_of, self.crawls.wait_for_end).register(self.registry)
         self.adoption = Adoption(self.peers, committer, archive_of)
         self.registry.register("adopt", self.adoption.on_adopt)
+        copying.register(self.registry, self._copying_of)
         self.registry.register("members", self.gossip.answer_members)
         self.registry.register("activate", self._on_activate)
         self.registry.register("audit_keys", self.auditor.on_audit_keys)
@@ -276,19 +280,19 @@ class SwarmNode:
         looked_at = self.node.ports.clock.monotonic()
         while True:
             await self.acquaintances.remember()
+            # Raises once the store has failed, which ends a node that writes nothing of its own, too.
+            await self.node.committer.submit(lambda _: None)
             await asyncio.sleep(REMEMBER_EVERY_S)
             now = self.node.ports.clock.monotonic()
             if now - looked_at >= COUNT_EVERY_S:
                 ran_ms, looked_at = round(1000 * (now - looked_at)), now
                 await self.node.committer.submit(partial(catalog.count_run_time, ran_ms=ran_ms))
 
-    def _address_of(self, node: bytes) -> Address | None:
-        record = self.gossip.members.get(node)
-        return None if record is None else record.address
-
     def _hello(self) -> Hello:
-        joined = hasattr(self, "entrance") and self.entrance.active
-        return Hello(self.id, self.node.incarnation, "active" if joined else "joining", FEATURES)
+        state = "active" if hasattr(self, "entrance") and self.entrance.active else "joining"
+        if self._said is None or self._said.state != state:
+            self._said = Hello(self.id, self.node.incarnation, state, FEATURES)
+        return self._said
 
     def _handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
         return Refused("closing") if self.over.is_set() else self.inbox.handle(hello, message)
@@ -299,10 +303,11 @@ class SwarmNode:
     # What happens
 
     def _view_changed(self, view: View) -> None:
+        self.peers.view_changed(view)
         crawling = self.crawls.running
         self.crawls.view_changed(view)
         self.replicator.view_changed()
-        self.gate.view_changed(view, crawling)
+        self.gate.view_changed(view, crawling, dead=self.gossip.members.dead_count)
         self.entrance.view_changed()
 
     def _declared_dead(self) -> None:
@@ -348,6 +353,14 @@ class SwarmNode:
 
     # Crawls
 
+    def _copying_of(self, crawl: bytes) -> copying.Copying | None:
+        run = self.crawls.run_of(crawl)
+        return None if run is None else run.copying
+
+    def _disk(self, record: CrawlRecord) -> copying.Disk:
+        archive = self._archive_of(record.crawl_id)
+        return copying.Disk(archive, partial(self.node.copies_archive, record, archive), self.node.ports.offload)
+
     async def _start(self, record: CrawlRecord) -> CrawlRun:
         crawl = record.crawl_id
         shared = Shared(
@@ -357,7 +370,7 @@ class SwarmNode:
             clock=self.node.ports.clock,
             settings=self._settings,
             moved=self.acquaintances.greet,
-            is_member=lambda node: node == self.id or node in self.gossip.members,
+            incarnation_of=self.peers.incarnation_of,
             learn=self.crawls.learn,
             auditor=self.auditor,
             awake=self._awake,
@@ -365,6 +378,7 @@ class SwarmNode:
             reconciling=lambda: self.entrance.busy,
             tell_crawl=self.crawls.tell,
             announce=self.crawls.announce,
+            disk=self._disk,
         )
         run = CrawlRun(shared, record, self._group)
         running = await self.node.prepare(

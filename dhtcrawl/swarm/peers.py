@@ -1,4 +1,9 @@
-"""`Peers` on the task plane: a node id becomes an address, and our own id a call of our own handler."""
+"""`Peers` on the task plane: a node id becomes an address, and our own id a call of our own handler.
+
+A machine that died, or was cut off, resets no connection. So when a member is
+declared dead, nobody goes on waiting for its answers until their deadlines:
+links and copies turn to whoever is next at once.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dhtcrawl.rpc.connection import Handler
-from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.events import Failure, FailureKind
+from dhtcrawl.rpc.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.messages import Answer, Call, Refused, Request, Result
 from dhtcrawl.rpc.peers import refused
 from dhtcrawl.rpc.signals import Hello
@@ -26,20 +31,38 @@ class TaskPeers:
         handler: Handler,
         hello: Callable[[], Hello],
         view: Callable[[], View],
-        address_of: Callable[[bytes], Address | None],
+        record_of: Callable[[bytes], MemberRecord | None],
     ) -> None:
-        """`handler` is what others reach through the transport; `address_of` knows where a member listens."""
+        """`handler` is what others reach through the transport; `record_of` knows members, also those that are gone."""
         self.node_id = node_id
         self.asked = 0
         self._transport = transport
         self._handler = handler
         self._hello = hello
         self._view = view
-        self._address_of = address_of
+        self._record_of = record_of
+        self._present: list[bytes] = []
 
     @property
     def view(self) -> View:
         return self._view()
+
+    def incarnation_of(self, node: bytes) -> int | None:
+        """How often a member, or we ourselves, have started; None for one that is not there."""
+        record = self._record_of(node)
+        if record is None or (record.state.is_gone and node != self.node_id):
+            return None
+        return record.incarnation
+
+    def view_changed(self, view: View) -> None:
+        """Who has been declared dead answers nothing any more. One that left may still be asked for its last word."""
+        present = [member.id for member in view.members]
+        there = set(present)
+        for node in self._present:
+            record = None if node in there else self._record_of(node)
+            if record is not None and record.state is NodeState.DEAD:
+                self._transport.give_up(node, record.address)
+        self._present = present
 
     async def ask(self, node: bytes, message: Request, timeout_s: float | None = None) -> Answer | Failure:
         if node == self.node_id:
@@ -47,11 +70,11 @@ class TaskPeers:
             if isinstance(reply, asyncio.Future):
                 reply = await reply
             return refused(reply) if isinstance(reply, Refused) else reply
-        address = self._address_of(node)
-        if address is None:
+        record = self._record_of(node)
+        if record is None or record.state is NodeState.DEAD:
             return Failure(FailureKind.CONNECT, f"{node.hex()[:12]} is no member", sent=False)
         self.asked += 1
-        return await self._transport.request(address, message, node_id=node, timeout_s=timeout_s)
+        return await self._transport.request(record.address, message, node_id=node, timeout_s=timeout_s)
 
     async def call(
         self,

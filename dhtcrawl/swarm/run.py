@@ -17,6 +17,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.config import SwarmSettings
 from dhtcrawl.crawl.board import PageNeed
 from dhtcrawl.crawl.coordinator import Coordinator
+from dhtcrawl.crawl.copier import Copied
 from dhtcrawl.crawl.courier import Courier
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.intake import Intake
@@ -32,11 +33,12 @@ from dhtcrawl.storage import copies
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Committer
 from dhtcrawl.storage.copies import Copy, Merged
-from dhtcrawl.storage.crawl_record import RUNNING
+from dhtcrawl.storage.crawl_record import RUNNING, heir_of
 from dhtcrawl.storage.records import State
 from dhtcrawl.storage.tasks import Link
 from dhtcrawl.swarm.audit import Auditor
 from dhtcrawl.swarm.bodies import Bodies
+from dhtcrawl.swarm.copying import Copying, Disk
 from dhtcrawl.swarm.held import Held
 
 log = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ class Shared:
     clock: Clock
     settings: SwarmSettings
     moved: Callable[[Peer], None]
-    is_member: Callable[[bytes], bool]
+    incarnation_of: Callable[[bytes], int | None]  # a member's; None: it is not there
     learn: Callable[[CrawlRecord], Awaitable[object]]
     auditor: Auditor
     awake: Callable[[], bool]  # False once this node learns that it did not run for a while
@@ -62,6 +64,7 @@ class Shared:
     reconciling: Callable[[], bool]
     tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
     announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    disk: Callable[[CrawlRecord], Disk]
 
 
 class CrawlRun:
@@ -82,7 +85,7 @@ class CrawlRun:
         self._settled: View | None = None
         self._held = Held()
         self._releasing = 0
-        self._held_back = False
+        self.held_back = False  # nothing is started: joining once more, or about to leave
         self.courier = Courier(
             shared.peers,
             self._id,
@@ -92,6 +95,7 @@ class CrawlRun:
             moved=shared.moved,
             tell_crawl=lambda node: shared.tell_crawl(node, self._id),
         )
+        self.copying = Copying(self, shared, shared.disk(record), group)
         self.bodies = Bodies(
             shared.committer,
             shared.clock,
@@ -101,6 +105,8 @@ class CrawlRun:
             mine=self.mine,
             held=self.held,
             opened=self._opened,
+            rehome=self.copying.rehome,
+            gave_up=self.copying.holders_changed,
         )
 
     @property
@@ -116,6 +122,7 @@ class CrawlRun:
     def begin(self, crawl: Crawl) -> None:
         """The crawl that this is the swarm's side of."""
         self._crawl = crawl
+        self.copying.begin(crawl.corridor)
         self._allowance = PageAllowance(self._record.spec.settings.max_pages)
         self._allowance.begin(crawl.counters.pages, self._shared.incarnation)
         self.coordinator = Coordinator(self._shared.peers, self._shared.clock, self._id, self, self._allowance)
@@ -157,6 +164,9 @@ class CrawlRun:
     def bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
         self._shared.replicator.keep(self._id, copies, then, over=True)
 
+    def copy(self, pages: Sequence[bytes], copied: Copied, *, again: bool) -> None:
+        self.copying.copy(pages, copied, again=again)
+
     def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
         return self._shared.replicator.when_kept(self._id, key, then)
 
@@ -192,7 +202,7 @@ class CrawlRun:
 
     def hold_for(self, node: bytes, keys: Sequence[bytes]) -> None:
         """`node` began these before we owned them."""
-        self._held.hold(node, keys, self._shared.clock.monotonic())
+        self._held.hold(node, self._shared.incarnation_of(node), keys, self._shared.clock.monotonic())
 
     def given_back(self, keys: Sequence[bytes]) -> None:
         """Nothing came of these."""
@@ -206,7 +216,8 @@ class CrawlRun:
     def draining(self) -> bool:
         """Whether anything that was begun is not over."""
         waiting = self.crawl.waiting
-        return self.courier.busy or any(count for word, count in waiting.items() if word != "queued")
+        taking = bool(self.copying.desk.busy)
+        return self.courier.busy or taking or any(count for word, count in waiting.items() if word != "queued")
 
     def in_flight_of(self, node: bytes) -> list[bytes]:
         """Tasks that we have in flight and that `node` owns by now."""
@@ -217,15 +228,20 @@ class CrawlRun:
     # What happens around it
 
     def view_changed(self, view: View) -> None:
-        """Other keys are ours than before."""
-        self._view = view
+        """Other keys are ours than before, or only somebody did not answer for a while."""
+        before, self._view = self._view, view
+        if view.alike(before):
+            if self._settled is before:
+                self._settled = view
+            return
         self.crawl.intake.view_changed()
         self.bodies.view_changed()
+        self.copying.nodes_came()
         self.coordinator.view_changed()
 
     def settle(self, view: View | None) -> None:
         """What is ours by `view` may be fetched."""
-        self._settled = view
+        self._settled = self._view if view is not None and view.alike(self._view) else view
         self._hold()
         self.crawl.intake.view_changed()
         # What was somebody else's a moment ago may lie at a node that is gone.
@@ -233,6 +249,8 @@ class CrawlRun:
 
     def changed(self, record: CrawlRecord) -> None:
         """The crawl's record has changed."""
+        if record.adopted != self._record.adopted:
+            self.copying.holders_changed()
         self._record = record
         self.crawl.learn_aliases(record.aliases)
         self._hold()
@@ -245,16 +263,17 @@ class CrawlRun:
 
     def hold(self, hold: bool) -> None:
         """Start nothing, whatever else says that we may."""
-        self._held_back = hold
+        self.held_back = hold
         self._hold()
 
     def _hold(self) -> None:
-        self.crawl.held = self._held_back or self._settled is None or self._record.state != RUNNING
+        self.crawl.held = self.held_back or self._settled is None or self._record.state != RUNNING
 
     async def run(self) -> None:
         """Look after what is held and what is missing, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.bodies.run())
+            group.create_task(self.copying.run())
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
                 if len(self._held):
@@ -265,7 +284,7 @@ class CrawlRun:
         held = list(self._held)
         read: Any = partial(copies.settled, crawl=self._id, task_keys=held)
         self._held.let_go(await self._shared.committer.submit(read))
-        self._requeue(self._held.given_up(self._shared.is_member, self._shared.clock.monotonic()))
+        self._requeue(self._held.given_up(self._shared.incarnation_of, self._shared.clock.monotonic()))
 
     # Board: how the crawl stands here, for its coordinator
 
@@ -301,6 +320,7 @@ class CrawlRun:
             "links": found.get("links", 0) + self.courier.busy,
             "backups": int(self._shared.replicator.busy_with(self._id)),
             "bodies": self.bodies.missing,
+            "copies": found.get("copies", 0) + self.copying.under_way,
             "held": len(self._held),
             "hand_over": self._releasing + self._shared.reconciling(),
         }
@@ -330,18 +350,19 @@ class CrawlRun:
     # Inside
 
     def _absent(self) -> list[str]:
-        return [node for node in self._record.participants if not self._has_bodies(node)]
+        """Participants whose bodies cannot be had, neither from themselves nor from whom they left them to."""
+        return [node for node in self._record.participants if heir_of(self._record, node, self._is_member) is None]
 
-    def _has_bodies(self, node: str) -> bool:
-        """Whether what `node` fetched can be had: from itself, or from whom it left it to."""
-        met = {node}
-        while not self._shared.is_member(bytes.fromhex(node)):
-            heir = self._record.adopted.get(node)
-            if heir is None or heir in met:
-                return False
-            met.add(heir)
-            node = heir
-        return True
+    def _is_member(self, node: str) -> bool:
+        return self._shared.incarnation_of(bytes.fromhex(node)) is not None
+
+    def awaited(self) -> list[str]:
+        """Participants that may yet come back, with bodies that nobody else has."""
+        return [node for node in self._absent() if node not in self.bodies.given_up]
+
+    def stands(self, node: str) -> bool:
+        """Whether a node is a member, or may yet come back."""
+        return self._is_member(node) or not (node in self._record.adopted or node in self.bodies.given_up)
 
     def _opened(self, opened: list[Copy], merged: Merged) -> None:
         if opened:

@@ -32,6 +32,7 @@ _HELP = {
     "in_flight": "Requests under way.",
     "members": "Nodes of the swarm as this node sees it.",
     "crawls_running": "Crawls that have not ended.",
+    "pages_undercopied": "Pages here that lie on fewer nodes than their crawl wants.",
     "links_taken_total": "Links that other nodes sent, for URLs that are this node's.",
     "records_taken_total": "Task records that other nodes sent.",
     "records_sent_total": "Task records sent to backups.",

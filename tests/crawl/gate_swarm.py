@@ -51,12 +51,12 @@ class Swarm:
     def leave(self, id_: bytes) -> None:
         self.view = View([member for member in self.view.members if member.id != id_])
 
-    def tell(self, *, crawling: bool = True, handed_over: bool = False) -> None:
+    def tell(self, *, crawling: bool = True, handed_over: bool = False, dead: int = 0) -> None:
         """Everybody sees the view as it is now."""
         for id_, node in self.nodes.items():
             if id_ not in self.down:
                 node.view = self.view
-                node.gate.view_changed(self.view, crawling, handed_over=handed_over)
+                node.gate.view_changed(self.view, crawling, handed_over=handed_over, dead=dead)
 
     def owner(self, host: str) -> bytes:
         member = self.view.owner(host_key(host))

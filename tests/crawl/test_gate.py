@@ -352,6 +352,23 @@ def test_the_successor_of_a_gatekeeper_that_died_leaves_its_hosts_alone_until_it
     assert sorted(server.served)[2][0] < died_at + 10.0 + DELAY_S + 0.1
 
 
+def test_two_sides_of_a_partition_together_keep_the_pace_of_one() -> None:
+    async def main() -> Server:
+        server = Server()
+        one, (a, b) = swarm_of(2)
+        other, (c, d) = swarm_of(2)
+        async with running(*(node.gate for node in (a, b, c, d))), asyncio.TaskGroup() as group:
+            for side in (one, other):
+                side.tell(crawling=False, dead=2)
+            for node in (a, b, c, d):
+                group.create_task(node.fetch("h.example", DELAY_S, 50, server))
+        return server
+
+    server = run(main())
+    assert len(server.served) == 200
+    assert server.served[-1][1] >= 0.95 * 200 * DELAY_S, "each takes half of the pace"
+
+
 def test_a_lease_outlives_its_gatekeeper_when_the_newcomer_is_told_of_it() -> None:
     async def main() -> Server:
         swarm, (a, b) = swarm_of(2)

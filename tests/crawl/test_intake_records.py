@@ -150,6 +150,7 @@ def test_a_task_that_a_backup_knows_as_done_is_not_fetched() -> None:
 def test_a_record_that_moves_here_is_queued_and_known_to_the_frontier() -> None:
     async def story(world: World, group: asyncio.TaskGroup) -> None:
         await world.merge(copy(1), copy(2, **DONE))
+        world.backups_answer()
         assert world.startable() == {copy(1).task.url}
         assert world.changes
 
@@ -235,5 +236,41 @@ def test_everything_that_comes_counts_as_activity() -> None:
         world.backups_answer()
         await accepting
         assert before < after_merge < world.intake.activity
+
+    tell(story)
+
+
+def test_what_comes_to_its_owner_as_a_copy_is_fetched_only_once_the_other_backups_have_it() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        await world.merge(copy(1), copy(2, **DONE))
+        assert [kept.key for kept in world.kept] == [copy(1).key, copy(2).key]
+        assert world.startable() == set()
+        world.backups_answer()
+        assert world.startable() == {copy(1).task.url}
+
+    tell(story)
+
+
+def test_what_comes_as_a_copy_to_a_backup_is_sent_to_nobody() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        world.owned = lambda key: False
+        await world.merge(copy(1))
+        assert world.kept == []
+
+    tell(story)
+
+
+def test_a_link_that_is_known_from_an_owner_that_vanished_is_acked_only_once_the_backups_have_it() -> None:
+    """The owner before us may have died before it had told any other backup than us."""
+
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        world.owned = lambda key: False
+        await world.merge(copy(1))
+        accepting = group.create_task(world.intake.accept([link(1)]))
+        await asyncio.sleep(1)
+        assert not accepting.done()
+        assert [kept.key for kept in world.kept] == [copy(1).key]
+        world.backups_answer()
+        assert await accepting == frozenset()
 
     tell(story)

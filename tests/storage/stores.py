@@ -107,10 +107,18 @@ def page(
 
 
 def archive_in(
-    directory: Directory, *, crawl: bytes = CRAWL, node: str = NODE, bytes_max: int = 1 << 30, sync: bool = False
+    directory: Directory,
+    *,
+    crawl: bytes = CRAWL,
+    node: str = NODE,
+    bytes_max: int = 1 << 30,
+    sync: bool = False,
+    series: str = "",
 ) -> Archive:
     info = {"software": "dhtcrawl", "robots": "obey"}
-    return Archive(directory, crawl=crawl, node=node, bytes_max=bytes_max, sync=sync, wall=lambda: DATE, info=info)
+    return Archive(
+        directory, crawl=crawl, node=node, bytes_max=bytes_max, sync=sync, wall=lambda: DATE, info=info, series=series
+    )
 
 
 def exchanges(url: str = "http://a.example/", *, spooled: bool = False) -> Iterator[ArchiveItem]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from storage.stores import CRAWL, SPEC, Store, archive_in, exchanges, link, page
 
-from dhtcrawl.storage import fsck, keys, tasks
+from dhtcrawl.storage import body_copies, fsck, keys, tasks
+from dhtcrawl.storage.archive import COPIES as COPIES_SERIES
+from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.export import ROWS_BYTES, export_chunk, export_files, export_rows
 from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.gather import GATHERED, Phase, Progress, finish, merge_rows
-from dhtcrawl.storage.records import merge, pack, unpack_task
+from dhtcrawl.storage.foreign import holds_copies
+from dhtcrawl.storage.gather import COPIES, GATHERED, Phase, Progress, finish, merge_rows, wanted_files
+from dhtcrawl.storage.records import merge, pack, unpack, unpack_task
 
 NODES = tuple(letter * 40 for letter in "abc")
 Page = tuple[str, bytes, list[tuple[bytes, bytes]]]  # node, kind, rows
@@ -25,7 +29,8 @@ class Node:
         self.store = Store()
         self.directory = MemoryDirectory()
         self._archive = archive_in(self.directory, node=node)
-        self.store.participants = [self._archive]
+        self.copies = archive_in(self.directory, node=node, series=COPIES_SERIES)
+        self.store.participants = [self._archive, self.copies]
 
     def accept(self, *urls: str, depth: int = 1) -> None:
         self.store.accept(*(link(url, depth) for url in urls))
@@ -35,6 +40,23 @@ class Node:
         place, digest = self._archive.append(next(exchanges(url)))
         found = page(url, links=links, skipped=skipped, payload_digest=digest, node=self.node, referrer=None)
         self.store.run(lambda txn: tasks.fetched(txn, CRAWL, found, place, 0))
+
+    def copy(self, other: Node, url: str) -> bool:
+        """Take a copy of a page that another node has; whether it has one."""
+        key = SPEC.key_of(url)
+        sent = other.store.run(partial(body_copies.parcel, crawl=CRAWL, archive=other.directory, key=key))
+        data = None if sent is None else body_copies.members(other.directory, sent)
+        if sent is None or data is None:
+            return False
+        fields = unpack(sent.record)
+        assert body_copies.is_page(io.BytesIO(data), fields, sent.place.length)
+
+        def write(txn: Txn) -> None:
+            place = self.copies.append_members(data, sent.place.length)
+            body_copies.put_copy(txn, CRAWL, key, fields, sent.links, place)
+
+        self.store.run(write)
+        return True
 
     def robots(self) -> None:
         """Archive a robots.txt."""
@@ -88,9 +110,12 @@ class Collection:
         for node, kind, rows in pages:
             self.store.run(partial(merge_rows, crawl=CRAWL, node=node, kind=kind, rows=rows, key_of=SPEC.key_of))
 
-    def take_files(self, *nodes: Node) -> None:
+    def take_files(self, *nodes: Node, copies: Callable[[str], bool] = lambda name: True) -> None:
+        """The files of some nodes; of those with copies the ones that `copies` says."""
         for node in nodes:
             for name, length in node.store.run(lambda txn: export_files(txn, CRAWL)):
+                if holds_copies(name) and not copies(name):
+                    continue
                 chunk = node.store.run(
                     partial(export_chunk, crawl=CRAWL, archive=node.directory, name=name, offset=0, limit=1 << 20)
                 )
@@ -106,10 +131,23 @@ class Collection:
         return at.refetches
 
     def gather(self, *nodes: Node, bytes_max: int = ROWS_BYTES) -> int:
-        for node in nodes:
-            self.take(node.pages(bytes_max=bytes_max))
-        self.take_files(*nodes)
+        for kinds in (GATHERED, COPIES):
+            for node in nodes:
+                self.take(node.pages(kinds, bytes_max=bytes_max))
+        self.take_files(*nodes, copies=lambda name: False)
+        self.finish()
+        wanted = self.wanted()
+        self.take_files(*nodes, copies=lambda name: name in wanted)
         return self.finish()
+
+    def wanted(self, keys_max: int = 1000) -> set[str]:
+        """The files of copies that are needed."""
+        found: set[str] = set()
+        cursor: bytes | None = b""
+        while cursor is not None:
+            some, cursor = self.store.run(partial(wanted_files, crawl=CRAWL, cursor=cursor, keys_max=keys_max))
+            found |= some
+        return found
 
     def content(self) -> list[tuple[bytes, bytes]]:
         return list(self.store.engine.scan(b"", b"\xff"))

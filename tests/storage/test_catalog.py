@@ -176,7 +176,8 @@ def fill(store: Store, crawl_id: bytes) -> None:
     store.run(lambda txn: tasks.accept(txn, crawl_id, links, store.orders, depth_matters=False))
     brought = page(urls[0], links=urls, skipped=[("http://z.example/", "robots")])
     store.run(lambda txn: tasks.fetched(txn, crawl_id, brought, PLACE, 0))
-    for kind, rest in ((keys.EXTRA, b"f"), (keys.HOST, b"h" * 20), (keys.ARCHIVE, b"f"), (keys.COUNTERS, b"")):
+    rests = {keys.EXTRA: b"f", keys.HOST: b"h" * 20, keys.ARCHIVE: b"f", keys.COUNTERS: b""}
+    for kind, rest in (rests | dict.fromkeys(keys.COPIES, links[0].key)).items():
         store.put(keys.key(kind, crawl_id, rest), pack(1))
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from storage.stores import CRAWL, NODE, SPEC, Store, link, page
+from storage.stores import CRAWL, NODE, PLACE, SPEC, Store, link, page
 
 from dhtcrawl.keyspace import host_key
-from dhtcrawl.storage import catalog, keys
-from dhtcrawl.storage.records import Place, State, Task
+from dhtcrawl.storage import body_copies, catalog, keys
+from dhtcrawl.storage.files import MemoryDirectory
+from dhtcrawl.storage.records import Place, State, Task, pack
 
 HERE, DONE_HERE, THERE, DEAD, OPEN = (
     f"http://a.example/{name}" for name in ("here", "done-here", "there", "dead", "open")
@@ -50,6 +51,11 @@ class Swarm:
         entry = keys.queue_key(CRAWL, host_key("a.example"), task.depth, task.order, SPEC.key_of(url))
         self.store.put(entry, b"")
 
+    def copy(self, url: str) -> None:
+        """Keep a copy of another node's page."""
+        key, fields = SPEC.key_of(url), page(url, node=AWAY.node).fields
+        self.store.run(lambda txn: body_copies.put_copy(txn, CRAWL, key, fields, b"", PLACE))
+
     def problems(self) -> list[str]:
         return self.store.fsck().problems
 
@@ -87,6 +93,17 @@ def shorter_way_to_a_page_of_ours(swarm: Swarm) -> None:
     swarm.store.put(swarm.key(keys.FETCHED, DONE_HERE), b"")
 
 
+def copied(swarm: Swarm) -> None:
+    swarm.store.put(swarm.key(keys.HOLDERS, DONE_HERE), b"")
+    swarm.copy(THERE)
+
+
+def a_copy_stands_in(swarm: Swarm) -> None:
+    swarm.copy(THERE)
+    key = SPEC.key_of(THERE)
+    swarm.store.run(lambda txn: body_copies.stand_in(txn, CRAWL, [key]))
+
+
 @pytest.mark.parametrize(
     "happened",
     [
@@ -98,6 +115,8 @@ def shorter_way_to_a_page_of_ours(swarm: Swarm) -> None:
         given_up_elsewhere,
         task_handed_over,
         shorter_way_to_a_page_of_ours,
+        copied,
+        a_copy_stands_in,
     ],
     ids=lambda value: value.__name__,
 )
@@ -149,6 +168,15 @@ def dead_without_a_reason(swarm: Swarm) -> None:
     swarm.change(DEAD, reason="")
 
 
+def copy_without_links(swarm: Swarm) -> None:
+    swarm.copy(THERE)
+    swarm.remove(keys.COPY_LINKS, THERE)
+
+
+def copies_of_nothing(swarm: Swarm) -> None:
+    swarm.store.put(swarm.key(keys.HOLDERS, THERE), b"")
+
+
 @pytest.mark.parametrize(
     ("plant", "named"),
     [
@@ -162,6 +190,8 @@ def dead_without_a_reason(swarm: Swarm) -> None:
         (mark_without_a_page, f"{THERE}: is done, but a restart would take it for fetched"),
         (mark_without_a_task, f"mark of {SPEC.key_of(HERE).hex()}: there is no such task"),
         (dead_without_a_reason, f"{DEAD}: is dead without a reason"),
+        (copy_without_links, f"copied page of {SPEC.key_of(THERE).hex()}: there are no such link keys of a copy"),
+        (copies_of_nothing, f"list of copies of {SPEC.key_of(THERE).hex()}: there is no such page record"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -186,3 +216,13 @@ def test_the_mark_is_written_once_and_read_back() -> None:
     before = dict(store.engine.scan(b"", b"\xff"))
     store.run(lambda txn: catalog.mark_swarm(txn, NODE))
     assert dict(store.engine.scan(b"", b"\xff")) == before
+
+
+def test_a_copy_beyond_the_end_of_its_file_is_a_fault() -> None:
+    swarm, directory = Swarm(), MemoryDirectory()
+    directory.open(PLACE.file, 0).append(bytes(PLACE.length))
+    swarm.store.put(keys.ARCHIVE + CRAWL + PLACE.file.encode(), pack(PLACE.length))
+    swarm.copy(THERE)
+    assert swarm.store.fsck(directory).problems == []
+    swarm.store.put(keys.ARCHIVE + CRAWL + PLACE.file.encode(), pack(PLACE.length - 1))
+    assert f"{THERE}: its body would lie behind the end of {PLACE.file}" in swarm.store.fsck(directory).problems

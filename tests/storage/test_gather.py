@@ -15,7 +15,7 @@ from storage.test_outputs import lines, skipped, write
 
 from dhtcrawl.storage import catalog, gather, keys
 from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.gather import drop_aside
+from dhtcrawl.storage.gather_aside import drop_aside
 from dhtcrawl.storage.outputs import MISSING_FILE, PAGES_FILE, OutputDirs, Totals
 from dhtcrawl.storage.records import State, unpack
 from dhtcrawl.storage.tasks import get_page

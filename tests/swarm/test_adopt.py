@@ -66,14 +66,14 @@ class Side:
         }
 
 
-def adopt(leaver: Side, heir: Side, **calls: Callable[[dict[str, Any]], Any]) -> Any:
+def adopt(leaver: Side, heir: Side, copies: bool = False, **calls: Callable[[dict[str, Any]], Any]) -> Any:
     async def story(group: asyncio.TaskGroup) -> Any:
         peers = FakePeers(view_of([0, 1]))
         peers.calls = leaver.calls() | calls
         committer = LoopCommitter(GroupRunner(heir.engine, sync=False))
         adoption = Adoption(peers, committer, lambda crawl: heir.archive)
         async with asyncio.timeout(100.0):
-            return await adoption.on_adopt(LEAVER, {"crawl": CRAWL})
+            return await adoption.on_adopt(LEAVER, {"crawl": CRAWL} | ({"copies": True} if copies else {}))
 
     return play(story)
 
@@ -97,6 +97,21 @@ def test_files_pages_links_and_books_come_over_whole() -> None:
         assert heir.rows(kind) == leaver.rows(kind)
     assert heir.archive.files == leaver.archive.files
     assert unpack(heir.rows(keys.COUNTERS)[LEAVER]) == {"pages": 7}
+
+
+def test_copies_of_others_pages_come_over_only_where_there_are_any() -> None:
+    leaver, heir, other = leaving(), Side(), Side()
+    copies = f"{CRAWL.hex()[:12]}-{LEAVER.hex()[:12]}-c00000.warc.gz"
+    leaver.file(copies, b"copies")
+    key = bytes(20)
+    for kind, value in zip(keys.COPIES, (pack({"url": "a"}), bytes(20 * 100), bytes(40)), strict=True):
+        leaver.put(kind, key, value)
+    assert adopt(leaver, heir, copies=True) == {}
+    for kind in (*keys.COPIES, keys.ARCHIVE, keys.PAGE):
+        assert heir.rows(kind) == leaver.rows(kind)
+    assert heir.archive.files[copies] == b"copies"
+    adopt(leaver, other)
+    assert all(other.rows(kind) == {} for kind in keys.COPIES)
 
 
 def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:
@@ -144,3 +159,22 @@ def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> None:
         heir.file(name_of(node(0)), b"own")
         assert isinstance(adopt(leaving(), heir, **calls), Refused), calls
         assert heir.archive.files[name_of(node(0))] == b"own"
+
+
+def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking() -> None:
+    """What came after it had given its own pages away would have left with it."""
+    leaver, heir = leaving(), Side()
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        peers = FakePeers(view_of([0, 1]))
+        peers.calls = leaver.calls()
+        adoption = Adoption(peers, LoopCommitter(GroupRunner(heir.engine, sync=False)), lambda crawl: heir.archive)
+        taking = group.create_task(adoption.on_adopt(LEAVER, {"crawl": CRAWL}))
+        await asyncio.sleep(0)
+        await adoption.close()
+        assert taking.done()
+        assert heir.rows(keys.PAGE) == leaver.rows(keys.PAGE)
+        refused = await adoption.on_adopt(LEAVER, {"crawl": CRAWL})
+        assert isinstance(refused, Refused)
+
+    play(story)

@@ -33,6 +33,9 @@ class World:
         self.gone: list[str] = []
         self.owned: Callable[[bytes], bool] = lambda key: True
         self.opened: list[Copy] = []
+        self.copies: Callable[[list[bytes]], tuple[list[bytes], int]] = lambda pages: (pages, 0)
+        self.sought: list[float] = []
+        self.given_up: list[list[str]] = []
         self.bodies = Bodies(
             LoopCommitter(GroupRunner(self.engine, sync=False)),
             VirtualClock(asyncio.get_running_loop()),
@@ -42,7 +45,15 @@ class World:
             mine=lambda key: self.owned(key),
             held=lambda key: False,
             opened=self._opened,
+            rehome=self._rehome,
+            gave_up=lambda: self.given_up.append(sorted(self.bodies.given_up)),
         )
+
+    async def _rehome(self, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
+        assert gone == GONE
+        self.sought.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.1)
+        return self.copies(pages)
 
     def _opened(self, opened: list[Copy], merged: Merged) -> None:
         assert {queued.key for queued in merged.queued} == {copy.key for copy in opened}
@@ -124,3 +135,58 @@ def test_others_pages_are_for_others_to_open_until_they_are_ours() -> None:
         assert len(world.opened) == 1
 
     tell(story, page(1))
+
+
+def test_what_has_a_copy_is_not_opened() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([page(1).key], 0)
+        world.leaves()
+        await asyncio.sleep(GRACE_S - 2)
+        assert world.sought == [], "it may come back"
+        await asyncio.sleep(5)
+        assert [opened.key for opened in world.opened] == [page(1).key]
+        assert (world.bodies.missing, len(world.sought)) == (0, 1)
+
+    tell(story, page(1), page(2))
+
+
+def test_what_somebody_may_have_a_copy_of_is_missing_and_sought_now_and_then() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([], len(pages))
+        world.leaves()
+        await asyncio.sleep(GRACE_S + 60)
+        assert (world.opened, world.bodies.missing) == ([], 2)
+        assert 5 <= len(world.sought) <= 15
+        world.copies = lambda pages: (pages, 0)
+        await asyncio.sleep(10)
+        assert (len(world.opened), world.bodies.missing) == (2, 0)
+
+    tell(story, page(1), page(2))
+
+
+def test_it_is_sought_at_once_when_somebody_comes() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([], len(pages))
+        world.leaves()
+        await asyncio.sleep(GRACE_S + 2)
+        sought = len(world.sought)
+        world.bodies.view_changed()
+        await asyncio.sleep(0.5)
+        assert len(world.sought) == sought + 1
+
+    tell(story, page(1))
+
+
+def test_who_is_given_up_is_told_when_it_changes() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        assert world.given_up == []
+        await asyncio.sleep(GRACE_S)
+        assert world.given_up == [[GONE]]
+        world.gone = []
+        world.bodies.view_changed()
+        await asyncio.sleep(1)
+        assert world.given_up == [[GONE], []]
+
+    tell(story)

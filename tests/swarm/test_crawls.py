@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from crawl.fake_peers import FakePeers, node, play, view_of
-from storage.stores import SPEC
+from storage.stores import SPEC, link
 
 from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.peers import CallRegistry
-from dhtcrawl.storage import catalog
+from dhtcrawl.storage import catalog, tasks
 from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.committer import GroupRunner, LoopCommitter, Txn
 from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.swarm.crawls import CRAWLS_A_LIST, Crawls
+from dhtcrawl.swarm.catalogue import CRAWLS_A_LIST
+from dhtcrawl.swarm.crawls import Crawls
 
 
 def record(number: int = 0, **fields: Any) -> CrawlRecord:
@@ -57,11 +60,12 @@ class World:
         self.peers.calls["crawl_tell"] = lambda args: {}
         self.started: list[FakeRun] = []
         self.engine = MemoryEngine()
+        self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
         self.group = group
         self.crawls = Crawls(
             self.peers,
             self.registry,
-            LoopCommitter(GroupRunner(self.engine, sync=False)),
+            self.committer,
             group,
             incarnation=1,
             start=self._start,
@@ -195,5 +199,69 @@ def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
         ):
             for args in bad:
                 assert isinstance(await world.hear(name, args), Refused), (name, args)
+
+    tell(story)
+
+
+# A crawl that has ended, and work that is left here
+
+
+async def ended_with(world: World, ended: str, *, owner: int = 0, number: int = 0) -> CrawlRecord:
+    """A crawl that has ended, though a task that `owner` owns is queued in the store here."""
+    known = record(number, ended=ended, version=3)
+    links = [link(f"http://h{number}.example/") for number in range(60)]
+    queued = [each for each in links if world.peers.view.owner(placement(each.key)).id == node(owner)]  # type: ignore[union-attr]
+
+    def write(txn: Txn) -> None:
+        tasks.accept(txn, known.crawl_id, queued[:1], itertools.count(), depth_matters=False)
+
+    await world.committer.submit(write)
+    await world.crawls.learn(known)
+    assert world.started == []
+    return known
+
+
+def test_a_crawl_said_to_be_complete_goes_on_when_a_node_comes_back_with_work() -> None:
+    async def story(world: World) -> None:
+        known = await ended_with(world, "complete")
+        world.crawls.settled(world.peers.view)
+        await asyncio.sleep(1)
+        now = world.crawls.get(known.crawl_id)
+        assert now is not None
+        assert (now.ended, now.state, now.version) == ("", "running", 4)
+        assert len(world.started) == 1
+        told = {to for to, name, _ in world.peers.called if name == "crawl_tell"}
+        assert told == {node(1), node(2)}
+
+    tell(story)
+
+
+def test_an_end_that_a_user_or_a_limit_wanted_stays_one() -> None:
+    async def story(world: World) -> None:
+        for number, ended in enumerate(("stopped", "page limit", "time limit")):
+            known = await ended_with(world, ended, number=number)
+            world.crawls.settled(world.peers.view)
+            await asyncio.sleep(1)
+            assert world.crawls.get(known.crawl_id) == known
+
+    tell(story)
+
+
+def test_work_that_somebody_else_owns_is_not_ours_to_reopen_a_crawl_for() -> None:
+    async def story(world: World) -> None:
+        known = await ended_with(world, "complete", owner=1)
+        world.crawls.settled(world.peers.view)
+        await asyncio.sleep(1)
+        assert world.crawls.get(known.crawl_id) == known
+
+    tell(story)
+
+
+def test_while_we_do_not_know_what_is_ours_nothing_is_reopened() -> None:
+    async def story(world: World) -> None:
+        known = await ended_with(world, "complete")
+        world.crawls.settled(None)
+        await asyncio.sleep(1)
+        assert world.crawls.get(known.crawl_id) == known
 
     tell(story)

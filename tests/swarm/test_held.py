@@ -9,13 +9,13 @@ A, B = b"a" * 20, b"b" * 20
 NOW = 100.0
 
 
-def there(_: bytes) -> bool:
-    return True
+def there(_: bytes) -> int:
+    return 1
 
 
 def test_what_is_held_is_let_go_when_its_outcome_is_known() -> None:
     tasks = Held()
-    tasks.hold(A, [b"1", b"2"], NOW)
+    tasks.hold(A, 1, [b"1", b"2"], NOW)
     assert (b"1" in tasks, b"3" in tasks, len(tasks)) == (True, False, 2)
     assert tasks.let_go([b"1", b"3"]) == [b"1"]
     assert list(tasks) == [b"2"]
@@ -23,15 +23,23 @@ def test_what_is_held_is_let_go_when_its_outcome_is_known() -> None:
 
 def test_who_is_gone_holds_nothing() -> None:
     tasks = Held()
-    tasks.hold(A, [b"1"], NOW)
-    tasks.hold(B, [b"2"], NOW)
-    assert tasks.given_up(lambda node: node == B, NOW) == [b"1"]
+    tasks.hold(A, 1, [b"1"], NOW)
+    tasks.hold(B, 1, [b"2"], NOW)
+    assert tasks.given_up({B: 1}.get, NOW) == [b"1"]
+    assert list(tasks) == [b"2"]
+
+
+def test_who_has_started_anew_has_forgotten_what_it_held() -> None:
+    tasks = Held()
+    tasks.hold(A, 1, [b"1"], NOW)
+    tasks.hold(B, 7, [b"2"], NOW)
+    assert tasks.given_up({A: 2, B: 7}.get, NOW) == [b"1"]
     assert list(tasks) == [b"2"]
 
 
 def test_nobody_holds_a_task_for_ever() -> None:
     tasks = Held()
-    tasks.hold(A, [b"1"], NOW)
+    tasks.hold(A, 1, [b"1"], NOW)
     assert tasks.given_up(there, NOW + HELD_S - 0.1) == []
     assert tasks.given_up(there, NOW + HELD_S) == [b"1"]
     assert not len(tasks)
@@ -39,5 +47,5 @@ def test_nobody_holds_a_task_for_ever() -> None:
 
 def test_a_node_that_names_too_many_tasks_does_not_fill_the_memory() -> None:
     tasks = Held()
-    tasks.hold(A, (n.to_bytes(20, "big") for n in range(held.HELD_MAX + 10)), NOW)
+    tasks.hold(A, 1, (n.to_bytes(20, "big") for n in range(held.HELD_MAX + 10)), NOW)
     assert len(tasks) == held.HELD_MAX

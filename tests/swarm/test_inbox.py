@@ -20,7 +20,7 @@ from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.copies import Copy, Merged
 from dhtcrawl.storage.memory import MemoryEngine
 from dhtcrawl.storage.records import Place, State
-from dhtcrawl.storage.tasks import Link, Queued
+from dhtcrawl.storage.tasks import Link
 from dhtcrawl.swarm.inbox import Inbox
 
 HELLO = Hello(node(1), 1, "active", ())
@@ -37,10 +37,6 @@ class FakeRun:
         self.known: list[bytes] = []
         self.over: list[bytes] = []
         self.changes: list[Merged] = []
-        self.expected: list[bytes] = []
-        self.added: list[bytes] = []
-        self.kept: list[Copy] = []
-        self.then: Callable[[], None] = lambda: None
 
     async def accept(self, links: list[Link]) -> frozenset[bytes]:
         new = frozenset(link.key for link in links if link not in self.taken)
@@ -49,16 +45,6 @@ class FakeRun:
 
     def merged(self, merged: Merged) -> None:
         self.changes.append(merged)
-
-    def expect(self, queued: list[Queued]) -> None:
-        self.expected += [task.key for task in queued]
-
-    def add(self, queued: list[Queued]) -> None:
-        self.added += [task.key for task in queued]
-
-    def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
-        self.kept += copies
-        self.then = then
 
     def mine(self, key: bytes) -> bool:
         return True
@@ -198,7 +184,7 @@ def test_a_write_is_a_read() -> None:
             (copy(1).key, State.DONE)
         ]
         assert world.run is not None
-        assert world.run.expected == [copy(2).key]
+        assert [fresh.key for fresh in world.run.changes[-1].fresh] == [copy(2).key]
 
     tell(story)
 
@@ -228,19 +214,5 @@ def test_rows_that_make_no_sense_are_not_kept_and_end_nothing() -> None:
         answer = await world.ask(DeleteBackup(CRAWL, (end._replace(state=1), end._replace(key=b"x" * 40))))
         assert isinstance(answer, Ack)
         assert set(answer.codes) == {Code.FAILED}
-
-    tell(story)
-
-
-def test_what_comes_to_its_owner_as_a_copy_is_fetched_only_once_the_other_backups_have_it() -> None:
-    async def story(world: World) -> None:
-        await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)), wire.record_of(copy(2, **DONE)))))
-        run = world.run
-        assert run is not None
-        assert [kept.key for kept in run.kept] == [copy(1).key]
-        assert run.added == []
-        assert run.changes[-1].queued == []
-        run.then()
-        assert run.added == [copy(1).key]
 
     tell(story)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 from crawl.fake_peers import node, play, view_of
 
 from dhtcrawl.rpc.connection import Handler
 from dhtcrawl.rpc.events import Failure, FailureKind
+from dhtcrawl.rpc.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.messages import Call, Refused, Reply, Request
 from dhtcrawl.rpc.peers import CallRegistry
 from dhtcrawl.rpc.signals import Hello
@@ -21,13 +23,22 @@ OWN, OTHER = node(0), node(1)
 class FakeTransport:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, bytes | None]] = []
+        self.given_up: list[tuple[bytes, Any]] = []
+
+    def give_up(self, node_id: bytes, address: Any) -> None:
+        self.given_up.append((node_id, address))
 
     async def request(self, address: Any, message: Request, *, node_id: bytes | None, timeout_s: float | None) -> Any:
         self.asked.append((address, node_id))
         return Failure(FailureKind.TIMEOUT, "no answer")
 
 
-def peers_of(registry: CallRegistry, group: asyncio.TaskGroup, transport: FakeTransport) -> TaskPeers:
+def peers_of(
+    registry: CallRegistry, group: asyncio.TaskGroup, transport: FakeTransport, state: NodeState = NodeState.ACTIVE
+) -> TaskPeers:
+    """`state` is what is known of the only other member."""
+    record = replace(MemberRecord.newcomer(OTHER, ("10.0.0.2", 2), 1, ()), state=state)
+
     def handle(hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
         assert isinstance(message, Call)
         return registry.answer(hello.node_id, message, group)
@@ -38,7 +49,7 @@ def peers_of(registry: CallRegistry, group: asyncio.TaskGroup, transport: FakeTr
         cast(Handler, handle),
         lambda: Hello(OWN, 1, "active", ()),
         lambda: view_of([0, 1]),
-        lambda asked: ("10.0.0.2", 2) if asked == OTHER else None,
+        lambda asked: record if asked == OTHER else None,
     )
 
 
@@ -86,5 +97,32 @@ def test_another_is_asked_at_its_address_and_a_stranger_not_at_all() -> None:
         answer = await peers.call(node(2), "x", {})
         assert isinstance(answer, Failure)
         assert (answer.kind, answer.sent) == (FailureKind.CONNECT, False)
+
+    play(story)
+
+
+def test_who_was_declared_dead_is_waited_for_no_longer_nor_asked_again() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport, NodeState.DEAD)
+        peers.view_changed(view_of([0, 1]))
+        assert transport.given_up == []
+        peers.view_changed(view_of([0]))
+        peers.view_changed(view_of([0]))
+        assert transport.given_up == [(OTHER, ("10.0.0.2", 2))], "once"
+        answer = await peers.call(OTHER, "x", {})
+        assert isinstance(answer, Failure)
+        assert (answer.kind, transport.asked) == (FailureKind.CONNECT, [])
+
+    play(story)
+
+
+def test_who_left_in_order_may_finish_what_it_has_begun() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport, NodeState.LEFT)
+        peers.view_changed(view_of([0, 1]))
+        peers.view_changed(view_of([0]))
+        assert transport.given_up == []
 
     play(story)

@@ -1,0 +1,148 @@
+"""How often a node that is there for long tries again what did not work, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from crawl.fake_peers import FakePeers, play, view_of
+
+from dhtcrawl.crawl.exchange import SyncResult
+from dhtcrawl.crawl.sync import HandedOver, Syncer
+from dhtcrawl.rpc.view import MemberState, View
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.swarm.entrance import OWED_PAUSE_MAX_S, Entrance
+
+
+class World:
+    """A node that begins a swarm; `taken` is what comes of handing over."""
+
+    def __init__(self) -> None:
+        self.view = view_of([], [0])
+        self.incarnation = 1
+        self.handed_over_at: list[float] = []
+        self.handing_over_s = 0.0
+        self.settled_by: View | None = None
+        self.taken: Callable[[], HandedOver] = HandedOver
+        self.peers = FakePeers(self.view)
+        self.peers.calls["activate"] = lambda args: {}
+        self.entrance = Entrance(
+            self.peers,
+            self,
+            cast(Syncer, self),
+            self,
+            VirtualClock(asyncio.get_running_loop()),
+            replicas=3,
+            repair_s=600.0,
+            adopt=lambda rows: None,
+            owning=lambda owning: None,
+        )
+        self.entrance.begin_alone()
+
+    def sees(self, view: View) -> None:
+        self.view = self.peers.view = view
+        self.entrance.view_changed()
+
+    # Membership
+
+    def become(self, state: MemberState) -> None:
+        self.sees(view_of([0]) if state is MemberState.ACTIVE else view_of([], [0]))
+
+    async def exchange(self, node: bytes) -> bool:
+        return True
+
+    # Syncer
+
+    async def sync(self, peer: bytes, as_owner_set: View) -> SyncResult:
+        return SyncResult()
+
+    async def hand_over(self, view: View | None = None) -> HandedOver:
+        self.handed_over_at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.handing_over_s)
+        return self.taken()
+
+    # Crawls
+
+    def hold(self, hold: bool) -> None: ...
+
+    def settled(self, view: View | None) -> None:
+        self.settled_by = view
+
+    def hold_for(self, node: bytes, rows: Any) -> None: ...
+
+    async def pull(self, node: bytes) -> bool:
+        return True
+
+
+def play_for(seconds: float, taken: Callable[[], HandedOver], meanwhile: Callable[[World], None]) -> list[float]:
+    """When records were handed over, from when two others had come."""
+
+    async def story(group: asyncio.TaskGroup) -> list[float]:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        world.handed_over_at.clear()
+        world.taken = taken
+        began_at = asyncio.get_running_loop().time()
+        world.sees(view_of([0, 1, 2]))
+        asyncio.get_running_loop().call_later(seconds / 2, meanwhile, world)
+        await asyncio.sleep(seconds)
+        running.cancel()
+        return [at - began_at for at in world.handed_over_at]
+
+    return play(story)
+
+
+def test_what_somebody_does_not_take_is_offered_again_ever_more_rarely() -> None:
+    offered_s = play_for(60.0, lambda: HandedOver(refused=1), lambda world: None)
+    assert len(offered_s) <= 60.0 / OWED_PAUSE_MAX_S + 6, "others take theirs each time"
+    assert offered_s[1] < 1.0, "at first soon"
+    assert offered_s[-1] > 60.0 - 2 * OWED_PAUSE_MAX_S, "for as long as it takes"
+
+
+def test_a_new_view_is_looked_at_at_once_whatever_is_owed() -> None:
+    offered_s = play_for(60.0, lambda: HandedOver(refused=1), lambda world: world.sees(view_of([0, 1])))
+    assert any(30.0 <= at < 30.1 for at in offered_s), offered_s
+
+
+def test_what_was_taken_in_the_end_is_not_offered_again() -> None:
+    left = iter([1, 1, 0])
+    offered_s = play_for(60.0, lambda: HandedOver(refused=next(left)), lambda world: None)
+    assert len(offered_s) == 3, offered_s
+
+
+def test_a_node_with_something_owed_is_busy() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        assert not world.entrance.busy
+        world.taken = lambda: HandedOver(refused=1)
+        world.sees(view_of([0, 1, 2]))
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert world.entrance.busy, "or a crawl would be called complete"
+        running.cancel()
+
+    play(story)
+
+
+def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_the_same() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        world.handing_over_s = 30.0
+        world.sees(view_of([0, 1, 2]))
+        await asyncio.sleep(1.0)
+        world.sees(view_of([0, 1]))
+        await asyncio.sleep(1.0)
+        assert world.settled_by is world.view
+        assert world.entrance.busy, "what it had begun is still to be done"
+        await asyncio.sleep(60.0)
+        assert not world.entrance.busy
+        assert len(world.handed_over_at) == 3, "when it began, in vain, and anew"
+        running.cancel()
+
+    play(story)

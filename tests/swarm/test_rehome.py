@@ -1,0 +1,328 @@
+"""A page whose node is gone stands where a copy of it is, and only where there is none it is fetched again."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+from crawl.fake_peers import node as node_id
+from storage.stores import CRAWL, SPEC
+
+from dhtcrawl.crawl.copier import Copier
+from dhtcrawl.crawl.rounds import Counters
+from dhtcrawl.keyspace import KEY_BYTES, placement
+from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.rpc.peers import BAD_ARGUMENTS
+from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.storage import body_copies, keys
+from dhtcrawl.storage.records import Place
+from dhtcrawl.swarm.copy_desk import KEYS_A_CALL
+from dhtcrawl.swarm.copy_watch import CopyWatch
+from dhtcrawl.swarm.rehome import ASKED_MAX, CALL, Sought, seek
+
+from .copy_world import World, play, url
+
+# Seeking
+
+
+async def copied(world: World, count: int, first: int = 0) -> list[bytes]:
+    """Pages of a node, each with its copies."""
+    pages = [await world.nodes[first].fetch(url(n)) for n in range(count)]
+    await world.nodes[first].copy(*pages)
+    return pages
+
+
+def found_in(sought: Sought) -> dict[bytes, Place]:
+    assert (sought.unsure, sought.nowhere) == ([], [])
+    return dict(sought.found)
+
+
+def test_copies_are_found_where_they_should_be_and_are_pages_there_from_then_on() -> None:
+    async def story(world: World) -> None:
+        pages = await copied(world, 20)
+        world.remove(0)
+        for key, place in found_in(await seek(world.nodes[1], CRAWL, pages)).items():
+            (holder,) = world.closest(placement(key), b"")[:1]
+            assert place.node == holder.hex()
+            assert world.by_id[holder].page(key)["place"] == place
+            assert world.by_id[holder].body(key, keys.PAGE) == b"<p>hello</p>"
+        assert len(world.calls(CALL)) == 4, "one call a node for all pages, one's own included"
+
+    play(story, 5)
+
+
+def test_a_copy_is_found_though_others_have_come_between() -> None:
+    async def story(world: World) -> None:
+        for number in range(2, 9):
+            world.remove(number)
+        pages = await copied(world, 20)
+        for number in range(2, 9):
+            del world.down[node_id(number)]
+        world.view = View(Member(node_id(n), ("10.0.0.1", n + 1)) for n in range(1, 9))
+        found = found_in(await seek(world.nodes[5], CRAWL, pages))
+        assert {place.node for place in found.values()} == {node_id(1).hex()}
+
+    play(story, 9)
+
+
+def test_what_nobody_has_is_nowhere() -> None:
+    async def story(world: World) -> None:
+        (there,) = await copied(world, 1)
+        gone = await world.nodes[0].fetch(url(7))
+        world.remove(0)
+        sought = await seek(world.nodes[1], CRAWL, [there, gone])
+        assert [key for key, _ in sought.found] == [there]
+        assert (sought.unsure, sought.nowhere) == ([], [gone])
+        assert await seek(world.nodes[1], CRAWL, []) == Sought([], [], [])
+
+    play(story)
+
+
+def test_while_somebody_may_have_it_who_does_not_answer_nobody_knows() -> None:
+    async def story(world: World) -> None:
+        key = await world.nodes[0].fetch(url(7))
+        world.remove(0)
+        world.down[node_id(2)] = None
+        assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
+        world.remove(2)
+        assert (await seek(world.nodes[1], CRAWL, [key], [node_id(2)])).unsure == [key], "it may come back"
+        assert (await seek(world.nodes[1], CRAWL, [key])).nowhere == [key]
+
+    play(story)
+
+
+def test_a_node_that_leaves_lets_nothing_stand_in() -> None:
+    """Its heir would get neither the copy nor the page; it is asked when it has them."""
+
+    async def story(world: World) -> None:
+        (key,) = await copied(world, 1)
+        world.remove(0)
+        holder = world.by_id[world.closest(placement(key), b"")[0]]
+        holder.leaves = True
+        assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
+        assert key in holder.copies()
+
+    play(story)
+
+
+def test_who_is_far_from_the_key_is_not_waited_for() -> None:
+    key = SPEC.key_of(url(1))
+    number = int.from_bytes(placement(key), "big")
+    near = [(number ^ n).to_bytes(KEY_BYTES, "big") for n in range(ASKED_MAX)]
+    far = (number ^ 1 << 159).to_bytes(KEY_BYTES, "big")
+
+    async def story(world: World) -> None:
+        world.view = View(Member(node, ("10.0.0.1", 1)) for node in near)
+        for node in near:
+            world.by_id[node] = world.nodes[0]
+        assert (await seek(world.nodes[0], CRAWL, [key], [far])).nowhere == [key]
+        world.view = View(world.view.members[1:])
+        assert (await seek(world.nodes[0], CRAWL, [key], [far])).unsure == [key]
+
+    play(story, 1)
+
+
+def test_who_is_just_starting_anew_is_asked_too() -> None:
+    async def story(world: World) -> None:
+        (key,) = await copied(world, 1)
+        world.remove(0)
+        (holder,) = world.closest(placement(key), b"")[:1]
+        world.become(holder[0] // 16, MemberState.JOINING)
+        assert found_in(await seek(world.nodes[1], CRAWL, [key]))[key].node == holder.hex()
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"found": 5},
+        Refused("failed"),
+    ],
+    ids=str,
+)
+def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
+    async def story(world: World) -> None:
+        (key,) = await copied(world, 1)
+        for node in world.nodes:
+            node.handlers[CALL] = lambda asker, args: answer
+        assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
+
+    play(story)
+
+
+def test_rows_that_make_no_sense_are_left_out() -> None:
+    place = (node_id(1).hex(), "f.warc.gz", 0, 5)
+
+    async def story(world: World) -> None:
+        (key,) = await copied(world, 1)
+        bad: list[Any] = [
+            5, (key,), (key, None), (b"other", place), (key, (b"", *place[1:])), (key, ("x", *place[1:])),
+            (key, (place[0], "../f", 0, 5)), (key, (*place[:2], -1, 5)), (key, (*place[:2], 0, 0)),
+            (key, (*place[:2], True, 5)), (key, (*place, 1)),
+        ]  # fmt: skip
+        for node in world.nodes:
+            node.handlers[CALL] = lambda asker, args: {"found": bad}
+        assert (await seek(world.nodes[1], CRAWL, [key])).nowhere == [key]
+        world.nodes[2].handlers[CALL] = lambda asker, args: {"found": (*bad, (key, place))}
+        assert (await seek(world.nodes[1], CRAWL, [key])).found == [(key, Place(*place))]
+        for nonsense in (None, (5,), (b"short",), (key,) * (KEYS_A_CALL + 1)):
+            assert await world.nodes[1].desk.on_stand_in({"keys": nonsense}) == BAD_ARGUMENTS
+
+    play(story)
+
+
+# Getting back to as many copies as the crawl wants
+
+
+class Watched:
+    """A node's watch, and what it goes by."""
+
+    def __init__(self, world: World, number: int = 0) -> None:
+        self.world, self.node = world, world.nodes[number]
+        self.counters = Counters()
+        self.gone: dict[bytes, bytes | None] = {}  # who is given up, and who has what it had
+        self.copier: Copier = self.node.copier
+        self.watch = CopyWatch(
+            self.node.committer,
+            CRAWL,
+            self.copier,
+            self.counters,
+            lambda node: self.gone.get(node, node),
+            lambda: len(world.view) > self.copier.further,
+        )
+
+    async def fetch(self, count: int) -> list[bytes]:
+        """Pages that have copies, as the end of each notes it."""
+        pages = [await self.node.fetch(url(n)) for n in range(count)]
+        found = await self.node.copy(*pages)
+        for key, holders in found.items():
+            write = partial(body_copies.put_holders, crawl=CRAWL, key=key, holders=holders)
+            await self.node.committer.submit(write)
+            self.counters.pages_undercopied += len(holders) < self.copier.further
+        return pages
+
+    def holders(self, key: bytes) -> list[bytes]:
+        value = self.node.engine.get(keys.HOLDERS + CRAWL + key) or b""
+        return [value[first : first + KEY_BYTES] for first in range(0, len(value), KEY_BYTES)]
+
+
+async def while_watching(watched: Watched, seconds: float = 5.0) -> None:
+    task = asyncio.create_task(watched.watch.run())
+    await asyncio.sleep(seconds)
+    task.cancel()
+
+
+def test_pages_whose_copies_are_gone_get_new_ones() -> None:
+    async def story(world: World) -> None:
+        watched = Watched(world)
+        pages = await watched.fetch(30)
+        lost = [key for key in pages if watched.holders(key) == [node_id(2)]]
+        assert lost
+        world.remove(2)
+        await while_watching(watched)
+        assert all(watched.holders(key) == [node_id(2)] for key in lost), "it may come back"
+        watched.gone[node_id(2)] = None
+        watched.watch.holders_changed()
+        await while_watching(watched)
+        for key in lost:
+            (holder,) = watched.holders(key)
+            assert holder == world.closest(placement(key), node_id(0))[0]
+            assert key in world.by_id[holder].copies()
+        assert (watched.counters.pages_undercopied, watched.watch.under_way) == (0, 0)
+        steps = watched.node.submitted
+        await while_watching(watched, 100.0)
+        assert watched.node.submitted == steps, "then it rests"
+
+    play(story, 5)
+
+
+def test_copies_that_were_left_to_an_heir_count_and_those_left_to_us_do_not() -> None:
+    async def story(world: World) -> None:
+        watched = Watched(world)
+        pages = await watched.fetch(30)
+        (of_two, of_three) = ([k for k in pages if watched.holders(k) == [node_id(n)]] for n in (2, 3))
+        watched.gone = {node_id(2): node_id(4), node_id(3): None}  # three left to us: see `Copying._standing`
+        watched.watch.holders_changed()
+        await while_watching(watched)
+        assert all(watched.holders(key) == [node_id(2)] for key in of_two)
+        assert all(watched.holders(key) != [node_id(0)] and watched.holders(key) for key in of_three)
+
+    play(story, 5)
+
+
+def test_a_swarm_that_was_too_small_catches_up_when_nodes_come() -> None:
+    async def story(world: World) -> None:
+        for number in (1, 2, 3):
+            world.remove(number)
+        watched = Watched(world)
+        pages = await watched.fetch(10)
+        assert watched.counters.pages_undercopied == 10
+        world.down.clear()
+        world.view = View(Member(node_id(n), ("10.0.0.1", n + 1)) for n in range(4))
+        watched.watch.nodes_came()
+        await while_watching(watched)
+        assert all(len(watched.holders(key)) == 2 for key in pages)
+        assert watched.counters.pages_undercopied == 0
+
+    play(story, 4, copies=3)
+
+
+def test_a_disk_that_was_full_is_tried_again_after_a_while() -> None:
+    async def story(world: World) -> None:
+        world.nodes[1].directory.free = 0
+        watched = Watched(world)
+        (key,) = await watched.fetch(1)
+        await while_watching(watched, 200.0)
+        assert (watched.holders(key), watched.counters.pages_undercopied) == ([], 1)
+        world.nodes[1].directory.free = 1 << 40
+        await while_watching(watched, 200.0)
+        assert (watched.holders(key), watched.counters.pages_undercopied) == ([node_id(1)], 0)
+
+    play(story, 2)
+
+
+def test_where_all_is_well_nothing_is_read_or_asked() -> None:
+    async def story(world: World) -> None:
+        watched = Watched(world)
+        await watched.fetch(10)
+        calls, groups = len(world.called), watched.node._runner.groups
+        watched.watch.nodes_came()
+        await while_watching(watched, 1000.0)
+        assert (len(world.called), watched.node._runner.groups) == (calls, groups)
+
+    play(story)
+
+
+def test_a_restart_goes_on_with_what_has_too_few() -> None:
+    async def story(world: World) -> None:
+        world.nodes[1].directory.free = 0
+        before = Watched(world)
+        (key,) = await before.fetch(1)
+        world.nodes[1].directory.free = 1 << 40
+        await asyncio.sleep(100.0)
+        after = Watched(world)
+        after.counters.pages_undercopied = before.counters.pages_undercopied
+        after.watch = CopyWatch(
+            after.node.committer, CRAWL, after.copier, after.counters, lambda node: node, lambda: True
+        )
+        await while_watching(after)
+        assert after.holders(key) == [node_id(1)]
+
+    play(story, 2)
+
+
+def test_a_page_that_left_meanwhile_is_no_hold_up() -> None:
+    async def story(world: World) -> None:
+        watched = Watched(world)
+        (key,) = await watched.fetch(1)
+        watched.node.engine.write({keys.PAGE + CRAWL + key: None}, sync=False)
+        watched.gone = dict.fromkeys(watched.holders(key))
+        watched.watch.holders_changed()
+        await while_watching(watched)
+        assert watched.counters.pages_undercopied == 1
+
+    play(story)
