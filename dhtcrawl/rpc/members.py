@@ -262,7 +262,8 @@ class Members:
         restarted = known is not None and known.incarnation != record.incarnation
         if self._face(record.id) != before or restarted:
             self._show(record.id)
-        if known is not None and known.state is NodeState.DEAD and record.owns and not restarted:
+        refuted = known is not None and known.state is NodeState.DEAD and not record.state.is_gone and not restarted
+        if refuted and record.owns:
             # It has refuted, so others heard it all the time: what we took for dead was on their side of a cut.
             self._forget_verdicts(NodeState.DEAD)
         return Learned(1)

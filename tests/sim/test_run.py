@@ -129,9 +129,9 @@ def test_a_scenario_with_an_unknown_key_is_refused_by_name(tmp_path: Path) -> No
 def test_a_shorter_way_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     real = tasks.accept
 
-    def first_come(txn: Any, crawl: bytes, links: Any, orders: Any, *, depth_matters: bool) -> tasks.Accepted:
+    def first_come(txn: Any, crawl: bytes, links: Any, orders: Any, **options: Any) -> tasks.Accepted:
         unseen = [link for link in links if tasks.get_task(txn, crawl, link.key) is None]
-        return real(txn, crawl, unseen, orders, depth_matters=depth_matters)
+        return real(txn, crawl, unseen, orders, **options)
 
     monkeypatch.setattr(tasks, "accept", first_come)
     shallow = Scenario(hosts=3, pages=90, depth=3, delay_s=0)
