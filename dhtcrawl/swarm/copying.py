@@ -158,17 +158,24 @@ class Copying:
         return active > self.further
 
 
-def register(registry: CallRegistry, copying_of: Callable[[bytes], Copying | None]) -> None:
-    """Answer the calls of all crawls; `copying_of(crawl)` is None for one that does not run."""
+class Running(Protocol):
+    """A crawl that runs here."""
+
+    @property
+    def copying(self) -> Copying: ...
+
+
+def register(registry: CallRegistry, run_of: Callable[[bytes], Running | None]) -> None:
+    """Answer the calls of all crawls; `run_of(crawl)` is None for one that does not run."""
 
     def desk_of(args: dict[str, Any]) -> CopyDesk | Refused:
         crawl = args.get("crawl")
         if not isinstance(crawl, bytes):
             return BAD_ARGUMENTS
-        copying = copying_of(crawl)
-        if copying is None:
+        run = run_of(crawl)
+        if run is None:
             return Refused(UNKNOWN_CRAWL)
-        return copying.desk if copying.further else BAD_ARGUMENTS
+        return run.copying.desk if run.copying.further else BAD_ARGUMENTS
 
     def on_copy(asker: bytes, args: dict[str, Any]) -> Any:
         desk = desk_of(args)

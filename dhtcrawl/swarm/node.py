@@ -224,7 +224,7 @@ class SwarmNode:
         Exports(committer, archive_of, self.crawls.wait_for_end).register(self.registry)
         self.adoption = Adoption(self.peers, committer, archive_of)
         self.registry.register("adopt", self.adoption.on_adopt)
-        copying.register(self.registry, self._copying_of)
+        copying.register(self.registry, self.crawls.run_of)
         self.registry.register("members", self.gossip.answer_members)
         self.registry.register("activate", self._on_activate)
         self.registry.register("audit_keys", self.auditor.on_audit_keys)
@@ -352,10 +352,6 @@ class SwarmNode:
         return self.crawls.terms(crawl, self.inbox.orders)
 
     # Crawls
-
-    def _copying_of(self, crawl: bytes) -> copying.Copying | None:
-        run = self.crawls.run_of(crawl)
-        return None if run is None else run.copying
 
     def _disk(self, record: CrawlRecord) -> copying.Disk:
         archive = self._archive_of(record.crawl_id)
