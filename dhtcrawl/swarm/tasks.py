@@ -30,8 +30,16 @@ class Tasks(asyncio.TaskGroup):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """As the group of asyncio."""
-        task = super().create_task(coro, name=name, context=context)
+        """As the group of asyncio; what is begun while the group ends is cancelled at once.
+
+        Whoever begins it is told of something by others, a node that came or a message, and has no part in the end.
+        """
+        try:
+            task = super().create_task(coro, name=name, context=context)
+        except RuntimeError:
+            task = asyncio.get_running_loop().create_task(coro, name=name, context=context)
+            task.cancel()
+            return task
         self._begun[task] = None
         task.add_done_callback(self._forget)
         return task

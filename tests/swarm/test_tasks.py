@@ -38,3 +38,36 @@ def test_tasks_that_are_over_are_forgotten() -> None:
             return len(group._begun)
 
     assert play(story) == 0
+
+
+def test_what_begins_while_the_group_ends_is_cancelled_at_once() -> None:
+    class Lost(Exception):
+        pass
+
+    async def story(_: asyncio.TaskGroup) -> list[str]:
+        said: list[str] = []
+
+        async def late() -> None:
+            said.append("began")
+
+        async def lives_on(group: Tasks) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                task = group.create_task(late())
+                await asyncio.wait([task])
+                said.append("cancelled" if task.cancelled() else "ended")
+
+        async def fails() -> None:
+            raise Lost
+
+        try:
+            async with asyncio.timeout(10.0), Tasks() as group:
+                group.create_task(lives_on(group))
+                await asyncio.sleep(0.1)
+                group.create_task(fails())
+        except* Lost:
+            said.append("lost")
+        return said
+
+    assert play(story) == ["cancelled", "lost"]
