@@ -83,8 +83,10 @@ class Intake:
 
     def add(self, queued: list[Queued]) -> None:
         """Tasks whose backups have them by now: those that are still open and ours may be fetched."""
-        mine, over = self._s.together.mine, self._over
-        open_ = [task for task in queued if mine(task.key) and task.key not in over]
+        together, over = self._s.together, self._over
+        # Another node may have in flight what came here once more, by a shorter way.
+        ours = [task for task in queued if together.mine(task.key) and not together.held(task.key)]
+        open_ = [task for task in ours if task.key not in over]
         for task in queued:
             self._due[task.key] -= 1
             if not self._due[task.key]:

@@ -35,8 +35,13 @@ def frontier() -> Frontier:
 
 
 @pytest.fixture
-def intake(frontier: Frontier) -> Intake:
-    together: Any = SimpleNamespace(mine=lambda key: True)
+def held() -> set[bytes]:
+    return set()
+
+
+@pytest.fixture
+def intake(frontier: Frontier, held: set[bytes]) -> Intake:
+    together: Any = SimpleNamespace(mine=lambda key: True, held=held.__contains__)
     services = SimpleNamespace(together=together, clock=SimpleNamespace(monotonic=lambda: 0.0))
     corridor = SimpleNamespace(resend=lambda pages: None)
     return Intake(
@@ -93,3 +98,12 @@ def test_what_left_the_queue_stays_away_for_no_longer_than_it_was_due(intake: In
     intake.expect([task()])
     intake.add([task()])
     fetch(intake, frontier)
+
+
+def test_a_shorter_way_to_what_another_node_has_in_flight_does_not_begin_it_here(
+    intake: Intake, frontier: Frontier, held: set[bytes]
+) -> None:
+    held.add(task().key)
+    intake.expect([task()])
+    intake.add([task()])
+    assert frontier.next(0.0) is None
