@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from dhtcrawl.rpc.datagram import packed_bytes
 from dhtcrawl.rpc.hello import ROWS_A_DATAGRAM_MAX, MemberRecord, Row
@@ -69,11 +69,23 @@ class Rumours:
         """As many rows as fit; they count as told once more."""
         rows: list[Row] = []
         told: list[tuple[bytes, _Rumour]] = []
-        while len(rows) < rows_max and (node_id := self._next(room_bytes)) is not None:
+        firsts = [(order[0], row_bytes, order) for row_bytes, order in self._orders.items() if self._trim(order)]
+        heapify(firsts)
+        while firsts and len(rows) < rows_max:
+            (_, _, node_id), row_bytes, order = firsts[0]
+            if row_bytes > room_bytes:
+                heappop(firsts)  # nor does what is as long
+                continue
+            room_bytes -= row_bytes
             rumour = self._by_id[node_id]
-            room_bytes -= rumour.row_bytes
             rows.append(rumour.row)
             told.append((node_id, rumour))
+            heappop(order)
+            self._entries -= 1
+            if self._trim(order):
+                heapreplace(firsts, (order[0], row_bytes, order))
+            else:
+                heappop(firsts)
         enough = tellings(members)
         for node_id, rumour in told:
             rumour.told += 1
@@ -87,22 +99,14 @@ class Rumours:
         heappush(self._orders.setdefault(rumour.row_bytes, []), (rumour.told, -rumour.number, node_id))
         self._entries += 1
 
-    def _next(self, room_bytes: int) -> bytes | None:
-        """Take out the first whose row fits."""
-        first: list[_Entry] | None = None
-        for row_bytes, order in self._orders.items():
-            if row_bytes > room_bytes:
-                continue
-            while order and not self._counts(order[0]):
-                heappop(order)
-                self._entries -= 1
-            if order and (first is None or order[0] < first[0]):
-                first = order
-        if first is None:
-            return None
-        self._entries -= 1
-        return heappop(first)[2]
-
-    def _counts(self, entry: _Entry) -> bool:
-        rumour = self._by_id.get(entry[2])
-        return rumour is not None and rumour.number == -entry[1]
+    def _trim(self, order: list[_Entry]) -> bool:
+        """Whether anything is left, once what is no more has gone from the top."""
+        by_id = self._by_id
+        while order:
+            _, place, node_id = order[0]
+            rumour = by_id.get(node_id)
+            if rumour is not None and rumour.number == -place:
+                return True
+            heappop(order)
+            self._entries -= 1
+        return False
