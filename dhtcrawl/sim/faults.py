@@ -216,8 +216,7 @@ class Faults:
 
     async def _fail_disk_now(self, host: SimHost) -> None:
         starts = host.starts
-        await host.fail_disk()
-        if host.starts == starts and host.swarm is None:
+        if await host.fail_disk():
             self.crashes += 1
             self._oracle.disk_failed(host)
             await asyncio.sleep(max(0.0, self._scenario.away_s))

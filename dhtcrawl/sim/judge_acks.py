@@ -39,6 +39,7 @@ class Acks:
         self._thin: dict[bytes, None] = {}
         self._losses: list[float] = []  # in seconds of peace
         self._views: dict[SimHost, list[tuple[float, View]]] = {}
+        self._beside: dict[SimHost, tuple[View, View]] = {}
 
     def look(self, host: SimHost) -> None:
         """A host does something: remember what it sees."""
@@ -113,15 +114,26 @@ class Acks:
     def deleted(self, host: SimHost, gone: Deleted) -> None:
         """A record was dropped: those who are to have it have it at least as far (I5)."""
         self.look(host)
-        views = [
-            View(member for member in view.members if member.id != host.id)
-            for view in self._views_since(host, self._scene.time() - UNDER_WAY_S)
-        ]
+        views = [self._without(view, host) for view in self._views_since(host, self._scene.time() - UNDER_WAY_S)]
+        name = f"{self._name(gone.key)} ({gone.rank.words})"
         copies = self._scene.ledger.copies(gone.key, gone.rank, besides=self._scene.numbers[host])
         wanted = self._wanted(host, views, besides=True)
         if copies < wanted:
-            what = f"{self._name(gone.key)} ({gone.rank.words})"
-            self._scene.broken("I5", f"{host.name} dropped {what}, which {copies} others have, not {wanted}")
+            self._scene.broken("I5", f"{host.name} dropped {name}, which {copies} others have, not {wanted}")
+        # Which view it went by, we cannot know.
+        lacking = min((self._lacking(host, gone, view) for view in views), key=len, default=[])
+        if lacking:
+            self._scene.broken("I5", f"{host.name} dropped {name}, which {', '.join(lacking)} had to have first")
+
+    def _lacking(self, host: SimHost, gone: Deleted, view: View) -> list[str]:
+        """Of those who are to keep a record, and are there: who has less of it."""
+        scene, lacking = self._scene, []
+        keepers = {member.id for member in view.closest(placement(gone.key), scene.replicas + 1)}
+        for keeper in scene.side_of(host)[1:]:
+            rank = scene.disk(keeper).tasks.get(gone.key, NOTHING)
+            if keeper.id in keepers and rank < gone.rank and not rank.over:
+                lacking.append(keeper.name)
+        return lacking
 
     def disk_lost(self, host: SimHost) -> None:
         """A disk is gone: what was acked is on another one (I1, I5)."""
@@ -165,6 +177,14 @@ class Acks:
         views = self._views.get(host, [])
         before = [view for seen_at, view in views if seen_at <= at]
         return [*before[-1:], *(view for seen_at, view in views if seen_at > at)]
+
+    def _without(self, view: View, host: SimHost) -> View:
+        """The others of a view."""
+        before = self._beside.get(host)
+        if before is None or before[0] is not view:
+            others = View(member for member in view.members if member.id != host.id)
+            before = self._beside[host] = (view, others)
+        return before[1]
 
     def _who_has(self, key: bytes) -> str:
         names = [self._scene.ledger.disks[number].name for number in self._scene.ledger.ever.get(key, ())]

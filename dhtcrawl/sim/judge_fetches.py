@@ -45,6 +45,7 @@ class Fetches:
     def __init__(
         self, scene: Scene, web: SimWeb, key_of: Callable[[str], bytes], *, suspicion_s: float, grace_s: float
     ) -> None:
+        self.exceptions = 0  # requests that came too soon after those of another side
         self._scene = scene
         self._web = web
         self._key_of = key_of
@@ -160,6 +161,25 @@ class Fetches:
             elif scene.time() - since < self._grace_s - EARLY_S:
                 away_s = scene.time() - since
                 scene.broken("I11", f"{host.name} opened {name} again when {disk.name} was gone for {away_s:.1f} s")
+
+    def haste(self, delay_s: float) -> None:
+        """No request began sooner than the delay after the last byte before, whoever made it (I9).
+
+        Sides that are apart cannot agree on a host: what they do is counted.
+        """
+        last: dict[str, Visit] = {}  # of each host, the one whose last byte came last
+        for visit in sorted(self._web.visits if delay_s else (), key=lambda visit: visit.start):
+            before = last.get(visit.host)
+            gap_s = inf if before is None else visit.start - before.end
+            # A microsecond is rounding, not haste: of a clock that began long ago, a nanosecond is lost.
+            if before is not None and gap_s < delay_s - 1e-6:
+                if self._scene.were_apart(before.client, visit.client, visit.start):
+                    self.exceptions += 1
+                else:
+                    who = f"{visit.client} asked for {visit.url} at {visit.start:.3f} s"
+                    self._scene.broken("I9", f"{who}, {gap_s:.6f} s after the response to {before.client}")
+            if before is None or visit.end >= before.end:
+                last[visit.host] = visit
 
     # Who knows
 

@@ -55,6 +55,8 @@ class Rank(NamedTuple):
     @property
     def words(self) -> str:
         """For people."""
+        if self.gen < 0:
+            return "nothing"
         return f"{State(self.state).name.lower()}, generation {self.gen}, attempt {self.attempt}"
 
 

@@ -18,8 +18,8 @@ promise is about just that. A *side* is all who can hear one another.
          named is closer
     I8   a page is asked for: only once, but for what a fault made a side ignorant of; and not    judge_fetches
          by a node whose own disk knows better. The collection at the end has it once             outcome
-    I9   at the end: no request came sooner than the delay after the last byte before, but        outcome
-         for what sides that were apart did
+    I9   at the end: no request came sooner than the delay after the last byte before, but        judge_fetches
+         for what sides that were apart did, which is counted
     I10  somebody says complete: no task is left on its side; soon after nothing was left;        judge_ends,
          all know it soon                                                                         swarm_run
     I11  a page is opened again: its body was out of reach for as long as others wait for it.     judge_fetches
@@ -187,6 +187,11 @@ class Oracle:
     def refetches(self, visits: list[Visit], brought: Callable[[str, int], bool]) -> int:
         """How many requests brought what an earlier one had."""
         return self.fetched.refetches
+
+    def haste(self, delay_s: float) -> int:
+        """Judge when requests came; how many came too soon and cannot be helped, after those of a side out of sight."""
+        self.fetched.haste(delay_s)
+        return self.fetched.exceptions
 
     def ended_in_time(self, waits_s: float) -> None:
         """Whether the end came soon after there was nothing left to do."""

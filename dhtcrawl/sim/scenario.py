@@ -94,6 +94,7 @@ class Result:
     records_per_page: float = 0.0
     frames_per_page: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)  # of each kind, those that happened
+    politeness_exceptions: int = 0  # requests that came too soon, of two sides of a partition
     stopped: bool = False  # at `duration_s`, before the crawl had ended
     tail: list[str] = field(default_factory=list)  # the last events of a run that broke something
 

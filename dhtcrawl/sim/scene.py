@@ -92,10 +92,6 @@ class Scene:
         """What is on the disk of a host."""
         return self.ledger.disks[self.numbers[host]]
 
-    def host_of(self, node: bytes) -> SimHost | None:
-        """The host that has this node's disk now."""
-        return next((host for host in self.swarm.hosts if host.id == node), None)
-
     def is_back(self, host: SimHost) -> bool:
         """Whether it went on a moment ago, so that others may take it for dead, and it does not know that yet."""
         return self.time() - self._resumed_at.get(host, -QUIET_S) < QUIET_S
@@ -113,7 +109,7 @@ class Scene:
     def away_since(self, seen_from: SimHost, number: int) -> float | None:
         """Since when a host cannot have read a disk; None where it can."""
         disk, now = self.ledger.disks[number], self.time()
-        host = self.host_of(disk.node)
+        host = next((host for host in self.swarm.hosts if host.name == disk.name), None)
         at = now if disk.lost_at is None else disk.lost_at
         causes = [*self._absences.get(host, ())] if host is not None else []
         if host is not None:
@@ -126,6 +122,14 @@ class Scene:
                 if start < at and (end is None or end >= at - UNNOTICED_S):
                     at, earlier = start, True
         return None if at == now else at
+
+    def were_apart(self, one: str, other: str, at: float) -> bool:
+        """Whether two hosts, by name, were out of each other's sight."""
+        for cut in self._cuts:
+            few = {host.name for host in cut.few}
+            if cut.at <= at and (cut.over_at is None or at <= cut.over_at) and (one in few) != (other in few):
+                return True
+        return False
 
     # What happens
 

@@ -207,13 +207,15 @@ class SimHost:
         if self._clock is not None:
             self._clock.off_s += by_s
 
-    async def fail_disk(self) -> None:
-        """Its disk takes nothing more, and that ends it sooner or later."""
+    async def fail_disk(self) -> bool:
+        """Its disk takes nothing more, and that ends it sooner or later; False if something else ended it before."""
         self._world.trace.event("disk error", node=self.id)
         if self._committer is not None:
             self._committer.fail()
         assert self._task is not None, "it runs"
-        await asyncio.wait([self._task])
+        task = self._task
+        await asyncio.wait([task])
+        return not task.cancelled()
 
     async def leave(self) -> bool:
         """Hand over and stop; whether everything was taken."""
