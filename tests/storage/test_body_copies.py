@@ -112,6 +112,8 @@ def test_a_response_alone_will_do(nodes: tuple[Node, Node]) -> None:
     sent, data = bytes_of(nodes[0])
     assert body_copies.is_page(io.BytesIO(data[: sent.place.length]), unpack(sent.record), sent.place.length)
     assert not body_copies.is_page(io.BytesIO(data[sent.place.length :]), unpack(sent.record), sent.place.length)
+    twice = 2 * data[: sent.place.length]
+    assert not body_copies.is_page(io.BytesIO(twice), unpack(sent.record), sent.place.length), "two of them will not"
 
 
 # Where it lies

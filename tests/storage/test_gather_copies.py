@@ -110,6 +110,32 @@ def test_a_copy_that_stands_in_for_good_is_no_refetch_when_its_node_comes_back(n
         assert node_of(collection, A) == whose.node, "no file of copies is brought for what is there"
         assert outputs(collection)[0].pages == 2
         assert collection.problems() == []
+    everything = Collection()
+    everything.gather(first, second, third)
+    everything.take_files(second)
+    everything.finish()
+    everything.take(first.pages([keys.PAGE]))
+    everything.finish()
+    assert node_of(everything, A) == second.node, "with all files there, it is as the record says"
+
+
+def test_link_keys_of_a_page_that_stands_in_are_not_those_of_the_copy_that_it_was(nodes: tuple[Node, ...]) -> None:
+    """It was looked through again since, at another depth."""
+    _, second, third = nodes
+    collection = Collection()
+    collection.gather(second, third)
+    key = SPEC.key_of(A)
+    second.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=[key]))
+    second.store.put(keys.LINKS + CRAWL + key, SPEC.key_of(A) + SPEC.key_of(B))
+    collection.gather(second, third)
+    assert collection.store.engine.get(keys.LINKS + CRAWL + key) == SPEC.key_of(A) + SPEC.key_of(B)
+    once = Collection()
+    for kind in COPIES + GATHERED:
+        once.take(nodes[1].pages([kind]) + third.pages([kind]))
+    once.take([(second.node, keys.COPY_LINKS, [(key, SPEC.key_of(C))])])
+    once.take_files(second)
+    once.finish()
+    assert once.store.engine.get(keys.LINKS + CRAWL + key) == SPEC.key_of(A) + SPEC.key_of(B)
 
 
 def test_who_fetched_the_page_and_has_a_copy_too_counts_as_who_fetched_it(nodes: tuple[Node, ...]) -> None:
