@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, Reply, Request, StoreBackup, StoreTask
@@ -40,6 +41,7 @@ class Acks:
         self._losses: list[float] = []  # in seconds of peace
         self._views: dict[SimHost, list[tuple[float, View]]] = {}
         self._beside: dict[SimHost, tuple[View, View]] = {}
+        self._dropped: dict[tuple[SimHost, bytes], tuple[float, Rank]] = {}  # who dropped a record, when
 
     def look(self, host: SimHost) -> None:
         """A host does something: remember what it sees."""
@@ -122,6 +124,7 @@ class Acks:
             self._scene.broken("I5", f"{host.name} dropped {name}, which {copies} others have, not {wanted}")
         # Which view it went by, we cannot know.
         lacking = min((self._lacking(host, gone, view) for view in views), key=len, default=[])
+        self._dropped[host, gone.key] = (self._scene.time(), gone.rank)
         if lacking:
             self._scene.broken("I5", f"{host.name} dropped {name}, which {', '.join(lacking)} had to have first")
 
@@ -131,9 +134,14 @@ class Acks:
         keepers = {member.id for member in view.closest(placement(gone.key), scene.replicas + 1)}
         for keeper in scene.side_of(host)[1:]:
             rank = scene.disk(keeper).tasks.get(gone.key, NOTHING)
-            if keeper.id in keepers and rank < gone.rank and not rank.over:
+            if keeper.id in keepers and rank < gone.rank and not rank.over and not self._had(keeper, gone):
                 lacking.append(keeper.name)
         return lacking
+
+    def _had(self, keeper: SimHost, gone: Deleted) -> bool:
+        """Whether it has dropped the same a moment ago: it heard earlier of somebody who is closer."""
+        at, rank = self._dropped.get((keeper, gone.key), (-inf, NOTHING))
+        return rank >= gone.rank and self._scene.time() - at <= UNDER_WAY_S
 
     def disk_lost(self, host: SimHost) -> None:
         """A disk is gone: what was acked is on another one (I1, I5)."""
