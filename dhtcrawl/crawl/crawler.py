@@ -95,7 +95,9 @@ class Crawl:
         self._idle: deque[asyncio.Future[Job | None]] = deque()
         self._running = 0  # jobs handed to fetchers
         self._pages_in_flight = 0
-        self._refill = Refill(services, start.crawl_id, self.frontier, refilled=self._dispatch)
+        self._refill = Refill(
+            services, start.crawl_id, self.frontier, await_safe=self.intake.await_safe, refilled=self._dispatch
+        )
         self._starting = True
         self._ending = False
         self._ended = asyncio.Event()

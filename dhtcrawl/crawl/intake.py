@@ -94,6 +94,23 @@ class Intake:
                 over.pop(task.key, None)
         self._frontier.add(open_, self._s.clock.monotonic())
 
+    def await_safe(self, task: Queued) -> None:
+        """A task was found in its stored queue while copies of it are under way: add it once they are safe.
+
+        That of a new task follows anyway; but a link to a known one makes us ask the backups again, too.
+        """
+        if task.key not in self._due:
+            self.expect([task])
+            add = partial(self.add, [task])
+            if not self._s.together.when_kept(task.key, add):
+                add()
+
+    def let_go(self, merged: Merged) -> None:
+        """Tasks that another node had in flight were queued; some may have been in the stored queue already."""
+        self.merged(merged)
+        self._frontier.distrust(self._s.clock.monotonic())
+        self._changed()
+
     def written(self, key: bytes) -> None:
         """A task is over here.
 
@@ -114,6 +131,8 @@ class Intake:
         ours = [copy for copy in merged.fresh if together.owns(copy.key)]
         due = merged.queued if ours else []
         self.expect(due)
+        if merged.holders:
+            together.took_part(merged.holders)
         for host, key in merged.unqueued:
             self._frontier.forget(host, key, now)
             self.written(key)  # a backup knew better than we did

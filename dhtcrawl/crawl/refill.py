@@ -10,6 +10,7 @@ from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage import tasks
+from dhtcrawl.storage.tasks import Queued
 
 HOSTS_A_SCAN = 256
 
@@ -17,12 +18,24 @@ HOSTS_A_SCAN = 256
 class Refill:
     """Of one crawl."""
 
-    def __init__(self, services: Services, crawl: bytes, frontier: Frontier, refilled: Callable[[], None]) -> None:
-        """`refilled` is called when there may be something to start, or nothing left."""
+    def __init__(
+        self,
+        services: Services,
+        crawl: bytes,
+        frontier: Frontier,
+        *,
+        await_safe: Callable[[Queued], None],
+        refilled: Callable[[], None],
+    ) -> None:
+        """`await_safe` is told of tasks that may not be fetched before their backups have them.
+
+        `refilled` is called when there may be something to start, or nothing left.
+        """
         self.busy = False
         self._s = services
         self._crawl = crawl
         self._frontier = frontier
+        self._await_safe = await_safe
         self._refilled = refilled
         self._wanted = asyncio.Event()
 
@@ -47,12 +60,12 @@ class Refill:
                 found, complete = await read
                 # What another node owns by now, or is fetching, leaves the queue in
                 # a while; what the backups do not have is added when they do.
-                ours = [
-                    task
-                    for task in found
-                    if together.mine(task.key) and not together.unsafe(task.key) and not together.held(task.key)
-                ]
-                self._frontier.refilled(name, ours, complete, self._s.clock.monotonic())
+                ours = [task for task in found if together.mine(task.key) and not together.held(task.key)]
+                unsafe = {task.key: task for task in ours if together.unsafe(task.key)}
+                safe = [task for task in ours if task.key not in unsafe]
+                self._frontier.refilled(name, safe, complete, self._s.clock.monotonic())
+                for task in unsafe.values():
+                    self._await_safe(task)
             if self._frontier.wants_hosts:
                 cursor = await self._walk(cursor)
             self.busy = False

@@ -75,6 +75,10 @@ class Together(Protocol):
         """Let every node know of further seeds before links to them go out."""
         ...
 
+    def took_part(self, nodes: Sequence[str]) -> None:
+        """These nodes, in hex, fetched pages of the crawl: records say so."""
+        ...
+
     def may_start(self, pages_open: int) -> bool:
         """Whether one more page fits into what the whole crawl may fetch."""
         ...
@@ -119,6 +123,9 @@ class Alone:
 
     async def announce(self, aliases: Sequence[str]) -> None:
         return
+
+    def took_part(self, nodes: Sequence[str]) -> None:
+        raise AssertionError("nobody else can have told of it")
 
     def may_start(self, pages_open: int) -> bool:
         return True

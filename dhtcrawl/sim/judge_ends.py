@@ -67,7 +67,7 @@ class Ends:
                     each, [_own(view_of(each), there)], f"after {host.name} has left", [each], first=1
                 )
         # It may, where those who are to have it cannot be reached.
-        elif scene.time() - self._crashed_at > QUIET_S and not scene.troubled:
+        elif scene.time() - max(self._crashed_at, scene.whole_since) > QUIET_S and not scene.troubled:
             scene.broken("I5", f"{host.name} left with work not handed over")
 
     # The crawl
@@ -81,7 +81,10 @@ class Ends:
                 self.reopenings += 1
             return
         side = scene.side_of(host)
-        told = (scene.disk(each).crawl for each in side if each is not host)
+        # Once a partition has healed it may hear of it, though not all know one another again.
+        cut = scene.swarm.wires.cut
+        heard = (each for each in scene.numbers if each is not host and not cut(each.address, host.address))
+        told = (scene.disk(each).crawl for each in heard)
         if any(book is not None and book.ended and book.version >= crawl.version for book in told):
             return
         self._declared(host, side, crawl)

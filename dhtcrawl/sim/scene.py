@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from dhtcrawl.rpc.hello import NodeState
 from dhtcrawl.rpc.view import Member, MemberState, View
@@ -100,6 +101,11 @@ class Scene:
     def troubled(self) -> bool:
         """Whether somebody stands still, or is out of another's sight."""
         return any(cut.over_at is None for cut in self._cuts) or any(map(self._is_paused, self._paused))
+
+    @property
+    def whole_since(self) -> float:
+        """When the last partition was over for all, which it may not be yet."""
+        return max((self.time() if cut.over_at is None else cut.over_at for cut in self._cuts), default=-inf)
 
     @property
     def peace_s(self) -> float:

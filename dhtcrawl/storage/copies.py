@@ -63,6 +63,7 @@ class Merged(NamedTuple):
     new: int
     # As they came: those that were not here, and those of `queued`. Whoever owns them sees to their backups (I1).
     fresh: tuple[Copy, ...] = ()
+    holders: tuple[str, ...] = ()  # nodes, in hex, that have the bodies of pages which we learned of
 
 
 class Swept(NamedTuple):
@@ -221,7 +222,7 @@ def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[by
 class _Into:
     """The store that copies are merged into, and what came of it so far."""
 
-    __slots__ = ("_crawl", "_held", "_mine", "_txn", "further", "new", "queued", "resend", "unqueued")
+    __slots__ = ("_crawl", "_held", "_mine", "_txn", "further", "holders", "new", "queued", "resend", "unqueued")
 
     def __init__(self, txn: Txn, crawl: bytes, mine: Test, held: Test) -> None:
         self._txn = txn
@@ -232,16 +233,19 @@ class _Into:
         self.queued: dict[bytes, Queued] = {}
         self.unqueued: list[tuple[str, bytes]] = []
         self.resend: dict[bytes, None] = {}
+        self.holders: dict[str, None] = {}
         self.new = 0
 
     @property
     def merged(self) -> Merged:
         """What came of it."""
-        return Merged(self.further, list(self.queued.values()), self.unqueued, list(self.resend), self.new)
+        queued, resend = list(self.queued.values()), list(self.resend)
+        return Merged(self.further, queued, self.unqueued, resend, self.new, holders=tuple(self.holders))
 
     def add(self, key: bytes, task: Task, order: int) -> None:
         """A record that was not here, at its place in our order."""
         self._txn.put(keys.TASK + self._crawl + key, _packed(task, order))
+        self._note(task.place)
         if self._queueable(key, task):
             self._enqueue(key, task, order, self._entry(key, task.depth, order, host_of(task.url)))
         self.new += 1
@@ -249,6 +253,7 @@ class _Into:
     def meet(self, key: bytes, ours: Task, came: Task) -> Task:
         """Another copy of a record; the one that both amount to."""
         both = ours if came == ours else merge(ours, came)
+        self._note(both.place)
         if both != ours:
             self._txn.put(keys.TASK + self._crawl + key, both.pack())
         if essence(both) != essence(came):
@@ -269,6 +274,7 @@ class _Into:
             return False
         over = (url, depth, order, referrer, int(end.state), gen, end.attempt, hops, seed, *end[4:])
         self._txn.put(keys.TASK + self._crawl + end.key, pack(over))
+        self._note(end.place)
         self._leave(end.key, depth, order, host_of(url))
         return True
 
@@ -312,6 +318,10 @@ class _Into:
             self._leave(key, task.depth, task.order, host_of(task.url))
         self._txn.delete(keys.TASK + self._crawl + key)
         return True
+
+    def _note(self, place: Place | None) -> None:
+        if place is not None:
+            self.holders[place.node] = None
 
     def _queueable(self, key: bytes, task: Task) -> bool:
         return task.state <= State.LEASED and self._mine(key) and not self._held(key)

@@ -40,6 +40,7 @@ from dhtcrawl.swarm.audit import Auditor
 from dhtcrawl.swarm.bodies import Bodies
 from dhtcrawl.swarm.copying import Copying, Disk
 from dhtcrawl.swarm.held import Held
+from dhtcrawl.swarm.participants import Participants
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class CrawlRun:
         self._settled: View | None = None
         self._held = Held()
         self._releasing = 0
+        self._participants = Participants(record, shared.learn, group)
         self.held_back = False  # nothing is started: joining once more, or about to leave
         self.courier = Courier(
             shared.peers,
@@ -180,6 +182,9 @@ class CrawlRun:
     async def announce(self, aliases: Sequence[str]) -> None:
         await self._shared.announce(self._id, aliases)
 
+    def took_part(self, nodes: Sequence[str]) -> None:
+        self._participants.met(nodes)
+
     def may_start(self, pages_open: int) -> bool:
         # A node that stood still may have been taken for dead: it asks before it fetches (I12).
         return self._shared.awake() and self._allowance.may_start(self.crawl.counters.pages + pages_open)
@@ -252,6 +257,7 @@ class CrawlRun:
         if record.adopted != self._record.adopted:
             self.copying.holders_changed()
         self._record = record
+        self._participants.changed(record)
         self.crawl.learn_aliases(record.aliases)
         self._hold()
         self.bodies.view_changed()
@@ -319,7 +325,7 @@ class CrawlRun:
         return found | {
             "links": found.get("links", 0) + self.courier.busy,
             "backups": int(self._shared.replicator.busy_with(self._id)),
-            "bodies": self.bodies.missing,
+            "bodies": self.bodies.missing + self._participants.busy,
             "copies": found.get("copies", 0) + self.copying.under_way,
             "held": len(self._held),
             "hand_over": self._releasing + self._shared.reconciling(),
@@ -374,7 +380,7 @@ class CrawlRun:
 
     async def _requeue_now(self, keys: list[bytes]) -> None:
         write: Any = partial(copies.requeue, crawl=self._id, task_keys=keys, mine=self.mine, held=self.held)
-        self.crawl.intake.merged(await self._shared.committer.submit(write))
+        self.crawl.intake.let_go(await self._shared.committer.submit(write))
 
     async def _release(self, key: bytes) -> None:
         try:

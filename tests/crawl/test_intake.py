@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -39,9 +40,32 @@ def held() -> set[bytes]:
     return set()
 
 
+class UnderWay:
+    """Copies that are on their way to the backups."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self.any = True
+
+    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
+        if self.any:
+            self.waiting.append(then)
+        return self.any
+
+    def arrive(self) -> None:
+        self.any = False
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
 @pytest.fixture
-def intake(frontier: Frontier, held: set[bytes]) -> Intake:
-    together: Any = SimpleNamespace(mine=lambda key: True, held=held.__contains__)
+def under_way() -> UnderWay:
+    return UnderWay()
+
+
+@pytest.fixture
+def intake(frontier: Frontier, held: set[bytes], under_way: UnderWay) -> Intake:
+    together: Any = SimpleNamespace(mine=lambda key: True, held=held.__contains__, when_kept=under_way.when_kept)
     services = SimpleNamespace(together=together, clock=SimpleNamespace(monotonic=lambda: 0.0))
     corridor = SimpleNamespace(resend=lambda pages: None)
     return Intake(
@@ -107,3 +131,46 @@ def test_a_shorter_way_to_what_another_node_has_in_flight_does_not_begin_it_here
     intake.expect([task()])
     intake.add([task()])
     assert frontier.next(0.0) is None
+
+
+def test_what_lay_in_the_queue_while_another_node_had_it_begins_once_that_lets_go(
+    intake: Intake, frontier: Frontier, held: set[bytes]
+) -> None:
+    held.add(task().key)
+    intake.expect([task()])
+    intake.add([task()])
+    held.clear()
+    intake.let_go(Merged([], [], [], [], 0))  # it was queued before, so it is not queued again
+    assert frontier.activate(HOST)
+    assert [host for host, _ in frontier.refills()] == [HOST]
+    frontier.refilled(HOST, [task()], True, 0.0)
+    fetch(intake, frontier)
+
+
+def test_a_known_task_whose_backups_are_asked_again_begins_once_they_have_it(
+    intake: Intake, frontier: Frontier, under_way: UnderWay
+) -> None:
+    intake.await_safe(task())
+    intake.await_safe(task())
+    assert frontier.next(0.0) is None
+    under_way.arrive()
+    fetch(intake, frontier)
+    assert frontier.next(0.0) is None
+
+
+def test_a_task_that_its_own_batch_will_bring_is_not_waited_for_twice(
+    intake: Intake, frontier: Frontier, under_way: UnderWay
+) -> None:
+    intake.expect([task()])
+    intake.await_safe(task())
+    assert not under_way.waiting
+    intake.add([task()])
+    fetch(intake, frontier)
+
+
+def test_a_task_that_became_safe_meanwhile_begins_at_once(
+    intake: Intake, frontier: Frontier, under_way: UnderWay
+) -> None:
+    under_way.any = False
+    intake.await_safe(task())
+    fetch(intake, frontier)

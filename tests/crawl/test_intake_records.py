@@ -52,6 +52,7 @@ class World:
             held=lambda key: False,
             keep=self._keep,
             when_kept=lambda key, then: False,
+            took_part=lambda nodes: None,
         )
         services: Any = SimpleNamespace(committer=self.committer, clock=self.clock, together=together)
         self.counters = corridor.counters

@@ -512,3 +512,20 @@ def test_who_stood_still_for_long_asks_for_nothing_before_it_has_joined_again(pa
         stage.asks(host, stage.url(2))
 
     assert tell(story).told == told
+
+
+# I5: leaving
+
+
+@pytest.mark.parametrize(("since_s", "told"), [(20.0, []), (60.0, ["I5"])])
+def test_who_leaves_long_after_a_partition_has_no_reason_to_keep_its_work(since_s: float, told: list[str]) -> None:
+    async def story(stage: Stage) -> None:
+        host = stage.hosts[0]
+        stage.cut(host)
+        stage.heal()
+        stage.oracle.step()
+        await asyncio.sleep(since_s)
+        host.swarm = None
+        stage.oracle.left(host, handed_over=False)
+
+    assert tell(story).told == told

@@ -230,7 +230,7 @@ def test_a_copy_that_says_nothing_new_changes_nothing(some: list[Copy]) -> None:
     holder.merge(some)
     before = dict(holder.engine.scan(b"", b"\xff"))
     merged = holder.merge([Copy(key, replace(task, order=5)) for key, task in holder.records().items()])
-    assert merged == Merged([], [], [], merged.resend, 0)
+    assert merged == Merged([], [], [], merged.resend, 0, holders=merged.holders)
     assert dict(holder.engine.scan(b"", b"\xff")) == before
 
 
@@ -239,7 +239,7 @@ def test_a_tombstone_without_its_record_must_be_sent_whole() -> None:
     holder.merge([copy(A)])
     known, merged = holder.bury(end(A), end(B))
     assert known == [True, False]
-    assert merged == Merged([], [], [("a.example", SPEC.key_of(A))], [], 0)
+    assert merged == Merged([], [], [("a.example", SPEC.key_of(A))], [], 0, holders=merged.holders)
     assert set(holder.records()) == {SPEC.key_of(A)}
 
 

@@ -1,0 +1,48 @@
+"""Who takes part in a crawl, by what its records say.
+
+The coordinator's waves put the nodes that run a crawl into its record. A node
+that fetched a page and was gone before the next wave is named by nothing but
+the record of that page, which others keep: whoever learns of the page learns
+of the node, or nobody would ever miss what lay there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+from dhtcrawl.storage.crawl_record import CrawlRecord
+
+
+class Participants:
+    """Of one crawl on one node."""
+
+    def __init__(
+        self, record: CrawlRecord, learn: Callable[[CrawlRecord], Awaitable[object]], group: asyncio.TaskGroup
+    ) -> None:
+        """`learn(record)` merges a record into what is known of the crawl."""
+        self.busy = 0  # nodes that are about to be written down
+        self._learn = learn
+        self._group = group
+        self._record = record
+        self._known = dict.fromkeys(record.participants)
+
+    def changed(self, record: CrawlRecord) -> None:
+        """The crawl's record has changed."""
+        self._record = record
+        self._known |= dict.fromkeys(record.participants)
+
+    def met(self, nodes: Iterable[str]) -> None:
+        """These nodes, in hex, have fetched pages of the crawl."""
+        new = [node for node in nodes if node not in self._known]
+        if new:
+            self._known |= dict.fromkeys(new)
+            self.busy += len(new)
+            self._group.create_task(self._write(new))
+
+    async def _write(self, nodes: list[str]) -> None:
+        try:
+            await self._learn(replace(self._record, participants=[*self._record.participants, *nodes]))
+        finally:
+            self.busy -= len(nodes)

@@ -1,0 +1,78 @@
+"""Nodes that only the records of their pages tell of are written down, each once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from crawl.fake_peers import play
+
+from dhtcrawl.config import load
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.crawl_record import CrawlRecord, merge_crawls
+from dhtcrawl.swarm.participants import Participants
+
+A, B, C = ("aa" * 20, "bb" * 20, "cc" * 20)
+
+
+class World:
+    """A crawl's record, and who wrote what into it."""
+
+    def __init__(self) -> None:
+        spec = make_spec(["http://a.example/"], load().crawl)
+        self.record = CrawlRecord(bytes(16), spec, b"nonce", participants=[A])
+        self.learned: list[list[str]] = []
+
+    async def learn(self, record: CrawlRecord) -> CrawlRecord:
+        self.learned.append(record.participants)
+        await asyncio.sleep(0.1)
+        self.record = merge_crawls(self.record, record)
+        self.participants.changed(self.record)
+        return self.record
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        self.participants = Participants(self.record, self.learn, group)
+
+
+def test_whom_a_record_names_takes_part_from_then_on() -> None:
+    world = World()
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world.begin(group)
+        world.participants.met([A, B])
+        world.participants.met([B])
+        assert world.participants.busy == 1, "the crawl cannot end meanwhile"
+        await asyncio.sleep(1.0)
+        assert world.participants.busy == 0
+        world.participants.met([A, B])
+        await asyncio.sleep(1.0)
+
+    play(story)
+    assert world.learned == [[A, B]]
+    assert world.record.participants == [A, B]
+
+
+def test_two_that_are_met_at_a_time_are_both_written_down() -> None:
+    world = World()
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world.begin(group)
+        world.participants.met([B])
+        world.participants.met([C])
+        await asyncio.sleep(1.0)
+
+    play(story)
+    assert world.record.participants == [A, B, C]
+
+
+def test_a_record_that_is_full_is_not_written_again_and_again() -> None:
+    world = World()
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world.begin(group)
+        world.participants.met([B])
+        world.participants.changed(world.record)  # and it found no room
+        world.participants.met([B])
+        await asyncio.sleep(1.0)
+
+    play(story)
+    assert len(world.learned) == 1
