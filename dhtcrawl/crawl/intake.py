@@ -124,11 +124,13 @@ class Intake:
         """Records of other nodes were merged into the store, by a message or by a sync.
 
         What came to us as its owner has to be on our backups, too, before it
-        is fetched, or acked as known (I1).
+        is fetched, or acked as known (I1). And whoever is joining may have
+        asked us, and the others, before what changed here had come (I4).
         """
         self.activity += 1
         now, together = self._s.clock.monotonic(), self._s.together
-        ours = [copy for copy in merged.fresh if together.owns(copy.key)]
+        fresh = [*merged.fresh, *merged.changed] if merged.changed and together.joins else merged.fresh
+        ours = [copy for copy in fresh if together.owns(copy.key)]
         due = merged.queued if ours else []
         self.expect(due)
         if merged.holders:

@@ -106,6 +106,12 @@ class Replicator:
         """Whether copies of this crawl are: another's, which goes on, does not keep it from its end."""
         return crawl in self._under_way
 
+    @property
+    def joins(self) -> bool:
+        """Whether anybody is joining."""
+        self._look()
+        return bool(self._joining)
+
     def keep(self, crawl: bytes, copies: Sequence[Copy], then: Then, *, over: bool = False) -> None:
         """Send copies to their backups; `then()` once all are safe. With `over` they are tombstones."""
         if not copies:

@@ -27,6 +27,11 @@ class Together(Protocol):
         """Whether anything is under way to other nodes."""
         ...
 
+    @property
+    def joins(self) -> bool:
+        """Whether anybody is joining, who is told of every change by those who own."""
+        ...
+
     def owns(self, key: bytes) -> bool:
         """Whether this node is the owner of a key, by the view it has now."""
         ...
@@ -89,6 +94,7 @@ class Alone:
 
     alone = True
     busy = False
+    joins = False
 
     def owns(self, key: bytes) -> bool:
         return True

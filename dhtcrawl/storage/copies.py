@@ -63,6 +63,7 @@ class Merged(NamedTuple):
     new: int
     # As they came: those that were not here, and those of `queued`. Whoever owns them sees to their backups (I1).
     fresh: tuple[Copy, ...] = ()
+    changed: tuple[Copy, ...] = ()  # others that are further on than ours were, as they are now
     holders: tuple[str, ...] = ()  # nodes, in hex, that have the bodies of pages which we learned of
 
 
@@ -98,6 +99,7 @@ def merge_in(
     """
     into = _Into(txn, crawl, mine, held)
     fresh: list[Copy] = []
+    changed: list[Copy] = []
     for key, task in copies:
         value = txn.get(keys.TASK + crawl + key)
         if value is None:
@@ -112,9 +114,11 @@ def merge_in(
             ours = unpack_task(value)
             both = into.meet(key, ours, replace(task, order=order))
             into.owe_links(key, ours, both, depth_matters)
+            if both is not ours and essence(both) != essence(ours) and key not in into.queued:
+                changed.append(Copy(key, both))
         if key in into.queued:
             fresh.append(Copy(key, task))
-    return into.merged._replace(fresh=tuple(fresh))
+    return into.merged._replace(fresh=tuple(fresh), changed=tuple(changed))
 
 
 def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test) -> tuple[list[bool], Merged]:

@@ -136,6 +136,10 @@ class CrawlRun:
     def busy(self) -> bool:
         return self.courier.busy or self._shared.replicator.busy_with(self._id) or bool(self._releasing)
 
+    @property
+    def joins(self) -> bool:
+        return self._shared.replicator.joins
+
     def owns(self, key: bytes) -> bool:
         owner = self._view.owner(placement(key))
         return owner is not None and owner.id == self._own

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from storage.stores import CRAWL, SPEC
 
 from dhtcrawl.clock import Clock
@@ -46,7 +47,8 @@ class World:
         corridor: Any = SimpleNamespace(
             counters=SimpleNamespace(urls_seen=0), orders=itertools.count(1), resend=self.resent.extend
         )
-        together = SimpleNamespace(
+        self.together = together = SimpleNamespace(
+            joins=False,
             mine=lambda key: self.owned(key),
             owns=lambda key: self.owned(key),
             held=lambda key: False,
@@ -273,5 +275,18 @@ def test_a_link_that_is_known_from_an_owner_that_vanished_is_acked_only_once_the
         assert [kept.key for kept in world.kept] == [copy(1).key]
         world.backups_answer()
         assert await accepting == frozenset()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_what_changes_at_an_owner_is_told_to_whoever_is_joining_who_may_have_asked_before(joins: bool) -> None:
+    async def story(world: World, _: asyncio.TaskGroup) -> None:
+        await world.merge(copy(1))
+        world.backups_answer()
+        world.kept.clear()
+        world.together.joins = joins
+        await world.merge(copy(1, **DONE))
+        assert [(each.key, each.task.state) for each in world.kept] == [(copy(1).key, State.DONE)] * joins
 
     tell(story)
