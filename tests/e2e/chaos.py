@@ -41,6 +41,7 @@ from .swarm import CLEAN
 WEB = "web"
 LOOK_EVERY_S = 0.2
 SETTLE_MAX_S = 120.0  # from the last fault to the end of the crawl
+CHECK_MAX_S = 900.0  # `verify` reads every page of half an hour
 UNREACHABLE = 30  # exit code: none of the nodes to join through answered
 BULK, POLITE = 8000, (8001, 8002, 8003)
 
@@ -107,6 +108,7 @@ class Report:
             "requests": self.requests,
             "refetches": len(self.again),
             "refetch_percent": round(100 * len(self.again) / max(1, bulk.get("pages", 0)), 2),
+            "refetches_in_summary": bulk.get("refetches"),  # those that left two page records
             "refetches_by": {name: causes[name] for name in (*(kind.value for kind in Kind), "unexplained")},
             "polite_pages": polite.get("pages"),
             "polite_lost": polite.get("lost"),
@@ -274,7 +276,7 @@ class _Run:
         self._compare(name, Outputs(out))
         commands: list[list[str | Path]] = [["verify", out], ["fsck", "--out", out]]
         for argv in commands:
-            ran = Crawler(self._home / "check").run(*argv)
+            ran = Crawler(self._home / "check").run(*argv, timeout_s=CHECK_MAX_S)
             if ran.code != 0:
                 self._problem(f"{name}: {ran}")
 
@@ -305,8 +307,8 @@ class _Run:
         if report.too_soon[0]:
             self._problem(f"{report.too_soon[0]} requests came sooner than the delay, outside of partitions")
         for guest in self._swarm.guests:
-            if "Traceback" in guest.said():
-                self._problem(f"{guest.host} printed a traceback, see {guest.home}")
+            if "Traceback" in (said := guest.said()) or " ERROR " in said:
+                self._problem(f"{guest.host} met an error of its own, see {guest.home}")
 
     def _problem(self, text: str) -> None:
         self._say(f"PROBLEM {text}")
