@@ -1,22 +1,21 @@
-"""A thousand nodes of the routing plane find a key's owner, and find it again when a fifth of them is gone.
+"""Nodes of the routing plane find a key's owner, and find it again when a fifth of them is gone.
 
-The run is the one of scripts/bench_lookups.py, with one datagram of a hundred
-lost; the table that it prints also has other sizes.
+The run is one of scripts/bench_lookups.py, with one datagram of a hundred lost;
+there a thousand nodes join, which takes a minute.
 """
 
 from __future__ import annotations
 
-import pytest
 from bench_lookups import MEDIAN_S_MAX, RIGHT_MIN, RPCS_MAX, WEATHER, experiment
 
+NODES = 250
 # What a join may cost: an introduction to each contact of the table, both ways, and a few questions.
-DATAGRAMS_A_JOIN = {250: 330, 1000: 480}
+DATAGRAMS_A_JOIN = 330
 
 
-@pytest.mark.parametrize("nodes", DATAGRAMS_A_JOIN)
-def test_look_ups_are_right_within_ten_seconds_of_a_fifth_of_all_nodes_dying(nodes: int) -> None:
-    joining, phases = experiment(nodes, seed=1, weather=WEATHER, look_ups=1000)
-    assert joining.datagrams <= DATAGRAMS_A_JOIN[nodes]
+def test_look_ups_are_right_within_ten_seconds_of_a_fifth_of_all_nodes_dying() -> None:
+    joining, phases = experiment(NODES, seed=1, weather=WEATHER, look_ups=1000)
+    assert joining.datagrams <= DATAGRAMS_A_JOIN
     assert [phase.name for phase in phases] == ["before", "0-10 s after", "10-20 s after"]
     for phase in phases:
         assert phase.right >= RIGHT_MIN

@@ -1,4 +1,4 @@
-"""Forty scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""A hundred scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
 
 FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_way", "joins", "leaves", "slow_nodes")
+# Of the first 372 those that take the least time.
+# fmt: off
+SEEDS = (
+    3, 4, 23, 26, 27, 35, 37, 38, 41, 132, 134, 136, 137, 138, 141, 142, 143, 144, 148, 152, 154, 155, 168, 169,
+    172, 176, 178, 180, 186, 187, 188, 202, 203, 204, 205, 209, 211, 212, 213, 214, 216, 217, 218, 224, 226,
+    229, 230, 231, 232, 234, 235, 238, 249, 250, 251, 253, 255, 256, 257, 258, 259, 262, 263, 265, 268, 271,
+    272, 273, 274, 275, 277, 280, 282, 283, 287, 288, 295, 296, 297, 300, 304, 307, 309, 315, 316, 319, 320,
+    321, 322, 326, 334, 343, 346, 349, 355, 356, 363, 364, 368, 372,
+)
+# fmt: on
 
 
 @pytest.mark.shared_out
-@pytest.mark.parametrize("seed", range(1, 41))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_scenario_breaks_no_promise(seed: int) -> None:
     result = simulate(draw(seed), seed)
     assert result.violations == [], result.tail
