@@ -60,6 +60,7 @@ class CoordinatorSettings:
 
     busy_s: float = 1.0  # between two waves while things move
     still_s: float = 0.25  # while they do not: an end is noticed within a second
+    member_s: float = 0.002  # but at least this for each member, or a thousand of them would occupy the coordinator
     timeout_s: float = 5.0  # for a call
     audit_answer_s: float = 3.0  # an audit that takes longer is asked after again
     unasked_s: float = 10.0  # then a member asks for the record itself
@@ -222,8 +223,12 @@ class Coordinator:
             await self._ask_for_audits(members)
         elif judgement.verdict is Verdict.FROZEN:
             await self._end_if_spent()
-            return self.settings.busy_s  # somebody has to do something first
-        return self.settings.still_s if judgement.still else self.settings.busy_s
+            return self._pause_s(members, still=False)  # somebody has to do something first
+        return self._pause_s(members, still=judgement.still)
+
+    def _pause_s(self, members: list[bytes], *, still: bool) -> float:
+        settings = self.settings
+        return max(settings.still_s if still else settings.busy_s, settings.member_s * len(members))
 
     async def _collect(self, members: list[bytes]) -> dict[bytes, Report | None]:
         async def report_of(node: bytes) -> Report | None:

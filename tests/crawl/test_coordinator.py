@@ -39,6 +39,18 @@ def test_the_end_is_noticed_within_two_seconds_on_all_nodes(seed: int) -> None:
     assert [word for _, _, word in swarm.ends] == ["complete"] * 5
 
 
+def test_a_coordinator_of_many_asks_them_less_often() -> None:
+    async def story(swarm: Swarm) -> None:
+        swarm.weather.fetch_s = 20.0
+        swarm.ranked()[2].accept(Job("slow", 0))
+        await swarm.ended(within_s=60.0)
+
+    few = play(story)
+    many = play(story, settings=CoordinatorSettings(member_s=1.0))  # as if each of the five were a thousand
+    asked = [sum("crawl_report" in call for call in swarm.calls) for swarm in (few, many)]
+    assert asked[1] < asked[0] / 2
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_lossy_network_delays_the_end_and_no_more(seed: int) -> None:
     async def story(swarm: Swarm) -> None:
