@@ -34,6 +34,7 @@ class Ends:
         self._scene = scene
         self._version = 0
         self._was_active: dict[SimHost, bool] = {}
+        self._began: dict[SimHost, View] = {}  # what a newcomer saw when it began to tell that it owns
         self._crashed_at = -QUIET_S
 
     # Nodes
@@ -41,15 +42,23 @@ class Ends:
     def look(self, host: SimHost) -> None:
         """A host does something: has it become active?"""
         active = is_active(host)
+        if not is_owner(host):
+            self._began.pop(host, None)
+        elif host not in self._began:
+            self._began[host] = view_of(host)
         if active and not self._was_active.get(host):
             self._scene.befell()
             self._joined(host)
         self._was_active[host] = active
 
     def _joined(self, host: SimHost) -> None:
-        """A newcomer has what it is to have by its own view, and is not only to have since somebody leaves (I4)."""
+        """A newcomer has what it is to have by its own view, and is not only to have since somebody leaves (I4).
+
+        Who vanishes while it tells the others that it owns is repaired as after anybody who vanishes.
+        """
         leaving = [each for each in self._scene.up if _leaves(each)]
-        views = [view_of(host), view_from([*filter(is_owner, self._scene.side_of(host)), *leaving])]
+        others = view_from([*filter(is_owner, self._scene.side_of(host)), *leaving])
+        views = [self._began[host], view_of(host), others]
         self._have_tombstones(host, views, f"after {host.name} has joined", [host])
 
     def crashes(self) -> None:
