@@ -72,13 +72,14 @@ class Gate:
     ) -> None:
         """`on_free(host)` offers a host to all crawls; those that want it look at its clock.
 
-        `fit()` says whether this node may act as a gatekeeper now: False from
-        when it learns that it did not run for a while until it is active again.
+        `fit()` says whether this node may act as a gatekeeper, or begin a request, now:
+        False from when it learns that it did not run for a while until it is active again.
         """
         self._clock = clock
         self._peers = peers
         self._on_free = on_free
         self._awake = asyncio.Event()
+        self._fit = fit
         self._released = False
         self._guards: dict[str, Deadline] = {}
         wake = self._awake.set
@@ -165,12 +166,15 @@ class Gate:
         """What `start()` comes to: a request to `host`, whose clock was told that it begins.
 
         It is not started, or is cancelled, at the end of a lease that could not
-        be prolonged. The caller tells the clock that it ended in any case.
+        be prolonged; nor is it started where the node was stopped since this was
+        decided, and went on. The caller tells the clock that it ended in any case.
         `start` raises no TimeoutError of its own.
         """
+        now, loop = self._clock.monotonic(), asyncio.get_running_loop()
+        if not self._fit():
+            return LeaseLost(now)
         if not self.book.clock(host).leased:
             return await start()
-        now, loop = self._clock.monotonic(), asyncio.get_running_loop()
         left_s = self.book.deadline(host) - now
         if left_s <= 0:
             return LeaseLost(now)

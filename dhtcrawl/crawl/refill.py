@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.services import Services
@@ -56,7 +57,10 @@ class Refill:
                 submit(partial(tasks.host_queue, crawl=self._crawl, host=host_key(name), limit=limit))
                 for name, limit in wanted
             ]
+            for read in reads:
+                read.add_done_callback(_seen)  # if the first of them fails, nobody asks for the others
             for (name, _), read in zip(wanted, reads, strict=True):
+                # Each as it comes: what is written while we wait for the next would be found open in this one.
                 found, complete = await read
                 # What another node owns by now, or is fetching, leaves the queue in
                 # a while; what the backups do not have is added when they do.
@@ -84,3 +88,8 @@ class Refill:
             self._frontier.walk_ended()
             return b""
         return next_cursor
+
+
+def _seen(read: asyncio.Future[Any]) -> None:
+    if not read.cancelled():
+        read.exception()

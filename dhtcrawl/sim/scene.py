@@ -129,11 +129,12 @@ class Scene:
                     at, earlier = start, True
         return None if at == now else at
 
-    def were_apart(self, one: str, other: str, at: float) -> bool:
-        """Whether two hosts, by name, were out of each other's sight."""
+    def were_apart(self, one: str, other: str, at: float, until_s: float = 0.0) -> bool:
+        """Whether two hosts, by name, were out of each other's sight, or had been no longer than `until_s` ago."""
         for cut in self._cuts:
             few = {host.name for host in cut.few}
-            if cut.at <= at and (cut.over_at is None or at <= cut.over_at) and (one in few) != (other in few):
+            lasted = cut.at <= at and (cut.over_at is None or at <= cut.over_at + until_s)
+            if lasted and (one in few) != (other in few):
                 return True
         return False
 

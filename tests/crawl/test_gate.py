@@ -246,6 +246,19 @@ def test_without_a_lease_a_request_just_runs() -> None:
     run(main())
 
 
+def test_a_node_that_stood_still_begins_no_request_that_was_decided_on_before() -> None:
+    async def main() -> None:
+        fit = True
+        _, (node,) = swarm_of(1, fit=lambda: fit)
+        server = Server()
+        node.gate.book.clock("h.example").begin(0.0, 0.0)
+        fit = False
+        assert await node.gate.within_lease("h.example", server) == LeaseLost(node.clock.monotonic())
+        assert server.served == []
+
+    run(main())
+
+
 def test_a_hold_that_one_node_was_told_is_kept_by_the_others() -> None:
     async def main() -> Server:
         swarm, (a, b, _) = swarm_of(3)
