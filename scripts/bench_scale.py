@@ -319,7 +319,7 @@ def plot(rows: list[dict[str, Any]], sizes: list[int]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Measures what a page costs in simulated swarms of several sizes.")
     parser.add_argument("--quick", action="store_true", help="small swarms and few pages; under a minute, no target")
@@ -329,7 +329,7 @@ def main() -> int:
     parser.add_argument("--pages", type=int, help=f"for each node (default {PAGES})")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each swarm (default 1)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.one:
         print(json.dumps(dataclasses.asdict(loop.run(run(*json.loads(args.one))))))
         return 0
