@@ -126,6 +126,6 @@ def _in_words(result: Result, *, at_random: bool) -> str:
         lines += [f"  BROKEN  {violation}" for violation in result.violations[:BROKEN_SHOWN]]
         lines += [
             f"  again   dhtcrawl sim {'--random ' if at_random else ''}--seed {result.seed}",
-            *(f"  before  {line}" for line in result.tail),
+            *(f"  trace   {line}" for line in result.tail),
         ]
     return "\n".join(lines)

@@ -96,7 +96,7 @@ class Result:
     faults: dict[str, int] = field(default_factory=dict)  # of each kind, those that happened
     politeness_exceptions: int = 0  # requests that came too soon, of two sides of a partition
     stopped: bool = False  # at `duration_s`, before the crawl had ended
-    tail: list[str] = field(default_factory=list)  # the last events of a run that broke something
+    tail: list[str] = field(default_factory=list)  # what happened around the first broken promise
 
     def to_json(self) -> str:
         """One line of JSON."""

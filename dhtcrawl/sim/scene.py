@@ -62,8 +62,10 @@ class Scene:
 
     def broken(self, invariant: str, text: str) -> None:
         """Something does not hold."""
+        trace = self.swarm.trace
+        trace.mark(f"{invariant} is broken")
         if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(f"{invariant}: {text} (at {self.time():.3f} s)")
+            self.violations.append(f"{invariant}: {text} (at {self.time():.3f} s, event {trace.events})")
 
     # Who is there
 

@@ -16,6 +16,7 @@ from dhtcrawl.rpc.view import Member, MemberState, View
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.ledger import WatchedEngine
 from dhtcrawl.sim.oracle import Oracle
+from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb, Visit
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage import keys
@@ -32,7 +33,10 @@ class Stage:
     def __init__(self, hosts: int = 5) -> None:
         self.web = SimWeb(1, hosts=3, pages=40, flaky=0.0)
         config = load(flags={"swarm.holder_grace_s": f"{GRACE_S}s"})
-        self.swarm: Any = SimpleNamespace(hosts=[], config=config, web=self.web, wires=SimpleNamespace(cut=self._cut))
+        trace = Trace(lambda: 0.0)
+        self.swarm: Any = SimpleNamespace(
+            hosts=[], config=config, web=self.web, wires=SimpleNamespace(cut=self._cut), trace=trace
+        )
         spec = make_spec(self.web.seeds(), config.crawl)
         swarm: Any = self.swarm
         self.oracle = Oracle(swarm, spec, 20, replicas=3, acks=2)

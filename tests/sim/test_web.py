@@ -175,6 +175,22 @@ def test_a_trace_tells_order_time_and_fields_apart() -> None:
     assert traced((1.0, "a", 1), (2.0, "b", 2), (3.0, "c", 3)).lines() == ["2.000000 b value=2", "3.000000 c value=3"]
 
 
+def test_a_trace_shows_what_was_around_the_first_mark_and_ids_by_their_beginning() -> None:
+    trace = Trace(lambda: 1.0, tail=2)
+    for number in range(3):
+        trace.event("before", number=number)
+    trace.mark("wrong")
+    trace.mark("wrong again")
+    trace.event("after", nodes=[bytes(20), b"\xff" * 20])
+    trace.event("later")
+    assert trace.lines() == [
+        "1.000000 before number=1",
+        "1.000000 before number=2",
+        "1.000000 wrong",
+        "1.000000 after nodes=[000000000000, ffffffffffff]",
+    ]
+
+
 def test_a_trace_refuses_what_has_no_order() -> None:
     with pytest.raises(TypeError):
         Trace(lambda: 0.0).event("a", value={1, 2})
