@@ -350,7 +350,7 @@ class Crawl:
         self._starting = False
         self._refill.wanted()
         if not self._s.together.alone:
-            self.intake.view_changed()
+            self.intake.look_again()
 
     def _end(self) -> None:
         self._ending = True

@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from dhtcrawl.crawl.holdings import Holdings
-from dhtcrawl.crawl.sharing import Sharing
+from dhtcrawl.crawl.sharing import Sharing, Span
 from dhtcrawl.crawl.wire import copies_of, record_of
 from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.rpc.events import Failure, FailureKind
@@ -76,22 +76,31 @@ class Exchange:
     """Runs once, for one crawl and one peer."""
 
     def __init__(
-        self, peers: Peers, holdings: Holdings, peer: bytes, crawl: bytes, shared: Sharing, result: SyncResult
+        self,
+        peers: Peers,
+        holdings: Holdings,
+        peer: bytes,
+        crawl: bytes,
+        shared: Sharing,
+        spans: Sequence[Span],
+        result: SyncResult,
     ) -> None:
+        """Of the records that are shared those within `spans`, in order."""
         self._peers = peers
         self._holdings = holdings
         self._peer = peer
         self._crawl = crawl
         self._shared = shared
+        self._spans = spans
         self._result = result
 
     async def run(self) -> Failure | None:
         """Do it; a Failure where the peer did not answer, or not sense. What was moved until then stays."""
         terms = self._holdings.terms(self._crawl)
-        if terms is None or self._shared.empty:
+        if terms is None:
             return None
         self._key_bytes = terms.key_bytes
-        steps = [Step(Act.COMPARE, self._shared.first, self._shared.last)]
+        steps = [Step(Act.COMPARE, first, last) for first, last in reversed(self._spans)]
         while steps:
             step = steps.pop()
             if step.act is Act.COMPARE:

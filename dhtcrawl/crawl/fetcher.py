@@ -144,13 +144,16 @@ class Fetcher:
             self._kill(job, task, SkipReason.PRIVATE_ADDRESS if refused else SkipReason.FAILED, detail)
 
     def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
-        """Try a task again at `retry_at`; or leave that to whoever owns it by now."""
-        if self._s.together.owns(task.key):
+        """Try a task again at `retry_at`; or leave that to whoever owns it by now, or has it in flight, too."""
+        together = self._s.together
+        ours = together.owns(task.key)
+        if ours and not together.held(task.key):
             self._frontier.finish(job, now, retry_at=retry_at, counts=counts)
             return
         self._frontier.finish(job, now)
         self._frontier.written(job.host, task.key, now)
-        self._s.together.released(task.key)
+        if not ours:
+            together.released(task.key)
 
     def _kill(self, job: Job, task: Queued, reason: str, detail: str) -> None:
         self._corridor.kill(Kill(job.host, task.key, reason, detail, job.attempt))

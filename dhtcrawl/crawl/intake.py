@@ -21,9 +21,11 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import copies, tasks
 from dhtcrawl.storage.committer import Txn
 from dhtcrawl.storage.copies import Copy, Merged, Swept
+from dhtcrawl.storage.records import State
 from dhtcrawl.storage.tasks import Link, Queued
 
 RECORDS_A_SWEEP = 2_000
+_NOT_SWEPT = object()
 
 
 class Intake:
@@ -51,6 +53,8 @@ class Intake:
         self._over: dict[bytes, None] = {}  # left the queue meanwhile
         self._sweeps = asyncio.Event()
         self._sweeping = False
+        self._claim: object = None
+        self._swept: object = _NOT_SWEPT  # the claim that the queues are in line with
         self._closing = False
 
     @property
@@ -130,6 +134,10 @@ class Intake:
         self.activity += 1
         now, together = self._s.clock.monotonic(), self._s.together
         fresh = [*merged.fresh, *merged.changed] if merged.changed and together.joins else merged.fresh
+        # Not from the owner, who buries what is over: there may be one who would fetch it.
+        news = [copy for copy in merged.changed if copy.task.state >= State.FETCHED and not together.owns(copy.key)]
+        if news:
+            together.tell(news)
         ours = [copy for copy in fresh if together.owns(copy.key)]
         due = merged.queued if ours else []
         self.expect(due)
@@ -145,9 +153,21 @@ class Intake:
         self._resend(merged.resend)
         self._changed()
 
-    def view_changed(self) -> None:
-        """Other keys are ours than before: forget at once what is not, and look through the store for what is."""
+    def view_changed(self, claim: object) -> None:
+        """Others came or went. `claim` says which keys are ours to fetch; equal ones say the same.
+
+        If it is another than before, what is not ours any more is forgotten at
+        once, and the store is looked through for what is.
+        """
         self.activity += 1
+        if claim == self._swept:
+            return
+        self._claim = claim
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Forget at once what is not ours, and look through the store for what is."""
+        self._swept = _NOT_SWEPT
         self._frontier.disown(self._s.together.mine, self._s.clock.monotonic())
         self._sweeps.set()
 
@@ -164,9 +184,12 @@ class Intake:
             if self._closing:
                 return
             self._sweeping = True
+            claim = self._claim
             await self._sweep()
             await self._seed()
             self._sweeping = False
+            if not self._sweeps.is_set():
+                self._swept = claim
             self._changed()
 
     async def _sweep(self) -> None:

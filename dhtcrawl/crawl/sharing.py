@@ -15,11 +15,14 @@ the others are a few counts of bits.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.rpc.contact import KEY_BITS
 from dhtcrawl.rpc.view import MemberState, View
+
+Span: TypeAlias = tuple[bytes, bytes]  # a range of placements: the first and the last
 
 
 class Reach:
@@ -74,15 +77,26 @@ class Sharing:
         self.first = max(self._a.first, self._b.first)
         self.last = min(self._a.last, self._b.last)
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is surely no such key."""
-        return self.first > self.last
+    def within(self, spans: Sequence[Span]) -> list[Span]:
+        """What of ranges that lie apart may hold such keys."""
+        cut = ((max(first, self.first), min(last, self.last)) for first, last in spans)
+        return [(first, last) for first, last in cut if first <= last]
 
     def covers(self, key: bytes) -> bool:
         """Whether both keep the record with this task key."""
         place = int.from_bytes(key[:KEY_BYTES], "big")
         return self._a.has(place) and self._b.has(place)
+
+
+def kept_by(view: View, nodes: Iterable[bytes], replicas: int) -> list[Span]:
+    """Ranges that lie apart, in order, and hold every key that one of these members keeps in a view."""
+    reaches = (Reach(bucket_sizes(view, node), node, replicas + 1) for node in nodes)
+    apart: list[Span] = []
+    # Ranges of prefixes lie within one another or apart: the longest of those with one beginning comes first.
+    for first, last in sorted(((reach.first, reach.last) for reach in reaches), key=_by_beginning_and_length):
+        if not apart or first > apart[-1][1]:
+            apart.append((first, last))
+    return apart
 
 
 class Keeping:
@@ -100,6 +114,19 @@ class Keeping:
     def strays(self, key: bytes) -> bool:
         """Whether it is not."""
         return not self.covers(key)
+
+
+def owned_bits(view: View, node: bytes) -> int | None:
+    """The bits, as a mask, in which a placement must agree with `node` for the node to own it; None: it owns nothing.
+
+    Those are the bits of its buckets that are not empty: two views with equal masks give it the same keys.
+    """
+    if node not in view.owning:
+        return None
+    mask = 0
+    for length, _, _ in _buckets(view.owner_ids, node):
+        mask |= 1 << length - 1
+    return mask
 
 
 def replica_set(view: View, key: bytes, replicas: int) -> list[bytes]:
@@ -137,6 +164,10 @@ def neighbours(view: View, node: bytes, replicas: int) -> list[bytes]:
 def bucket_sizes(view: View, node: bytes) -> dict[int, int]:
     """How many owners differ from `node` first in the bit of this place, counted from the end and 1."""
     return {length: high - low for length, low, high in _buckets(view.owner_ids, node)}
+
+
+def _by_beginning_and_length(span: Span) -> tuple[bytes, int]:
+    return span[0], -int.from_bytes(span[1], "big")
 
 
 def _buckets_with(view: View, node: bytes, other: bytes) -> dict[int, int]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from dhtcrawl.crawl.exchange import PUSH_BYTES_MAX, Exchange, SyncResult, batches, push
 from dhtcrawl.crawl.holdings import Holdings, Submit, Terms
-from dhtcrawl.crawl.sharing import Keeping, Sharing, replica_set
+from dhtcrawl.crawl.sharing import Keeping, Sharing, Span, replica_set
 from dhtcrawl.crawl.wire import record_of
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.messages import DIGEST_BYTES, Records, RefreshTask, Refused
@@ -37,6 +37,7 @@ SHARINGS_KEPT_MAX = 256
 # A newcomer's peers mostly hold the same records. One after the other, only the
 # first sends them all; two, so that one that does not answer is no hold-up.
 SYNCS_MAX = 2
+EVERYTHING: Span = (FIRST, LAST)
 _ENVELOPE_BYTES = 256
 
 
@@ -74,17 +75,21 @@ class Syncer:
         self._syncing = asyncio.Semaphore(SYNCS_MAX)
         self._sharings: dict[bytes, tuple[View, Sharing]] = {}
 
-    async def sync(self, peer: bytes, as_owner_set: View) -> SyncResult | Failure:
+    async def sync(
+        self, peer: bytes, as_owner_set: View, within: Sequence[Span] = (EVERYTHING,)
+    ) -> SyncResult | Failure:
         """Make every record the same here and at `peer` that both are to keep.
 
         `as_owner_set` is the view that says which; this node and the peer count
-        as active in it, whatever they are. May be cancelled, and done again.
+        as active in it, whatever they are. `within`: only those of some ranges
+        that lie apart. May be cancelled, and done again.
         """
         shared = Sharing(as_owner_set, self._peers.node_id, peer, self._replicas)
+        spans = shared.within(within)
         result = SyncResult()
         async with self._syncing:
-            for crawl in self._crawl_ids():
-                failure = await Exchange(self._peers, self._holdings, peer, crawl, shared, result).run()
+            for crawl in self._crawl_ids() if spans else ():
+                failure = await Exchange(self._peers, self._holdings, peer, crawl, shared, spans, result).run()
                 if failure is not None:
                     return failure
         return result

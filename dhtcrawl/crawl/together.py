@@ -56,6 +56,10 @@ class Together(Protocol):
         """Records that are over; the same with less to send."""
         ...
 
+    def tell(self, copies: Sequence[Copy]) -> None:
+        """Records of others that are over, as we have just learned: their owners may not know."""
+        ...
+
     def copy(self, pages: Sequence[bytes], copied: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
         """Bodies of pages that are written here, for further nodes (`--copies`).
 
@@ -113,6 +117,9 @@ class Alone:
 
     def bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
         then()
+
+    def tell(self, copies: Sequence[Copy]) -> None:
+        raise AssertionError("nobody else can have told of it")
 
     def copy(self, pages: Sequence[bytes], copied: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
         for page in pages:

@@ -15,7 +15,7 @@ from dhtcrawl.sim.ledger import NOTHING, CrawlBook, Rank
 from dhtcrawl.sim.scene import QUIET_S, Scene, is_active, is_owner, view_from, view_of
 from dhtcrawl.sim.swarm import SimHost
 
-# A tombstone that is younger may still be on its way to those who keep copies.
+# A tombstone that is younger may still be on its way to those who keep copies; to slow nodes it takes longer.
 ON_ITS_WAY_S = 3.0
 # Longer without anything getting further, beyond what is waited for on purpose: it will never end.
 STUCK_S = 120.0
@@ -118,15 +118,17 @@ class Ends:
     ) -> None:
         """Whether those who keep a record, by all these views, know that it is over."""
         scene, now = self._scene, self._scene.time()
+        # It waits for what is under way to the same node, and a whole record may have to follow.
+        on_its_way_s = ON_ITS_WAY_S + 4 * scene.swarm.slow_write_s
         disks = {each.id: scene.disk(each) for each in scene.side_of(by)}
         wanted = {each.id: each.name for each in keepers}
         for key, over_at in scene.ledger.over_at.items():
-            if now - over_at < ON_ITS_WAY_S:
+            if now - over_at < on_its_way_s:
                 continue
             sets = [[each.id for each in view.closest(placement(key), scene.replicas + 1)] for view in views]
             all_ = [node for node in sets[0] if node in disks]
             known = [(disks[node].tasks.get(key, NOTHING), disks[node].since.get(key, now)) for node in all_]
-            sure = max((rank for rank, since in known if now - since >= ON_ITS_WAY_S), default=NOTHING)
+            sure = max((rank for rank, since in known if now - since >= on_its_way_s), default=NOTHING)
             asked = [each[:first] if first else each for each in sets]
             for node in asked[0]:
                 rank = disks[node].tasks.get(key, NOTHING) if node in disks else sure

@@ -110,6 +110,11 @@ class SimSwarm:
         return host
 
     @property
+    def slow_write_s(self) -> float:
+        """What one more write takes at a slow host, there and back; 0 where none is slow."""
+        return SLOW_DISK * self.commit_s + 2 * SLOW_WAY_S if any(host.slow for host in self.hosts) else 0.0
+
+    @property
     def up(self) -> list[SimHost]:
         """Those that run."""
         return [host for host in self.hosts if host.swarm is not None]
@@ -123,7 +128,7 @@ class SimHost:
         self.name = f"node {number}"
         self.starts = 0
         self.paused = False
-        self._slow = False
+        self.slow = False
         self._clock: VirtualClock | None = None
         self._web: SimClient | None = None
         self._bootstrap: list[str] = []
@@ -199,7 +204,7 @@ class SimHost:
 
     def slow_down(self) -> None:
         """From its next start its disk and its line are slow."""
-        self._slow = True
+        self.slow = True
         self._world.wires.slow_down(self.address, SLOW_WAY_S)
 
     def jump(self, by_s: float) -> None:
@@ -298,7 +303,7 @@ class SimHost:
         world = self._world
 
         def make_committer(runner: GroupRunner) -> Committer:
-            commit_s = world.commit_s * (SLOW_DISK if self._slow else 1.0)
+            commit_s = world.commit_s * (SLOW_DISK if self.slow else 1.0)
             self._committer = CrashingCommitter(runner, latency_s=commit_s)
             return self._committer
 

@@ -9,7 +9,7 @@ the others again: a new generation, from `pending` on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,7 @@ class Bodies:
         self._gave_up = gave_up
         self._gone_at: dict[str, float] = {}
         self._missing: dict[str, int] = {}  # pages of ours whose body lies at a node that is gone
+        self._more_at: dict[str, None] = {}  # nodes with pages that a look under way may not have seen
         self._seek_at: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._looking = False
@@ -68,10 +69,17 @@ class Bodies:
         unknown = any(node not in self._missing for node in self._absent())
         return sum(self._missing.values()) + unknown + self._looking
 
-    def view_changed(self) -> None:
-        """Nodes may have come or gone, and others' keys may be ours by now."""
-        self._missing.clear()
+    def view_changed(self, *, ours: bool) -> None:
+        """Nodes may have come or gone; with `ours` others' keys may be ours by now, too."""
+        absent = () if ours else self._absent()
+        self._missing = {node: self._missing[node] for node in absent if node in self._missing}
         self._changed.set()
+
+    def lie_at(self, nodes: Iterable[str]) -> None:
+        """There are pages at these nodes that we did not know of: the next look counts them, too."""
+        for node in nodes:
+            self._more_at[node] = None
+            self._missing.pop(node, None)
 
     async def run(self) -> None:
         """Look after absent nodes, until cancelled."""
@@ -101,6 +109,7 @@ class Bodies:
     async def _look(self, node: str, *, reopen: bool) -> None:
         """Count the pages of ours that lie at `node`, and see to them if it has been gone for too long."""
         self._looking = True
+        self._more_at.pop(node, None)
         missing, cursor = 0, b""
         while cursor is not None:
             scan: Any = partial(
@@ -111,7 +120,7 @@ class Bodies:
             if keys and reopen:
                 missing -= await self._see_to(node, keys)
         # What changed while we looked is looked for again.
-        if not self._changed.is_set():
+        if not self._changed.is_set() and node not in self._more_at:
             self._missing[node] = missing
         self._looking = False
 

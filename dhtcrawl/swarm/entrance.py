@@ -23,12 +23,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
-from dhtcrawl.crawl.sharing import neighbours
-from dhtcrawl.crawl.sync import HandedOver, Syncer
+from dhtcrawl.crawl.sharing import Sharing, Span, kept_by, neighbours
+from dhtcrawl.crawl.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.peers import Peers
 from dhtcrawl.rpc.view import MemberState, View
@@ -114,7 +114,7 @@ class Entrance:
         self._changed = asyncio.Event()
         self._joining = True
         self._leaving = False
-        self._owners: frozenset[bytes] = frozenset()
+        self._kept_up: View | None = None  # what we keep is in line with it
         self._seen: View | None = None
         self._strangers: dict[bytes, None] = {}  # owners whom we did not see join
         self._met: dict[bytes, frozenset[bytes]] = {}  # whom we met while joining → who owned then
@@ -190,7 +190,7 @@ class Entrance:
             return
         self.active = True
         view = self._membership.view
-        self._owners = view.owning
+        self._kept_up = view
         self._strangers.clear()
         self._crawls.settled(view)
         self._crawls.hold(False)
@@ -225,12 +225,12 @@ class Entrance:
             self._met.update(dict.fromkeys(todo[:AT_ONCE], owners))
         return False
 
-    async def _meet(self, node: bytes) -> None:
-        """Once this returns, `node` knows us and we have what it had for us; or it is gone."""
+    async def _meet(self, node: bytes, within: Sequence[Span] = (EVERYTHING,)) -> None:
+        """Once this returns, `node` knows us and we have what it had for us in some ranges; or it is gone."""
         while node in self._neighbours() and not self._joining and not self._leaving:
             # It must know of us before we pull, so that its later writes come to us, too.
             if await self._membership.exchange(node) and await self._crawls.pull(node):
-                result = await self._syncer.sync(node, self._membership.view)
+                result = await self._syncer.sync(node, self._membership.view, within)
                 if not isinstance(result, Failure):
                     self.syncs += 1
                     return
@@ -268,19 +268,19 @@ class Entrance:
         """Take over what somebody left behind, and hand over what others own by now."""
         self._changed.clear()
         view = self._membership.view
-        owners = view.owning
-        vanished = self._owners - owners
         self._reconciling = True
         try:
             if self._strangers:
                 await self._meet_strangers()
-            if vanished or repair:
-                await self._sync_present()
+            if repair:
+                await self._sync_present((EVERYTHING,))
                 self._repaired_at = self._clock.monotonic()
+            else:
+                await self._sync_present(self._left_behind(view))
             if not self._membership.view.alike(view) or self._joining:
                 self._changed.set()
                 return
-            self._owners = owners
+            self._kept_up = view
             self._crawls.settled(view)
             handed = await self._hand_over()
             if handed is None:
@@ -325,9 +325,19 @@ class Entrance:
         for first in range(0, len(near), AT_ONCE):
             await _all([self._meet(node) for node in near[first : first + AT_ONCE]])
 
-    async def _sync_present(self) -> None:
-        for first in range(0, len(todo := self._neighbours()), AT_ONCE):
-            await _all([self._meet(node) for node in todo[first : first + AT_ONCE]])
+    def _left_behind(self, view: View) -> list[Span]:
+        """Where somebody is to keep records in place of an owner that vanished: what it kept in the view before."""
+        before = self._kept_up
+        return [] if before is None else kept_by(before, before.owning - view.owning, self._replicas)
+
+    async def _sync_present(self, within: Sequence[Span]) -> None:
+        """Compare with everybody who may share records of these ranges with us."""
+        view, own = self._membership.view, self._peers.node_id
+        todo = [
+            node for node in self._neighbours() if within and Sharing(view, own, node, self._replicas).within(within)
+        ]
+        for first in range(0, len(todo), AT_ONCE):
+            await _all([self._meet(node, within) for node in todo[first : first + AT_ONCE]])
 
     # Leaving
 

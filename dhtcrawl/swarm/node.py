@@ -20,6 +20,7 @@ from dhtcrawl.crawl.gate import Gate
 from dhtcrawl.crawl.holdings import Terms as RecordTerms
 from dhtcrawl.crawl.replicator import Replicator
 from dhtcrawl.crawl.sync import Syncer
+from dhtcrawl.crawl.tidings import Tidings
 from dhtcrawl.fetch.leases import Terms
 from dhtcrawl.keyspace import crawl_key, host_key
 from dhtcrawl.node import Node, RunningCrawl
@@ -180,6 +181,7 @@ class SwarmNode:
             self.peers, group, replicas=settings.replicas, acks=settings.acks, further=self._further,
             heir_of=lambda crawl, node: self.crawls.heir_of(crawl, node),
         )  # fmt: skip
+        self.tidings = Tidings(self.peers, group, further=self._further)
         self.auditor = Auditor(self.peers, committer)
         self.crawls = Crawls(
             self.peers, self.registry, committer, group, incarnation=self.node.incarnation, start=self._start
@@ -362,6 +364,7 @@ class SwarmNode:
         shared = Shared(
             peers=self.peers,
             replicator=self.replicator,
+            tidings=self.tidings,
             committer=self.node.committer,
             clock=self.node.ports.clock,
             settings=self._settings,

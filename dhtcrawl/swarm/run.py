@@ -24,6 +24,7 @@ from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.page_blocks import PageAllowance
 from dhtcrawl.crawl.replicator import Replicator
 from dhtcrawl.crawl.termination import FROZEN, Report
+from dhtcrawl.crawl.tidings import Tidings
 from dhtcrawl.keyspace import placement, task_key_bytes
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.peers import Peers
@@ -38,6 +39,7 @@ from dhtcrawl.storage.records import State
 from dhtcrawl.storage.tasks import Link
 from dhtcrawl.swarm.audit import Auditor
 from dhtcrawl.swarm.bodies import Bodies
+from dhtcrawl.swarm.claim import Claim
 from dhtcrawl.swarm.copying import Copying, Disk
 from dhtcrawl.swarm.held import Held
 from dhtcrawl.swarm.participants import Participants
@@ -53,6 +55,7 @@ class Shared:
 
     peers: Peers
     replicator: Replicator
+    tidings: Tidings
     committer: Committer
     clock: Clock
     settings: SwarmSettings
@@ -84,6 +87,7 @@ class CrawlRun:
         self._crawl: Crawl | None = None
         self._view = shared.peers.view
         self._settled: View | None = None
+        self._claim = Claim(self._own, self._view, None)
         self._held = Held()
         self._releasing = 0
         self._participants = Participants(record, shared.learn, group)
@@ -141,22 +145,10 @@ class CrawlRun:
         return self._shared.replicator.joins
 
     def owns(self, key: bytes) -> bool:
-        owner = self._view.owner(placement(key))
-        return owner is not None and owner.id == self._own
+        return self._claim.owns(key)
 
     def mine(self, key: bytes) -> bool:
-        settled = self._settled
-        if settled is None:
-            return False
-        place = placement(key)
-        owner = self._view.owner(place)
-        if owner is None or owner.id != self._own:
-            return False
-        if settled is self._view:
-            return True
-        # Ours since a moment ago: somebody else may have fetched it, until we have asked.
-        before = settled.owner(place)
-        return before is not None and before.id == self._own
+        return self._claim.mine(key)
 
     def held(self, key: bytes) -> bool:
         return key in self._held
@@ -169,6 +161,9 @@ class CrawlRun:
 
     def bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
         self._shared.replicator.keep(self._id, copies, then, over=True)
+
+    def tell(self, copies: Sequence[Copy]) -> None:
+        self._shared.tidings.tell(self._id, copies)
 
     def copy(self, pages: Sequence[bytes], copied: Copied, *, again: bool) -> None:
         self.copying.copy(pages, copied, again=again)
@@ -188,6 +183,7 @@ class CrawlRun:
 
     def took_part(self, nodes: Sequence[str]) -> None:
         self._participants.met(nodes)
+        self.bodies.lie_at(nodes)
 
     def may_start(self, pages_open: int) -> bool:
         # A node that stood still may have been taken for dead: it asks before it fetches (I12).
@@ -210,8 +206,11 @@ class CrawlRun:
             self._held.let_go(keys)
 
     def hold_for(self, node: bytes, keys: Sequence[bytes]) -> None:
-        """`node` began these before we owned them."""
-        self._held.hold(node, self._shared.incarnation_of(node), keys, self._shared.clock.monotonic())
+        """`node` began these before we owned them; those that wait here wait for what comes of it."""
+        now = self._shared.clock.monotonic()
+        self._held.hold(node, self._shared.incarnation_of(node), keys, now)
+        if keys:
+            self.crawl.frontier.disown(lambda key: key not in self._held, now)
 
     def given_back(self, keys: Sequence[bytes]) -> None:
         """Nothing came of these."""
@@ -243,8 +242,7 @@ class CrawlRun:
             if self._settled is before:
                 self._settled = view
             return
-        self.crawl.intake.view_changed()
-        self.bodies.view_changed()
+        self._reclaim()
         self.copying.nodes_came()
         self.coordinator.view_changed()
 
@@ -252,9 +250,13 @@ class CrawlRun:
         """What is ours by `view` may be fetched."""
         self._settled = self._view if view is not None and view.alike(self._view) else view
         self._hold()
-        self.crawl.intake.view_changed()
+        self._reclaim()
+
+    def _reclaim(self) -> None:
+        before, self._claim = self._claim, Claim(self._own, self._view, self._settled)
+        self.crawl.intake.view_changed(self._claim.bits)
         # What was somebody else's a moment ago may lie at a node that is gone.
-        self.bodies.view_changed()
+        self.bodies.view_changed(ours=self._claim.bits != before.bits)
 
     def changed(self, record: CrawlRecord) -> None:
         """The crawl's record has changed."""
@@ -264,7 +266,7 @@ class CrawlRun:
         self._participants.changed(record)
         self.crawl.learn_aliases(record.aliases)
         self._hold()
-        self.bodies.view_changed()
+        self.bodies.view_changed(ours=False)
         self.coordinator.record_changed()
         if record.ended:
             self.crawl.finish()

@@ -42,6 +42,7 @@ class World:
         self.owned: Callable[[bytes], bool] = lambda key: True
         self.waiting: list[Callable[[], None]] = []
         self.kept: list[Copy] = []
+        self.told: list[Copy] = []
         self.resent: list[bytes] = []
         self.changes = 0
         corridor: Any = SimpleNamespace(
@@ -55,6 +56,7 @@ class World:
             keep=self._keep,
             when_kept=lambda key, then: False,
             took_part=lambda nodes: None,
+            tell=self.told.extend,
         )
         services: Any = SimpleNamespace(committer=self.committer, clock=self.clock, together=together)
         self.counters = corridor.counters
@@ -172,13 +174,35 @@ def test_what_another_node_owns_is_taken_into_custody_and_not_fetched() -> None:
     tell(story)
 
 
+def test_a_backup_that_hears_of_an_end_tells_the_owner() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        world.owned = lambda key: False
+        await world.merge(copy(1), copy(2), copy(3, **DONE))
+        assert not world.told, "what was not here comes from somebody who sees to it"
+        await world.merge(copy(1, **DONE), copy(2))
+        assert [(each.key, each.task.state) for each in world.told] == [(copy(1).key, State.DONE)]
+        await world.merge(copy(1, **DONE))
+        assert len(world.told) == 1, "it was no news"
+
+    tell(story)
+
+
+def test_an_owner_that_hears_of_an_end_tells_nobody_by_the_way() -> None:
+    async def story(world: World, group: asyncio.TaskGroup) -> None:
+        await world.merge(copy(1))
+        await world.merge(copy(1, **DONE))
+        assert not world.told
+
+    tell(story)
+
+
 def test_what_is_not_ours_any_more_leaves_memory_at_once_and_the_store_in_a_while() -> None:
     async def story(world: World, group: asyncio.TaskGroup) -> None:
         running = group.create_task(world.intake.run())
         await world.merge(*(copy(n) for n in range(20)))
         assert len(world.queued()) == 20
         world.owned = lambda key: False
-        world.intake.view_changed()
+        world.intake.look_again()
         assert world.startable() == set()
         assert not world.intake.idle
         await asyncio.sleep(1.0)
@@ -196,7 +220,7 @@ def test_what_becomes_ours_is_found_in_the_store_and_the_seeds_are_made_tasks() 
         world.owned = lambda key: False
         await world.merge(*(copy(n) for n in range(20)))
         world.owned = lambda key: True
-        world.intake.view_changed()
+        world.intake.look_again()
         await asyncio.sleep(1.0)
         world.backups_answer()
         await asyncio.sleep(1.0)
@@ -214,10 +238,10 @@ def test_a_view_that_changes_during_a_sweep_begins_it_anew() -> None:
         running = group.create_task(world.intake.run())
         await world.merge(*(copy(n) for n in range(20)))
         world.owned = lambda key: False
-        world.intake.view_changed()
+        world.intake.look_again()
         await asyncio.sleep(0.001)
         world.owned = lambda key: True
-        world.intake.view_changed()
+        world.intake.look_again()
         await asyncio.sleep(1.0)
         world.backups_answer()
         await asyncio.sleep(1.0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.sharing import Keeping, Reach, Sharing, bucket_sizes, neighbours, replica_set
+from dhtcrawl.crawl.sharing import Keeping, Reach, Sharing, bucket_sizes, kept_by, neighbours, replica_set
+from dhtcrawl.crawl.sync import EVERYTHING
 from dhtcrawl.rpc.view import Member, MemberState, View
 
 REPLICAS = 3
@@ -55,8 +57,9 @@ def test_two_nodes_share_what_both_would_keep_if_both_were_active(
         shared = {a, b} <= set(replica_set(active, key, REPLICAS))
         assert sharing.covers(key) == other_side.covers(key) == shared
         if shared:
-            assert not sharing.empty
+            assert sharing.within([EVERYTHING]) == [(sharing.first, sharing.last)]
             assert sharing.first <= key[:20] <= sharing.last
+            assert sharing.within([(key[:20], key[:20])]) == [(key[:20], key[:20])]
 
 
 @settings(deadline=None)
@@ -74,8 +77,27 @@ def test_nobody_who_may_share_a_key_is_missing_among_the_neighbours(
         if any({us, other.id} <= set(replica_set(both, key, REPLICAS)) for key in some_keys):
             assert other.id in [us, *found]
     for key in some_keys:
-        kept_by = replica_set(everybody, key, REPLICAS)
-        assert us not in kept_by or set(kept_by) <= {us, *found}
+        keepers = replica_set(everybody, key, REPLICAS)
+        assert us not in keepers or set(keepers) <= {us, *found}
+
+
+@settings(deadline=None)
+@given(members, st.data(), keys)
+def test_who_is_to_keep_a_key_in_place_of_another_finds_it_in_the_ranges_of_those_who_vanished(
+    some: list[Member], data: st.DataObject, some_keys: list[bytes]
+) -> None:
+    before = View(some)
+    stays = data.draw(st.lists(st.booleans(), min_size=len(some), max_size=len(some)))
+    came = data.draw(members)
+    there = [member for member, stay in zip(some, stays, strict=True) if stay]
+    view = View([*there, *(member for member in came if member.id not in before)])
+    spans = kept_by(before, before.owning - view.owning, REPLICAS)
+    assert spans == sorted(spans)
+    assert all(last < first for (_, last), (first, _) in pairwise(spans))
+    for key in some_keys:
+        was, now = (replica_set(each, key, REPLICAS) for each in (before, view))
+        if any(node not in was and node in before.owning for node in now) or set(was) - view.owning:
+            assert any(first <= key[:20] <= last for first, last in spans)
 
 
 def test_neighbours_are_few_in_a_large_swarm() -> None:

@@ -35,7 +35,7 @@ class Stage:
         config = load(flags={"swarm.holder_grace_s": f"{GRACE_S}s"})
         trace = Trace(lambda: 0.0)
         self.swarm: Any = SimpleNamespace(
-            hosts=[], config=config, web=self.web, wires=SimpleNamespace(cut=self._cut), trace=trace
+            hosts=[], config=config, web=self.web, wires=SimpleNamespace(cut=self._cut), trace=trace, slow_write_s=0.0
         )
         spec = make_spec(self.web.seeds(), config.crawl)
         swarm: Any = self.swarm

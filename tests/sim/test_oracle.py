@@ -207,6 +207,21 @@ def test_a_newcomer_has_the_tombstones_of_what_it_keeps() -> None:
     assert tell(story).told == ["I4"]
 
 
+@pytest.mark.parametrize(("slow_write_s", "told"), [(0.0, ["I4"]), (1.0, [])])
+def test_a_slow_newcomer_may_not_have_what_came_a_while_ago(slow_write_s: float, told: list[str]) -> None:
+    """Seed 11 of the random scenarios: a tombstone waited for a record on its way to the same slow disk."""
+
+    async def story(stage: Stage) -> None:
+        stage.swarm.slow_write_s = slow_write_s
+        newcomer = _newcomer(stage)
+        url = _is_close(stage, newcomer)
+        stage.write(url, *stage.hosts, state=DONE)
+        await asyncio.sleep(ON_ITS_WAY_S + 2)
+        _becomes_active(stage, newcomer)
+
+    assert tell(story).told == told
+
+
 def test_a_newcomer_need_not_have_what_becomes_its_only_since_somebody_leaves() -> None:
     """Seed 7 of two crashes, joins and farewells each and a lost disk: two left while two joined."""
 

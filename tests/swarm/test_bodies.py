@@ -61,7 +61,7 @@ class World:
 
     def leaves(self) -> None:
         self.gone = [GONE]
-        self.bodies.view_changed()
+        self.bodies.view_changed(ours=True)
 
     def state_of(self, number: int) -> State:
         value = self.engine.get(keys.TASK + CRAWL + copy(number).key)
@@ -101,7 +101,7 @@ def test_a_node_that_comes_back_in_time_costs_nothing() -> None:
         world.leaves()
         await asyncio.sleep(GRACE_S / 2)
         world.gone = []
-        world.bodies.view_changed()
+        world.bodies.view_changed(ours=True)
         await asyncio.sleep(2 * GRACE_S)
         assert (world.opened, world.bodies.missing) == ([], 0)
 
@@ -113,7 +113,7 @@ def test_its_grace_begins_anew_each_time_it_goes() -> None:
         world.leaves()
         await asyncio.sleep(GRACE_S / 2)
         world.gone = []
-        world.bodies.view_changed()
+        world.bodies.view_changed(ours=True)
         await asyncio.sleep(GRACE_S)
         world.leaves()
         await asyncio.sleep(GRACE_S / 2)
@@ -129,7 +129,7 @@ def test_others_pages_are_for_others_to_open_until_they_are_ours() -> None:
         await asyncio.sleep(2 * GRACE_S)
         assert (world.opened, world.bodies.missing) == ([], 0)
         world.owned = lambda key: True
-        world.bodies.view_changed()
+        world.bodies.view_changed(ours=True)
         assert world.bodies.missing
         await asyncio.sleep(5)
         assert len(world.opened) == 1
@@ -170,7 +170,7 @@ def test_it_is_sought_at_once_when_somebody_comes() -> None:
         world.leaves()
         await asyncio.sleep(GRACE_S + 2)
         sought = len(world.sought)
-        world.bodies.view_changed()
+        world.bodies.view_changed(ours=True)
         await asyncio.sleep(0.5)
         assert len(world.sought) == sought + 1
 
@@ -185,7 +185,7 @@ def test_who_is_given_up_is_told_when_it_changes() -> None:
         await asyncio.sleep(GRACE_S)
         assert world.given_up == [[GONE]]
         world.gone = []
-        world.bodies.view_changed()
+        world.bodies.view_changed(ours=True)
         await asyncio.sleep(1)
         assert world.given_up == [[GONE], []]
 

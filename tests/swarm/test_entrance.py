@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from crawl.fake_peers import FakePeers, play, view_of
+from crawl.fake_peers import FakePeers, node, play, view_of
 
 from dhtcrawl.crawl.exchange import SyncResult
-from dhtcrawl.crawl.sync import HandedOver, Syncer
+from dhtcrawl.crawl.sharing import Span
+from dhtcrawl.crawl.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.rpc.view import MemberState, View
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.entrance import OWED_PAUSE_MAX_S, Entrance
@@ -23,6 +24,7 @@ class World:
         self.incarnation = 1
         self.handed_over_at: list[float] = []
         self.handing_over_s = 0.0
+        self.synced: list[tuple[bytes, tuple[Span, ...]]] = []
         self.settled_by: View | None = None
         self.taken: Callable[[], HandedOver] = HandedOver
         self.peers = FakePeers(self.view)
@@ -54,7 +56,8 @@ class World:
 
     # Syncer
 
-    async def sync(self, peer: bytes, as_owner_set: View) -> SyncResult:
+    async def sync(self, peer: bytes, as_owner_set: View, within: Sequence[Span]) -> SyncResult:
+        self.synced.append((peer, tuple(within)))
         return SyncResult()
 
     async def hand_over(self, view: View | None = None) -> HandedOver:
@@ -143,6 +146,36 @@ def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_the_sam
         await asyncio.sleep(60.0)
         assert not world.entrance.busy
         assert len(world.handed_over_at) == 3, "when it began, in vain, and anew"
+        running.cancel()
+
+    play(story)
+
+
+def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_share_it() -> None:
+    """Two groups of nodes, far apart by their ids: what happens in one is no matter of the other."""
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        everybody = [0, 1, 2, 3, 4, 8, 9, 10, 11, 12]
+        world.sees(view_of(everybody))
+        await asyncio.sleep(1.0)
+        world.synced.clear()
+        world.sees(view_of([n for n in everybody if n != 12]))
+        await asyncio.sleep(1.0)
+        assert world.settled_by is world.view
+        assert not world.synced
+        world.sees(view_of([n for n in everybody if n not in (3, 12)]))
+        await asyncio.sleep(1.0)
+        assert world.settled_by is world.view
+        half = (bytes(20), b"\x7f" + b"\xff" * 19)
+        assert sorted(world.synced) == [(node(n), (half,)) for n in (1, 2, 4)]
+        # From time to time everything, whatever happened.
+        world.synced.clear()
+        await asyncio.sleep(600.0)
+        assert {node(n) for n in (1, 2, 4, 8, 9, 10, 11)} >= {peer for peer, _ in world.synced}
+        assert {spans for _, spans in world.synced} == {(EVERYTHING,)}
         running.cancel()
 
     play(story)
