@@ -165,20 +165,22 @@ class Fetches:
     def haste(self, delay_s: float) -> None:
         """No request began sooner than the delay after the last byte before, whoever made it (I9).
 
-        Sides that are apart cannot agree on a host, and what each of them leased it keeps: that is counted.
+        Sides that are apart cannot agree on a host, and what each of them leased it keeps: that is counted. So is
+        what was under way on one side when they met, and nobody's but its former gatekeeper's to know.
         """
-        lease_s = self._scene.swarm.config.swarm.lease_s
+        scene, lease_s = self._scene, self._scene.swarm.config.swarm.lease_s
         last: dict[str, Visit] = {}  # of each host, the one whose last byte came last
         for visit in sorted(self._web.visits if delay_s else (), key=lambda visit: visit.start):
             before = last.get(visit.host)
             gap_s = inf if before is None else visit.start - before.end
             # A microsecond is rounding, not haste: of a clock that began long ago, a nanosecond is lost.
             if before is not None and gap_s < delay_s - 1e-6:
-                if self._scene.were_apart(before.client, visit.client, visit.start, lease_s):
+                apart = scene.were_apart(before.client, visit.client, visit.start, lease_s)
+                if apart or scene.met_between(before.start, visit.start, lease_s):
                     self.exceptions += 1
                 else:
                     who = f"{visit.client} asked for {visit.url} at {visit.start:.3f} s"
-                    self._scene.broken("I9", f"{who}, {gap_s:.6f} s after the response to {before.client}")
+                    scene.broken("I9", f"{who}, {gap_s:.6f} s after the response to {before.client}")
             if before is None or visit.end >= before.end:
                 last[visit.host] = visit
 

@@ -140,6 +140,11 @@ class Scene:
                 return True
         return False
 
+    def met_between(self, since: float, at: float, until_s: float = 0.0) -> bool:
+        """Whether two sides came together after `since`, and before `at` by no more than `until_s`."""
+        overs = (cut.over_at for cut in self._cuts if cut.at <= since)
+        return any(over_at is not None and since < over_at <= at <= over_at + until_s for over_at in overs)
+
     # What happens
 
     def befell(self) -> None:

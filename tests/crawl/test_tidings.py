@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from storage.stores import CRAWL
@@ -66,7 +67,7 @@ def test_what_an_owner_knows_better_is_learned() -> None:
         peers = FakePeers(THREE)
         desk = Desk(peers, group)
         told = owned_by(1, 1)
-        better = Copy(told[0].key, copy(0, **DONE | {"gen": 3}).task)
+        better = Copy(told[0].key, replace(told[0].task, gen=3))
         peers.handlers[node(1)] = lambda message: Ack(bytes([Code.ACCEPTED]), records=(wire.record_of(better),))
         desk.tidings.tell(CRAWL, told)
         await asyncio.sleep(1.0)

@@ -392,6 +392,42 @@ def test_two_requests_keep_their_distance_but_for_what_sides_that_are_apart_do(a
     assert tell(story).told == told
 
 
+@pytest.mark.parametrize(("parted", "told"), [(False, ["I9"]), (True, [])])
+def test_what_one_side_had_under_way_when_they_met_is_nothing_that_the_gatekeeper_of_all_knows(
+    parted: bool, told: list[str]
+) -> None:
+    """Seed 69 of the random scenarios: both clients were of one side, but only one of the gatekeepers."""
+
+    async def story(stage: Stage) -> None:
+        one, same_side, *_ = stage.hosts
+        await asyncio.sleep(1)
+        if parted:
+            stage.cut(*stage.hosts[2:])
+        stage.asks(one, stage.url(1))
+        await asyncio.sleep(0.5)
+        if parted:
+            stage.heal()
+            stage.oracle.step()
+        await asyncio.sleep(0.4)
+        stage.asks(same_side, stage.url(2))
+        assert stage.oracle.haste(1.0) == parted
+
+    assert tell(story).told == told
+
+
+def test_of_one_side_the_requests_keep_their_distance_while_it_is_cut_off() -> None:
+    async def story(stage: Stage) -> None:
+        one, same_side, *others = stage.hosts
+        await asyncio.sleep(1)
+        stage.cut(*others)
+        stage.asks(one, stage.url(1))
+        await asyncio.sleep(0.9)
+        stage.asks(same_side, stage.url(2))
+        assert stage.oracle.haste(1.0) == 0
+
+    assert tell(story).told == ["I9"]
+
+
 # I10, I13: it ends, and rightly
 
 
