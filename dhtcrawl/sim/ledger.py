@@ -79,13 +79,23 @@ class DiskBook:
     places: dict[bytes, Place] = field(default_factory=dict)  # where the body of a task's page lies, as it says there
     files: dict[str, int] = field(default_factory=dict)  # archive file → how much of it is committed
     copies: dict[bytes, Place] = field(default_factory=dict)  # bodies of other nodes' pages, by task
+    pages: dict[bytes, None] = field(default_factory=dict)  # tasks whose page record is here
     crawl: CrawlBook | None = None
     lost_at: float | None = None
 
     def has_body(self, key: bytes, place: Place) -> bool:
-        """Whether the body of a page lies here: the file that its record names, or a copy."""
+        """Whether the body of a page lies here: the file that its record names, or a copy.
+
+        An heir has it with its page record, which comes last: the files of somebody who was cut off while it left are
+        nothing that anybody knows of.
+        """
         copied = self.copies.get(key)
-        return any(self.files.get(each.file, -1) >= each.offset + each.length for each in (place, copied) if each)
+        here = place.node == self.node.hex() or key in self.pages
+        return any(
+            self.files.get(each.file, -1) >= each.offset + each.length
+            for each in (place if here else None, copied)
+            if each
+        )
 
 
 class CrawlBook(NamedTuple):
@@ -154,6 +164,8 @@ class Ledger:
                 self._task(number, full, value, get, changes)
             elif kind == keys.ARCHIVE and value is not None:
                 disk.files[keys.suffix(full).decode()] = unpack(value)
+            elif kind == keys.PAGE and value is not None:
+                disk.pages[keys.suffix(full)] = None
             elif kind == keys.COPY:
                 _note_copy(disk, keys.suffix(full), value)
             elif kind == keys.CRAWL and value is not None:

@@ -98,10 +98,13 @@ class Stage:
         """A record leaves a disk."""
         self.disks[host].write({keys.TASK + CRAWL + url_key(url): None}, sync=False)
 
-    def body(self, host: Any, *holders: Any) -> Place:
-        """A body that a host fetched lies at these."""
+    def body(self, host: Any, *holders: Any, page: bool = True) -> Place:
+        """A body that a host fetched lies at these, with the record of its page."""
         for holder in holders:
-            self.disks[holder].write({keys.ARCHIVE + CRAWL + FILE.encode(): pack(100)}, sync=False)
+            rows = {keys.ARCHIVE + CRAWL + FILE.encode(): pack(100)}
+            if page:
+                rows[keys.PAGE + CRAWL + url_key(self.url())] = pack({})
+            self.disks[holder].write(rows, sync=False)
         return Place(host.id.hex(), FILE, 0, 50)
 
     def done(self, url: str, host: Any, *links: str) -> None:

@@ -519,6 +519,24 @@ def test_a_body_that_was_left_to_an_heir_is_lost_with_the_disk_of_the_heir() -> 
     assert tell(story).told == []
 
 
+@pytest.mark.parametrize(("page", "told"), [(True, ["I11"]), (False, [])])
+def test_an_heir_has_a_body_once_it_has_the_page_record(page: bool, told: list[str]) -> None:
+    """Seed 34 of the random scenarios: a node left while it was cut off, and its heir got half of what it had."""
+
+    async def story(stage: Stage) -> None:
+        holder, heir, owner, *_ = stage.hosts
+        place = stage.body(holder, heir, page=page)
+        stage.asks(holder, stage.url())
+        stage.write(stage.url(), owner, state=DONE, place=place)
+        holder.swarm = None
+        stage.oracle.left(holder, handed_over=True)
+        await asyncio.sleep(GRACE_S + 1)
+        stage.write(stage.url(), owner, gen=1)
+        stage.asks(owner, stage.url())
+
+    assert tell(story).told == told
+
+
 def test_who_is_told_that_a_page_was_opened_again_has_not_opened_it() -> None:
     async def story(stage: Stage) -> None:
         holder, owner, backup, *_ = stage.hosts
