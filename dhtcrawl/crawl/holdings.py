@@ -70,6 +70,10 @@ class Holdings:
             )
         )  # fmt: skip
 
+    async def same(self, crawl: bytes, hashes: Sequence[tuple[bytes, int]]) -> list[bool]:
+        """Which of some records, told by key and `ranges.record_hash`, are here just so, on disk."""
+        return await self._submit(partial(ranges.same, crawl=crawl, hashes=hashes))
+
     async def merge(self, crawl: bytes, copies: Sequence[Copy]) -> Merged:
         """Merge records of another node into ours; nothing comes of it where the crawl is not known any more."""
         terms = self.terms(crawl)

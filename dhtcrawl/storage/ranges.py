@@ -12,11 +12,11 @@ number of records, so that nobody else waits long for the committer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -135,6 +135,18 @@ def add_digests(
     into.cursor = None
 
 
+def same(txn: Txn, crawl: bytes, hashes: Iterable[tuple[bytes, int]]) -> list[bool]:
+    """Which of some records, told by key and `record_hash`, are here just so."""
+    values = ((key, wanted, txn.get(keys.TASK + crawl + key)) for key, wanted in hashes)
+    return [value is not None and _hash(key, value) == wanted for key, wanted, value in values]
+
+
+def record_hash(copy: Copy) -> int:
+    """64 bits of a record's key and `essence`."""
+    key, task = copy
+    return _hash_fields(key, (task.gen, task.state, task.attempt, task.depth, task.place, task.seed, task.reason))
+
+
 def part_numbers(first: bytes, last: bytes, bits: int) -> Callable[[bytes], int]:
     """Which of the 2^bits equal parts of a range a task key lies in."""
     if first == last:
@@ -168,5 +180,9 @@ def _hash(key: bytes, value: bytes) -> int:
         _, depth, _, _, state, gen, attempt, _, seed, reason, _, place = unpack(value)[:12]
     except (ValueError, TypeError):
         raise StorageError(f"the store has a damaged record (task {key.hex()}); run 'dhtcrawl fsck'") from None
-    text = msgpack.packb((key, gen, state, attempt, depth, place, seed, reason))
+    return _hash_fields(key, (gen, state, attempt, depth, place, seed, reason))
+
+
+def _hash_fields(key: bytes, fields: tuple[Any, ...]) -> int:
+    text = msgpack.packb((key, *fields))
     return int.from_bytes(blake2b(text, digest_size=DIGEST_BYTES).digest(), "big")

@@ -19,7 +19,7 @@ from typing import Any
 from dhtcrawl.crawl.gate import Gate
 from dhtcrawl.crawl.holdings import Terms as RecordTerms
 from dhtcrawl.crawl.replicator import Replicator
-from dhtcrawl.crawl.sync import Syncer
+from dhtcrawl.crawl.sync import HAVE, Syncer
 from dhtcrawl.crawl.tidings import Tidings
 from dhtcrawl.fetch.leases import Terms
 from dhtcrawl.keyspace import crawl_key, host_key
@@ -227,6 +227,7 @@ class SwarmNode:
         self.adoption = Adoption(self.peers, committer, archive_of)
         self.registry.register("adopt", self.adoption.on_adopt)
         copying.register(self.registry, self.crawls.run_of)
+        self.registry.register(HAVE, self.syncer.on_have)
         self.registry.register("members", self.gossip.answer_members)
         self.registry.register("activate", self._on_activate)
         self.registry.register("audit_keys", self.auditor.on_audit_keys)

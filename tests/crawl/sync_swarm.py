@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from storage.stores import CRAWL
 
 from dhtcrawl.crawl.holdings import Terms
-from dhtcrawl.crawl.sync import Syncer
+from dhtcrawl.crawl.sync import HAVE, Syncer
 from dhtcrawl.crawl.wire import copies_of, record_of
 from dhtcrawl.keyspace import host_key, placement, url_key
 from dhtcrawl.rpc.events import Failure, FailureKind
@@ -30,6 +30,7 @@ from dhtcrawl.rpc.messages import (
     decode,
     encode,
 )
+from dhtcrawl.rpc.peers import refused
 from dhtcrawl.rpc.view import Member, MemberState, View
 from dhtcrawl.storage import copies as stored
 from dhtcrawl.storage import keys
@@ -201,7 +202,21 @@ class Node:
         return back
 
     async def call(self, node: bytes, name: str, args: dict[str, Any], **_: Any) -> dict[str, Any] | Failure:
-        raise NotImplementedError
+        swarm = self._swarm
+        request = across(Call(name, args))
+        assert isinstance(request, Call)
+        swarm.said.append((self.node_id, node, request))
+        number = len(swarm.said)
+        await asyncio.sleep(LATENCY_S)
+        if swarm.loses_request(node, number):
+            return Failure(FailureKind.TIMEOUT, "lost")
+        assert name == HAVE, "nothing else is asked"
+        reply = await swarm.nodes[node].syncer.on_have(self.node_id, request.args)
+        swarm.after()
+        await asyncio.sleep(LATENCY_S)
+        if swarm.loses_answer(node, number):
+            return Failure(FailureKind.LOST, "lost")
+        return refused(reply) if isinstance(reply, Refused) else reply
 
     async def answer(self, asker: bytes, message: Message) -> Answer | Refused:
         """What this node says to a request."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from storage.stores import CRAWL
 
 from crawl.sync_swarm import REPLICAS, Node, Swarm, copy
 from dhtcrawl.crawl.sharing import replica_set
 from dhtcrawl.crawl.sync import HandedOver
-from dhtcrawl.rpc.messages import StoreBackup
+from dhtcrawl.rpc.messages import Call, StoreBackup
+from dhtcrawl.rpc.peers import BAD_ARGUMENTS
+from dhtcrawl.rpc.rows import ITEMS_MAX
 from dhtcrawl.rpc.view import MemberState, View
 from dhtcrawl.sim.loop import run
+from dhtcrawl.storage.copies import Copy
 from dhtcrawl.storage.records import Place, State
 
 THERE = Place("cd" * 20, "b.warc.gz", 0, 10)
@@ -163,11 +169,54 @@ def test_a_joining_node_gives_nothing_away() -> None:
     run(main())
 
 
+def test_what_is_there_already_is_asked_for_and_not_sent() -> None:
+    async def main() -> None:
+        swarm, nodes = ring(6)
+        some = [copy(n) for n in range(60)]
+        for node in nodes:
+            node.put(some)
+        # One of them knows something else of one record.
+        strays = [each for each in some if nodes[0] not in keepers(swarm, each.key)]
+        keepers(swarm, strays[0].key)[0].put([Copy(strays[0].key, replace(strays[0].task, attempt=1))])
+        result = await nodes[0].syncer.hand_over()
+        assert (result.dropped, result.needed) == (len(strays) - 1, 1), "one is not here any more as it was handed over"
+        assert result.pushed == 1
+        assert swarm.records_moved == 2, "the one that differs, and what its keeper knows better"
+        assert (await nodes[0].syncer.hand_over()).dropped == 1
+        assert nodes[0].task_keys() == {each.key for each in some} - {each.key for each in strays}
+
+    run(main())
+
+
+def test_who_is_asked_senseless_things_says_so() -> None:
+    async def main() -> None:
+        _, nodes = ring(2)
+        good: dict[str, Any] = {"crawl": CRAWL, "keys": bytes(20), "hashes": bytes(8)}
+        bad: list[dict[str, Any]] = [
+            {},
+            good | {"crawl": "x"},
+            good | {"keys": bytes(19)},
+            good | {"keys": bytes(21)},
+            good | {"hashes": b""},
+            good | {"hashes": bytes(9)},
+            good | {"keys": b"", "hashes": b""},
+            good | {"keys": bytes(20 * (ITEMS_MAX + 1)), "hashes": bytes(8 * (ITEMS_MAX + 1))},
+        ]
+        syncer, asker = nodes[0].syncer, nodes[1].node_id
+        assert await syncer.on_have(asker, good) == {"have": b"\0"}
+        for args in bad:
+            assert await syncer.on_have(asker, args) == BAD_ARGUMENTS
+
+    run(main())
+
+
 def test_hand_over_says_that_it_lets_go() -> None:
     async def main() -> None:
         swarm, nodes = ring(6)
         nodes[0].put(copy(n) for n in range(60))
         await nodes[0].syncer.hand_over()
-        assert all(isinstance(message, StoreBackup) and message.hand_over for _, _, message in swarm.said)
+        sent = [message for _, _, message in swarm.said if not isinstance(message, Call)]
+        assert sent
+        assert all(isinstance(message, StoreBackup) and message.hand_over for message in sent)
 
     run(main())
