@@ -91,12 +91,22 @@ class Sharing:
 def kept_by(view: View, nodes: Iterable[bytes], replicas: int) -> list[Span]:
     """Ranges that lie apart, in order, and hold every key that one of these members keeps in a view."""
     reaches = (Reach(bucket_sizes(view, node), node, replicas + 1) for node in nodes)
-    apart: list[Span] = []
-    # Ranges of prefixes lie within one another or apart: the longest of those with one beginning comes first.
-    for first, last in sorted(((reach.first, reach.last) for reach in reaches), key=_by_beginning_and_length):
-        if not apart or first > apart[-1][1]:
-            apart.append((first, last))
-    return apart
+    return apart((reach.first, reach.last) for reach in reaches)
+
+
+def owned_by(view: View, nodes: Iterable[bytes]) -> list[Span]:
+    """The same for every key that one of them owns."""
+    return kept_by(view, nodes, 0)
+
+
+def apart(spans: Iterable[Span]) -> list[Span]:
+    """The same ranges of prefixes without those that lie within another one."""
+    found: list[Span] = []
+    # They lie within one another or apart: the longest of those with one beginning comes first.
+    for first, last in sorted(spans, key=_by_beginning_and_length):
+        if not found or first > found[-1][1]:
+            found.append((first, last))
+    return found
 
 
 class Keeping:

@@ -27,11 +27,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
-from dhtcrawl.crawl.sharing import Sharing, Span, kept_by, neighbours
+from dhtcrawl.crawl.sharing import Sharing, Span, neighbours
 from dhtcrawl.crawl.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.peers import Peers
 from dhtcrawl.rpc.view import MemberState, View
+from dhtcrawl.swarm.repairs import Repairs
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class Entrance:
         self._joining = True
         self._leaving = False
         self._kept_up: View | None = None  # what we keep is in line with it
+        self._repairs = Repairs(replicas)
         self._seen: View | None = None
         self._strangers: dict[bytes, None] = {}  # owners whom we did not see join
         self._met: dict[bytes, frozenset[bytes]] = {}  # whom we met while joining → who owned then
@@ -158,7 +160,8 @@ class Entrance:
                 await self._join()
                 continue
             try:
-                async with asyncio.timeout(self._needed_s or self._repair_s):
+                wait_s = min(self._needed_s or self._repair_s, self._repairs.wait_s(self._clock.monotonic()))
+                async with asyncio.timeout(wait_s):
                     await self._changed.wait()
                 repair = False
             except TimeoutError:
@@ -191,6 +194,7 @@ class Entrance:
         self.active = True
         view = self._membership.view
         self._kept_up = view
+        self._repairs.forget()
         self._strangers.clear()
         self._crawls.settled(view)
         self._crawls.hold(False)
@@ -272,14 +276,18 @@ class Entrance:
         try:
             if self._strangers:
                 await self._meet_strangers()
+            now, before = self._clock.monotonic(), self._kept_up
             if repair:
-                await self._sync_present((EVERYTHING,))
+                await self._sync_present(view, (EVERYTHING,))
                 self._repaired_at = self._clock.monotonic()
             else:
-                await self._sync_present(self._left_behind(view))
+                due = self._repairs.due(before, view, self._peers.node_id, now)
+                await self._sync_present(view, due.copies)
+                await self._sync_present(before, due.owned)
             if not self._membership.view.alike(view) or self._joining:
                 self._changed.set()
                 return
+            self._repairs.done(before, view, now)
             self._kept_up = view
             self._crawls.settled(view)
             handed = await self._hand_over()
@@ -325,17 +333,12 @@ class Entrance:
         for first in range(0, len(near), AT_ONCE):
             await _all([self._meet(node) for node in near[first : first + AT_ONCE]])
 
-    def _left_behind(self, view: View) -> list[Span]:
-        """Where somebody is to keep records in place of an owner that vanished: what it kept in the view before."""
-        before = self._kept_up
-        return [] if before is None else kept_by(before, before.owning - view.owning, self._replicas)
-
-    async def _sync_present(self, within: Sequence[Span]) -> None:
-        """Compare with everybody who may share records of these ranges with us."""
-        view, own = self._membership.view, self._peers.node_id
-        todo = [
-            node for node in self._neighbours() if within and Sharing(view, own, node, self._replicas).within(within)
-        ]
+    async def _sync_present(self, view: View | None, within: Sequence[Span]) -> None:
+        """Compare with everybody who, by a view, may share records of these ranges with us."""
+        if view is None or not within:
+            return
+        own, sharing = self._peers.node_id, self._neighbours()
+        todo = [node for node in sharing if Sharing(view, own, node, self._replicas).within(within)]
         for first in range(0, len(todo), AT_ONCE):
             await _all([self._meet(node, within) for node in todo[first : first + AT_ONCE]])
 
