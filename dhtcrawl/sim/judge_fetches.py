@@ -55,6 +55,7 @@ class Fetches:
         self._requests: dict[bytes, list[_Request]] = {}
         self._allowed: dict[bytes, int] = {}  # how often a page may be brought again
         self._flying: dict[SimHost, dict[bytes, None]] = {}  # what each has begun since it started
+        self._lives: dict[SimHost, int] = {}  # those of which it is known that they began
         self._stood_still: dict[SimHost, None] = {}  # for so long that they have to join again
 
     @property
@@ -132,11 +133,22 @@ class Fetches:
         """A node goes on that stood still for so long."""
         if paused_s > self._suspicion_s + 1.0 and host.swarm is not None and host.swarm.entrance.active:
             self._stood_still[host] = None
+        self._arrives(host)
 
     def look(self, host: SimHost) -> None:
         """A host does something: has it joined again?"""
         if host in self._stood_still and (host.swarm is None or not host.swarm.entrance.active):
             del self._stood_still[host]
+        if self._lives.get(host) != host.starts:
+            self._lives[host] = host.starts
+            self._arrives(host)
+
+    def _arrives(self, host: SimHost) -> None:
+        """It was not there: if nobody else of its side is, the side knows no more than it does."""
+        if self._scene.side_of(host) == [host]:
+            for key in self._requests:
+                if self._brought(key) and not self._is_known(key, [host]):
+                    self._allow(key, 1)
 
     def reopened(self, host: SimHost, page: Reopened) -> None:
         """A record says that a page is to be fetched again: told by somebody, or concluded here (I11)."""

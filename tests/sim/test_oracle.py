@@ -374,6 +374,25 @@ def test_a_pause_accounts_for_what_was_in_flight_and_for_nothing_after_it() -> N
     assert tell(story).told == ["I8"]
 
 
+@pytest.mark.parametrize(("others_there", "told"), [(False, []), (True, ["I8"])])
+def test_who_starts_where_nobody_else_is_knows_what_its_disk_does(others_there: bool, told: list[str]) -> None:
+    """Seed 513 of the random scenarios: all others of its side had crashed before it was back."""
+
+    async def story(stage: Stage) -> None:
+        one, knows, *others = stage.hosts
+        stage.crash(one)
+        stage.asks(knows, stage.url())
+        stage.write(stage.url(), knows, *others, state=DONE)
+        stage.cut(one, knows)
+        if not others_there:
+            stage.crash(knows)
+        stage.come_back(one)
+        stage.oracle.step()
+        stage.asks(one, stage.url())
+
+    assert tell(story).told == told
+
+
 # I9: polite
 
 
