@@ -55,7 +55,7 @@ QUICK_PAGES = 8
 # As many for every swarm, or nodes would ask more gatekeepers for the robots.txt of fewer pages each.
 HOSTS = 10
 CONCURRENCY = 8
-# What issue 4 asks of a swarm ten times as large as one of a hundred.
+# A page may cost a swarm ten times as large as one of a hundred so much more.
 RATIO_MAX = 1.3
 FLAT_FROM, FLAT_TO = 100, 1_000
 IDLE_S = 20.0
