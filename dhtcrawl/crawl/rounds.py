@@ -32,15 +32,22 @@ class Counters:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
+    def figures(self) -> dict[str, int | float]:
+        """All of them by name, as stored and as told to other nodes."""
+        return {name: getattr(self, name) for name in _NAMES}
+
     def pack(self) -> bytes:
         """The stored value."""
-        return pack({f.name: getattr(self, f.name) for f in fields(self)})
+        return pack(self.figures())
 
     @classmethod
     def unpack(cls, value: bytes | None) -> Counters:
         """The counters in a stored value; all 0 where there is none."""
         stored: dict[str, Any] = {} if value is None else unpack(value)
-        return cls(**{f.name: stored[f.name] for f in fields(cls) if f.name in stored})
+        return cls(**{name: stored[name] for name in _NAMES if name in stored})
+
+
+_NAMES = tuple(field.name for field in fields(Counters))
 
 
 @dataclass(frozen=True, slots=True)

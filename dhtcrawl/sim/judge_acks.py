@@ -40,7 +40,7 @@ class Acks:
         self._thin: dict[bytes, None] = {}
         self._losses: list[float] = []  # in seconds of peace
         self._views: dict[SimHost, list[tuple[float, View]]] = {}
-        self._beside: dict[SimHost, tuple[View, View]] = {}
+        self._beside: dict[SimHost, list[tuple[View, View]]] = {}  # its views lately, and each without itself
         self._dropped: dict[tuple[SimHost, bytes], tuple[float, Rank]] = {}  # who dropped a record, when
 
     def look(self, host: SimHost) -> None:
@@ -123,16 +123,17 @@ class Acks:
         if copies < wanted:
             self._scene.broken("I5", f"{host.name} dropped {name}, which {copies} others have, not {wanted}")
         # Which view it went by, we cannot know.
-        lacking = min((self._lacking(host, gone, view) for view in views), key=len, default=[])
+        side = self._scene.side_of(host)[1:]
+        lacking = min((self._lacking(side, gone, view) for view in views), key=len, default=[])
         self._dropped[host, gone.key] = (self._scene.time(), gone.rank)
         if lacking:
             self._scene.broken("I5", f"{host.name} dropped {name}, which {', '.join(lacking)} had to have first")
 
-    def _lacking(self, host: SimHost, gone: Deleted, view: View) -> list[str]:
+    def _lacking(self, side: list[SimHost], gone: Deleted, view: View) -> list[str]:
         """Of those who are to keep a record, and are there: who has less of it."""
         scene, lacking = self._scene, []
         keepers = {member.id for member in view.closest(placement(gone.key), scene.replicas + 1)}
-        for keeper in scene.side_of(host)[1:]:
+        for keeper in side:
             rank = scene.disk(keeper).tasks.get(gone.key, NOTHING)
             if keeper.id in keepers and rank < gone.rank and not rank.over and not self._had(keeper, gone):
                 lacking.append(keeper.name)
@@ -188,11 +189,14 @@ class Acks:
 
     def _without(self, view: View, host: SimHost) -> View:
         """The others of a view."""
-        before = self._beside.get(host)
-        if before is None or before[0] is not view:
-            others = View(member for member in view.members if member.id != host.id)
-            before = self._beside[host] = (view, others)
-        return before[1]
+        known = self._beside.setdefault(host, [])
+        for seen, others in known:
+            if seen is view:
+                return others
+        others = View(member for member in view.members if member.id != host.id)
+        known.append((view, others))
+        del known[:-VIEWS_KEPT]
+        return others
 
     def _who_has(self, key: bytes) -> str:
         names = [self._scene.ledger.disks[number].name for number in self._scene.ledger.ever.get(key, ())]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -312,7 +312,7 @@ class CrawlRun:
             activity=crawl.activity,
             waiting=waiting,
             counters={
-                **asdict(counters),
+                **counters.figures(),
                 "bytes": counters.body_bytes,
                 "queued": len(crawl.frontier),
                 "in_flight": crawl.frontier.in_flight,
