@@ -39,7 +39,12 @@ class Tidings:
         self._mailbox: Mailbox[tuple[bytes, Copy]] = Mailbox(group, self._deliver, linger_s=LINGER_S)
 
     def tell(self, crawl: bytes, copies: Iterable[Copy]) -> None:
-        """Send records to their owners, by the view of now."""
+        """Send records to their owners, by the view of now.
+
+        Who is joining learns much that everybody knew: its tidings would be none.
+        """
+        if self._peers.node_id not in self._peers.view.owning:
+            return
         by_owner: dict[bytes, list[tuple[bytes, Copy]]] = {}
         for copy in copies:
             owner = self._peers.view.owner(placement(copy.key))

@@ -98,10 +98,10 @@ def test_who_does_not_answer_is_not_asked_again() -> None:
     play(story)
 
 
-def test_nobody_owns_and_nobody_is_told() -> None:
+def test_who_is_joining_tells_nobody() -> None:
     async def story(group: asyncio.TaskGroup) -> None:
-        peers = FakePeers(view_of([], [0, 1]))
-        Desk(peers, group).tidings.tell(CRAWL, [copy(1, **DONE)])
+        peers = FakePeers(view_of([1, 2], [0]))
+        Desk(peers, group).tidings.tell(CRAWL, owned_by(1, 1, peers.view))
         await asyncio.sleep(1.0)
         assert not peers.said
 
