@@ -277,9 +277,14 @@ class Connection(asyncio.Protocol):
         data = self.link.take_bytes()
         if data:
             transport.write(data)
-        if transport.can_write_eof():
-            transport.write_eof()
-        else:
-            transport.close()
         self._disarm()
+        try:
+            if transport.can_write_eof():
+                transport.write_eof()
+            else:
+                transport.close()
+        except OSError:
+            # It went before we noticed, and asyncio shuts down a socket that is no longer connected.
+            transport.abort()
+            return
         self._timer = self._loop.call_later(CLOSE_S, transport.abort)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from dataclasses import replace
 
 import pytest
 
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.frame import HEADER, Kind
-from dhtcrawl.rpc.link import LinkLimits
+from dhtcrawl.rpc.link import LinkLimits, State
 from dhtcrawl.rpc.messages import Ack, Code, Records, RefreshTask, Reply, Request, encode
-from dhtcrawl.rpc.signals import Hello, encode_signal
+from dhtcrawl.rpc.signals import Hello, Why, encode_signal
 from dhtcrawl.rpc.transport import TransportLimits
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
 from rpc.worlds import WORLDS, Slow, Stranger, World, until
@@ -513,6 +514,36 @@ def test_a_peer_that_does_not_read_holds_up_no_more_than_our_buffers(
             assert all(isinstance(result, Failure) for result in results)
             await until(lambda: len(a) == 0)
             server.close()
+
+    world.run(main)
+
+
+@pytest.mark.parametrize("name", ["asyncio", "uvloop"])
+def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_loop_of_no_error(name: str) -> None:
+    """The goodbye is still taken by the socket, and answered by a reset: there is nothing left to shut down."""
+
+    world = World(name)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.setblocking(False)
+            async with world.node(1) as a:
+                asking = asyncio.ensure_future(a.request(server.getsockname(), task()))
+                peer, _ = await loop.sock_accept(server)
+                peer.setblocking(False)
+                await loop.sock_sendall(peer, encode_signal(hello(9)))
+                await until(lambda: [c.link.state for c in a._connections] == [State.OPEN])
+                (connection,) = a._connections
+                await until(lambda: not connection.link.asking.queued_bytes(task().lane))
+                # Whoever has read everything goes with a FIN, which the other end has not noticed yet.
+                with contextlib.suppress(BlockingIOError):
+                    while peer.recv(1 << 16):
+                        pass
+                peer.close()
+                connection.end(Why.IDLE, "in the same turn")
+                assert kind_of(await asking) is FailureKind.PARTED
+                await until(lambda: len(a) == 0)
 
     world.run(main)
 
