@@ -34,7 +34,8 @@ class Ends:
         self._scene = scene
         self._version = 0
         self._was_active: dict[SimHost, bool] = {}
-        self._began: dict[SimHost, View] = {}  # what a newcomer saw when it began to tell that it owns
+        # When a newcomer began to tell that it owns, and whom it saw.
+        self._began: dict[SimHost, tuple[float, View]] = {}
         self._crashed_at = -QUIET_S
 
     # Nodes
@@ -45,7 +46,7 @@ class Ends:
         if not is_owner(host):
             self._began.pop(host, None)
         elif host not in self._began:
-            self._began[host] = view_of(host)
+            self._began[host] = self._scene.time(), view_of(host)
         if active and not self._was_active.get(host):
             self._scene.befell()
             self._joined(host)
@@ -58,7 +59,7 @@ class Ends:
         """
         leaving = [each for each in self._scene.up if _leaves(each)]
         others = view_from([*filter(is_owner, self._scene.side_of(host)), *leaving])
-        views = [self._began[host], view_of(host), others]
+        views = [self._began[host][1], view_of(host), others]
         self._have_tombstones(host, views, f"after {host.name} has joined", [host])
 
     def crashes(self) -> None:
@@ -68,15 +69,18 @@ class Ends:
     def left(self, host: SimHost, handed_over: bool) -> None:
         """A node has left in order: nothing went with it (I4, I5)."""
         scene = self._scene
+        there = [each for each in scene.side_of(host) if each is not host and is_owner(each)]
         if handed_over:
-            there = [each for each in scene.side_of(host) if each is not host and is_owner(each)]
             calm = not scene.troubled and scene.time() - self._crashed_at > QUIET_S
             for each in there if calm else ():
                 self._have_tombstones(
                     each, [_own(view_of(each), there)], f"after {host.name} has left", [each], first=1
                 )
-        # It may, where those who are to have it cannot be reached.
-        elif scene.time() - max(self._crashed_at, scene.whole_since) > QUIET_S and not scene.troubled:
+            return
+        # It may, where those who are to have it cannot be reached, or none takes it since all are joining.
+        owned_since = min((self._began[each][0] for each in there if each in self._began), default=scene.time())
+        calm_since = max(self._crashed_at, scene.whole_since, owned_since)
+        if scene.time() - calm_since > QUIET_S and not scene.troubled:
             scene.broken("I5", f"{host.name} left with work not handed over")
 
     # The crawl

@@ -84,6 +84,7 @@ class Bodies:
     async def run(self) -> None:
         """Look after absent nodes, until cancelled."""
         while True:
+            self._changed.clear()
             absent, now = self._absent(), self._clock.monotonic()
             self._gone_at = {node: self._gone_at.get(node, now) for node in absent}
             self._give_up(frozenset(node for node in absent if now - self._gone_at[node] >= self._grace_s))
@@ -93,7 +94,6 @@ class Bodies:
                 if node not in self._missing or again:
                     await self._look(node, reopen=over)
                     self._seek_at[node] = self._clock.monotonic() + (SEEK_EVERY_S if over else 0.0)
-            self._changed.clear()
             try:
                 async with asyncio.timeout(LOOK_EVERY_S if absent else None):
                     await self._changed.wait()

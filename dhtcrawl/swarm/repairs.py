@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dhtcrawl.crawl.sharing import Span, apart, kept_by, owned_bits, owned_by
 from dhtcrawl.rpc.view import View
 
-# Longer than a node of a million records takes to join; that long there is one copy less of what it kept.
+# What is waited for costs nothing but that there is one copy less of what it kept meanwhile.
 PATIENCE_S = 60.0
 
 

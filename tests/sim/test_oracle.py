@@ -617,3 +617,25 @@ def test_who_leaves_long_after_a_partition_has_no_reason_to_keep_its_work(since_
         stage.oracle.left(host, handed_over=False)
 
     assert tell(story).told == told
+
+
+@pytest.mark.parametrize(
+    ("joining", "owning_s", "told"), [(3, 0.0, ["I5"]), (4, 0.0, []), (4, QUIET_S / 2, []), (4, QUIET_S + 1, ["I5"])]
+)
+def test_who_leaves_keeps_its_work_where_all_the_others_have_long_been_joining(
+    joining: int, owning_s: float, told: list[str]
+) -> None:
+    async def story(stage: Stage) -> None:
+        leaver, *others = stage.hosts
+        await asyncio.sleep(QUIET_S + 1)
+        for host in others[:joining]:
+            host.swarm.joins()
+        stage.oracle.step()
+        for host in others[:joining] if owning_s else ():
+            host.swarm.activates()
+        stage.oracle.step()
+        await asyncio.sleep(owning_s)
+        leaver.swarm = None
+        stage.oracle.left(leaver, handed_over=False)
+
+    assert tell(story).told == told

@@ -29,7 +29,7 @@ def page(number: int, holder: str = GONE) -> Copy:
 class World:
     def __init__(self, *records: Copy) -> None:
         self.engine = MemoryEngine()
-        self.engine.write({keys.TASK + CRAWL + key: task.pack() for key, task in records}, sync=False)
+        self.add(*records)
         self.gone: list[str] = []
         self.owned: Callable[[bytes], bool] = lambda key: True
         self.opened: list[Copy] = []
@@ -48,6 +48,9 @@ class World:
             rehome=self._rehome,
             gave_up=lambda: self.given_up.append(sorted(self.bodies.given_up)),
         )
+
+    def add(self, *records: Copy) -> None:
+        self.engine.write({keys.TASK + CRAWL + key: task.pack() for key, task in records}, sync=False)
 
     async def _rehome(self, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
         assert gone == GONE
@@ -173,6 +176,37 @@ def test_it_is_sought_at_once_when_somebody_comes() -> None:
         world.bodies.view_changed(ours=True)
         await asyncio.sleep(0.5)
         assert len(world.sought) == sought + 1
+
+    tell(story, page(1))
+
+
+def test_pages_that_others_tell_of_are_counted_when_they_are_known_to_lie_at_a_node_that_is_gone() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(1)
+        assert world.bodies.missing == 1
+        world.add(page(2))
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(1)
+        assert world.bodies.missing == 1, "nobody told of a further one, so nothing was read again"
+        world.bodies.lie_at([GONE])
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(1)
+        assert world.bodies.missing == 2
+
+    tell(story, page(1))
+
+
+def test_pages_that_come_while_they_are_counted_are_counted_in_the_next_look() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([], len(pages))
+        world.leaves()
+        await asyncio.sleep(GRACE_S + 0.05)
+        world.add(page(2))
+        world.bodies.lie_at([GONE])
+        assert world.bodies.missing, "not known yet, so it counts"
+        await asyncio.sleep(10)
+        assert world.bodies.missing == 2
 
     tell(story, page(1))
 

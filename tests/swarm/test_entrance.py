@@ -14,6 +14,7 @@ from dhtcrawl.crawl.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.rpc.view import MemberState, View
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.entrance import OWED_PAUSE_MAX_S, Entrance
+from dhtcrawl.swarm.repairs import PATIENCE_S
 
 
 class World:
@@ -176,6 +177,32 @@ def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_share_it
         await asyncio.sleep(600.0)
         assert {node(n) for n in (1, 2, 4, 8, 9, 10, 11)} >= {peer for peer, _ in world.synced}
         assert {spans for _, spans in world.synced} == {(EVERYTHING,)}
+        running.cancel()
+
+    play(story)
+
+
+def test_who_joins_again_is_waited_for_before_what_it_kept_is_copied() -> None:
+    """Its keys are taken over at once, from those who shared them; further copies are made when it has not come."""
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        everybody = [0, 1, 2, 3, 4, 8, 9, 10, 11, 12]
+        world.sees(view_of(everybody))
+        await asyncio.sleep(1.0)
+        for came, joins_for_s in ((True, PATIENCE_S / 2), (False, 1.5 * PATIENCE_S)):
+            world.synced.clear()
+            # Of two groups that are far apart by their ids one of ours; none of its keys become ours.
+            world.sees(view_of([n for n in everybody if n != 4], [4]))
+            await asyncio.sleep(1.0)
+            assert world.settled_by is world.view
+            at_once = len(world.synced)
+            await asyncio.sleep(joins_for_s)
+            world.sees(view_of(everybody))
+            await asyncio.sleep(1.0)
+            assert (len(world.synced) == at_once) is came
         running.cancel()
 
     play(story)

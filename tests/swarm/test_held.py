@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+from crawl import by_hand
+
 from dhtcrawl.swarm import held
 from dhtcrawl.swarm.held import HELD_S, Held
+from dhtcrawl.swarm.run import CrawlRun
 
 A, B = b"a" * 20, b"b" * 20
 NOW = 100.0
@@ -49,3 +55,18 @@ def test_a_node_that_names_too_many_tasks_does_not_fill_the_memory() -> None:
     tasks = Held()
     tasks.hold(A, 1, (n.to_bytes(20, "big") for n in range(held.HELD_MAX + 10)), NOW)
     assert len(tasks) == held.HELD_MAX
+
+
+def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
+    frontier = by_hand.make()
+    first, second = by_hand.stored(2)
+    frontier.add([first, second], NOW)
+    tasks = Held()
+    run = SimpleNamespace(
+        _held=tasks,
+        _shared=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: NOW), incarnation_of=there),
+        crawl=SimpleNamespace(frontier=frontier),
+    )
+    CrawlRun.hold_for(cast(Any, run), A, [first.key])
+    assert first.key in tasks
+    assert by_hand.urls(frontier) == [second.url]
