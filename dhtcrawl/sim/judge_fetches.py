@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from dhtcrawl.rpc.pace import GossipSettings
 from dhtcrawl.sim.ledger import NOTHING, Reopened
 from dhtcrawl.sim.outcome import brings
 from dhtcrawl.sim.scene import Scene
@@ -27,8 +28,9 @@ from dhtcrawl.sim.web import SimWeb, Visit
 
 # What has stood on a node's own disk for no longer may not have reached its frontier.
 JUST_WRITTEN_S = 0.1
-# Members are told of a death up to so much sooner than a body has been gone for the whole grace.
-EARLY_S = 1.0
+# Members are told of a death up to so much sooner than a body has been gone for the whole grace; who leaves is a
+# member no more when it says so, and takes its time to end.
+EARLY_S = 1.0 + GossipSettings().leave_s
 
 
 class _Request(NamedTuple):
