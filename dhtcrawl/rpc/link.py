@@ -161,7 +161,7 @@ class PeerLink:
             self._end(Why.TIMEOUT, FailureKind.LOST, f"silent for {limits.silent_s:g} s", now)
         elif asking.timeouts >= limits.timeouts_max or asking.late >= limits.in_flight_max:
             self._end(Why.TIMEOUT, FailureKind.LOST, "its requests are not answered", now)
-        elif self.idle and now >= self.used_at + limits.idle_s:
+        elif self.state is State.OPEN and self.idle and now >= self.used_at + limits.idle_s:
             self.leave(Why.IDLE, now)
         elif now >= self._ping_at():
             self._pinged_at = now

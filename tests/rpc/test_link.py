@@ -470,6 +470,21 @@ def test_a_goodbye_without_end_is_ended() -> None:
     assert failures(a) == {number: FailureKind.LOST}
 
 
+def test_an_idle_link_whose_goodbye_is_not_answered_still_waits_between_its_looks() -> None:
+    """Seed 64 of the random scenarios: its ping was due, and never said, so that it was due for ever."""
+    a, _ = pair()
+    a.receive(encode_signal(Ping(1)), 290.0)
+    a.tick(300.0)
+    assert a.state is State.DRAINING
+    ticks = 0
+    while a.state is State.DRAINING:
+        now = a.next_at()
+        a.tick(now)
+        ticks += 1
+        assert a.next_at() > now
+    assert ticks == 2, "a ping, and the end"
+
+
 def test_a_request_after_the_goodbye_is_against_the_rules() -> None:
     a, _ = pair()
     number = ask(a, task())
@@ -503,7 +518,7 @@ class TwoLinks(RuleBasedStateMachine):
     @initialize()
     def connect(self) -> None:
         self.now = 0.0
-        self.limits = LinkLimits(queue_high_bytes=5_000, queue_bytes_max=2_200_000, chunk_bytes=300_000)
+        self.limits = LinkLimits(queue_high_bytes=5_000, queue_bytes_max=2_200_000, chunk_bytes=300_000, idle_s=16.0)
         self.links = [PeerLink(hello(number), self.limits, 0.0) for number in (1, 2)]
         self.wires = [bytearray(), bytearray()]  # from each
         self.asked: list[dict[int, int]] = [{}, {}]  # request → how many events came
@@ -559,11 +574,13 @@ class TwoLinks(RuleBasedStateMachine):
             self.forgotten[side].add(number)
             self.links[side].forget(number)
 
-    @rule(seconds=st.sampled_from([0.1, 4.0, 16.0]))
+    @rule(seconds=st.sampled_from([0.1, 4.0, 7.0, 16.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
         for link in self.links:
-            link.tick(self.now)
+            for _ in range(3):
+                link.tick(self.now)
+            assert link.next_at() > self.now, "or the node does nothing but look"
         self.collect()
 
     @rule(side=st.integers(0, 1), really=st.integers(0, 5))
