@@ -13,6 +13,7 @@ from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup
 from dhtcrawl.rpc.rows import Record, Tombstone
 from dhtcrawl.rpc.view import View
 from dhtcrawl.sim.judge_ends import ON_ITS_WAY_S, STUCK_S
+from dhtcrawl.sim.judge_fetches import EARLY_S
 from dhtcrawl.sim.scene import MEET_S, QUIET_S
 from dhtcrawl.storage.records import State
 
@@ -502,7 +503,16 @@ def test_sides_that_do_not_find_each_other_again_are_told() -> None:
 # I11: bodies
 
 
-@pytest.mark.parametrize(("gone_s", "told"), [(None, ["I11"]), (GRACE_S / 2, ["I11"]), (GRACE_S + 1, [])])
+@pytest.mark.parametrize(
+    ("gone_s", "told"),
+    [
+        (None, ["I11"]),
+        (GRACE_S / 2, ["I11"]),
+        (GRACE_S - EARLY_S - 1, ["I11"]),
+        (GRACE_S - EARLY_S, []),
+        (GRACE_S + 1, []),
+    ],
+)
 def test_a_page_is_opened_again_when_its_body_was_out_of_reach_for_the_grace(
     gone_s: float | None, told: list[str]
 ) -> None:
