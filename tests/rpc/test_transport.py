@@ -521,7 +521,6 @@ def test_a_peer_that_does_not_read_holds_up_no_more_than_our_buffers(
 @pytest.mark.parametrize("name", ["asyncio", "uvloop"])
 def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_loop_of_no_error(name: str) -> None:
     """The goodbye is still taken by the socket, and answered by a reset: there is nothing left to shut down."""
-
     world = World(name)
 
     async def main() -> None:
