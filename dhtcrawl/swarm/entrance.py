@@ -120,6 +120,7 @@ class Entrance:
         self._seen: View | None = None
         self._strangers: dict[bytes, None] = {}  # owners whom we did not see join
         self._met: dict[bytes, frozenset[bytes]] = {}  # whom we met while joining → who owned then
+        self._told: set[bytes] = set()  # who knows that we are active
         self._reconciling = False
         self._needed_s = 0.0  # when to look again for what may go by then; 0: nothing
         self._owed_s = 0.0  # the same for what somebody did not take
@@ -136,6 +137,9 @@ class Entrance:
         view, before = self._membership.view, self._seen
         self._seen = view
         if before is None or not view.alike(before):
+            # Whoever was gone may come from the other side of a cut, and know more than when we met.
+            self._met = {node: owned for node, owned in self._met.items() if node in view}
+            self._told.intersection_update(view.ids)
             known = View(()) if before is None else before
             self._strangers.update((node, None) for node in view.missing_in(known) if node in view.owning)
             self._changed.set()
@@ -192,6 +196,7 @@ class Entrance:
         if not await self._sync_all() or self._joining or self._leaving:
             return
         self.active = True
+        self._met, self._told = {}, set()
         view = self._membership.view
         self._kept_up = view
         self._repairs.forget()
@@ -226,28 +231,28 @@ class Entrance:
             if not todo:
                 return True
             await _all([self._meet(node) for node in todo[:AT_ONCE]])
-            self._met.update(dict.fromkeys(todo[:AT_ONCE], owners))
         return False
 
     async def _meet(self, node: bytes, within: Sequence[Span] = (EVERYTHING,)) -> None:
         """Once this returns, `node` knows us and we have what it had for us in some ranges; or it is gone."""
         while node in self._neighbours() and not self._joining and not self._leaving:
             # It must know of us before we pull, so that its later writes come to us, too.
+            owners = self._membership.view.owning
             if await self._membership.exchange(node) and await self._crawls.pull(node):
                 result = await self._syncer.sync(node, self._membership.view, within)
                 if not isinstance(result, Failure):
                     self.syncs += 1
+                    self._met[node] = owners
                     return
             await asyncio.sleep(PAUSE_S)
 
     async def _activate(self) -> None:
-        told: dict[bytes, None] = {}
+        self._told = set()
         while not self._joining and not self._leaving:
-            todo = [node for node in self._neighbours() if node not in told]
+            todo = [node for node in self._neighbours() if node not in self._told]
             if not todo:
                 return
             await _all([self._tell(node) for node in todo[:AT_ONCE]])
-            told.update(dict.fromkeys(todo[:AT_ONCE]))
 
     async def _tell(self, node: bytes) -> None:
         """`node` knows that we are active and starts none of our tasks; or it is gone."""
@@ -260,6 +265,7 @@ class Entrance:
                 self._adopt(answer.get("hosts"))
                 # Others that came to it while we joined: whom it knows, we have to know.
                 if await self._membership.exchange(node):
+                    self._told.add(node)
                     return
             await asyncio.sleep(PAUSE_S)
 

@@ -26,6 +26,9 @@ class World:
         self.handed_over_at: list[float] = []
         self.handing_over_s = 0.0
         self.synced: list[tuple[bytes, tuple[Span, ...]]] = []
+        self.others: list[int] = []  # who is active besides us
+        self.silent: set[bytes] = set()
+        self.slow_s: dict[bytes, float] = {}  # node → what a sync with it takes
         self.settled_by: View | None = None
         self.taken: Callable[[], HandedOver] = HandedOver
         self.peers = FakePeers(self.view)
@@ -50,14 +53,15 @@ class World:
     # Membership
 
     def become(self, state: MemberState) -> None:
-        self.sees(view_of([0]) if state is MemberState.ACTIVE else view_of([], [0]))
+        self.sees(view_of([0, *self.others]) if state is MemberState.ACTIVE else view_of(self.others, [0]))
 
     async def exchange(self, node: bytes) -> bool:
-        return True
+        return node not in self.silent
 
     # Syncer
 
     async def sync(self, peer: bytes, as_owner_set: View, within: Sequence[Span]) -> SyncResult:
+        await asyncio.sleep(self.slow_s.get(peer, 0.0))
         self.synced.append((peer, tuple(within)))
         return SyncResult()
 
@@ -203,6 +207,31 @@ def test_who_joins_again_is_waited_for_before_what_it_kept_is_copied() -> None:
             world.sees(view_of(everybody))
             await asyncio.sleep(1.0)
             assert (len(world.synced) == at_once) is came
+        running.cancel()
+
+    play(story)
+
+
+def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_back() -> None:
+    """Seed 613: whoever joined while the network was cut did not ask the other side once it was whole."""
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        world.others, world.silent, world.slow_s = [1, 2, 3], {node(2)}, {node(1): 10.0}
+        world.sees(view_of([1, 2, 3], [0]))
+        world.entrance.rejoin()
+        await asyncio.sleep(5.0)
+        assert [peer for peer, _ in world.synced] == [node(3)]
+        world.sees(view_of([1], [0]))
+        await asyncio.sleep(1.0)
+        world.silent.clear()
+        world.synced.clear()
+        world.sees(view_of([1, 2, 3], [0]))
+        await asyncio.sleep(10.0)
+        assert world.entrance.active
+        assert {peer for peer, _ in world.synced} == {node(1), node(2), node(3)}
         running.cancel()
 
     play(story)
