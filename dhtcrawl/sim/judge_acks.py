@@ -19,7 +19,6 @@ from dhtcrawl.rpc.view import View
 from dhtcrawl.sim.ledger import NOTHING, Deleted, Finished, Rank, rank_of
 from dhtcrawl.sim.scene import Scene, is_active, is_owner, view_of
 from dhtcrawl.sim.swarm import SimHost
-from dhtcrawl.storage.records import State
 
 # More than W disks lost within so much time in which nobody was out of sight, and an acked record may be gone.
 REPAIR_S = 60.0
@@ -86,12 +85,11 @@ class Acks:
         """A backup answers a write with what it knew better before (I6)."""
         rows = message.records if isinstance(message, StoreBackup) else message.tombstones
         tasks = self._scene.disk(host).tasks
-        better = {}
+        came: dict[bytes, Rank] = {}
         for row in rows:
-            ours, came = tasks.get(row.key, NOTHING), rank_of(row.state, row.gen, row.attempt)
-            # Of two that are done in one generation neither is further.
-            if ours > came and (ours.gen, ours.settled) != (came.gen, State.DONE):
-                better[row.key] = came
+            # A record that got further before it was sent goes twice.
+            came[row.key] = max(came.get(row.key, NOTHING), rank_of(row.state, row.gen, row.attempt))
+        better = {key: rank for key, rank in came.items() if tasks.get(key, NOTHING).beyond(rank)}
         return partial(self._wrote_back, host, better) if better else _ignore
 
     def _wrote_back(self, host: SimHost, better: Mapping[bytes, Rank], reply: Reply) -> None:
@@ -99,7 +97,7 @@ class Acks:
             return
         tasks, told = self._scene.disk(host).tasks, {record.key for record in reply.records}
         for key, came in better.items():
-            if key not in told and tasks.get(key, NOTHING) > came:
+            if key not in told and tasks.get(key, NOTHING).beyond(came):
                 self._scene.broken("I6", f"{host.name} knew {self._name(key)} better, and did not say so")
 
     # Disks
@@ -142,7 +140,7 @@ class Acks:
     def _had(self, keeper: SimHost, gone: Deleted) -> bool:
         """Whether it has dropped the same a moment ago: it heard earlier of somebody who is closer."""
         at, rank = self._dropped.get((keeper, gone.key), (-inf, NOTHING))
-        return rank >= gone.rank and self._scene.time() - at <= UNDER_WAY_S
+        return not gone.rank.beyond(rank) and self._scene.time() - at <= UNDER_WAY_S
 
     def disk_lost(self, host: SimHost) -> None:
         """A disk is gone: what was acked is on another one (I1, I5)."""

@@ -52,6 +52,11 @@ class Rank(NamedTuple):
         """Nobody has reason to fetch it."""
         return self.state >= State.FETCHED
 
+    def beyond(self, other: Rank) -> bool:
+        """Whether it is further. Of two that are done in one generation neither is: they merge to the lower attempt."""
+        both_done = self.gen == other.gen and self.state == other.state == State.DONE
+        return self > other and not both_done
+
     @property
     def words(self) -> str:
         """For people."""
@@ -186,7 +191,7 @@ class Ledger:
             for number, disk in enumerate(self.disks)
             if number != besides
             and (disk.lost_at is None or now - disk.lost_at < LOST_LATELY_S)
-            and disk.tasks.get(key, NOTHING) >= at_least
+            and not at_least.beyond(disk.tasks.get(key, NOTHING))
         )
 
     def remains(self, key: bytes) -> bool:
@@ -222,9 +227,7 @@ class Ledger:
             disk.since[key] = self._time()
         if before is not None and rank.gen > before.gen and not rank.arrived:
             changes.reopened.append(Reopened(key, rank.gen, disk.places.get(key)))
-        # Two that are done merge to the lower attempt: neither is further than the other.
-        both_done = before is not None and before.gen == rank.gen and before.state == rank.state == State.DONE
-        if before is not None and rank < before and not both_done:
+        if before is not None and before.beyond(rank):
             changes.backwards.append((key, before, rank))
         if rank > self.best.get(key, NOTHING):
             self._further(key, rank)

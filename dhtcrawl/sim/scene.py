@@ -141,9 +141,16 @@ class Scene:
         return False
 
     def met_between(self, since: float, at: float, until_s: float = 0.0) -> bool:
-        """Whether two sides came together after `since`, and before `at` by no more than `until_s`."""
-        overs = (cut.over_at for cut in self._cuts if cut.at <= since)
-        return any(over_at is not None and since < over_at <= at <= over_at + until_s for over_at in overs)
+        """Whether two sides that were apart at `since` were coming together at `at`, or had `until_s` before.
+
+        From the moment that the network is whole whoever asks for a host may have heard of the other side, and be alone
+        with it.
+        """
+        for cut in self._cuts:
+            over_at = inf if cut.over_at is None else cut.over_at
+            if cut.healed_at is not None and cut.at <= since < over_at and cut.healed_at <= at <= over_at + until_s:
+                return True
+        return False
 
     # What happens
 

@@ -9,7 +9,7 @@ import pytest
 
 from dhtcrawl.keyspace import placement, url_key
 from dhtcrawl.rpc.hello import NodeState
-from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup
+from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, StoreBackup
 from dhtcrawl.rpc.rows import Record, Tombstone
 from dhtcrawl.rpc.view import View
 from dhtcrawl.sim.judge_ends import ON_ITS_WAY_S, STUCK_S
@@ -121,6 +121,20 @@ def test_a_record_is_dropped_only_when_all_who_keep_it_have_it() -> None:
 # I2, I3, I6, I7
 
 
+def test_of_two_that_are_done_either_is_a_copy_of_the_other() -> None:
+    """Seed 575: both sides of a partition had fetched a page, one of them at its second attempt."""
+
+    async def story(stage: Stage) -> None:
+        url = stage.url()
+        *keepers, last = stage.keepers(url)
+        (stray,) = [host for host in stage.hosts if host not in (*keepers, last)]
+        stage.write(url, stray, state=DONE, attempt=1)
+        stage.write(url, *keepers, last, state=DONE)
+        stage.drop(url, stray)
+
+    assert tell(story).told == []
+
+
 def test_a_record_never_goes_back() -> None:
     async def story(stage: Stage) -> None:
         stage.write(stage.url(), stage.hosts[0], state=DONE)
@@ -155,6 +169,18 @@ def test_a_backup_says_what_it_knows_better(says_so: bool) -> None:
         answered(Ack(bytes([Code.ACCEPTED]), records=(known,) if says_so else ()))
 
     assert tell(story).told == ([] if says_so else ["I6"])
+
+
+def test_a_record_that_goes_twice_in_one_message_has_come_as_far_as_the_further_of_them() -> None:
+    """Seed 575: it got further between being queued and being sent."""
+
+    async def story(stage: Stage) -> None:
+        key, url, host = url_key(stage.url()), stage.url(), stage.hosts[0]
+        stage.write(url, host, state=DONE)
+        rows = [Record(key, url, 0, "", 0, False, 1, int(state), 0, 0, "", "", None) for state in (State.PENDING, DONE)]
+        stage.oracle.asked(host, stage.hosts[1].id, StoreBackup(CRAWL, tuple(rows)))(Ack(bytes([Code.ACCEPTED] * 2)))
+
+    assert tell(story).told == []
 
 
 def test_only_an_owner_takes_links_or_who_was_asked_because_the_owner_is_not_there() -> None:
@@ -412,11 +438,14 @@ def test_two_requests_keep_their_distance_but_for_what_sides_that_are_apart_do(a
     assert tell(story).told == told
 
 
-@pytest.mark.parametrize(("parted", "told"), [(False, ["I9"]), (True, [])])
+@pytest.mark.parametrize(("parted", "met", "told"), [(False, True, ["I9"]), (True, True, []), (True, False, [])])
 def test_what_one_side_had_under_way_when_they_met_is_nothing_that_the_gatekeeper_of_all_knows(
-    parted: bool, told: list[str]
+    parted: bool, met: bool, told: list[str]
 ) -> None:
-    """Seed 69 of the random scenarios: both clients were of one side, but only one of the gatekeepers."""
+    """Seeds 69 and 575 of the random scenarios: both clients were of one side, but only one of the gatekeepers.
+
+    The other may be of the other side from when the network is whole, before all know one another.
+    """
 
     async def story(stage: Stage) -> None:
         one, same_side, *_ = stage.hosts
@@ -427,6 +456,7 @@ def test_what_one_side_had_under_way_when_they_met_is_nothing_that_the_gatekeepe
         await asyncio.sleep(0.5)
         if parted:
             stage.heal()
+        if met:
             stage.oracle.step()
         await asyncio.sleep(0.4)
         stage.asks(same_side, stage.url(2))
