@@ -115,6 +115,7 @@ class Corridor:
         # gone, and a crash would lose the rest.
         for page in pages:
             self._owing.add(page)
+            self._done.pop(page, None)
             self._listener.resend(page)
 
     def put_back(self, links: list[Link]) -> None:
@@ -202,7 +203,7 @@ class Corridor:
             if theirs:
                 links = [link for link in links if together.owns(link.key)]
                 together.send(theirs)
-        done, self._done = self.copying.pass_through(page for page in self._done if page not in self._owing)
+        done, self._done = self.copying.pass_through(self._done)
         relinked = self._relinked if self.copying.further else {}  # to be copied as they are then
         if not (self._fetched or self._kills or done or links or self._new_aliases or relinked or self._owed):
             return None
@@ -228,7 +229,7 @@ class Corridor:
             tasks.skip(txn, crawl, found.skipped)
         # Before `accept`, which may mark a page that must send its links again.
         for page_key in round_.done:
-            settled = tasks.settle(txn, crawl, page_key)
+            settled = tasks.settle(txn, crawl, page_key, depth_matters=self._depth_matters)
             if settled is not None:
                 result.over.append(Copy(page_key, settled))
         for page_key, holders in round_.copied.items():
@@ -351,7 +352,7 @@ class Corridor:
             together.keep(result.changed, partial(self._kept, fresh, result.queued))
         over = {copy.key for copy in result.over}
         for page in done:
-            if page not in over:
+            if page not in over and page not in self._owing:
                 self._open.pop(page, None)  # other nodes have its record by now: nothing to bury
         if result.over:
             together.bury(result.over, partial(self._buried, result.over))

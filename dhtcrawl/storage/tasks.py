@@ -165,14 +165,21 @@ def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:
         txn.put(keys.PAGE + crawl + key, pack({**page, "depth": task.depth}))
 
 
-def settle(txn: Txn, crawl: bytes, key: bytes) -> Task | None:
-    """All out-links are acked: done. The record as it is now; None where other nodes have it by now."""
+def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -> Task | None:
+    """All out-links are acked: done. The record as it is now; None where other nodes have it by now.
+
+    None, too, where its links were sent with a greater depth than it has by now: they go out again before.
+    """
     record_key = keys.TASK + crawl + key
     value = txn.get(record_key)
+    task = None if value is None else unpack_task(value)
+    if task is not None and depth_matters:
+        page = get_page(txn, crawl, key)
+        if page is not None and task.depth < page["depth"]:
+            return None
     txn.delete(keys.FETCHED + crawl + key)
-    if value is None:
+    if task is None:
         return None
-    task = unpack_task(value)
     if task.state == State.FETCHED:
         task = replace(task, state=State.DONE)
         txn.put(record_key, task.pack())
