@@ -143,10 +143,17 @@ class SimHost:
     async def start(self, bootstrap: list[SimHost]) -> SwarmNode:
         """Start the node, through others where there are some; returns once it owns what it should."""
         self.begin(bootstrap)
-        while self.swarm is None:  # noqa: ASYNC110 - virtual time
-            await asyncio.sleep(0.01)
-        await self.swarm.ready.wait()
-        return self.swarm
+        return await self.joined()
+
+    async def joined(self) -> SwarmNode:
+        """Return once it owns what it should, in whichever of its lives: who reaches nobody is started again."""
+        while True:
+            while self.swarm is None:  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.01)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_AGAIN_S):
+                    await self.swarm.ready.wait()
+                    return self.swarm
 
     def begin(self, bootstrap: list[SimHost]) -> None:
         """Start the node."""

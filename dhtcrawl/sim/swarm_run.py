@@ -156,9 +156,7 @@ class _Run:
         for host in others:
             host.begin([first])
         for host in others:
-            while host.swarm is None:  # noqa: ASYNC110 - virtual time
-                await asyncio.sleep(0.01)
-            await host.swarm.ready.wait()
+            await host.joined()
         return others[0] if others else first
 
     @property

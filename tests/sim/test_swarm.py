@@ -10,7 +10,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +23,7 @@ from dhtcrawl.crawl.termination import Judgement, Verdict, Waves
 from dhtcrawl.rpc.messages import Code
 from dhtcrawl.rpc.view import MemberState
 from dhtcrawl.sim.scenario import Scenario
+from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.storage import copies
 from dhtcrawl.swarm.bodies import Bodies
@@ -80,6 +82,25 @@ def test_of_several_newcomers_each_is_told_what_it_will_own_if_it_is_the_first()
 def test_a_newcomer_asks_again_when_an_owner_vanishes_while_it_joins() -> None:
     """It had asked each neighbour once, for fewer keys than it then had to keep."""
     assert simulate_swarm(scenario(commit_s=0.3, crashes=2), 1).violations == []
+
+
+def test_a_node_that_reaches_nobody_at_first_is_waited_for_in_its_next_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 654 of the random scenarios: the simulator waited for a life that was over."""
+    real = SimHost._run_once
+    lives: list[SimHost] = []
+
+    async def in_vain(self: SimHost, bootstrap: list[str]) -> bool:
+        lives.append(self)
+        if self.name != "node 2" or lives.count(self) > 1:
+            return await real(self, bootstrap)
+        self.swarm = cast(Any, SimpleNamespace(ready=asyncio.Event()))
+        await asyncio.sleep(0.5)
+        self.swarm = None
+        return False
+
+    monkeypatch.setattr(SimHost, "_run_once", in_vain)
+    assert simulate_swarm(CALM, 1).violations == []
+    assert [host.name for host in lives].count("node 2") == 2
 
 
 # The same every time
