@@ -203,6 +203,10 @@ class Corridor:
             if theirs:
                 links = [link for link in links if together.owns(link.key)]
                 together.send(theirs)
+        for fetched in self._fetched:
+            if fetched.page is not None:
+                # Its links may all have been acked for other pages; it is looked at again once it is written.
+                self._done.pop(fetched.page.key, None)
         done, self._done = self.copying.pass_through(self._done)
         relinked = self._relinked if self.copying.further else {}  # to be copied as they are then
         if not (self._fetched or self._kills or done or links or self._new_aliases or relinked or self._owed):

@@ -14,6 +14,7 @@ from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.rounds import Counters, Fetched, Relinked
 from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.copies import Copy
 from dhtcrawl.storage.memory import MemoryEngine
 from dhtcrawl.storage.records import Place, State, Task, unpack_task
 from dhtcrawl.storage.tasks import Link, Page
@@ -32,6 +33,7 @@ class World:
         self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
         self.sent: list[Link] = []
         self.resent: list[bytes] = []
+        self.buried: list[Copy] = []
         self.copying: list[Callable[[bytes, tuple[bytes, ...]], None]] = []
         together = SimpleNamespace(
             alone=False,
@@ -39,7 +41,7 @@ class World:
             mine=lambda key: False,
             send=self.sent.extend,
             keep=lambda copies, then: then(),
-            bury=lambda copies, then: then(),
+            bury=self._bury,
             when_kept=lambda key, then: False,
             copy=self._copy,
         )
@@ -68,13 +70,17 @@ class World:
     def _copy(self, pages: Sequence[bytes], then: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
         self.copying += [then] * len(pages)
 
-    def arrives(self, links: Iterable[Link], depth: int = 3) -> None:
-        """The page, found at this depth."""
-        found = Task("http://a/", depth, 1, "")
-        self.engine.write({keys.TASK + CRAWL + PAGE: found.pack()}, sync=False)
-        fields = {"url": "http://a/", "status": 200, "depth": depth, "referrer": None}
+    def _bury(self, copies: Sequence[Copy], then: Callable[[], None]) -> None:
+        self.buried += copies
+        then()
+
+    def arrives(self, links: Iterable[Link], url: str = "http://a/") -> None:
+        """A page, found at depth 3."""
+        found = Task(url, 3, 1, "")
+        self.engine.write({keys.TASK + CRAWL + SPEC.key_of(url): found.pack()}, sync=False)
+        fields = {"url": url, "status": 200, "depth": 3, "referrer": None}
         body: Any = SimpleNamespace(size=9, spooled=False, close=lambda: None)
-        page = Page(PAGE, depth, fields, b"", [])
+        page = Page(SPEC.key_of(url), 3, fields, b"", [])
         self.corridor.page(Fetched("a", cast(Any, None), body, page), list(links), None)
 
     def copied(self) -> None:
@@ -158,5 +164,20 @@ def test_what_was_acked_before_a_shorter_way_was_found_does_not_make_a_page_done
         await a_moment()
         assert world.is_done
         assert world.engine.get(mark) is None
+
+    on(story)
+
+
+def test_a_page_whose_links_are_acked_before_it_is_written_is_done_after_it_is_written() -> None:
+    """Another page has the same links, and was a moment faster."""
+
+    async def story(world: World) -> None:
+        world.arrives([FIRST], url="http://a/other")
+        await a_moment()
+        world.arrives([FIRST])
+        world.corridor.acked([FIRST])
+        await a_moment()
+        assert world.is_done
+        assert [copy.task.state for copy in world.buried] == [State.DONE] * 2
 
     on(story)
