@@ -205,8 +205,13 @@ class Crawl:
                 group.create_task(self._watch_limits()),
                 group.create_task(self._resends.run()),
             ]
-            await self._begin()
-            await self._ended.wait()
+            try:
+                await self._begin()
+                await self._ended.wait()
+            except asyncio.CancelledError:
+                # The tasks above may find something to start on their way out.
+                self._ending = True
+                raise
             await self._drain(workers)
             for task in (*workers, *background):
                 task.cancel()
