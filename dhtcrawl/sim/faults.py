@@ -151,7 +151,10 @@ class Faults:
         return True
 
     async def _leave_now(self, host: SimHost) -> None:
+        cut_off = self._cut
         handed_over = await host.leave()
+        # Whoever is out of reach may find no heir for its pages: the others wait for them in vain.
+        self.bodies_gone = self.bodies_gone or cut_off or self._cut
         self._oracle.left(host, handed_over)
         self._now()
         self.leaving.remove(host)
