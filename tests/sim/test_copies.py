@@ -116,9 +116,9 @@ def test_no_page_is_done_before_it_is_copied(monkeypatch: pytest.MonkeyPatch) ->
         copied[key or args[2]] = None
         put_copy(*args, **(kwargs | ({"key": key} if key else {})))
 
-    def end(txn: Any, crawl: bytes, key: bytes) -> Any:
+    def end(txn: Any, crawl: bytes, key: bytes, **kwargs: Any) -> Any:
         done[key] = key in copied
-        return settle(txn, crawl, key)
+        return settle(txn, crawl, key, **kwargs)
 
     monkeypatch.setattr(body_copies, "put_copy", put)
     monkeypatch.setattr(tasks, "settle", end)
