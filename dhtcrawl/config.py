@@ -52,7 +52,7 @@ class CrawlSettings:
         1.0, "from the last byte of a host's response to its next request; 0 only for your own hosts", "duration", low=0
     )
     key: str = setting("url", "what places a task in the key space", choices=("url", "host"))
-    policy: str = setting("xor", "which node fetches a task", choices=("xor",))
+    policy: str = setting("xor", "which node fetches a task")
     copies: int = setting(
         1, "nodes that have a page's body before the page is done; fewer only where there are fewer", low=1, high=16
     )

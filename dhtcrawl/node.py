@@ -55,6 +55,8 @@ class Ports:
     engine: Engine
     make_committer: Callable[[GroupRunner], Committer]
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
+    # The same for what may never come back: nobody waits for it when the node ends.
+    aside: Callable[[Callable[[], Any]], Awaitable[Any]]
     node_id: bytes
     observer: Observer
 

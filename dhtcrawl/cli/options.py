@@ -11,6 +11,7 @@ import click
 
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import UsageError
+from dhtcrawl.policy.registry import check as check_policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -118,7 +119,9 @@ def load_config(options: dict[str, Any]) -> Config:
         if value is not None and value != ():
             flags[setting] = list(value) if isinstance(value, tuple) else value
     file = options.pop("config_file", None) or os.environ.get("DHTCRAWL_CONFIG")
-    return load(file=Path(file) if file else None, environ=os.environ, flags=flags)
+    config = load(file=Path(file) if file else None, environ=os.environ, flags=flags)
+    check_policy(config.crawl.policy)
+    return config
 
 
 def store_options(command: F) -> F:

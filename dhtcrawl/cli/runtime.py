@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import logging
@@ -11,6 +12,7 @@ import random
 import resource
 import secrets
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -169,11 +171,33 @@ async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
         engine=engine,
         make_committer=make_committer,
         offload=offload,
+        aside=_aside,
         node_id=node_id,
         observer=Silent(),
     )
     async with open_node(config, ports) as node:
         yield node
+
+
+async def _aside(function: Callable[[], Any]) -> Any:
+    """What `function` returns or raises, on a thread of its own that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(set_it: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            set_it(value)
+
+    def run() -> None:
+        try:
+            done: tuple[Any, Any] = (future.set_result, function())
+        except BaseException as error:
+            done = (future.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *done)
+
+    threading.Thread(target=run, name="policy", daemon=True).start()
+    return await future
 
 
 def find_data_dir(out: str | None, data_dir: str | None) -> Path:

@@ -24,7 +24,8 @@ from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.storage.engine import storage_error
 from dhtcrawl.storage.outputs import OutputDirs
 from dhtcrawl.swarm.api import Api
-from dhtcrawl.swarm.node import Network, SwarmNode
+from dhtcrawl.swarm.node import SwarmNode
+from dhtcrawl.swarm.planes import Network
 from dhtcrawl.units import Address, format_address
 from dhtcrawl.web.admin import serve
 

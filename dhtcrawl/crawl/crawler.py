@@ -68,6 +68,7 @@ class Crawl:
             tasks_max=config.frontier.tasks_in_memory_max,
             hosts_max=config.frontier.hosts_active_max,
             on_quiet=services.hosts.quiet,
+            waits=services.together.waits,
         )
         self.corridor = Corridor(
             services,
@@ -283,6 +284,8 @@ class Crawl:
                 self._pages_in_flight += 1
                 self._in_flight[job.task.key] = None
             self._idle.popleft().set_result(job)
+        if self.frontier.wants_assigning:
+            self._s.together.assign()
         if self.frontier.wants_refill or self.frontier.wants_hosts:
             self._refill.wanted()
         if self._s.together.alone and self._nothing_left():

@@ -8,6 +8,7 @@ and `dhtcrawl.fetch.retry`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.crawl.gate import LeaseLost
+from dhtcrawl.crawl.lending import Given
 from dhtcrawl.crawl.origins import Origins
 from dhtcrawl.crawl.robots_fetcher import RobotsFetcher, item_of, shown
 from dhtcrawl.crawl.rounds import Fetched, Kill
@@ -24,6 +26,7 @@ from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request
 from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.policy.seam import Result
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.records import SkipReason
 from dhtcrawl.storage.tasks import Page, Queued
@@ -87,8 +90,9 @@ class Fetcher:
         hopeless = self._origins.without_hope(job.origin)
         if hopeless is not None:
             clock.cancel()
-            self._frontier.finish(job, self._s.clock.monotonic())
-            self._kill(job, task, *hopeless)
+            now = self._s.clock.monotonic()
+            self._frontier.finish(job, now)
+            self._give_up(job, task, *hopeless, now=now)
             return
         if not self._spec.settings.ignore_robots and not self._robots.allows(job.origin, task.url):
             clock.cancel()
@@ -97,7 +101,9 @@ class Fetcher:
             self._kill(job, task, SkipReason.ROBOTS, NO_ROBOTS if unread else "robots.txt disallows it")
             return
         await self._corridor.room()
-        request = Request(task.url, self._headers, self._limits, self._private_hosts)
+        begun_at, connect_s = self._s.clock.monotonic(), self._s.together.connect_s(job.host)
+        limits = self._limits if connect_s is None else replace(self._limits, connect_s=connect_s)
+        request = Request(task.url, self._headers, limits, self._private_hosts)
         outcome = await self._s.gate.within_lease(job.host, lambda: self._s.http.exchange(request))
         clock.end(outcome.ended_at)
         now = self._s.clock.monotonic()
@@ -107,7 +113,7 @@ class Fetcher:
         self._corridor.counters.fetches += 1
         if isinstance(outcome, Failure):
             self._s.observer.event("failure", url=task.url, kind=outcome.kind.value)
-            self._failed(job, task, outcome, now)
+            self._failed(job, task, outcome, begun_at)
             return
         self._s.observer.event("response", url=task.url, status=outcome.status)
         self._origins.note_answer(job.origin, outcome)
@@ -125,13 +131,19 @@ class Fetcher:
             self._again(job, task, now, now + wait_s)
             return
         self._frontier.finish(job, now)
+        took_s = outcome.ended_at - outcome.started_at
+        self._s.together.brought(Given(task.key, job.host, Result.PAGE, took_s, bytes=outcome.body.size))
         await self._process(job, task, outcome)
 
-    def _failed(self, job: Job, task: Queued, failure: Failure, now: float) -> None:
-        blame = retry.FAILURES[failure.kind]
+    def _failed(self, job: Job, task: Queued, failure: Failure, begun_at: float) -> None:
+        now, blame = self._s.clock.monotonic(), retry.FAILURES[failure.kind]
         detail = f"{failure.kind}: {failure.detail}"
         if blame is retry.Blame.HOST:
             self._origins.lost(job.origin, failure, now)
+            given = Given(task.key, job.host, Result.UNREACHABLE, now - begun_at, detail=detail)
+            if self._s.together.passes_on(task, given):
+                self._frontier.finish(job, now)
+                return
             self._again(job, task, now, now)
             return
         if blame is retry.Blame.PAGE:
@@ -141,21 +153,29 @@ class Fetcher:
         else:
             self._frontier.finish(job, now)
             refused = failure.kind is FailureKind.PRIVATE_ADDRESS
-            self._kill(job, task, SkipReason.PRIVATE_ADDRESS if refused else SkipReason.FAILED, detail)
+            reason = SkipReason.PRIVATE_ADDRESS if refused else SkipReason.FAILED
+            self._give_up(job, task, reason, detail, now=begun_at)
 
     def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
         """Try a task again at `retry_at`; or leave that to whoever owns it by now, or has it in flight, too."""
         together = self._s.together
-        ours = together.owns(task.key)
-        if ours and not together.held(task.key):
+        if together.stays(task.key):
             self._frontier.finish(job, now, retry_at=retry_at, counts=counts)
             return
         self._frontier.finish(job, now)
         self._frontier.written(job.host, task.key, now)
-        if not ours:
+        if not together.owns(task.key):
             together.released(task.key)
 
+    def _give_up(self, job: Job, task: Queued, reason: str, detail: str, *, now: float) -> None:
+        """Nothing more is to be tried here; `now` is when the last try began."""
+        seconds = self._s.clock.monotonic() - now
+        given = Given(task.key, job.host, Result.FAILED, seconds, detail=detail)
+        if reason != SkipReason.FAILED or not self._s.together.passes_on(task, given):
+            self._kill(job, task, reason, detail)
+
     def _kill(self, job: Job, task: Queued, reason: str, detail: str) -> None:
+        self._s.together.killed(task.key)
         self._corridor.kill(Kill(job.host, task.key, reason, detail, job.attempt))
 
     async def _process(self, job: Job, task: Queued, exchange: Exchange) -> None:

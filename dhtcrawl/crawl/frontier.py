@@ -19,12 +19,12 @@ seconds on the caller's monotonic clock.
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
+from dhtcrawl.crawl.back_queue import BackQueue
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.storage.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
@@ -32,9 +32,6 @@ from dhtcrawl.url import host_of, origin_of
 # With 4,096 hosts of 16 tasks the default of 65,536 in memory is just kept.
 FRONT_MIN = 8
 FRONT_MAX = 2048
-# A host with so many pages waiting for another try starts no new ones: it is in
-# trouble, and what waits is in memory.
-RETRIES_MAX = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -45,35 +42,6 @@ class Job:
     task: Queued | None  # None: fetch `origin`'s robots.txt
     origin: str
     attempt: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class _Host:
-    """One back queue. `front` is sorted; it is the whole queue where `complete`."""
-
-    name: str
-    front: list[Queued] = field(default_factory=list)
-    # Keys in front, in flight, waiting for a retry, or fetched and not yet
-    # written: until then the stored queue still has them.
-    known: set[bytes] = field(default_factory=set)
-    retries: list[tuple[float, Queued, int]] = field(default_factory=list)  # heap: (due_at, task, attempt)
-    complete: bool = True
-    refilling: bool = False
-    doubted: bool = False  # what is being read may be older than what was queued without our knowing
-    in_flight: int = 0
-    robots_busy: bool = False
-    entry: int = 0  # the valid entry in a heap; others are stale; 0: none is valid
-    place: tuple[bool, float] = (False, 0.0)  # of that entry: (waiting, due_at) or (not waiting, depth)
-
-    @property
-    def idle(self) -> bool:
-        return self.complete and not (self.known or self.in_flight or self.refilling)
-
-    def head(self, now: float) -> Queued | None:
-        """The task to start next, if there is one to start now."""
-        if self.retries and self.retries[0][0] <= now:
-            return self.retries[0][1]
-        return self.front[0] if self.front and len(self.retries) < RETRIES_MAX else None
 
 
 class Frontier:
@@ -89,11 +57,14 @@ class Frontier:
         tasks_max: int = 65_536,
         hosts_max: int = 4_096,
         on_quiet: Callable[[str], None] = lambda host: None,
+        waits: Callable[[bytes], bool] = lambda key: False,
     ) -> None:
         """`delay_of(host)` is in seconds; where it is 0, `parallel` requests may run at once.
 
         `on_quiet(host)`: there is nothing to start there for now, in memory or on disk.
+        `waits(key)`: who is to fetch a task is not decided; it does not start before `assign` says that we are.
         """
+        self._waits = waits
         self._on_quiet = on_quiet
         self._clock_of = clock_of
         self._delay_of = delay_of
@@ -101,11 +72,12 @@ class Frontier:
         self._parallel = parallel
         self._tasks_max = tasks_max
         self._hosts_max = hosts_max
-        self._hosts: dict[str, _Host] = {}
+        self._hosts: dict[str, BackQueue] = {}
         self._ready: list[tuple[int, int, str]] = []  # (depth, turn, host)
         self._waiting: list[tuple[float, int, str]] = []  # (due_at, turn, host)
         self._turn = 0
         self._low: dict[str, None] = {}  # hosts whose front wants a refill, in order
+        self._desks: dict[str, None] = {}  # hosts with tasks that wait to be assigned, in turn
         self.in_flight = 0
         # Some hosts may have work on disk that nobody in memory knows of: at
         # the start, and after a host did not fit. The shell walks over the
@@ -115,12 +87,17 @@ class Frontier:
 
     def __len__(self) -> int:
         """Tasks in memory."""
-        return sum(len(host.front) + len(host.retries) for host in self._hosts.values())
+        return sum(host.filled + len(host.retries) for host in self._hosts.values())
 
     @property
     def empty(self) -> bool:
         """Nothing queued, in flight or still on disk."""
         return not self._hosts and not self.overflowed
+
+    @property
+    def wants_assigning(self) -> bool:
+        """Whether `unassigned` may name a task."""
+        return bool(self._desks)
 
     @property
     def wants_refill(self) -> bool:
@@ -134,7 +111,7 @@ class Frontier:
 
     def add(self, tasks: Iterable[Queued], now: float) -> None:
         """Tasks that were just written to the store."""
-        touched: dict[str, _Host] = {}
+        touched: dict[str, BackQueue] = {}
         for task in tasks:
             name = host_of(task.url)
             host = self._hosts.get(name)
@@ -142,8 +119,8 @@ class Frontier:
                 if len(self._hosts) >= self._hosts_max:
                     self.overflowed = self._overflowed_again = True
                     continue
-                host = self._hosts[name] = _Host(name, complete=not self.overflowed)
-            self._insert(host, task)
+                host = self._hosts[name] = BackQueue(name, complete=not self.overflowed)
+            host.insert(task, waits=self._waits(task.key))
             touched[name] = host
         for host in touched.values():
             self._schedule(host, now)
@@ -161,7 +138,7 @@ class Frontier:
         if name not in self._hosts:
             if len(self._hosts) >= self._hosts_max:
                 return False
-            self._hosts[name] = _Host(name, complete=False)
+            self._hosts[name] = BackQueue(name, complete=False)
             self._low[name] = None
         return True
 
@@ -230,13 +207,52 @@ class Frontier:
     def forget(self, name: str, key: bytes, now: float) -> None:
         """A task left its host's queue in the store, and not by a job of ours; one in flight is finished as usual."""
         host = self._hosts.get(name)
-        if host is not None and self._drop(host, lambda task: task.key == key):
+        if host is not None and host.drop(lambda task: task.key == key):
+            self._schedule(host, now)
+
+    def unassigned(self, a_host: int, limit: int) -> list[Queued]:
+        """Tasks that wait to be assigned, `a_host` of each host at most; the hosts take turns."""
+        found: list[Queued] = []
+        for name in list(self._desks):
+            if len(found) >= limit:
+                break
+            del self._desks[name]
+            host = self._hosts.get(name)
+            if host is not None and host.desk:
+                self._desks[name] = None
+                found += host.desk[: min(a_host, limit - len(found))]
+        return found
+
+    def load(self, name: str) -> int:
+        """How many tasks of a host are here to be fetched."""
+        host = self._hosts.get(name)
+        return 0 if host is None else len(host.front) + len(host.retries) + host.in_flight
+
+    def retrying(self) -> set[bytes]:
+        """Keys of tasks that wait for another try."""
+        return {task.key for host in self._hosts.values() for _, task, _ in host.retries}
+
+    def delay_s(self, name: str) -> float:
+        """What lies between two requests to a host."""
+        return self._delay_of(name)
+
+    def assign(self, name: str, keys: Collection[bytes], now: float) -> None:
+        """These are to be fetched here."""
+        host = self._hosts.get(name)
+        if host is not None:
+            host.assign(keys)
+            self._schedule(host, now)
+
+    def lend(self, name: str, keys: Collection[bytes], now: float) -> None:
+        """These another node is to fetch: they leave memory, and before long the stored queue."""
+        host = self._hosts.get(name)
+        if host is not None and host.drop(lambda task: task.key in keys):
             self._schedule(host, now)
 
     def disown(self, mine: Callable[[bytes], bool], now: float) -> None:
         """Forget every task in memory that is not `mine` any more; those in flight are finished as usual."""
         for host in list(self._hosts.values()):
-            if self._drop(host, lambda task: not mine(task.key)):
+            if host.drop(lambda task: not mine(task.key)):
                 self._schedule(host, now)
 
     def distrust(self, now: float) -> None:
@@ -246,18 +262,6 @@ class Frontier:
             host.complete = False
             host.doubted = host.refilling
             self._schedule(host, now)
-
-    def _drop(self, host: _Host, unwanted: Callable[[Queued], bool]) -> bool:
-        gone = [task for task in host.front if unwanted(task)]
-        gone += [task for _, task, _ in host.retries if unwanted(task)]
-        if not gone:
-            return False
-        host.front = [task for task in host.front if not unwanted(task)]
-        host.retries = [retry for retry in host.retries if not unwanted(retry[1])]
-        heapq.heapify(host.retries)
-        for task in gone:
-            host.known.discard(task.key)
-        return True
 
     def refills(self) -> list[tuple[str, int]]:
         """Fronts to fill from the store, with how many tasks to read; each is named once."""
@@ -277,31 +281,12 @@ class Frontier:
         # What was read joins the front without a gap; the front ends where it ends.
         host.complete = True
         for task in tasks:
-            self._insert(host, task)
+            host.insert(task, waits=self._waits(task.key))
         host.complete = complete and not host.doubted
         host.doubted = False
         self._schedule(host, now)
 
-    def _insert(self, host: _Host, task: Queued) -> None:
-        if task.key in host.known:
-            # Found again on a shorter way: the old place in the front goes.
-            stale = next((i for i, old in enumerate(host.front) if old.key == task.key), None)
-            if stale is None or host.front[stale] <= task:
-                return
-            del host.front[stale]
-        elif not host.complete and (not host.front or task > host.front[-1]):
-            return  # it lies behind the front, on disk
-        host.known.add(task.key)
-        bisect.insort(host.front, task)
-
-    def _spill(self, host: _Host, front_max: int) -> None:
-        """Leave the end of a front that has grown too long to the stored queue."""
-        for spilled in host.front[front_max:]:
-            host.known.discard(spilled.key)
-        del host.front[front_max:]
-        host.complete = False
-
-    def _take(self, host: _Host, now: float) -> Job | None:
+    def _take(self, host: BackQueue, now: float) -> Job | None:
         """The host's next job, or None where only robots.txt or a refill can bring one."""
         head = host.head(now)
         if head is None:
@@ -317,13 +302,15 @@ class Frontier:
             return Job(host.name, task, origin, attempt)
         return Job(host.name, host.front.pop(0), origin)
 
-    def _schedule(self, host: _Host, now: float) -> None:
+    def _schedule(self, host: BackQueue, now: float) -> None:
         """Put the host where it belongs now; an entry that is right already keeps its turn."""
         front_max = self._front_max()
-        if len(host.front) > 2 * front_max:
-            self._spill(host, front_max)
-        if not host.complete and not host.refilling and len(host.front) <= front_max // 2:
+        if host.filled > 2 * front_max:
+            host.spill(front_max)
+        if not host.complete and not host.refilling and host.filled <= front_max // 2:
             self._low[host.name] = None
+        if host.desk:
+            self._desks[host.name] = None
         if host.head(now) is None and host.complete and not host.refilling:
             self._on_quiet(host.name)
         if host.idle:
@@ -339,7 +326,7 @@ class Frontier:
             host.entry, host.place = self._turn, (True, due_at)
             heapq.heappush(self._waiting, (due_at, self._turn, host.name))
 
-    def _due_at(self, host: _Host, now: float) -> float:
+    def _due_at(self, host: BackQueue, now: float) -> float:
         """When the host's next job may start; infinity where no passing of time allows it."""
         if host.robots_busy:
             return math.inf
@@ -349,7 +336,7 @@ class Frontier:
         delay_s = self._delay_of(host.name)
         return self._clock_of(host.name).ready_at(delay_s, self._parallel_at(delay_s))
 
-    def _push_ready(self, host: _Host, now: float) -> None:
+    def _push_ready(self, host: BackQueue, now: float) -> None:
         head = host.head(now)
         depth = head.depth if head is not None else 0
         if host.entry and host.place == (False, depth):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from dhtcrawl.crawl.lending import Given
 from dhtcrawl.storage.copies import Copy
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.tasks import Link, Queued
 
 
 class Together(Protocol):
@@ -42,6 +43,34 @@ class Together(Protocol):
 
     def held(self, key: bytes) -> bool:
         """Whether another node is fetching a task of ours, because it owned it when it began."""
+        ...
+
+    def waits(self, key: bytes) -> bool:
+        """Whether it is to be decided which node fetches a task, before it may start; `assign` asks for that."""
+        ...
+
+    def assign(self) -> None:
+        """Tasks in the frontier wait to be assigned."""
+        ...
+
+    def stays(self, key: bytes) -> bool:
+        """Whether this node may try a task again that came to nothing here."""
+        ...
+
+    def connect_s(self, host: str) -> float | None:
+        """How long a connection to a host may take, where that is not for this node to say."""
+        ...
+
+    def brought(self, given: Given) -> None:
+        """A page came."""
+        ...
+
+    def passes_on(self, task: Queued, given: Given) -> bool:
+        """A task came to nothing here; whether it is for others to go on with, and has left the frontier."""
+        ...
+
+    def killed(self, key: bytes) -> None:
+        """A task is given up here, for a reason that is the same everywhere."""
         ...
 
     def send(self, links: Sequence[Link]) -> None:
@@ -108,6 +137,27 @@ class Alone:
 
     def held(self, key: bytes) -> bool:
         return False
+
+    def waits(self, key: bytes) -> bool:
+        return False
+
+    def assign(self) -> None:
+        raise AssertionError("nothing waits for anybody")
+
+    def stays(self, key: bytes) -> bool:
+        return True
+
+    def connect_s(self, host: str) -> float | None:
+        return None
+
+    def brought(self, given: Given) -> None:
+        return
+
+    def passes_on(self, task: Queued, given: Given) -> bool:
+        return False
+
+    def killed(self, key: bytes) -> None:
+        return
 
     def send(self, links: Sequence[Link]) -> None:
         assert not links, "there is no other owner"

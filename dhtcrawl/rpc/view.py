@@ -93,6 +93,11 @@ class View:
         return tuple(map(_id_of, self._owning))
 
     @cached_property
+    def answering(self) -> tuple[bytes, ...]:
+        """Ids of the active members, which may be given something to do."""
+        return tuple(member.id for member in self.members if member.state is MemberState.ACTIVE)
+
+    @cached_property
     def owning(self) -> frozenset[bytes]:
         """The same as a set; not to be iterated."""
         return frozenset(self.owner_ids)

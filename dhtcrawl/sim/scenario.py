@@ -21,6 +21,7 @@ class Scenario:
     pages: int = 200
     delay_s: float = 1.0
     key: str = "url"
+    policy: str = "xor"  # which node fetches a task
     depth: int = -1
     page_s: float = 0.05  # until an answer begins, on average
     broken: float = 0.1  # share of the links (those that hold the web together aside): half 404, half redirects

@@ -32,7 +32,8 @@ from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import Committer, GroupRunner
 from dhtcrawl.storage.memory import MemoryEngine
 from dhtcrawl.storage.records import unpack
-from dhtcrawl.swarm.node import Network, SwarmNode
+from dhtcrawl.swarm.node import SwarmNode
+from dhtcrawl.swarm.planes import Network
 
 PORT = 8468
 # What a supervisor does with a node that found nobody to join through.
@@ -326,6 +327,7 @@ class SimHost:
             engine=self.disk.engine,
             make_committer=make_committer,
             offload=offload,
+            aside=offload,
             node_id=self.id,
             observer=world.trace,
         )

@@ -48,7 +48,11 @@ def simulate_swarm(scenario: Scenario, seed: int) -> Result:
     )
     web = SimWeb(seed, **scenario.web())
     settings: CrawlSettings = dataclasses.replace(
-        config.crawl, delay_s=scenario.delay_s, key=scenario.key, depth=scenario.depth
+        config.crawl,
+        delay_s=scenario.delay_s,
+        key=scenario.key,
+        policy=scenario.policy,
+        depth=scenario.depth,
     )
     if scenario.copies > 1:
         settings = dataclasses.replace(settings, copies=scenario.copies)

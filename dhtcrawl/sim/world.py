@@ -135,6 +135,7 @@ class SimNode:
             engine=self.disk.engine,
             make_committer=make_committer,
             offload=offload,
+            aside=offload,
             node_id=self.id,
             observer=self._trace,
         )

@@ -137,14 +137,32 @@ def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test)
 
 
 def requeue(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, held: Test) -> Merged:
-    """Queue what should be queued by now, and the reverse: leases ended, owners changed."""
+    """Queue what should be queued by now, and the reverse: leases ended, owners changed.
+
+    Tasks that were in their queue already are told, too: a shorter way to one
+    that another node has puts it there, and nobody who fetches hears of it.
+    """
     into = _Into(txn, crawl, mine, held)
     for key in task_keys:
         value = txn.get(keys.TASK + crawl + key)
         if value is not None:
             task = unpack_task(value)
             into.place(key, task, task, task.order)
+            into.tell(key, task)
     return into.merged
+
+
+def lend(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, held: Test) -> tuple[list[Copy], Merged]:
+    """Take tasks that are `held` by now out of their queues; the records of those that are still open."""
+    into = _Into(txn, crawl, mine, held)
+    found: list[Copy] = []
+    for key in task_keys:
+        value = txn.get(keys.TASK + crawl + key)
+        task = None if value is None else unpack_task(value)
+        if task is not None and task.state <= State.LEASED:
+            into.place(key, task, task, task.order)
+            found.append(Copy(key, task))
+    return found, into.merged
 
 
 def sweep(txn: Txn, crawl: bytes, cursor: bytes, limit: int, *, mine: Test, held: Test, keep: Test) -> Swept:
@@ -296,6 +314,11 @@ class _Into:
             self._txn.delete(was)
         if entry != was or self._txn.get(entry) is None:
             self._enqueue(key, task, order, entry)
+
+    def tell(self, key: bytes, task: Task) -> None:
+        """Let it be known that a task is in its queue, if it is."""
+        if key not in self.queued and self._queueable(key, task):
+            self.queued[key] = Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
 
     def owe_links(self, key: bytes, before: Task | None, task: Task, depth_matters: bool) -> None:
         """Mark a page of ours whose links must go out again, so that a restart goes on with it, too."""

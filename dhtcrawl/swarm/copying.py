@@ -61,7 +61,7 @@ class Run(Protocol):
 
     def record(self) -> CrawlRecord: ...
 
-    def mine(self, key: bytes) -> bool: ...
+    def claims(self, key: bytes) -> bool: ...
 
     def keep(self, copies: Sequence[Copy], then: Callable[[], None]) -> None: ...
 
@@ -141,7 +141,7 @@ class Copying:
             crawl=self._crawl,
             found=sought.found,
             gone=gone,
-            mine=self._run.mine,
+            mine=self._run.claims,
         )
         rehomed: Rehomed = await self._committer.submit(write)
         self._run.keep(rehomed.records, _nothing)

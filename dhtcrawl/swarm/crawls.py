@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from dhtcrawl.storage.copies import Merged
 from dhtcrawl.storage.crawl_record import heir_of
 from dhtcrawl.swarm.catalogue import Catalogue, parsed
 from dhtcrawl.swarm.exports import counters_of
+from dhtcrawl.swarm.loans import IN_HAND, LEND, RECALL, REPORT
 from dhtcrawl.swarm.run import CrawlRun
 from dhtcrawl.swarm.second_look import SecondLook
 
@@ -78,6 +79,8 @@ class Crawls:
             ("crawl_pages", self._on_pages),
         ):
             registry.register(name, handler)
+        for name in (LEND, RECALL, REPORT, IN_HAND):
+            registry.register(name, partial(self._on_loan, name))
 
     def __iter__(self) -> Iterator[CrawlRecord]:
         return iter(list(self._records.values()))
@@ -190,18 +193,36 @@ class Crawls:
         if not isinstance(rows, tuple):
             return
         for row in rows:
-            if isinstance(row, tuple) and len(row) == 2 and isinstance(row[1], tuple):
+            if isinstance(row, tuple) and len(row) in (2, 3) and isinstance(row[1], tuple):
                 run = self.runs.get(row[0]) if isinstance(row[0], bytes) else None
-                if run is not None:
-                    run.hold_for(node, [key for key in row[1] if isinstance(key, bytes)])
+                if run is None:
+                    continue
+                keys = [key for key in row[1] if isinstance(key, bytes)]
+                if len(row) == 3 and isinstance(row[2], bytes):
+                    run.elsewhere.hold_lent(row[2], keys)
+                else:
+                    run.elsewhere.hold_for(node, keys)
 
-    def in_flight_of(self, node: bytes) -> list[tuple[bytes, list[bytes]]]:
-        """Our half of that: what we have in flight that `node` owns by now."""
-        rows: list[tuple[bytes, list[bytes]]] = []
+    def lent(self) -> dict[bytes, dict[bytes, bytes]]:
+        """Which tasks of ours other nodes have, by crawl."""
+        return {crawl: run.elsewhere.lent() for crawl, run in self.runs.items() if run.elsewhere.lending}
+
+    def in_flight_of(self, node: bytes, lent: Mapping[bytes, Mapping[bytes, bytes]]) -> list[tuple[Any, ...]]:
+        """Our half of that: what we have in flight that `node` owns by now, and who has what of it was `lent` by us."""
+        rows: list[tuple[Any, ...]] = []
         for crawl, run in self.runs.items():
-            keys = run.in_flight_of(node)
+            keys = run.elsewhere.in_hand(node)
             rows += [(crawl, keys[first : first + KEYS_A_CALL]) for first in range(0, len(keys), KEYS_A_CALL)]
-        return rows
+        for crawl, tasks in lent.items():
+            by_worker: dict[bytes, list[bytes]] = {}
+            for key, worker in tasks.items():
+                owner = self._peers.view.owner(placement(key))
+                if owner is not None and owner.id == node != worker:
+                    by_worker.setdefault(worker, []).append(key)
+            for worker, keys in by_worker.items():
+                pieces = (keys[first : first + KEYS_A_CALL] for first in range(0, len(keys), KEYS_A_CALL))
+                rows += [(crawl, piece, worker) for piece in pieces]
+        return rows[:KEYS_A_CALL]
 
     def ended(self, crawl: bytes) -> None:
         """A run is over."""
@@ -338,6 +359,10 @@ class Crawls:
         run = self._run_for(args)
         return Refused("unknown-crawl") if run is None else run.coordinator.on_pages(asker, args)
 
+    def _on_loan(self, name: str, asker: bytes, args: dict[str, Any]) -> Any:
+        run = self._run_for(args)
+        return Refused("unknown-crawl") if run is None else run.elsewhere.on_call(name, asker, args)
+
     def _run_for(self, args: dict[str, Any]) -> CrawlRun | None:
         crawl = args.get("crawl")
         return self.runs.get(crawl) if isinstance(crawl, bytes) else None
@@ -350,7 +375,7 @@ class Crawls:
             return BAD_ARGUMENTS
         run = self.runs.get(crawl)
         if run is not None:
-            run.given_back(list(keys))
+            run.elsewhere.given_back(list(keys))
         return {}
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -51,7 +50,8 @@ from dhtcrawl.swarm.exports import Exports
 from dhtcrawl.swarm.farewell import Farewell
 from dhtcrawl.swarm.inbox import Inbox
 from dhtcrawl.swarm.peers import TaskPeers
-from dhtcrawl.swarm.planes import listen
+from dhtcrawl.swarm.planes import Network, listen
+from dhtcrawl.swarm.policies import Policies
 from dhtcrawl.swarm.run import CrawlRun, Shared
 from dhtcrawl.swarm.tasks import Tasks
 
@@ -63,16 +63,6 @@ FLUSH_S = 2.0  # for the last copies, when a node stops
 REMEMBER_EVERY_S = 1.0
 COUNT_EVERY_S = 3600.0
 REPAIR_S = 600.0  # how often everything is compared, whatever happened
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """Where a node is in the network. `source` is the local address of its connections, where that matters."""
-
-    listen: Address
-    advertise: Address | None = None
-    bootstrap: tuple[Address, ...] = ()
-    source: str | None = None
 
 
 class SwarmNode:
@@ -341,12 +331,12 @@ class SwarmNode:
 
     def _on_activate(self, asker: bytes, args: dict[str, Any]) -> CallValue:
         """A newcomer owns from now on: what we have in flight of its tasks."""
-        incarnation = args.get("incarnation")
+        incarnation, lent = args.get("incarnation"), self.crawls.lent()
         if not isinstance(incarnation, int) or not self.gossip.mark_active(asker, incarnation):
             return Refused("not-a-member", "tell members first")
         owner, office = self.gossip.view.owner, self.gate.office
         hosts = office.export(lambda host: (found := owner(host_key(host))) is not None and found.id == asker)
-        return {"held": self.crawls.in_flight_of(asker), "hosts": hosts}
+        return {"held": self.crawls.in_flight_of(asker, lent), "hosts": hosts}
 
     async def _further(self, crawl: bytes, copies: list[Copy]) -> None:
         await self.inbox.merge(crawl, copies)
@@ -379,6 +369,8 @@ class SwarmNode:
             tell_crawl=self.crawls.tell,
             announce=self.crawls.announce,
             disk=self._disk,
+            policies=Policies(self.id, self.node.ports.aside),
+            merge=self.inbox.merge,
         )
         run = CrawlRun(shared, record, self._group)
         running = await self.node.prepare(

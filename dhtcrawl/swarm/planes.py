@@ -5,12 +5,23 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.server import RoutingServer
 from dhtcrawl.rpc.transport import TaskTransport
 
 LISTEN_TRIES = 10  # where any port will do
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Where a node is in the network. `source` is the local address of its connections, where that matters."""
+
+    listen: Address
+    advertise: Address | None = None
+    bootstrap: tuple[Address, ...] = ()
+    source: str | None = None
 
 
 async def listen(

@@ -7,11 +7,9 @@ Crawl ──send──▶ Courier ──▶ owners          owners and backups �
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import SwarmSettings
@@ -21,32 +19,27 @@ from dhtcrawl.crawl.copier import Copied
 from dhtcrawl.crawl.courier import Courier
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.lending import Given
 from dhtcrawl.crawl.page_blocks import PageAllowance
 from dhtcrawl.crawl.replicator import Replicator
 from dhtcrawl.crawl.termination import FROZEN, Report
 from dhtcrawl.crawl.tidings import Tidings
-from dhtcrawl.keyspace import placement, task_key_bytes
-from dhtcrawl.rpc.events import Failure
+from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.rpc.peers import Peers
 from dhtcrawl.rpc.rows import Peer
 from dhtcrawl.rpc.view import View
-from dhtcrawl.storage import copies
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Committer
 from dhtcrawl.storage.copies import Copy, Merged
 from dhtcrawl.storage.crawl_record import RUNNING, heir_of
-from dhtcrawl.storage.records import State
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.tasks import Link, Queued
 from dhtcrawl.swarm.audit import Auditor
 from dhtcrawl.swarm.bodies import Bodies
 from dhtcrawl.swarm.claim import Claim
 from dhtcrawl.swarm.copying import Copying, Disk
-from dhtcrawl.swarm.held import Held
+from dhtcrawl.swarm.elsewhere import Elsewhere
 from dhtcrawl.swarm.participants import Participants
-
-log = logging.getLogger(__name__)
-
-LOOK_EVERY_S = 1.0
+from dhtcrawl.swarm.policies import Policies
 
 
 @dataclass(slots=True)
@@ -69,6 +62,8 @@ class Shared:
     tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
     announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
     disk: Callable[[CrawlRecord], Disk]
+    policies: Policies
+    merge: Callable[[bytes, list[Copy]], Awaitable[Merged]]  # (crawl, records of another node)
 
 
 class CrawlRun:
@@ -88,8 +83,17 @@ class CrawlRun:
         self._view = shared.peers.view
         self._settled: View | None = None
         self._claim = Claim(self._own, self._view, None)
-        self._held = Held()
-        self._releasing = 0
+        self.elsewhere = Elsewhere(
+            self,
+            shared.peers,
+            shared.clock,
+            shared.committer,
+            group,
+            incarnation_of=shared.incarnation_of,
+            policy=shared.policies.of(record),
+            decide=shared.policies.decide,
+            merge=shared.merge,
+        )
         self._participants = Participants(record, shared.learn, group)
         self.held_back = False  # nothing is started: joining once more, or about to leave
         self.courier = Courier(
@@ -108,7 +112,7 @@ class CrawlRun:
             self._id,
             grace_s=shared.settings.holder_grace_s,
             absent=self._absent,
-            mine=self.mine,
+            mine=self.claims,
             held=self.held,
             opened=self._opened,
             rehome=self.copying.rehome,
@@ -138,7 +142,8 @@ class CrawlRun:
 
     @property
     def busy(self) -> bool:
-        return self.courier.busy or self._shared.replicator.busy_with(self._id) or bool(self._releasing)
+        busy = self._shared.replicator.busy_with(self._id) or bool(self.elsewhere.releasing)
+        return self.courier.busy or busy
 
     @property
     def joins(self) -> bool:
@@ -148,10 +153,31 @@ class CrawlRun:
         return self._claim.owns(key)
 
     def mine(self, key: bytes) -> bool:
-        return self._claim.mine(key)
+        return self.elsewhere.mine(key)
 
     def held(self, key: bytes) -> bool:
-        return key in self._held
+        return self.elsewhere.held(key)
+
+    def waits(self, key: bytes) -> bool:
+        return self.elsewhere.waits(key)
+
+    def assign(self) -> None:
+        self.elsewhere.assign()
+
+    def stays(self, key: bytes) -> bool:
+        return self.elsewhere.stays(key)
+
+    def connect_s(self, host: str) -> float | None:
+        return self.elsewhere.connect_s(host)
+
+    def brought(self, given: Given) -> None:
+        self.elsewhere.brought(given)
+
+    def killed(self, key: bytes) -> None:
+        self.elsewhere.killed(key)
+
+    def passes_on(self, task: Queued, given: Given) -> bool:
+        return self.elsewhere.passes_on(task, given)
 
     def send(self, links: Sequence[Link]) -> None:
         self.courier.send(links)
@@ -175,8 +201,7 @@ class CrawlRun:
         return self._shared.replicator.unsafe(self._id, key)
 
     def released(self, key: bytes) -> None:
-        self._releasing += 1
-        self._group.create_task(self._release(key))
+        self.elsewhere.released(key)
 
     async def announce(self, aliases: Sequence[str]) -> None:
         await self._shared.announce(self._id, aliases)
@@ -192,9 +217,8 @@ class CrawlRun:
     # What others ask
 
     def heard(self, found: Sequence[Copy]) -> None:
-        """Copies came: what is over is held no longer."""
-        if len(self._held):
-            self._held.let_go(copy.key for copy in found if copy.task.state >= State.FETCHED)
+        """Copies came: what is over is with nobody else any more."""
+        self.elsewhere.heard(found)
 
     def buried(self, keys: Sequence[bytes]) -> None:
         """These are over: they were safe before they were fetched, so links to them need not be sent again."""
@@ -202,36 +226,36 @@ class CrawlRun:
             learn = self.crawl.corridor.outbox.learn
             for key in keys:
                 learn(key)
-        if len(self._held):
-            self._held.let_go(keys)
-
-    def hold_for(self, node: bytes, keys: Sequence[bytes]) -> None:
-        """`node` began these before we owned them; those that wait here wait for what comes of it."""
-        now = self._shared.clock.monotonic()
-        self._held.hold(node, self._shared.incarnation_of(node), keys, now)
-        if keys:
-            self.crawl.frontier.disown(lambda key: key not in self._held, now)
-
-    def given_back(self, keys: Sequence[bytes]) -> None:
-        """Nothing came of these."""
-        self._requeue(self._held.let_go(keys))
+        self.elsewhere.over(keys)
 
     def in_flight(self, key: bytes) -> bool:
         """Whether a task's record must stay: it is being fetched here, or its outcome is not with its owner yet."""
-        return self.crawl.has_in_flight(key)
+        return self.crawl.has_in_flight(key) or self.elsewhere.is_borrowed(key)
 
     @property
     def draining(self) -> bool:
         """Whether anything that was begun is not over."""
         waiting = self.crawl.waiting
-        taking = bool(self.copying.desk.busy)
+        taking = bool(self.copying.desk.busy) or self.elsewhere.lending
         return self.courier.busy or taking or any(count for word, count in waiting.items() if word != "queued")
 
-    def in_flight_of(self, node: bytes) -> list[bytes]:
-        """Tasks that we have in flight and that `node` owns by now."""
-        view = self._view
-        owners = ((key, view.owner(placement(key))) for key in self.crawl.in_flight)
-        return [key for key, owner in owners if owner is not None and owner.id == node]
+    @property
+    def crawl_id(self) -> bytes:
+        return self._id
+
+    @property
+    def owning(self) -> bool:
+        """Whether what is this node's own may be fetched, or lent."""
+        return not self.crawl.held
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nothing more is begun here, whatever the crawl does."""
+        return self.held_back or self._settled is None
+
+    def claims(self, key: bytes) -> bool:
+        """Whether a task is for this node to fetch, or to lend."""
+        return self._claim.mine(key)
 
     # What happens around it
 
@@ -257,6 +281,7 @@ class CrawlRun:
         self.crawl.intake.view_changed(self._claim.bits)
         # What was somebody else's a moment ago may lie at a node that is gone.
         self.bodies.view_changed(ours=self._claim.bits != before.bits)
+        self.elsewhere.view_changed()
 
     def changed(self, record: CrawlRecord) -> None:
         """The crawl's record has changed."""
@@ -277,26 +302,18 @@ class CrawlRun:
         """Start nothing, whatever else says that we may."""
         self.held_back = hold
         self._hold()
+        if hold:
+            self.elsewhere.stop()
 
     def _hold(self) -> None:
         self.crawl.held = self.held_back or self._settled is None or self._record.state != RUNNING
 
     async def run(self) -> None:
-        """Look after what is held and what is missing, until cancelled."""
+        """Look after what others have and what is missing, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.bodies.run())
             group.create_task(self.copying.run())
-            while True:
-                await asyncio.sleep(LOOK_EVERY_S)
-                if len(self._held):
-                    await self._look_at_held()
-
-    async def _look_at_held(self) -> None:
-        """Let go of what has come by a sync, and of what its holder will not tell of any more."""
-        held = list(self._held)
-        read: Any = partial(copies.settled, crawl=self._id, task_keys=held)
-        self._held.let_go(await self._shared.committer.submit(read))
-        self._requeue(self._held.given_up(self._shared.incarnation_of, self._shared.clock.monotonic()))
+            group.create_task(self.elsewhere.run())
 
     # Board: how the crawl stands here, for its coordinator
 
@@ -333,8 +350,9 @@ class CrawlRun:
             "backups": int(self._shared.replicator.busy_with(self._id)),
             "bodies": self.bodies.missing + self._participants.busy,
             "copies": found.get("copies", 0) + self.copying.under_way,
-            "held": len(self._held),
-            "hand_over": self._releasing + self._shared.reconciling(),
+            "held": self.elsewhere.waiting,
+            FROZEN: found.get(FROZEN, 0) + self.elsewhere.frozen,
+            "hand_over": self.elsewhere.releasing + self._shared.reconciling(),
         }
 
     async def audit(self) -> tuple[int, int]:
@@ -379,22 +397,3 @@ class CrawlRun:
     def _opened(self, opened: list[Copy], merged: Merged) -> None:
         if opened:
             self.keep(opened, partial(self.crawl.intake.merged, merged))
-
-    def _requeue(self, keys: list[bytes]) -> None:
-        if keys:
-            self._group.create_task(self._requeue_now(keys))
-
-    async def _requeue_now(self, keys: list[bytes]) -> None:
-        write: Any = partial(copies.requeue, crawl=self._id, task_keys=keys, mine=self.mine, held=self.held)
-        self.crawl.intake.let_go(await self._shared.committer.submit(write))
-
-    async def _release(self, key: bytes) -> None:
-        try:
-            owner = self._view.owner(placement(key))
-            if owner is None:
-                return
-            reply = await self._shared.peers.call(owner.id, "release", {"crawl": self._id, "keys": [key]})
-            if isinstance(reply, Failure):
-                log.info("release: %s", reply.detail)  # its owner takes it back in a while by itself
-        finally:
-            self._releasing -= 1

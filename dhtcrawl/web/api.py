@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import ConfigError, UsageError
+from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.spec import CrawlSpec, make_spec
 
 Action = Literal["pause", "resume", "stop"]
@@ -152,6 +153,8 @@ def submission(body: object) -> CrawlSpec:
         if f"crawl.{name}" not in all_settings():
             raise ApiError(400, f"{name} is no setting of a crawl; is the node of another version?")
     try:
-        return make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
+        spec = make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
+        check_policy(spec.settings.policy)
+        return spec
     except (ConfigError, UsageError) as error:
         raise ApiError(400, str(error)) from error

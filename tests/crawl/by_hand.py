@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.tasks import Queued
@@ -20,6 +22,7 @@ def make(
     tasks_max: int = 10_000,
     hosts_max: int = 100,
     book: HostBook | None = None,
+    waits: Callable[[bytes], bool] = lambda key: False,
 ) -> Frontier:
     """A frontier whose stored queues have been looked through; `robots`: they are asked for."""
     made = Frontier(
@@ -29,6 +32,7 @@ def make(
         parallel=parallel,
         tasks_max=tasks_max,
         hosts_max=hosts_max,
+        waits=waits,
     )
     made.walk_begins()
     made.walk_ended()

@@ -65,7 +65,10 @@ class Stored:
 class Shell:
     """Drives a frontier; each method is one thing that may happen next."""
 
-    def __init__(self, delays_s: dict[str, float], *, tasks_max: int, hosts_max: int, parallel: int = 3) -> None:
+    def __init__(
+        self, delays_s: dict[str, float], *, tasks_max: int, hosts_max: int, parallel: int = 3, desk: bool = False
+    ) -> None:
+        """`desk`: who is to fetch a task is decided before it starts, by `assign` and `lend`."""
         self.now = 100.0
         self.store = Stored()
         self.book = HostBook(started_at=0.0, fresh=True)
@@ -78,7 +81,9 @@ class Shell:
             parallel=parallel,
             tasks_max=tasks_max,
             hosts_max=hosts_max,
+            waits=lambda key: desk,
         )
+        self.lent: dict[bytes, Queued] = {}
         self.started: Counter[bytes] = Counter()
         self.robots_started: Counter[str] = Counter()
         self.retried: Counter[bytes] = Counter()
@@ -133,7 +138,7 @@ class Shell:
         self._deliveries.append(self._walk)
 
     def _refilled(self, name: str, found: list[Queued], complete: bool) -> None:
-        self.frontier.refilled(name, found, complete, self.now)
+        self.frontier.refilled(name, [task for task in found if task.key not in self.lent], complete, self.now)
 
     def _walk(self) -> None:
         if not self.frontier.wants_hosts:
@@ -152,6 +157,29 @@ class Shell:
         if after is None:
             self.frontier.walk_ended()
         self._cursor = after or ""
+
+    # -- who fetches --
+
+    def assign(self, count: int) -> None:
+        """Some tasks are to be fetched here."""
+        for task in self.frontier.unassigned(2, count):
+            self.frontier.assign(host_of(task.url), {task.key}, self.now)
+
+    def lend(self, count: int) -> None:
+        """Some tasks are to be fetched elsewhere."""
+        for task in self.frontier.unassigned(2, count):
+            self.lent[task.key] = task
+            self.frontier.lend(host_of(task.url), {task.key}, self.now)
+            self.store.remove(host_of(task.url), task.key)
+
+    def give_back(self) -> None:
+        """The task that was lent first comes back."""
+        if self.lent:
+            key = next(iter(self.lent))
+            del self.lent[key]
+            back = self.store.accepted[key]
+            self.store.queues[host_of(back.url)][key] = back
+            self._deliveries.append(lambda: self.frontier.add([back], self.now))
 
     # -- fetchers --
 
@@ -193,7 +221,7 @@ class Shell:
     @property
     def quiet(self) -> bool:
         """Nothing is under way."""
-        return not (self.jobs or self._found or self._outcomes or self._deliveries)
+        return not (self.jobs or self._found or self._outcomes or self._deliveries or self.lent)
 
     def run_to_the_end(self, steps_max: int = 5_000) -> None:
         """Do everything there is to do, time included, until the frontier is empty."""
@@ -202,6 +230,8 @@ class Shell:
                 self.deliver()
             self.commit_round()
             self.refill()
+            self.give_back()
+            self.assign(100)
             while self.start() is not None:
                 pass
             for job in list(self.jobs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dhtcrawl.crawl.frontier import RETRIES_MAX
+from dhtcrawl.crawl.back_queue import RETRIES_MAX
 from dhtcrawl.fetch.politeness import HostBook
 
 from .by_hand import NOW, begin, make, over, url_of, urls

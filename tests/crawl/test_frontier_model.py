@@ -12,21 +12,35 @@ from dhtcrawl.crawl import frontier as module
 from .stored import Shell, task
 
 HOSTS = [f"h{number}" for number in range(5)]
-ACTIONS = ["find"] * 6 + ["round", "deliver", "deliver", "refill", "start", "start", "finish", "retry", "later"]
+ACTIONS = ["find"] * 6 + [
+    "round",
+    "deliver",
+    "deliver",
+    "refill",
+    "start",
+    "start",
+    "finish",
+    "retry",
+    "later",
+    "assign",
+    "lend",
+    "give back",
+]
 
 
 @settings(deadline=None)
 @given(
+    desk=st.booleans(),
     tasks_max=st.integers(1, 12),
     hosts_max=st.integers(1, 4),
     delays=st.lists(st.sampled_from([0.0, 1.0]), min_size=len(HOSTS), max_size=len(HOSTS)),
     actions=st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 59), st.integers(0, 3)), max_size=120),
 )
 def test_every_task_is_started_once_in_whatever_order_things_happen(
-    tasks_max: int, hosts_max: int, delays: list[float], actions: list[tuple[str, int, int]]
+    desk: bool, tasks_max: int, hosts_max: int, delays: list[float], actions: list[tuple[str, int, int]]
 ) -> None:
     with patch.object(module, "FRONT_MIN", 2):
-        shell = Shell(dict(zip(HOSTS, delays, strict=True)), tasks_max=tasks_max, hosts_max=hosts_max)
+        shell = Shell(dict(zip(HOSTS, delays, strict=True)), tasks_max=tasks_max, hosts_max=hosts_max, desk=desk)
         for order, (action, number, depth) in enumerate(actions):
             act(shell, action, number, depth, order)
             fronts_max = max(tasks_max, 2 * 2 * hosts_max)
@@ -59,6 +73,12 @@ def act(shell: Shell, action: str, number: int, depth: int, order: int) -> None:
         case "finish" | "retry" if shell.jobs:
             job = shell.jobs[number % len(shell.jobs)]
             shell.finish(job, retry_in_s=depth if action == "retry" else None)
+        case "assign":
+            shell.assign(number % 5)
+        case "lend":
+            shell.lend(number % 5)
+        case "give back":
+            shell.give_back()
         case "later":
             shell.now += number / 20
         case _:

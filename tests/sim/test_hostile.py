@@ -74,7 +74,7 @@ def crawl(
     async def main() -> tuple[Summary, Exit, list[tuple[float, str]]]:
         clock = VirtualClock(asyncio.get_running_loop())
         client = ScriptedClient(answer, clock, latency_s)
-        ports = Ports(clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, b"n" * 20, Silent())
+        ports = Ports(clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, offload, b"n" * 20, Silent())
         async with open_node(config, ports) as node:
             record = await node.create_crawl(make_spec(seeds, config.crawl))
             running = await node.prepare(record, OutputDirs.in_memory(), disk_used=never)

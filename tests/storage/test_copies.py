@@ -285,9 +285,9 @@ def test_what_another_node_owns_or_has_leased_is_kept_and_not_queued() -> None:
 def test_a_lease_that_ended_puts_its_task_back() -> None:
     holder = Holder(leased=[A])
     holder.merge([copy(A), copy(B)])
-    assert holder.requeue(A, B, C).queued == []
+    assert [queued.url for queued in holder.requeue(A, B, C).queued] == [B], "told again, though it never left"
     holder.leased.clear()
-    assert [queued.url for queued in holder.requeue(A, B, C).queued] == [A]
+    assert [queued.url for queued in holder.requeue(A, B, C).queued] == [A, B]
     holder.check_queue()
 
 

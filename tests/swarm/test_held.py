@@ -8,8 +8,8 @@ from typing import Any, cast
 from crawl import by_hand
 
 from dhtcrawl.swarm import held
+from dhtcrawl.swarm.elsewhere import Elsewhere
 from dhtcrawl.swarm.held import HELD_S, Held
-from dhtcrawl.swarm.run import CrawlRun
 
 A, B = b"a" * 20, b"b" * 20
 NOW = 100.0
@@ -62,11 +62,12 @@ def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
     first, second = by_hand.stored(2)
     frontier.add([first, second], NOW)
     tasks = Held()
-    run = SimpleNamespace(
+    elsewhere = SimpleNamespace(
         _held=tasks,
-        _shared=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: NOW), incarnation_of=there),
-        crawl=SimpleNamespace(frontier=frontier),
+        _clock=SimpleNamespace(monotonic=lambda: NOW),
+        _incarnation_of=there,
+        _run=SimpleNamespace(crawl=SimpleNamespace(frontier=frontier)),
     )
-    CrawlRun.hold_for(cast(Any, run), A, [first.key])
+    Elsewhere.hold_for(cast(Any, elsewhere), A, [first.key])
     assert first.key in tasks
     assert by_hand.urls(frontier) == [second.url]

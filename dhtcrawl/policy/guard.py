@@ -1,0 +1,115 @@
+"""A policy that throws, or ranks nonsense, costs nothing but its advice: the crawl goes on under `xor`, and says so.
+
+asked ──fine──▶ its answer
+  └──threw, nonsense──▶ xor's answer; the third time in a row, or when it hung, xor's for good
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Task, Terms
+from dhtcrawl.policy.xor import Xor
+
+log = logging.getLogger(__name__)
+
+FAULTS_MAX = 3
+DECIDES_WITHIN_S = 5.0
+BATCH_MAX = 1000
+BUDGET_MAX_S = 3600.0
+
+
+class Guard(Policy):
+    """Around any policy; never throws, and keeps the contract's `total`."""
+
+    def __init__(self, inner: Policy) -> None:
+        super().__init__(inner.settings)
+        self.inner = inner
+        self.pinned = inner.pinned
+        self.given_up = ""  # why it is not asked any more; empty while it is
+        self.faults = 0  # ever
+        self._in_a_row = 0
+        self._xor = Xor(inner.settings)
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        if not self.given_up:
+            try:
+                ranked = list(self.inner.rank(task, candidates, now))
+            except BaseException as error:  # whatever somebody else's code throws
+                self._fault("rank", error)
+            else:
+                wrong = _wrong(ranked, candidates)
+                if not wrong:
+                    self._in_a_row = 0
+                    return ranked
+                self._fault("rank", wrong)
+        return self._xor.rank(task, candidates, now)
+
+    def terms(self, node: bytes, host: str) -> Terms:
+        if not self.given_up:
+            try:
+                terms = self.inner.terms(node, host)
+                if _sensible(terms):
+                    return terms
+                self._fault("terms", f"{terms!r}")
+            except BaseException as error:
+                self._fault("terms", error)
+        return Terms()
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        if not self.given_up:
+            try:
+                self.inner.heard(outcome, now)
+            except BaseException as error:
+                self._fault("heard", error)
+
+    def hung(self, seconds: float) -> None:
+        """It did not answer in time: it is not asked again."""
+        self._give_up(f"did not answer within {seconds:g} s")
+
+    def _fault(self, what: str, why: object) -> None:
+        self.faults += 1
+        self._in_a_row += 1
+        text = _said(why) if isinstance(why, BaseException) else str(why)
+        if self._in_a_row >= FAULTS_MAX:
+            self._give_up(f"{what}: {text}")
+        else:
+            log.warning("policy %s: %s: %s; xor decides this time", self.inner.name, what, text[:200])
+
+    def _give_up(self, why: str) -> None:
+        if not self.given_up:
+            self.given_up = why[:200]
+            log.error(
+                "policy %s is not asked any more (%s); the crawl goes on under xor", self.inner.name, self.given_up
+            )
+
+
+def _wrong(ranked: list[Any], candidates: Sequence[Candidate]) -> str:
+    """What is wrong with an answer; empty: nothing. To leave candidates out may be meant."""
+    there = {candidate.node for candidate in candidates}
+    if not all(isinstance(node, bytes) for node in ranked):
+        return "it ranked something that is no node id"
+    if not there.issuperset(ranked):
+        return "it ranked a node that was no candidate"
+    if len(set(ranked)) != len(ranked):
+        return "it ranked a node twice"
+    return ""
+
+
+def _sensible(terms: object) -> bool:
+    if not isinstance(terms, Terms):
+        return False
+    numbers = (terms.batch, terms.budget_s, 1.0 if terms.connect_timeout_s is None else terms.connect_timeout_s)
+    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
+        return False
+    return 1 <= terms.batch <= BATCH_MAX and all(0 < each <= BUDGET_MAX_S for each in numbers[1:])
+
+
+def _said(error: BaseException) -> str:
+    """In words; an error of somebody else's code may not even have them."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:
+        return type(error).__name__

@@ -1,0 +1,64 @@
+"""Policies by name: ours, and those that other packages bring under the entry point group `dhtcrawl.policies`.
+
+    [project.entry-points."dhtcrawl.policies"]
+    nearest = "my_package:Nearest"
+
+A module is imported when its policy is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.policy.seam import Policy
+
+GROUP = "dhtcrawl.policies"
+OURS = {
+    "xor": "dhtcrawl.policy.xor:Xor",
+    "balanced": "dhtcrawl.policy.balanced:Balanced",
+    "dynamic": "dhtcrawl.policy.dynamic:Dynamic",
+    "dspider": "dhtcrawl.policy.dspider:DSpider",
+}
+
+
+def names() -> list[str]:
+    """All policies that may be asked for, ours first."""
+    return [*OURS, *sorted({point.name for point in _others()} - OURS.keys())]
+
+
+def load(name: str) -> type[Policy]:
+    """A policy's class.
+
+    Raises:
+        ConfigError: there is none of this name, or it cannot be imported.
+    """
+    if name in OURS:
+        module, _, attribute = OURS[name].partition(":")
+        found = getattr(import_module(module), attribute)
+    else:
+        point = next((point for point in _others() if point.name == name), None)
+        if point is None:
+            raise ConfigError(f"crawl.policy: there is no policy {name!r}; there are {', '.join(names())}")
+        try:
+            found = point.load()
+        except Exception as error:
+            raise ConfigError(f"crawl.policy: {name} ({point.value}) cannot be loaded: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise ConfigError(f"crawl.policy: {name} is {found!r}, no subclass of dhtcrawl.policy.seam.Policy")
+    return found
+
+
+def check(name: str) -> None:
+    """Whether there is such a policy, here.
+
+    Raises:
+        ConfigError: there is none, or it cannot be imported.
+    """
+    if name not in OURS:
+        load(name)
+
+
+def _others() -> list[EntryPoint]:
+    return list(entry_points(group=GROUP))

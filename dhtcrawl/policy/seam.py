@@ -1,0 +1,110 @@
+"""Which node fetches a task: what every assignment policy is, and what it may rely on. No I/O.
+
+    rank(task, candidates) ─▶ nodes, best first ─▶ the task is lent to the first that has room
+    terms(node, host)      ─▶ how many tasks at once, and for how long
+    heard(outcome)         ◀─ what came of a loan
+
+Each owner has a policy object of its own for each crawl. It is asked on one
+thread, and never about two things at a time. What it promises, and
+`tests/policy/contract.py` checks for every policy:
+
+    deterministic   the same calls in the same order bring the same ranks, whatever the hash seed
+    total           every candidate that may fetch the task is ranked, once; nobody else is
+    stable          the order in which candidates are given means nothing
+    fair to change  a node that comes, goes or changes its weight moves few tasks between the others
+    forgiving       no history and unknown nodes are normal; the task's failed nodes come last
+
+A policy that breaks them costs speed and nothing else: `dhtcrawl.policy.guard`
+falls back to `xor`, and what a loan does not bring is recalled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar, NamedTuple
+
+BATCH = 50
+BUDGET_S = 60.0
+
+
+class Task(NamedTuple):
+    """What a policy may know of a task."""
+
+    key: bytes  # the task key; its first 20 bytes place it
+    host: str  # hostname[:non-default port]
+    failed: tuple[bytes, ...] = ()  # nodes that had it and brought nothing, in this order
+
+
+class Candidate(NamedTuple):
+    """A node that might fetch it."""
+
+    node: bytes  # its id
+    lent: int = 0  # tasks that it has from this owner now
+
+
+class Result(Enum):
+    """What came of a task that was lent."""
+
+    PAGE = "page"  # whatever its status
+    FAILED = "failed"  # the page's fault
+    UNREACHABLE = "unreachable"  # this node cannot connect to the host
+    RECALLED = "recalled"  # nothing came within the time that the loan gave
+
+
+class Outcome(NamedTuple):
+    """What an owner hears of one task."""
+
+    node: bytes
+    host: str
+    result: Result
+    seconds: float  # what the attempt took, waiting for the host's delay left out
+    connect_s: float | None = None  # of it, until the connection was there; None: one was there already
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a node gets tasks of a host."""
+
+    batch: int = BATCH  # tasks that it has at a time
+    budget_s: float = BUDGET_S  # for a batch; what brought nothing by then is recalled
+    connect_timeout_s: float | None = None  # None: the node's own setting
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a policy is made with."""
+
+    own: bytes  # the owner's id
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Policy:
+    """The least there is: every method but `rank` may be left as it is."""
+
+    name: ClassVar[str] = ""
+    # Whether a task waits until the first of its ranking has room; otherwise it goes to the next that has.
+    pinned: bool = False
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        """The ids of those who may fetch it, best first. Empty: nobody here may."""
+        raise NotImplementedError
+
+    def terms(self, node: bytes, host: str) -> Terms:
+        """On which terms `node` gets the next tasks of `host`."""
+        return Terms()
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        """Something came of a lease, or nothing did."""
+
+
+def failed_last(ranked: Iterable[bytes], failed: Sequence[bytes]) -> list[bytes]:
+    """The same with those that failed behind all others, who failed first in front."""
+    ranked = list(ranked)
+    behind = [node for node in failed if node in ranked]
+    return [node for node in ranked if node not in behind] + list(dict.fromkeys(behind)) if behind else ranked

@@ -1,0 +1,390 @@
+"""An owner's side of who fetches: its tasks go to the nodes that the crawl's policy ranks first.
+
+    desk of the frontier ──policy──▶ ours: the frontier starts it
+                              └─────▶ another's: out of the queue, record and loan to it
+
+What became of a loan comes by itself, as a record, since owners are told what
+is fetched anyway; the worker's report says how long it took, and which tasks it
+gives back. A task that `FAILURES_MAX` nodes gave up, or all there are, is given
+up for good, and its record says what each of them said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl import wire
+from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.crawl.exchange import batches
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.lending import Given, IncarnationOf, Lent, Loan
+from dhtcrawl.crawl.rounds import Kill
+from dhtcrawl.keyspace import host_key, placement
+from dhtcrawl.policy.choice import Choice, choose, learn_and_choose
+from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard
+from dhtcrawl.policy.seam import Outcome, Result, Task
+from dhtcrawl.rpc.events import Failure, FailureKind
+from dhtcrawl.rpc.messages import Ack, StoreBackup
+from dhtcrawl.rpc.peers import Peers
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.swarm.loans import LEND, RECALL
+from dhtcrawl.url import host_of
+
+log = logging.getLogger(__name__)
+
+FAILURES_MAX = 5  # Yu et al. 2014: after five recalls a task is a person's
+TASKS_A_LOOK = 512
+TASKS_A_HOST = 64
+# Where nobody has room, or nobody may fetch what there is; room that comes meanwhile is given out at once.
+PAUSE_S = 0.2
+PAUSE_TIMES = 10.0
+IN_VAIN_MAX = 300  # a minute, and nobody may fetch anything: to be told
+# A node that refuses a loan is asked no sooner: it does not run the crawl yet, or has not its policy.
+REFUSED_S = 5.0
+KEYS_A_CALL = 500
+RECALL_WITHIN_S = 5.0
+CANDIDATES_MAX = 64
+LOOK_EVERY_S = 1.0
+BUDGET_TIMES = 3.0  # what a host's delay alone takes, and this many times that
+FAILED_MAX = 100_000
+HEARD_MAX = 10_000
+ENDED_MAX = 10_000
+
+Decide = Callable[[Callable[[], Choice]], Awaitable["Choice | None"]]
+
+
+class Desk(Protocol):
+    """What the lender is given of its crawl."""
+
+    @property
+    def crawl_id(self) -> bytes: ...
+
+    @property
+    def frontier(self) -> Frontier: ...
+
+    @property
+    def corridor(self) -> Corridor: ...
+
+    @property
+    def lends(self) -> bool:
+        """Whether anything may be decided now: this node owns, and the crawl runs."""
+        ...
+
+    def owns(self, key: bytes) -> bool: ...
+
+    def held(self, key: bytes) -> bool:
+        """Whether another node has a task already."""
+        ...
+
+    def decided(self) -> None:
+        """There may be something to start, or to read."""
+        ...
+
+    async def write_lent(self, keys: list[bytes]) -> list[Copy]:
+        """Take these out of their stored queues; their records."""
+        ...
+
+    async def requeue(self, keys: list[bytes]) -> None:
+        """Put what is lent no longer back into its queue."""
+        ...
+
+    def merged(self, records: Sequence[Copy]) -> Awaitable[Merged]:
+        """What a worker knew better."""
+        ...
+
+
+class Lender:
+    """Of one crawl on one node."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        peers: Peers,
+        clock: Clock,
+        policy: Guard,
+        *,
+        incarnation_of: IncarnationOf,
+        decide: Decide,
+    ) -> None:
+        """`decide` runs a choice where it blocks nobody; None where that takes too long."""
+        self.lent = Lent()
+        self.tasks_lent = 0
+        self.recalls = 0
+        self.policy = policy
+        self._desk = desk
+        self._peers = peers
+        self._own = peers.node_id
+        self._clock = clock
+        self._incarnation_of = incarnation_of
+        self._decide = decide
+        self._failed: dict[bytes, dict[bytes, str]] = {}  # key → node → what it said
+        self._ended: dict[bytes, Loan] = {}  # of which the worker has not told yet
+        self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
+        self._refuses: dict[bytes, float] = {}  # until when a node is not asked
+        self._work = asyncio.Event()
+        self._in_vain = 0
+
+    def wanted(self) -> None:
+        """There may be something to decide."""
+        self._work.set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether another node has a task of ours."""
+        return len(self.lent) > 0
+
+    # What becomes of loans
+
+    def over(self, keys: Sequence[bytes]) -> None:
+        """What came of these is known, by their records."""
+        self._ended |= self.lent.let_go(keys)
+        while len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        for key in keys if self._failed else ():
+            self._failed.pop(key, None)
+
+    async def on_report(self, asker: bytes, given: Sequence[Given]) -> None:
+        """A worker says what came of tasks that it had, and that it is there."""
+        now = self._clock.monotonic()
+        self.lent.heard_from(asker, now)
+        back: list[bytes] = []
+        for each in given:
+            loan = self.lent.get(each.key)
+            if loan is None or loan.node != asker:
+                loan = self._ended.pop(each.key, None)
+                if each.result is Result.PAGE and loan is not None and loan.node == asker:
+                    self._hear(asker, each._replace(host=loan.host))  # its record was faster
+                continue
+            if each.result is not Result.RECALLED:
+                self._hear(asker, each._replace(host=loan.host))
+            if each.result is Result.PAGE:
+                continue  # until its record is here
+            self.lent.let_go([each.key])
+            if self._another(each._replace(host=loan.host), asker):
+                back.append(each.key)
+        await self._take_back(back)
+
+    def failed_here(self, task: Queued, given: Given) -> bool:
+        """We had it ourselves, and bring nothing; False where it is for us to go on with it."""
+        now = self._clock.monotonic()
+        self._hear(self._own, given)
+        if not self._desk.owns(task.key) or (given.result is Result.UNREACHABLE and not self._others(task.key)):
+            return False
+        if self._another(given, self._own):
+            self._desk.frontier.written(given.host, task.key, now)
+            self._desk.frontier.add([task], now)
+            self.wanted()
+        return True
+
+    def brought_here(self, given: Given) -> None:
+        """We had it ourselves, and bring a page."""
+        self._failed.pop(given.key, None)
+        self._hear(self._own, given)
+
+    def avoid(self, node: bytes, until: float) -> None:
+        """Lend it nothing before that time."""
+        self._refuses[node] = until
+
+    def disowned(self, mine: Callable[[bytes], bool]) -> None:
+        """Others own what is not `mine`, and ask its workers themselves."""
+        self.lent.let_go([key for key in self.lent if not mine(key)])
+        self._failed = {key: said for key, said in self._failed.items() if mine(key)}
+
+    async def recall_all(self) -> None:
+        """Nothing is lent from here on; what is not begun comes back, the rest ends as it does."""
+        late: dict[bytes, list[bytes]] = {}
+        for key in self.lent:
+            loan = self.lent.get(key)
+            if loan is not None and loan.begun:
+                late.setdefault(loan.node, []).append(key)
+        async with asyncio.TaskGroup() as group:
+            for node, keys in late.items():
+                group.create_task(self._recall(node, keys))
+
+    async def run(self) -> None:
+        """Decide who fetches, and see that they do; until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_after())
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                while self._desk.lends and (tasks := self._desk.frontier.unassigned(TASKS_A_HOST, TASKS_A_LOOK)):
+                    began_at = self._clock.monotonic()
+                    if not await self._assign(tasks, group):
+                        # Most of the time is for others, however long a decision takes.
+                        took_s = self._clock.monotonic() - began_at
+                        await asyncio.sleep(max(PAUSE_S, PAUSE_TIMES * took_s))
+
+    async def _assign(self, tasks: list[Queued], group: asyncio.TaskGroup) -> bool:
+        """Decide for these; whether each of them found a node."""
+        choice = await self._choice([self._task(task) for task in tasks])
+        now, frontier, moved = self._clock.monotonic(), self._desk.frontier, 0
+        for node, hosts in choice.keys.items():
+            for host, keys in hosts.items():
+                # It took a while: what another has, or owns by now, is not ours to decide.
+                keys = [key for key in keys if self._desk.owns(key) and not self._desk.held(key)]
+                moved += len(keys)
+                if node == self._own:
+                    frontier.assign(host, set(keys), now)
+                    continue
+                budget_s = choice.terms[node, host].budget_s
+                self.lent.lend(node, self._incarnation_of(node), host, keys, now, budget_s)
+                frontier.lend(host, set(keys), now)
+            if node != self._own:
+                terms = {host: choice.terms[node, host] for host in hosts}
+                group.create_task(self._lend(node, hosts, terms))
+        self._desk.decided()
+        self._in_vain = 0 if moved or self.busy else self._in_vain + 1
+        if self._in_vain and self._in_vain % IN_VAIN_MAX == 0:
+            log.warning("policy %s has found nobody for %s for a while", self.policy.inner.name, tasks[0].url)
+        return moved == len(tasks)
+
+    async def _choice(self, tasks: list[Task]) -> Choice:
+        own, frontier = self._own, self._desk.frontier
+        nodes = self._candidates(tasks)
+        load = {(own, host): frontier.load(host) for host in {task.host for task in tasks}}
+        lent, now = {**self.lent.counts(), **load}, self._clock.monotonic()
+        heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
+        work = partial(learn_and_choose, self.policy, heard, tasks, nodes, lent, now)
+        choice = await self._decide(work)
+        if choice is None:
+            self.policy.hung(DECIDES_WITHIN_S)
+            choice = choose(self.policy, tasks, nodes, lent, now)
+        return choice
+
+    def _candidates(self, tasks: Iterable[Task]) -> Callable[[Task], Sequence[bytes]]:
+        """Who may be asked; in a large swarm those near the key, or the host where the policy keeps hosts together."""
+        view, now = self._peers.view, self._clock.monotonic()
+        self._refuses = {node: until for node, until in self._refuses.items() if until > now}
+        nodes = [node for node in view.answering if node not in self._refuses]
+        if len(nodes) <= CANDIDATES_MAX:
+            return lambda task: nodes
+        answering, by_host = frozenset(nodes), self.policy.pinned
+        places = {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}
+        near = {place: view.closest(place, CANDIDATES_MAX) for place in set(places.values())}
+        found = {place: [each.id for each in members if each.id in answering] for place, members in near.items()}
+        return lambda task: found[places[task.key]]
+
+    def _task(self, task: Queued) -> Task:
+        return Task(task.key, host_of(task.url), tuple(self._failed.get(task.key, ())))
+
+    async def _lend(self, node: bytes, hosts: Mapping[str, list[bytes]], terms: Mapping[str, Any]) -> None:
+        """Hand over records and loan; what a node does not take is decided again."""
+        loans = {key: loan for each in hosts.values() for key in each if (loan := self.lent.get(key)) is not None}
+        records = await self._desk.write_lent(list(loans))
+        # What came to an end meanwhile is in no queue, and nobody's.
+        self.lent.let_go(loans.keys() - {copy.key for copy in records})
+        self.tasks_lent += len(records)
+        for batch in batches(records):
+            given = {copy.key: loans[copy.key] for copy in batch}
+            if not await self._give(node, batch, given, terms):
+                await self._take_back(list(self.lent.let_go(self._still(given))))
+
+    def _still(self, loans: Mapping[bytes, Loan]) -> list[bytes]:
+        """Those that are lent as they were: not taken back meanwhile, and perhaps lent to another."""
+        return [key for key, loan in loans.items() if self.lent.get(key) == loan]
+
+    async def _give(
+        self, node: bytes, batch: Sequence[Copy], loans: Mapping[bytes, Loan], terms: Mapping[str, Any]
+    ) -> bool:
+        crawl = self._desk.crawl_id
+        reply = await self._peers.ask(node, StoreBackup(crawl, tuple(map(wire.record_of, batch))))
+        if not isinstance(reply, Ack):
+            self._refuses[node] = self._clock.monotonic() + REFUSED_S
+            return False
+        if reply.records:
+            await self._desk.merged(wire.copies_of(reply.records, len(batch[0].key)))
+        keys = self._still(loans)
+        if not keys:
+            return True
+        connect = {host: each.connect_timeout_s for host, each in terms.items() if each.connect_timeout_s is not None}
+        answering = set(self._peers.view.answering)
+        patient = [key for key in keys if key in self._failed and answering <= self._failed[key].keys()]
+        args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect}
+        answer = await self._peers.call(node, LEND, args)
+        if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
+            self._refuses[node] = self._clock.monotonic() + REFUSED_S
+            return False
+        # A node that has not answered may have it all the same: its loan ends when it is silent.
+        incarnation = loans[keys[0]].incarnation
+        self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
+        return True
+
+    def _others(self, key: bytes) -> bool:
+        """Whether there is anybody but us who has not failed yet."""
+        said = self._failed.get(key, {})
+        return any(node not in said for node in self._peers.view.answering if node != self._own)
+
+    def _another(self, given: Given, node: bytes) -> bool:
+        """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""
+        if given.result is Result.RECALLED:
+            return True
+        said = self._failed.pop(given.key, {}) | {node: given.detail}
+        left = len(said) < FAILURES_MAX and any(each not in said for each in self._peers.view.answering)
+        if left or given.result is Result.UNREACHABLE:
+            self._failed[given.key] = said
+            if len(self._failed) > FAILED_MAX:
+                del self._failed[next(iter(self._failed))]
+            return True
+        words = [f"{each.hex()[:8]}: {what}" for each, what in said.items()]
+        text = given.detail if len(said) == 1 else "; ".join(words)
+        self._desk.corridor.kill(Kill(given.host, given.key, SkipReason.FAILED, text, len(said) - 1))
+        return False
+
+    async def _take_back(self, keys: list[bytes]) -> None:
+        if keys:
+            await self._desk.requeue(keys)
+
+    async def _look_after(self) -> None:
+        """Take back what nobody brings."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._work.set()
+            if not len(self.lent):
+                continue
+            now = self._clock.monotonic()
+            gone = self.lent.given_up(self._incarnation_of, now)
+            for key, loan in gone.items():
+                self._recalled(key, loan, now)
+            await self._take_back(list(gone))
+            async with asyncio.TaskGroup() as group:
+                for node, keys in self.lent.overdue(self._waits_s, now).items():
+                    group.create_task(self._recall(node, keys))
+
+    def _waits_s(self, host: str) -> float:
+        """How long a host's delay may keep all its tasks waiting that are out."""
+        frontier = self._desk.frontier
+        return BUDGET_TIMES * (self.lent.count_host(host) + frontier.load(host)) * frontier.delay_s(host)
+
+    def _hear(self, node: bytes, given: Given) -> None:
+        """Something for the policy to learn from, when it is asked next."""
+        outcome = Outcome(node, given.host, given.result, given.seconds, given.connect_s, given.bytes)
+        self._heard.append((outcome, self._clock.monotonic()))
+
+    async def _recall(self, node: bytes, late: list[bytes]) -> None:
+        for first in range(0, len(late), KEYS_A_CALL):
+            keys = late[first : first + KEYS_A_CALL]
+            args = {"crawl": self._desk.crawl_id, "keys": keys}
+            answer = await self._peers.call(node, RECALL, args, timeout_s=RECALL_WITHIN_S)
+            now = self._clock.monotonic()
+            back = answer.get("keys") if not isinstance(answer, Failure) else None
+            if not isinstance(back, tuple):
+                return  # it is silent, or will be gone before long
+            wanted = set(keys)
+            returned = self.lent.let_go_from(node, [key for key in back if isinstance(key, bytes) and key in wanted])
+            for key, loan in returned.items():
+                self._recalled(key, loan, now)
+            self.lent.renew(keys, now)
+            await self._take_back(list(returned))
+
+    def _recalled(self, key: bytes, loan: Loan, now: float) -> None:
+        self.recalls += 1
+        self._hear(loan.node, Given(key, loan.host, Result.RECALLED, now - loan.since))

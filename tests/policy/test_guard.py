@@ -1,0 +1,139 @@
+"""Whatever a policy does, the crawl goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from dhtcrawl.policy.guard import FAULTS_MAX, Guard
+from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Task, Terms
+from dhtcrawl.policy.xor import Xor
+
+from . import contract
+from .contract import node, nodes, settings, task
+
+OUTCOME = Outcome(node(1), "a.test", Result.PAGE, 1.0)
+
+
+class Odd(Policy):
+    """Answers whatever a test wants."""
+
+    name = "odd"
+
+    def __init__(self, answer: Callable[[Task, Sequence[Candidate]], Any]) -> None:
+        super().__init__(settings())
+        self.answer = answer
+        self.asked = 0
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        self.asked += 1
+        found: list[bytes] = self.answer(task, candidates)
+        return found
+
+
+def throws(*_: object) -> list[bytes]:
+    raise KeyError("nothing")
+
+
+def exits(*_: object) -> list[bytes]:
+    raise SystemExit(3)
+
+
+def is_cancelled(*_: object) -> list[bytes]:
+    raise asyncio.CancelledError
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def is_speechless(*_: object) -> list[bytes]:
+    raise Speechless
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        throws,
+        exits,
+        is_cancelled,
+        is_speechless,
+        lambda task, candidates: None,
+        lambda task, candidates: 3,
+        lambda task, candidates: [None],
+        lambda task, candidates: [b"nobody"],
+        lambda task, candidates: [candidates[0].node] * 2,
+        lambda task, candidates: [candidate.node.hex() for candidate in candidates],
+    ],
+)
+def test_a_policy_that_throws_or_ranks_nonsense_is_replaced_and_that_is_said(
+    answer: Callable[[Task, Sequence[Candidate]], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = Odd(answer)
+    guard = Guard(odd)
+    xor = Xor(settings())
+    with caplog.at_level(logging.WARNING):
+        for number in range(10):
+            assert guard.rank(task(number), nodes(5), 0.0) == xor.rank(task(number), nodes(5), 0.0)
+    assert odd.asked == FAULTS_MAX
+    assert guard.given_up
+    assert sum("goes on under xor" in line for line in caplog.messages) == 1
+
+
+def test_now_and_then_a_fault_is_forgiven() -> None:
+    odd = Odd(lambda task, candidates: [each.node for each in candidates] if odd.asked % 3 else throws())
+    guard = Guard(odd)
+    for number in range(30):
+        guard.rank(task(number), nodes(5), 0.0)
+    assert odd.asked == 30
+    assert guard.faults == 10
+    assert not guard.given_up
+
+
+def test_to_leave_candidates_out_is_no_fault() -> None:
+    guard = Guard(Odd(lambda task, candidates: []))
+    assert guard.rank(task(1), nodes(5), 0.0) == []
+    assert not guard.faults
+
+
+def test_a_policy_that_hangs_is_not_asked_again() -> None:
+    odd = Odd(lambda task, candidates: [each.node for each in candidates])
+    guard = Guard(odd)
+    guard.hung(5.0)
+    assert guard.rank(task(1), nodes(5), 0.0) == Xor(settings()).rank(task(1), nodes(5), 0.0)
+    guard.heard(OUTCOME, 0.0)
+    assert odd.asked == 0
+    assert "5 s" in guard.given_up
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [None, 3, Terms(batch=0), Terms(batch=10**9), Terms(budget_s=0), Terms(budget_s=float("nan")),
+     Terms(connect_timeout_s=-1.0), Terms(batch=True), Terms(budget_s="x")],  # type: ignore[arg-type]
+)  # fmt: skip
+def test_senseless_terms_are_replaced(terms: Any) -> None:
+    class Hasty(Xor):
+        def terms(self, node: bytes, host: str) -> Terms:
+            found: Terms = terms
+            return found
+
+    assert Guard(Hasty(settings())).terms(node(1), "a.test") == Terms()
+
+
+def test_what_a_policy_is_told_never_comes_back_as_an_error() -> None:
+    class Deaf(Xor):
+        def heard(self, outcome: Outcome, now: float) -> None:
+            raise ValueError("no")
+
+    guard = Guard(Deaf(settings()))
+    guard.heard(OUTCOME, 0.0)
+    assert guard.faults == 1
+
+
+def test_a_guarded_policy_keeps_the_contract() -> None:
+    contract.check(lambda: Guard(Xor(settings())))

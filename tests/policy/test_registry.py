@@ -1,0 +1,103 @@
+"""Policies by name, those of other packages among them; and the one that the documentation writes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.policy.registry import GROUP, OURS, check, load, names
+from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Task
+
+from . import contract
+from .contract import node, nodes, settings
+
+PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A package with a module and entry points, as an installer leaves it."""
+
+    def install(module: str, source: str, **points: str) -> None:
+        (tmp_path / f"{module}.py").write_text(source, "utf-8")
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", "utf-8")
+        lines = [f"[{GROUP}]", *(f"{name} = {value}" for name, value in points.items())]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n", "utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return install
+
+
+def test_ours_are_all_there() -> None:
+    assert names()[: len(OURS)] == list(OURS)
+    for name in OURS:
+        assert load(name).name == name
+        check(name)
+
+
+def test_a_policy_of_another_package_is_found_by_its_name(installed: Any) -> None:
+    source = "from dhtcrawl.policy.xor import Xor\nclass Mine(Xor):\n    name = 'mine'\n"
+    installed("somebodys_policy", source, mine="somebodys_policy:Mine", xor="somebodys_policy:Mine")
+    assert "mine" in names()
+    assert names().count("xor") == 1, "a name of ours stays ours"
+    assert load("mine").name == "mine"
+    assert load("xor").__module__ == "dhtcrawl.policy.xor"
+    check("mine")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("raise RuntimeError('no licence')", "cannot be loaded: no licence"),
+        ("Mine = 3", "no subclass"),
+        ("class Mine: pass", "no subclass"),
+        ("", "cannot be loaded"),
+    ],
+)
+def test_one_that_is_none_is_a_clear_error(source: str, says: str, installed: Any) -> None:
+    installed("broken_policy", source, mine="broken_policy:Mine")
+    with pytest.raises(ConfigError, match=says):
+        check("mine")
+
+
+def test_a_name_that_is_none_says_which_there_are() -> None:
+    with pytest.raises(ConfigError, match="no policy 'fastest'; there are xor, balanced, dynamic, dspider"):
+        check("fastest")
+
+
+# What the documentation says
+
+
+def written() -> type[Policy]:
+    """The policy that docs/policies.md writes."""
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert len(source.splitlines()) <= 40
+    found: dict[str, Any] = {}
+    exec(source, found)
+    made: type[Policy] = found["OwnCountry"]
+    return made
+
+
+def test_the_documented_policy_keeps_the_contract_and_does_what_it_says() -> None:
+    contract.check(lambda: written()(settings()))
+    policy = written()(settings())
+    home = bytes.fromhex("5c1d9a7e") + bytes(16)
+    candidates = [*nodes(5), Candidate(home)]
+    for number in range(50):
+        assert policy.rank(Task(contract.task(number).key, "example.de:8080"), candidates, 0.0)[0] == home
+    assert policy.terms(node(1), "a.test").batch == 100
+    policy.heard(Outcome(node(1), "a.test", Result.PAGE, 9.0), 0.0)
+    assert policy.terms(node(1), "a.test").batch == 10
+
+
+def test_the_documentation_names_every_policy() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert rows == list(OURS)

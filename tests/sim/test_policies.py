@@ -1,0 +1,128 @@
+"""Whole swarms under each policy, and under policies that are broken: the pages are those of the web, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from dhtcrawl.policy.choice import Choice
+from dhtcrawl.policy.seam import Candidate, Policy, Task
+from dhtcrawl.sim.run import simulate
+from dhtcrawl.sim.scenario import Result, Scenario
+from dhtcrawl.sim.swarm import SimHost
+from dhtcrawl.swarm import policies
+
+NODES = 4
+
+
+def crawl(policy: str, **fields: Any) -> Result:
+    return simulate(Scenario(nodes=NODES, hosts=4, pages=80, delay_s=0.0, concurrency=4, policy=policy, **fields), 3)
+
+
+def whole(result: Result) -> None:
+    assert result.violations == [], result.tail
+    assert (result.lost, result.refetches) == (0, 0)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
+    """How often each node asked for something, by host."""
+    found: dict[str, Counter[str]] = {}
+    fetches = SimHost._fetches
+
+    def count(self: SimHost, url: str) -> None:
+        found.setdefault(url.split("/")[2], Counter())[self.name] += not url.endswith("/robots.txt")
+        fetches(self, url)
+
+    monkeypatch.setattr(SimHost, "_fetches", count)
+    return found
+
+
+@pytest.mark.parametrize("policy", ["balanced", "dynamic"])
+def test_every_node_fetches_something(policy: str, asked: dict[str, Counter[str]]) -> None:
+    whole(crawl(policy))
+    of_each = sum(asked.values(), Counter[str]())
+    assert len(of_each) == NODES
+    if policy == "balanced":
+        assert max(of_each.values()) < 2 * sum(of_each.values()) / NODES
+
+
+def test_with_dspider_a_host_is_one_nodes(asked: dict[str, Counter[str]]) -> None:
+    whole(crawl("dspider"))
+    for host, nodes in asked.items():
+        assert max(nodes.values()) >= 0.9 * sum(nodes.values()), (host, nodes)
+    assert len({max(nodes, key=lambda node: nodes[node]) for nodes in asked.values()}) > 1
+
+
+class _Broken(Policy):
+    name = "broken"
+
+
+class Throws(_Broken):
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        raise KeyError("weights")
+
+
+class Nonsense(_Broken):
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        return [b"nobody", *(each.node for each in candidates)]
+
+
+class CannotBeMade(_Broken):
+    def __init__(self, settings: Any) -> None:
+        raise OSError("no such file: weights.json")
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [(Throws, "KeyError"), (Nonsense, "no candidate"), (CannotBeMade, "no such file: weights.json")],
+)
+def test_under_a_broken_policy_the_crawl_goes_on_and_says_so(
+    broken: type[Policy], said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(policies, "load", lambda name: broken)
+    whole(crawl("dynamic"))
+    assert any(said in line for line in caplog.messages), caplog.messages
+
+
+def test_under_a_policy_that_hangs_the_crawl_goes_on_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def too_long(self: policies.Policies, work: Callable[[], Choice]) -> Choice | None:
+        return None
+
+    monkeypatch.setattr(policies.Policies, "decide", too_long)
+    whole(crawl("dynamic"))
+    assert any("did not answer" in line for line in caplog.messages)
+
+
+def test_what_a_policy_ranks_nobody_for_waits_and_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Counter[bytes]()
+
+    class Reluctant(_Broken):
+        def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+            asked[task.key] += 1
+            return [each.node for each in candidates] if asked[task.key] > 5 else []
+
+    monkeypatch.setattr(policies, "load", lambda name: Reluctant)
+    whole(crawl("dynamic"))
+    assert min(asked.values()) > 5
+
+
+@pytest.mark.shared_out
+@pytest.mark.parametrize("policy", ["balanced", "dynamic", "dspider"])
+@pytest.mark.parametrize(
+    "change", [{"joins": 4, "page_s": 7.0}, {"leaves": 3, "page_s": 14.0}], ids=["joins", "leaves"]
+)
+def test_who_comes_or_goes_makes_nobody_fetch_a_page_again(policy: str, change: dict[str, Any]) -> None:
+    """Slow pages, so that much is in flight, at nodes that do not own it, when owners change."""
+    scenario = Scenario(nodes=10, hosts=8, pages=150, delay_s=0.0, concurrency=8, broken=0.0, policy=policy, **change)
+    result = simulate(scenario, 1)
+    assert result.faults, "or the test shows nothing"
+    whole(result)

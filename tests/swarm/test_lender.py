@@ -1,0 +1,437 @@
+"""An owner lends its tasks by rank, takes back what is not brought, and gives up what nobody can bring."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from crawl import by_hand
+from crawl.fake_peers import FakePeers, node, play, view_of
+
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.lending import SILENT_S, Given
+from dhtcrawl.crawl.rounds import Kill
+from dhtcrawl.keyspace import distance, host_key, placement
+from dhtcrawl.policy.choice import Choice
+from dhtcrawl.policy.guard import Guard
+from dhtcrawl.policy.seam import Candidate, Policy, Result, Settings, Task, Terms, failed_last
+from dhtcrawl.rpc.events import Failure, FailureKind
+from dhtcrawl.rpc.messages import Refused, StoreBackup
+from dhtcrawl.rpc.view import Member, View
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.records import Task as Record
+from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.swarm import lender
+from dhtcrawl.swarm.lender import CANDIDATES_MAX, FAILURES_MAX, Lender
+from dhtcrawl.swarm.loans import LEND, RECALL
+
+CRAWL = bytes(16)
+OWN, B, C = node(0), node(1), node(2)
+# The wire checks how long keys are.
+TASKS = [each._replace(key=bytes([number]) * 20) for number, each in enumerate(by_hand.stored(40))]
+
+
+class Favours(Policy):
+    """Ranks these first."""
+
+    name = "favours"
+
+    def __init__(self, *first: bytes, terms: Terms = Terms(batch=5, budget_s=30.0)) -> None:  # noqa: B008
+        super().__init__(Settings(OWN))
+        self.first = first
+        self.given = terms
+        self.heard_of: list[tuple[bytes, Result]] = []
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        nodes = [each.node for each in candidates]
+        return failed_last(sorted(nodes, key=lambda each: each not in self.first), task.failed)
+
+    def terms(self, node: bytes, host: str) -> Terms:
+        return self.given
+
+    def heard(self, outcome: Any, now: float) -> None:
+        self.heard_of.append((outcome.node, outcome.result))
+
+
+class World:
+    """A node 0 that owns all tasks, with two others."""
+
+    crawl_id = CRAWL
+    lends = True
+
+    def __init__(self, policy: Policy, decide: Callable[[Callable[[], Choice]], Any] | None = None) -> None:
+        self.peers = FakePeers(view_of([0, 1, 2]))
+        self.peers.calls[LEND] = lambda args: {}
+        self.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
+        self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
+        self.frontier: Frontier = by_hand.make(parallel=100, waits=lambda key: True)
+        self.killed: list[Kill] = []
+        self.requeued: list[bytes] = []
+        self.with_others: set[bytes] = set()
+        self.told = 0  # how often there was something to start, or to read
+        self.corridor: Any = self
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.lender = Lender(
+            self,
+            self.peers,
+            self.clock,
+            Guard(policy),
+            incarnation_of=self.incarnations.get,
+            decide=decide or self._decide,
+        )
+
+    async def _decide(self, work: Callable[[], Choice]) -> Choice | None:
+        await asyncio.sleep(0)
+        return work()
+
+    def add(self, *tasks: Queued) -> None:
+        self.frontier.add(tasks, self.clock.monotonic())
+        self.lender.wanted()
+
+    def lent_to(self, number: int) -> list[bytes]:
+        """What a node was told that it may fetch."""
+        rows = [args["keys"] for peer, name, args in self.peers.called if name == LEND and peer == node(number)]
+        return [key for keys in rows for key in keys]
+
+    def started(self) -> list[str]:
+        return by_hand.urls(self.frontier, self.clock.monotonic())
+
+    async def report(self, number: int, *given: Given) -> None:
+        await self.lender.on_report(node(number), given)
+
+    # Desk
+
+    def owns(self, key: bytes) -> bool:
+        return True
+
+    def held(self, key: bytes) -> bool:
+        return key in self.lender.lent or key in self.with_others
+
+    def decided(self) -> None:
+        self.told += 1
+
+    async def write_lent(self, keys: list[bytes]) -> list[Copy]:
+        await asyncio.sleep(0)
+        by_key = {task.key: task for task in TASKS}
+        return [Copy(key, Record(by_key[key].url, 0, by_key[key].order, "")) for key in keys]
+
+    async def requeue(self, keys: list[bytes]) -> None:
+        self.requeued += keys
+        self.add(*(task for task in TASKS if task.key in keys))
+
+    async def merged(self, records: Sequence[Copy]) -> Merged:
+        raise AssertionError("no worker knows better")
+
+    def kill(self, kill: Kill) -> None:
+        self.killed.append(kill)
+
+
+def tell(story: Callable[[World], Any], policy: Policy, decide: Any = None) -> World:
+    async def main(group: asyncio.TaskGroup) -> World:
+        world = World(policy, decide)
+        running = group.create_task(world.lender.run())
+        await story(world)
+        running.cancel()
+        return world
+
+    return play(main)
+
+
+def failed(task: Queued, result: Result = Result.FAILED, detail: str = "it hangs") -> Given:
+    return Given(task.key, "a", result, 1.0, detail=detail)
+
+
+def test_tasks_go_to_the_best_until_it_has_its_batch_and_then_to_the_next() -> None:
+    async def story(world: World) -> None:
+        world.add(*TASKS[:12])
+        await asyncio.sleep(1)
+        assert world.lent_to(1) == [task.key for task in TASKS[:5]]
+        assert world.told, "or nobody would start them"
+        assert len(world.started()) == 5, "the owner is a candidate like others"
+        assert len(world.lent_to(2)) == 2
+        assert [len(message.records) for message in world.peers.to(1) if isinstance(message, StoreBackup)] == [5]
+
+    tell(story, Favours(B))
+
+
+def test_a_task_waits_for_the_first_where_the_policy_says_so() -> None:
+    class Pinned(Favours):
+        pinned = True
+
+    async def story(world: World) -> None:
+        world.add(*TASKS[:12])
+        await asyncio.sleep(1)
+        assert (len(world.lent_to(1)), world.lent_to(2), world.started()) == (5, [], [])
+        world.lender.over([task.key for task in TASKS[:5]])
+        await asyncio.sleep(1)
+        assert len(world.lent_to(1)) == 10
+
+    tell(story, Pinned(B))
+
+
+def test_a_policy_that_finds_nobody_for_long_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    class Nobody(Favours):
+        def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+            return []
+
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(10)
+        assert not caplog.messages
+        await asyncio.sleep(120)
+        assert 1 <= len(caplog.messages) <= 4
+        assert f"policy favours has found nobody for {TASKS[0].url}" in caplog.messages[0]
+
+    tell(story, Nobody())
+
+
+def test_a_node_that_does_not_take_a_task_is_not_waited_for() -> None:
+    async def story(world: World) -> None:
+        world.peers.calls[LEND] = lambda args: Refused("not-ready")
+        world.add(TASKS[0])
+        await asyncio.sleep(60.0)
+        assert world.requeued[:1] == [TASKS[0].key]
+        assert len(world.lent_to(1)) <= 1, "it is not asked again and again"
+        assert world.started() or world.lent_to(2)
+
+    tell(story, Favours(B))
+
+
+def test_what_another_has_by_the_time_of_the_decision_is_not_lent() -> None:
+    async def story(world: World) -> None:
+        async def late(work: Callable[[], Choice]) -> Choice:
+            world.with_others.add(TASKS[0].key)
+            await asyncio.sleep(0)
+            return work()
+
+        world.lender._decide = late
+        world.add(*TASKS[:2])
+        await asyncio.sleep(1.0)
+        assert world.lent_to(1) == [TASKS[1].key]
+
+    tell(story, Favours(B))
+
+
+def test_a_long_list_is_recalled_piece_by_piece() -> None:
+    async def story(world: World) -> None:
+        world.add(*TASKS)
+        await asyncio.sleep(40.0)
+        sizes = [len(args["keys"]) for _, name, args in world.peers.called if name == RECALL]
+        assert max(sizes) == 7
+        assert len(world.requeued) >= len(TASKS)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lender, "KEYS_A_CALL", 7)
+        tell(story, Favours(B, terms=Terms(batch=100, budget_s=30.0)))
+
+
+def test_a_node_that_may_have_taken_it_is() -> None:
+    async def story(world: World) -> None:
+        world.peers.calls[LEND] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
+        world.add(TASKS[0])
+        await asyncio.sleep(10.0)
+        assert world.requeued == []
+        assert TASKS[0].key in world.lender.lent
+
+    tell(story, Favours(B))
+
+
+def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given_up_with_all_reasons() -> None:
+    async def story(world: World) -> None:
+        task = TASKS[0]
+        world.add(task)
+        await asyncio.sleep(1)
+        await world.report(1, failed(task, detail="it hangs"))
+        await asyncio.sleep(1)
+        (url,) = world.started()
+        assert url == task.url
+        assert world.lender.failed_here(task, failed(task, detail="no route"))
+        await asyncio.sleep(1)
+        assert world.lent_to(2) == [task.key]
+        assert not world.killed
+        await world.report(2, failed(task, detail="status 503"))
+        (kill,) = world.killed
+        assert all(words in kill.detail for words in ("it hangs", "no route", "status 503", B.hex()[:8]))
+        assert len(world.lender.lent) == 0
+
+    policy = Favours(B)
+    tell(story, policy)
+    assert policy.heard_of[:1] == [(B, Result.FAILED)]
+
+
+def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
+    async def story(world: World) -> None:
+        world.peers.view = view_of(range(10))
+        world.incarnations.update({node(number): 1 for number in range(10)})
+        task = TASKS[0]
+        world.add(task)
+        for _ in range(20):
+            await asyncio.sleep(1)
+            for number in range(1, 10):
+                if world.lender.lent.count(node(number)):
+                    await world.report(number, failed(task))
+            if world.started():
+                world.lender.failed_here(task, failed(task))
+        assert len(world.killed) == 1
+        assert world.killed[0].attempt == FAILURES_MAX - 1
+
+    tell(story, Favours(B))
+
+
+def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -> None:
+    async def story(world: World) -> None:
+        task = TASKS[0]
+        world.add(task)
+        await asyncio.sleep(1)
+        await world.report(1, failed(task, Result.UNREACHABLE))
+        await asyncio.sleep(1)
+        assert world.started()
+        assert world.lender.failed_here(task, failed(task, Result.UNREACHABLE)), "another has not tried yet"
+        await asyncio.sleep(1)
+        await world.report(2, failed(task, Result.UNREACHABLE))
+        await asyncio.sleep(1)
+        assert not world.killed
+        patient = [args["patient"] for _, name, args in world.peers.called if name == LEND]
+        assert patient == [[], [], [task.key]]
+        await world.report(1, failed(task))
+        assert len(world.killed) == 1
+
+    tell(story, Favours(B))
+
+
+def test_only_who_has_a_task_can_give_it_back() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(1)
+        await world.report(2, failed(TASKS[0]))
+        assert TASKS[0].key in world.lender.lent
+
+    tell(story, Favours(B))
+
+
+def test_a_worker_that_is_slow_to_answer_is_not_told_of_what_another_has_by_then() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(0.005)
+        world.incarnations[B] = 2  # started again, while the record is on its way
+        world.lender.lent.let_go([TASKS[0].key])
+        world.lender.lent.lend(C, 1, "a", [TASKS[0].key], world.clock.monotonic(), 30.0)
+        await asyncio.sleep(1.0)
+        assert world.lent_to(1) == []
+        assert world.lender.lent.count(C) == 1
+
+    tell(story, Favours(B))
+
+
+def test_who_leaves_recalls_everything() -> None:
+    async def story(world: World) -> None:
+        world.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"][:2])}
+        world.add(*TASKS[:4])
+        await asyncio.sleep(1.0)
+        world.lends = False
+        await world.lender.recall_all()
+        assert len(world.requeued) == 2
+        await asyncio.sleep(5.0)
+        assert len(world.lender.lent) == 2, "nothing is lent again"
+
+    tell(story, Favours(B))
+
+
+def test_a_report_of_what_is_not_lent_teaches_the_policy_nothing() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(1.0)
+        page = Given(TASKS[0].key, "somewhere else", Result.PAGE, 1.0)
+        await world.report(2, page)
+        await world.report(1, page._replace(key=TASKS[9].key))
+        world.lender.over([TASKS[0].key])
+        await world.report(1, page)
+        await world.report(1, page)
+        assert [(outcome.node, outcome.host) for outcome, _ in world.lender._heard] == [(B, "a")], "once, of its host"
+
+    tell(story, Favours(B))
+
+
+def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_flight_stays() -> None:
+    async def story(world: World) -> None:
+        world.peers.calls[RECALL] = lambda args: {"keys": (TASKS[0].key,)}
+        world.add(*TASKS[:2])
+        await asyncio.sleep(25.0)
+        await world.report(1)
+        assert world.lender.recalls == 0
+        await asyncio.sleep(10.0)
+        assert world.requeued == [TASKS[0].key]
+        assert TASKS[1].key in world.lender.lent
+
+    policy = Favours(B)
+    tell(story, policy)
+
+
+def test_a_worker_that_is_gone_or_was_started_again_or_is_silent_loses_what_it_has() -> None:
+    async def story(world: World) -> None:
+        world.peers.calls[RECALL] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
+        world.add(*TASKS[:5])
+        await asyncio.sleep(5.0)
+        world.incarnations[B] = 2
+        await asyncio.sleep(2.0)
+        assert sorted(world.requeued) == [task.key for task in TASKS[:5]]
+        world.requeued.clear()
+        await asyncio.sleep(SILENT_S / 2)
+        await world.report(1)
+        await asyncio.sleep(SILENT_S - 10)
+        assert world.requeued == []
+        await asyncio.sleep(20.0)
+        assert len(world.requeued) == 5
+
+    tell(story, Favours(B))
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_in_a_large_swarm_those_near_the_key_are_candidates_or_those_near_the_host(pinned: bool) -> None:
+    asked: list[tuple[bytes, list[bytes]]] = []
+
+    class Listens(Favours):
+        def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+            asked.append((task.key, [each.node for each in candidates]))
+            return super().rank(task, candidates, now)
+
+    async def story(world: World) -> None:
+        ids = [bytes([number]) * 20 for number in range(200)]
+        world.peers.view = View(Member(each, ("10.0.0.1", 1)) for each in ids)
+        world.add(*TASKS[:3])
+        await asyncio.sleep(1.0)
+        for key, nodes in asked:
+            place = host_key("a") if pinned else placement(key)
+            assert sorted(nodes) == sorted(sorted(ids, key=lambda each: distance(place, each))[:CANDIDATES_MAX])
+
+    policy = Listens()
+    policy.pinned = pinned
+    tell(story, policy)
+    assert asked
+
+
+def test_a_policy_that_does_not_answer_is_replaced() -> None:
+    async def never(work: Callable[[], Choice]) -> None:
+        await asyncio.sleep(5.0)
+
+    async def story(world: World) -> None:
+        world.add(*TASKS[:3])
+        await asyncio.sleep(6.0)
+        assert world.lender.policy.given_up
+        assert len(world.started()) + len(world.lent_to(1)) + len(world.lent_to(2)) == 3
+
+    tell(story, Favours(B), never)
+
+
+def test_what_others_own_by_now_is_lent_no_longer() -> None:
+    async def story(world: World) -> None:
+        world.add(*TASKS[:2])
+        await asyncio.sleep(1.0)
+        world.lender.disowned(lambda key: key == TASKS[0].key)
+        assert list(world.lender.lent) == [TASKS[0].key]
+        assert world.requeued == []
+
+    tell(story, Favours(B))
