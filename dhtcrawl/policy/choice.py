@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Task, Terms
 
@@ -62,13 +63,16 @@ def choose(
 
 def learn_and_choose(
     policy: Policy,
+    table: Mapping[str, Any] | None,
     heard: Iterable[tuple[Outcome, float]],
     tasks: Sequence[Task],
     candidates_of: Callable[[Task], Sequence[bytes]],
     lent: Mapping[tuple[bytes, str], int],
     now: float,
 ) -> Choice:
-    """The same after the policy was told what came of earlier tasks, and when."""
+    """The same after the policy was given a new plan, and told what came of earlier tasks, and when."""
+    if table is not None:
+        policy.adopt(table)
     for outcome, at in heard:
         policy.heard(outcome, at)
     return choose(policy, tasks, candidates_of, lent, now)

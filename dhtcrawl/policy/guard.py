@@ -7,7 +7,7 @@ asked ──fine──▶ its answer
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Task, Terms
@@ -28,6 +28,7 @@ class Guard(Policy):
         super().__init__(inner.settings)
         self.inner = inner
         self.pinned = inner.pinned
+        self.planner = inner.planner
         self.given_up = ""  # why it is not asked any more; empty while it is
         self.faults = 0  # ever
         self._in_a_row = 0
@@ -59,15 +60,21 @@ class Guard(Policy):
         return Terms()
 
     def heard(self, outcome: Outcome, now: float) -> None:
-        if not self.given_up:
-            try:
-                self.inner.heard(outcome, now)
-            except BaseException as error:
-                self._fault("heard", error)
+        self._tell("heard", outcome, now)
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        self._tell("adopt", table)
 
     def hung(self, seconds: float) -> None:
         """It did not answer in time: it is not asked again."""
         self._give_up(f"did not answer within {seconds:g} s")
+
+    def _tell(self, what: str, *args: Any) -> None:
+        if not self.given_up:
+            try:
+                getattr(self.inner, what)(*args)
+            except BaseException as error:
+                self._fault(what, error)
 
     def _fault(self, what: str, why: object) -> None:
         self.faults += 1

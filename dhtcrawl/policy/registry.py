@@ -20,6 +20,8 @@ OURS = {
     "balanced": "dhtcrawl.policy.balanced:Balanced",
     "dynamic": "dhtcrawl.policy.dynamic:Dynamic",
     "dspider": "dhtcrawl.policy.dspider:DSpider",
+    "bp-pso": "dhtcrawl.policy.bp_pso.policy:BpPso",
+    "gnp": "dhtcrawl.policy.gnp.policy:Gnp",
 }
 
 

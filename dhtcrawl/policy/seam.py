@@ -1,8 +1,9 @@
 """Which node fetches a task: what every assignment policy is, and what it may rely on. No I/O.
 
-    rank(task, candidates) ─▶ nodes, best first ─▶ the task is lent to the first that has room
-    terms(node, host)      ─▶ how many tasks at once, and for how long
-    heard(outcome)         ◀─ what came of a loan
+    owner        rank(task, candidates) ─▶ nodes, best first ─▶ the task is lent to the first that has room
+                 terms(node, host)      ─▶ how many tasks at once, and for how long
+                 heard(outcome)         ◀─ what came of a loan
+    coordinator  a planner makes a table of what all nodes report ─▶ adopt(table) at every owner
 
 Each owner has a policy object of its own for each crawl. It is asked on one
 thread, and never about two things at a time. What it promises, and
@@ -12,7 +13,7 @@ thread, and never about two things at a time. What it promises, and
     total           every candidate that may fetch the task is ranked, once; nobody else is
     stable          the order in which candidates are given means nothing
     fair to change  a node that comes, goes or changes its weight moves few tasks between the others
-    forgiving       no history and unknown nodes are normal; the task's failed nodes come last
+    forgiving       no plan, no history and unknown nodes are normal; the task's failed nodes come last
 
 A policy that breaks them costs speed and nothing else: `dhtcrawl.policy.guard`
 falls back to `xor`, and what a loan does not bring is recalled.
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 BATCH = 50
 BUDGET_S = 60.0
@@ -85,6 +86,8 @@ class Policy:
     """The least there is: every method but `rank` may be left as it is."""
 
     name: ClassVar[str] = ""
+    # What makes the table that owners rank by; None where each of them learns for itself.
+    planner: type[Planner] | None = None
     # Whether a task waits until the first of its ranking has room; otherwise it goes to the next that has.
     pinned: bool = False
 
@@ -100,7 +103,26 @@ class Policy:
         return Terms()
 
     def heard(self, outcome: Outcome, now: float) -> None:
-        """Something came of a lease, or nothing did."""
+        """Something came of a loan, or nothing did."""
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        """What the planner made, as it came over the wire: anything may be missing or wrong in it."""
+
+
+class Planner:
+    """Makes the table that owners rank by, at the coordinator; `plan` runs off the loop."""
+
+    wants: ClassVar[tuple[str, ...]] = ()  # what it is to know of each node: see `dhtcrawl.swarm.facts`
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self.options = options or {}
+
+    def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> dict[str, Any]:
+        """A table from what each node reports; `before` is the last one, or empty.
+
+        The same table again: nothing is published. Empty: no plan, and all nodes count the same.
+        """
+        raise NotImplementedError
 
 
 def failed_last(ranked: Iterable[bytes], failed: Sequence[bytes]) -> list[bytes]:
@@ -108,3 +130,11 @@ def failed_last(ranked: Iterable[bytes], failed: Sequence[bytes]) -> list[bytes]
     ranked = list(ranked)
     behind = [node for node in failed if node in ranked]
     return [node for node in ranked if node not in behind] + list(dict.fromkeys(behind)) if behind else ranked
+
+
+def number_in(table: Mapping[str, Any], name: str, key: bytes, default: float) -> float:
+    """A positive number of a node in a table that came over the wire; `default` where there is none."""
+    row = table.get(name)
+    value = row.get(key) if isinstance(row, Mapping) else None
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12
+    return float(value) if good else default  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ from dhtcrawl.storage.crawl_record import heir_of
 from dhtcrawl.swarm.catalogue import Catalogue, parsed
 from dhtcrawl.swarm.exports import counters_of
 from dhtcrawl.swarm.loans import IN_HAND, LEND, RECALL, REPORT
+from dhtcrawl.swarm.plans import CALL as PLAN
 from dhtcrawl.swarm.run import CrawlRun
 from dhtcrawl.swarm.second_look import SecondLook
 
@@ -79,7 +80,7 @@ class Crawls:
             ("crawl_pages", self._on_pages),
         ):
             registry.register(name, handler)
-        for name in (LEND, RECALL, REPORT, IN_HAND):
+        for name in (LEND, RECALL, REPORT, IN_HAND, PLAN):
             registry.register(name, partial(self._on_loan, name))
 
     def __iter__(self) -> Iterator[CrawlRecord]:

@@ -29,10 +29,14 @@ from dhtcrawl.storage.copies import Copy, Merged
 from dhtcrawl.storage.records import State
 from dhtcrawl.storage.tasks import Queued
 from dhtcrawl.swarm.borrower import Borrower
+from dhtcrawl.swarm.facts import Facts
 from dhtcrawl.swarm.held import Held
-from dhtcrawl.swarm.lender import Decide, Lender
+from dhtcrawl.swarm.lender import Lender
 from dhtcrawl.swarm.loan_desk import LoanDesk, Run
 from dhtcrawl.swarm.loans import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, from_rows, keys_in
+from dhtcrawl.swarm.plans import CALL as PLAN
+from dhtcrawl.swarm.plans import Plans
+from dhtcrawl.swarm.policies import Policies
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +59,9 @@ class Elsewhere:
         *,
         incarnation_of: Callable[[bytes], int | None],
         policy: Guard | None,
-        decide: Decide,
+        policies: Policies,
         merge: Callable[[bytes, list[Copy]], Awaitable[Merged]],
+        facts: Facts,
     ) -> None:
         """`policy`: None where every owner fetches what is its own. `merge` is for what a worker knew better."""
         self._run = run
@@ -65,6 +70,7 @@ class Elsewhere:
         self._group = group
         self._incarnation_of = incarnation_of
         self._held = Held()
+        self._facts = facts
         self._releasing = 0
         self._telling = 0
         self._looked = 0
@@ -76,8 +82,14 @@ class Elsewhere:
         )
         self.borrower = Borrower(self.desk, peers, clock, incarnation_of=incarnation_of)
         self.lender = None
+        self.plans = None
         if policy is not None:
+            decide = policies.decide
             self.lender = Lender(self.desk, peers, clock, policy, incarnation_of=incarnation_of, decide=decide)
+            planner = policies.planner_of(policy)
+            if planner is not None:
+                adopt, aside = self.lender.adopt, policies.aside
+                self.plans = Plans(run.crawl_id, peers, clock, planner, facts=facts.report, adopt=adopt, aside=aside)
 
     # What the crawl asks
 
@@ -104,6 +116,8 @@ class Elsewhere:
 
     def brought(self, given: Given) -> None:
         """A page came."""
+        if given.connect_s is not None:
+            self._facts.connected(given.host, given.connect_s)
         if not self.borrower.over(given) and self.lender is not None:
             self.lender.brought_here(given)
 
@@ -176,7 +190,11 @@ class Elsewhere:
     async def on_call(self, name: str, asker: bytes, args: dict[str, Any]) -> CallValue:
         """What an owner or a worker says of loans."""
         if name == LEND:
+            if self.plans is not None:
+                self.plans.newer(args.get("epoch"))
             return await self.borrower.on_lend(asker, args)
+        if name == PLAN:
+            return Refused("no-policy") if self.plans is None else self.plans.on_call(asker, args)
         if name == RECALL:
             return await self.borrower.on_recall(asker, args)
         if name == IN_HAND:
@@ -243,8 +261,13 @@ class Elsewhere:
                 group.create_task(self.lender.run())
                 group.create_task(self.borrower.run())
                 group.create_task(self._resolve())
+            if self.plans is not None:
+                group.create_task(self.plans.run())
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
+                crawl = self._run.crawl
+                busy = bool(len(crawl.frontier) or crawl.in_flight)
+                self._facts.pace.look(crawl.counters.pages, busy, self._clock.monotonic())
                 if len(self._held) or (self.lender is not None and self.lender.busy):
                     await self._look()
 

@@ -119,6 +119,7 @@ class Lender:
         self.tasks_lent = 0
         self.recalls = 0
         self.policy = policy
+        self.epoch = 0  # of the plan that it has
         self._desk = desk
         self._peers = peers
         self._own = peers.node_id
@@ -128,6 +129,7 @@ class Lender:
         self._failed: dict[bytes, dict[bytes, str]] = {}  # key → node → what it said
         self._ended: dict[bytes, Loan] = {}  # of which the worker has not told yet
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
+        self._table: Mapping[str, Any] | None = None  # a plan that the policy is to be given
         self._refuses: dict[bytes, float] = {}  # until when a node is not asked
         self._work = asyncio.Event()
         self._in_vain = 0
@@ -135,6 +137,10 @@ class Lender:
     def wanted(self) -> None:
         """There may be something to decide."""
         self._work.set()
+
+    def adopt(self, epoch: int, table: Mapping[str, Any]) -> None:
+        """There is a new plan."""
+        self.epoch, self._table = epoch, table
 
     @property
     def busy(self) -> bool:
@@ -253,7 +259,8 @@ class Lender:
         load = {(own, host): frontier.load(host) for host in {task.host for task in tasks}}
         lent, now = {**self.lent.counts(), **load}, self._clock.monotonic()
         heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
-        work = partial(learn_and_choose, self.policy, heard, tasks, nodes, lent, now)
+        table, self._table = self._table, None
+        work = partial(learn_and_choose, self.policy, table, heard, tasks, nodes, lent, now)
         choice = await self._decide(work)
         if choice is None:
             self.policy.hung(DECIDES_WITHIN_S)
@@ -308,7 +315,7 @@ class Lender:
         connect = {host: each.connect_timeout_s for host, each in terms.items() if each.connect_timeout_s is not None}
         answering = set(self._peers.view.answering)
         patient = [key for key in keys if key in self._failed and answering <= self._failed[key].keys()]
-        args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect}
+        args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect, "epoch": self.epoch}
         answer = await self._peers.call(node, LEND, args)
         if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
             self._refuses[node] = self._clock.monotonic() + REFUSED_S

@@ -142,6 +142,10 @@ class SwarmNode:
         """The smoothed round trip to a member, in seconds; None where nothing was measured."""
         return self.routing.plane.calls.rtt.measured_s(address)
 
+    def _rtts(self) -> dict[bytes, float]:
+        measured = {member.id: self.rtt_s(member.address) for member in self.gossip.view.members}
+        return {node: rtt_s for node, rtt_s in measured.items() if rtt_s is not None}
+
     def coordinator_of(self, crawl: bytes) -> bytes | None:
         """The node that coordinates a crawl."""
         owner = self.gossip.view.owner(crawl_key(crawl))
@@ -371,6 +375,7 @@ class SwarmNode:
             disk=self._disk,
             policies=Policies(self.id, self.node.ports.aside),
             merge=self.inbox.merge,
+            rtts=self._rtts,
         )
         run = CrawlRun(shared, record, self._group)
         running = await self.node.prepare(

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
-from dhtcrawl.storage.crawl_record import CrawlRecord
+from dhtcrawl.storage.crawl_record import CrawlRecord, heir_of
 
 
 class Participants:
@@ -40,6 +40,10 @@ class Participants:
             self._known |= dict.fromkeys(new)
             self.busy += len(new)
             self._group.create_task(self._write(new))
+
+    def absent(self, is_member: Callable[[str], bool]) -> list[str]:
+        """Those whose bodies cannot be had, neither from themselves nor from whom they left them to."""
+        return [node for node in self._record.participants if heir_of(self._record, node, is_member) is None]
 
     async def _write(self, nodes: list[str]) -> None:
         try:

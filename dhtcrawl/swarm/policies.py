@@ -16,7 +16,7 @@ from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard
 from dhtcrawl.policy.registry import load
-from dhtcrawl.policy.seam import Settings
+from dhtcrawl.policy.seam import Planner, Settings
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.storage.catalog import CrawlRecord
 
@@ -29,7 +29,7 @@ class Policies:
     def __init__(self, own: bytes, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         """`aside(function)` runs it on a thread that nobody waits for at the end."""
         self._own = own
-        self._aside = aside
+        self.aside = aside
 
     def of(self, record: CrawlRecord) -> Guard | None:
         """The policy of a crawl; None where every owner fetches what is its own."""
@@ -43,9 +43,21 @@ class Policies:
             log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, said)
         return None
 
+    def planner_of(self, policy: Guard) -> Planner | None:
+        """What plans for it; None where nothing does."""
+        try:
+            planner = policy.planner() if policy.planner is not None else None
+            if planner is None or all(isinstance(name, str) for name in planner.wants):
+                return planner
+            said = f"it wants {planner.wants!r}"
+        except Exception as error:  # whatever somebody else's code throws
+            said = f"{type(error).__name__}: {error}"
+        log.warning("policy %s has no plans here: its planner cannot be made (%s)", policy.inner.name, said[:200])
+        return None
+
     async def decide(self, work: Callable[[], Choice]) -> Choice | None:
         """A choice; None where it takes too long."""
-        thinking = asyncio.ensure_future(self._aside(work))
+        thinking = asyncio.ensure_future(self.aside(work))
         # Twice: a process that stood still finds its time gone, and its policy where it was.
         for _ in range(2):
             done, _ = await asyncio.wait({thinking}, timeout=DECIDES_WITHIN_S / 2)

@@ -31,13 +31,14 @@ from dhtcrawl.rpc.view import View
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Committer
 from dhtcrawl.storage.copies import Copy, Merged
-from dhtcrawl.storage.crawl_record import RUNNING, heir_of
+from dhtcrawl.storage.crawl_record import RUNNING
 from dhtcrawl.storage.tasks import Link, Queued
 from dhtcrawl.swarm.audit import Auditor
 from dhtcrawl.swarm.bodies import Bodies
 from dhtcrawl.swarm.claim import Claim
 from dhtcrawl.swarm.copying import Copying, Disk
 from dhtcrawl.swarm.elsewhere import Elsewhere
+from dhtcrawl.swarm.facts import Facts
 from dhtcrawl.swarm.participants import Participants
 from dhtcrawl.swarm.policies import Policies
 
@@ -64,6 +65,7 @@ class Shared:
     disk: Callable[[CrawlRecord], Disk]
     policies: Policies
     merge: Callable[[bytes, list[Copy]], Awaitable[Merged]]  # (crawl, records of another node)
+    rtts: Callable[[], dict[bytes, float]]  # member → seconds there and back
 
 
 class CrawlRun:
@@ -91,8 +93,9 @@ class CrawlRun:
             group,
             incarnation_of=shared.incarnation_of,
             policy=shared.policies.of(record),
-            decide=shared.policies.decide,
+            policies=shared.policies,
             merge=shared.merge,
+            facts=Facts(shared.rtts, lambda: len(self.crawl.frontier), finite=record.spec.settings.depth == 0),
         )
         self._participants = Participants(record, shared.learn, group)
         self.held_back = False  # nothing is started: joining once more, or about to leave
@@ -111,7 +114,7 @@ class CrawlRun:
             shared.clock,
             self._id,
             grace_s=shared.settings.holder_grace_s,
-            absent=self._absent,
+            absent=partial(self._participants.absent, self._is_member),
             mine=self.claims,
             held=self.held,
             opened=self._opened,
@@ -379,16 +382,12 @@ class CrawlRun:
 
     # Inside
 
-    def _absent(self) -> list[str]:
-        """Participants whose bodies cannot be had, neither from themselves nor from whom they left them to."""
-        return [node for node in self._record.participants if heir_of(self._record, node, self._is_member) is None]
-
     def _is_member(self, node: str) -> bool:
         return self._shared.incarnation_of(bytes.fromhex(node)) is not None
 
     def awaited(self) -> list[str]:
         """Participants that may yet come back, with bodies that nobody else has."""
-        return [node for node in self._absent() if node not in self.bodies.given_up]
+        return [n for n in self._participants.absent(self._is_member) if n not in self.bodies.given_up]
 
     def stands(self, node: str) -> bool:
         """Whether a node is a member, or may yet come back."""

@@ -18,9 +18,9 @@ from .truth import truth_of
 
 NODES = 5
 # Beside xor, which the other tests are about.
-POLICIES = ("balanced", "dynamic", "dspider")
+POLICIES = ("balanced", "dynamic", "dspider", "bp-pso", "gnp")
 
-pytestmark = [pytest.mark.needs_nginx, pytest.mark.parametrize("policy", POLICIES)]
+pytestmark = pytest.mark.needs_nginx
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,7 @@ def swarm(tmp_path: Path) -> Iterator[Swarm]:
         swarm.check()
 
 
+@pytest.mark.parametrize("policy", ["balanced", "dspider"])
 def test_five_nodes_bring_a_site_whole_and_each_page_once(
     policy: str, quiet_swarm: Swarm, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
@@ -61,6 +62,7 @@ def test_five_nodes_bring_a_site_whole_and_each_page_once(
     assert_exactly_the_site(server, truth, outputs, crawler)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_worker_and_the_coordinator_or_another_are_killed_and_nothing_is_lost(
     policy: str, swarm: Swarm, serve_slowly: ServeSlowly, crawler: Crawler, outputs: Outputs
 ) -> None:

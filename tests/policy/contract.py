@@ -6,13 +6,25 @@ make   makes a policy as an owner would; called often, each time for a new one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from random import Random
+from typing import Any
 
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Settings, Task
 
 OWN = bytes(20)
 TASKS = 2_000
+# What a policy may be told by a planner that is broken, of another version, or an enemy.
+RUBBISH: Sequence[dict[str, Any]] = (
+    {},
+    {"weights": None, "shares": [], "nodes": 3, "sites": "x", "finite": "yes"},
+    {"weights": {"x": 1, 4: 2}, "shares": {None: 1}, "nodes": {b"": []}, "sites": {"a": [None]}},
+    {"weights": {OWN: float("nan")}, "shares": {OWN: -1}, "nodes": {OWN: [float("nan")]}, "sites": {}},
+    {"weights": {OWN: float("inf")}, "shares": {OWN: True}, "finite": True, "nodes": {OWN: [1.0]}},
+    {"nodes": {OWN: [1.0, 2.0]}, "sites": {"site-1.test": [1.0]}},
+)
+
 Make = Callable[[], Policy]
 
 
@@ -99,9 +111,10 @@ def fair_to_change(make: Make) -> None:
 
 
 def forgiving(make: Make) -> None:
-    """No history, unknown nodes and hosts, times that go backwards: it ranks all the same, on terms that make sense."""
-    for now in (0.0, 1e9, -5.0):
+    """No plan or a senseless one, no history, unknown nodes, times that go backwards: it ranks all the same."""
+    for now, table in zip(cycle((0.0, 1e9, -5.0)), RUBBISH, strict=False):
         policy = make()
+        policy.adopt(table)
         policy.heard(Outcome(node(50), "nowhere.test", Result.RECALLED, 0.0), now)
         for number in range(20):
             assert sorted(policy.rank(task(number), nodes(5), -now)) == sorted(each.node for each in nodes(5))

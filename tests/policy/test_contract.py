@@ -8,8 +8,10 @@ from random import Random
 import pytest
 
 from dhtcrawl.policy.balanced import Balanced
+from dhtcrawl.policy.bp_pso.policy import BpPso
 from dhtcrawl.policy.dspider import DSpider
 from dhtcrawl.policy.dynamic import Dynamic
+from dhtcrawl.policy.gnp.policy import Gnp
 from dhtcrawl.policy.rendezvous import rendezvous
 from dhtcrawl.policy.seam import Candidate, Policy, Task
 from dhtcrawl.policy.xor import Xor
@@ -18,7 +20,7 @@ from . import contract
 from .contract import settings
 
 
-@pytest.mark.parametrize("policy", [Xor, Balanced, Dynamic, DSpider])
+@pytest.mark.parametrize("policy", [Xor, Balanced, Dynamic, DSpider, BpPso, Gnp])
 def test_a_policy_keeps_the_contract(policy: type[Policy]) -> None:
     contract.check(lambda: policy(settings()))
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dhtcrawl.policy.choice import Choice
-from dhtcrawl.policy.seam import Candidate, Policy, Task
+from dhtcrawl.policy.seam import Candidate, Planner, Policy, Task
+from dhtcrawl.policy.xor import Xor
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Result, Scenario
 from dhtcrawl.sim.swarm import SimHost
@@ -88,6 +89,29 @@ def test_under_a_broken_policy_the_crawl_goes_on_and_says_so(
 ) -> None:
     monkeypatch.setattr(policies, "load", lambda name: broken)
     whole(crawl("dynamic"))
+    assert any(said in line for line in caplog.messages), caplog.messages
+
+
+class CannotBeMadePlanner(Planner):
+    def __init__(self) -> None:
+        raise OSError("no such file: plans.json")
+
+
+class WantsNonsense(Planner):
+    wants = (1, 2)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("planning", "said"), [(CannotBeMadePlanner, "no such file: plans.json"), (WantsNonsense, "it wants (1, 2)")]
+)
+def test_under_a_policy_with_a_broken_planner_the_crawl_goes_on_without_plans(
+    planning: type[Planner], said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Planned(Xor):
+        planner = planning
+
+    monkeypatch.setattr(policies, "load", lambda name: Planned)
+    whole(crawl("balanced"))
     assert any(said in line for line in caplog.messages), caplog.messages
 
 

@@ -1,0 +1,44 @@
+"""`bp_pso` at the owner: it gives each node its share of the plan.
+
+A finite job has quotas: the next task goes to whoever has had the least of its
+share, so that after n tasks nobody is more than one task off. An endless crawl
+has weights, by rendezvous, so that few tasks move when the plan changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dhtcrawl.policy.bp_pso.planner import Split
+from dhtcrawl.policy.rendezvous import rendezvous
+from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task, failed_last, number_in
+
+
+class BpPso(Policy):
+    """The plan's `shares` are positive numbers by node; with `finite` they are quotas."""
+
+    name = "bp-pso"
+    planner = Split
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._table: Mapping[str, Any] = {}
+        self._given: dict[bytes, int] = {}  # under this plan, by node
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        nodes = [candidate.node for candidate in candidates]
+        shares = {node: number_in(self._table, "shares", node, 1.0) for node in nodes}
+        ranked = rendezvous(task.key, nodes, shares)
+        if self._table.get("finite") is not True:
+            return failed_last(ranked, task.failed)
+        # Divisors 0.5, 1.5, 2.5 … (Sainte-Laguë): rounding favours nobody. Rendezvous decides between equals.
+        ranked.sort(key=lambda node: (self._given.get(node, 0) + 0.5) / shares[node])
+        ranked = failed_last(ranked, task.failed)
+        if ranked:
+            self._given[ranked[0]] = self._given.get(ranked[0], 0) + 1
+        return ranked
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        self._table = table
+        self._given.clear()

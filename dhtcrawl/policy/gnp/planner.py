@@ -1,0 +1,109 @@
+"""`gnp` at the coordinator: coordinates of nodes and sites from the times that the nodes measured.
+
+report of a node    rtts     node → seconds, of the members that it talks to
+                    probes   host → seconds to connect, of sites that it fetched from or probed
+table               nodes    node → a point
+                    sites    host → a point, of those that `SIGHTS_MIN` nodes with a point have measured
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from heapq import nsmallest
+from math import dist
+from typing import Any
+
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.policy.seam import Planner
+
+TOP = 3  # of the nodes nearest to a site
+Place = tuple[float, ...]
+
+SIGHTS_MIN = 4  # measurements of a site: with fewer its place is a guess
+PAIRS_MAX = 100_000
+SITES_MAX = 20_000
+EXTRA = 'needs numpy and scipy on the node that coordinates; there: pip install "dhtcrawl[policies]"'
+
+
+class Atlas(Planner):
+    """Needs numpy and scipy."""
+
+    wants = ("rtts", "probes")
+
+    def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> dict[str, Any]:
+        try:
+            import numpy as np
+
+            from dhtcrawl.policy.gnp.space import embed, vivaldi
+        except ImportError as error:
+            raise ConfigError(f"crawl.policy: gnp {EXTRA}") from error
+        ids = sorted(nodes)
+        index = {node: number for number, node in enumerate(ids)}
+        pairs: list[tuple[int, int]] = []
+        rtts: list[float] = []
+        for node in ids:
+            for other, seconds in sorted(_times(nodes[node], "rtts", bytes).items()):
+                if other in index and other != node and len(pairs) < PAIRS_MAX:
+                    pairs.append((index[node], index[other]))
+                    rtts.append(seconds)
+        if not pairs:
+            return {}
+        rng = np.random.default_rng(int.from_bytes(sha256(b"".join(ids)).digest()[:8], "big"))
+        points = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng)
+        placed = {node for pair in pairs for node in pair}
+        sights: dict[str, list[tuple[int, float]]] = {}
+        for node in ids:
+            for host, seconds in _times(nodes[node], "probes", str).items():
+                if index[node] in placed:
+                    sights.setdefault(host, []).append((index[node], seconds))
+        sites = {
+            host: embed(points[[who for who, _ in seen]], np.array([seconds for _, seconds in seen]), rng).tolist()
+            for host, seen in sorted(sights.items())[:SITES_MAX]
+            if len(seen) >= SIGHTS_MIN
+        }
+        places = {node: points[index[node]].tolist() for node in ids if index[node] in placed}
+        return dict(before) if _serves(before, places, sites) else {"nodes": places, "sites": sites}
+
+
+def _serves(before: Mapping[str, Any], nodes: Mapping[bytes, Any], sites: Mapping[str, Any]) -> bool:
+    """Whether the last table knows the same nodes and sites, and sends each site to the nodes that a new one would."""
+    known, placed = places_in(before)
+    if known.keys() != nodes.keys() or placed.keys() != sites.keys():
+        return False
+    return all(_nearest(known, placed[host]) == _nearest(nodes, place) for host, place in sites.items())
+
+
+def places_in(table: Mapping[str, Any]) -> tuple[dict[bytes, Place], dict[str, Place]]:
+    """The points of nodes and sites in a table that came over the wire, where they are points of one space."""
+    nodes, sites = _places(table.get("nodes"), bytes), _places(table.get("sites"), str)
+    sizes = {len(place) for place in [*nodes.values(), *sites.values()]}
+    return ({}, {}) if len(sizes) > 1 else (nodes, sites)
+
+
+def _places(rows: Any, kind: type) -> Any:
+    """Points by name, those that are points."""
+    found = rows.items() if isinstance(rows, Mapping) else ()
+    return {name: tuple(place) for name, place in found if isinstance(name, kind) and _is_place(place)}
+
+
+def _is_place(place: Any) -> bool:
+    return (
+        isinstance(place, list | tuple)
+        and 0 < len(place) <= 16
+        and all(isinstance(each, int | float) and not isinstance(each, bool) and abs(each) < 1e6 for each in place)
+    )
+
+
+def _nearest(nodes: Mapping[bytes, Any], place: Any) -> set[bytes]:
+    return set(nsmallest(TOP, nodes, key=lambda node: (dist(nodes[node], place), node)))
+
+
+def _times(report: Mapping[str, Any], name: str, kind: type) -> dict[Any, float]:
+    rows = report.get(name)
+    found = rows.items() if isinstance(rows, Mapping) else ()
+    return {
+        key: float(value)
+        for key, value in found
+        if isinstance(key, kind) and isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 3600
+    }

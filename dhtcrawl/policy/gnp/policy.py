@@ -1,0 +1,46 @@
+"""`gnp`: of the three nodes nearest to a site, the one with the least to do.
+
+The coordinator makes the coordinates: of the nodes from the round-trip times
+that they know of each other, by Vivaldi, which needs no landmarks; of a site
+from the times that some nodes took to connect to it. Always the nearest (the
+paper's Top1) would load one node with everything near it: Top3 was better in
+the paper by a random choice, and by the load it is better still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import dist
+from typing import Any
+
+from dhtcrawl.policy.gnp.planner import TOP, Atlas, Place, places_in
+from dhtcrawl.policy.rendezvous import rendezvous
+from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task, failed_last
+
+
+class Gnp(Policy):
+    """Ranks by predicted time, then by load; a site without a place in the plan is anybody's, by rendezvous."""
+
+    name = "gnp"
+    planner = Atlas
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._nodes: dict[bytes, Place] = {}
+        self._sites: dict[str, Place] = {}
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        place = self._sites.get(task.host)
+        lots = rendezvous(task.key, [candidate.node for candidate in candidates], {})
+        if place is None:
+            return failed_last(lots, task.failed)
+        lent = {candidate.node: candidate.lent for candidate in candidates}
+        # Whose place is not known comes behind those whose is.
+        known = [node for node in lots if node in self._nodes]
+        known.sort(key=lambda node: dist(self._nodes[node], place))
+        known = failed_last(known, task.failed)
+        near = sorted(known[:TOP], key=lambda node: lent[node])
+        return failed_last([*near, *known[TOP:], *(node for node in lots if node not in self._nodes)], task.failed)
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        self._nodes, self._sites = places_in(table)

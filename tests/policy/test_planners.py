@@ -1,0 +1,150 @@
+"""What the coordinator makes of what the nodes report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
+
+from dhtcrawl.policy.balanced import WEIGHT_MAX, Rates  # noqa: E402 - what follows needs numpy
+from dhtcrawl.policy.bp_pso.planner import MODES, SAMPLES_MIN, VECTOR, Split  # noqa: E402
+from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas  # noqa: E402
+from dhtcrawl.policy.gnp.policy import Gnp  # noqa: E402
+from dhtcrawl.policy.seam import Candidate, Planner, Task  # noqa: E402
+
+from .contract import node, settings  # noqa: E402
+
+# What a node of another version, or a hostile one, may report.
+RUBBISH: list[dict[str, Any]] = [
+    {},
+    {"vector": None, "batches": 3, "rate": "fast", "open": -1, "rtts": [], "probes": None},
+    {"vector": {"cores": float("nan")}, "batches": [None, (1,), ("a", "b"), (0, 1), (1, -1)], "rate": float("inf")},
+    {"rtts": {"x": 1, node(0): -1, node(1): True, node(2): float("nan")}, "probes": {1: 2, "a.test": "b"}},
+]
+
+
+def machine(speed: float, batches: int = 0) -> dict[str, Any]:
+    """A node that takes 1 / speed seconds a page, and has said so as often."""
+    vector = dict(zip(VECTOR, (4.0, 2000.0 * speed, 4e9, 1e6 * speed, 5e7), strict=True))
+    return {
+        "vector": vector,
+        "batches": [(n, n / speed) for n in range(5, 5 + 7 * batches, 7)],
+        "rate": speed,
+        "open": 100,
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_is_faster_gets_more(mode: str) -> None:
+    nodes = {node(n): machine(1.0 + n, SAMPLES_MIN) for n in range(3)}
+    shares = Split({"mode": mode}).plan(nodes, {}, 0.0)["shares"]
+    assert sum(shares.values()) == pytest.approx(300)
+    if mode == "exact":
+        assert [shares[node(n)] for n in range(3)] == pytest.approx([50, 100, 150], abs=8)
+
+
+def test_before_there_is_anything_to_learn_from_the_rates_serve() -> None:
+    nodes = {node(n): machine(1.0 + n) for n in range(3)}
+    assert Split().plan(nodes, {}, 0.0)["shares"] == {node(0): 50, node(1): 100, node(2): 150}
+    unknown = nodes | {node(3): {}}
+    assert Split().plan(unknown, {}, 0.0)["shares"][node(3)] == pytest.approx(43, abs=1), "as the slowest"
+    assert Split().plan({node(0): {}}, {}, 0.0) == {}
+
+
+def test_a_plan_that_is_hardly_better_is_not_published() -> None:
+    nodes = {node(n): machine(1.0 + n) for n in range(3)}
+    first = Split().plan(nodes, {}, 0.0)
+    slightly = nodes | {node(0): machine(1.05)}
+    assert Split().plan(slightly, first, 1.0) == first
+    much = nodes | {node(0): machine(3.0)}
+    assert Split().plan(much, first, 1.0) != first
+    gone = {who: report for who, report in nodes.items() if who != node(2)}
+    assert node(2) not in Split().plan(gone, first, 1.0)["shares"], "who is gone changes the plan whatever it brings"
+
+
+def test_a_finite_job_has_quotas() -> None:
+    nodes = {node(n): machine(1.0) | {"finite": True} for n in range(2)}
+    assert Split().plan(nodes, {}, 0.0)["finite"]
+    nodes[node(0)]["finite"] = False
+    assert not Split().plan(nodes, {}, 0.0)["finite"]
+
+
+def test_weights_are_rates_within_bounds() -> None:
+    nodes: dict[bytes, dict[str, Any]] = {
+        node(0): {"rate": 2.0},
+        node(1): {"rate": 4.0},
+        node(2): {"rate": 1e6},
+        node(3): {},
+    }
+    weights = Rates().plan(nodes, {}, 0.0)["weights"]
+    assert weights == {node(0): 0.5, node(1): 1.0, node(2): WEIGHT_MAX, node(3): 1.0}
+    assert Rates().plan({node(0): {}}, {}, 0.0) == {}
+
+
+def test_weights_stay_while_the_last_ones_serve() -> None:
+    first = Rates().plan({node(0): {"rate": 2.0}, node(1): {"rate": 4.0}}, {}, 0.0)
+    slightly = {node(0): {"rate": 2.1}, node(1): {"rate": 4.0}}
+    assert Rates().plan(slightly, first, 1.0) == first
+    assert Rates().plan({**slightly, node(0): {"rate": 3.0}}, first, 1.0) != first
+    assert Rates().plan({**slightly, node(2): {}}, first, 1.0)["weights"].keys() == {node(0), node(1), node(2)}
+    assert Rates().plan(slightly, {"weights": {node(0): "x", node(1): 1}}, 1.0)["weights"][node(1)] == 1.0
+
+
+def test_a_site_is_given_to_those_who_are_near_it() -> None:
+    rng = np.random.default_rng(1)
+    places = rng.uniform(0, 0.2, (20, 2))
+    site = np.array([0.05, 0.15])
+    away = np.sqrt(((places - site) ** 2).sum(axis=1))
+    nodes = {
+        node(i): {
+            "rtts": {node(j): float(np.sqrt(((places[i] - places[j]) ** 2).sum())) + 1e-4 for j in range(20) if j != i},
+            "probes": {"a.test": float(away[i])} if i % 3 == 0 else {},
+        }
+        for i in range(20)
+    }
+    table = Atlas().plan(nodes, {}, 0.0)
+    assert len(table["nodes"]) == 20
+    policy = Gnp(settings())
+    policy.adopt(table)
+    ranked = policy.rank(Task(bytes(20), "a.test"), [Candidate(node(i)) for i in range(20)], 0.0)
+    real = sorted(range(20), key=lambda i: float(away[i]))
+    assert len({node(i) for i in real[:5]} & set(ranked[:3])) >= 2
+    # Somebody measures a little less: the same three are nearest, and nothing is published.
+    nodes[node(0)]["probes"] = {"a.test": float(away[0]) * 0.999}
+    assert Atlas().plan(nodes, table, 1.0) == table
+    nodes[node(1)]["probes"] = {"b.test": 0.1}
+    for number in (2, 4, 5):
+        nodes[node(number)]["probes"] = {"b.test": 0.1}
+    assert Atlas().plan(nodes, table, 1.0)["sites"].keys() == {"a.test", "b.test"}
+
+
+def test_a_site_that_few_have_seen_has_no_place() -> None:
+    rtts = {node(j): 0.1 for j in range(5)}
+    nodes = {node(i): {"rtts": rtts, "probes": {"a.test": 0.1} if i < SIGHTS_MIN - 1 else {}} for i in range(5)}
+    assert Atlas().plan(nodes, {}, 0.0)["sites"] == {}
+    assert Atlas().plan({node(0): {}}, {}, 0.0) == {}
+
+
+@pytest.mark.parametrize("planner", [Rates, Split, Atlas])
+def test_a_planner_is_not_thrown_by_what_it_is_told(planner: type[Planner]) -> None:
+    good = {node(n): machine(1.0 + n, 10) | {"rtts": {node(0): 0.1}} for n in range(5)}
+    bad = {node(10 + n): report for n, report in enumerate(RUBBISH)}
+    for before in (
+        {},
+        {"shares": 3},
+        {"shares": {node(0): "x"}},
+        {"nodes": [], "sites": {"a": 1}},
+        {"weights": {1: 2}},
+    ):
+        planner().plan(bad, before, 0.0)
+        table = planner().plan(good | bad, before, 0.0)
+        assert table == planner().plan(dict(reversed((good | bad).items())), before, 0.0), (
+            "in whatever order it is told"
+        )
+
+
+@pytest.mark.parametrize("planner", [Rates, Split, Atlas])
+def test_no_nodes_no_plan(planner: type[Planner]) -> None:
+    assert planner().plan({}, {}, 0.0) == {}

@@ -1,0 +1,36 @@
+"""What a node tells planners: what they ask for, and not without bounds."""
+
+from __future__ import annotations
+
+from crawl.fake_peers import node
+
+from dhtcrawl.swarm.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, Facts
+
+
+def test_only_what_is_wanted_is_told() -> None:
+    facts = Facts(lambda: {node(1): 0.1}, lambda: 7, finite=True)
+    assert facts.report(("open", "finite", "vector")) == {"open": 7, "finite": True}
+    assert facts.report(("rate", "batches", "rtts", "probes")) == {
+        "rate": 0.0,
+        "batches": [],
+        "rtts": {node(1): 0.1},
+        "probes": {},
+    }
+
+
+def test_a_site_is_as_near_as_the_lower_half_of_the_latest_connections_says() -> None:
+    facts = Facts(dict, int)
+    for seconds in (9.0, *[0.1] * SAMPLES_MAX, 0.2, 5.0):
+        facts.connected("a.test", seconds)
+    assert facts.report(("probes",)) == {"probes": {"a.test": 0.1}}
+
+
+def test_the_hosts_of_late_and_some_members_are_told() -> None:
+    rtts = {number.to_bytes(20, "big"): 0.1 for number in range(2 * MEMBERS_MAX)}
+    facts = Facts(lambda: rtts, int)
+    for number in range(HOSTS_MAX + 3):
+        facts.connected(f"{number}.test", 0.1)
+    report = facts.report(("rtts", "probes"))
+    assert len(report["rtts"]) == MEMBERS_MAX
+    assert len(report["probes"]) == HOSTS_MAX
+    assert "2.test" not in report["probes"]

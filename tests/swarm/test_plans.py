@@ -1,0 +1,220 @@
+"""Members report, the coordinator plans, and everybody ends with the same plan, whoever coordinates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import msgpack
+import pytest
+from crawl.fake_peers import FakePeers, node, play, view_of
+
+from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.policy.seam import Planner
+from dhtcrawl.rpc.peers import BAD_ARGUMENTS
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.swarm.plans import CALL, EVERY_S, PLANS_WITHIN_S, REPORT_BYTES_MAX, Plans
+
+OWN, OTHER = node(0), node(1)
+BOTH = view_of([0, 1])
+
+
+def crawl_of(owner: bytes) -> bytes:
+    """A crawl that this node coordinates, of the two."""
+    ids = (bytes([number]) * 16 for number in range(256))
+    return next(each for each in ids if (found := BOTH.owner(crawl_key(each))) is not None and found.id == owner)
+
+
+class Rates(Planner):
+    """Who is faster gets more."""
+
+    asked = 0
+
+    def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> dict[str, Any]:
+        self.asked += 1
+        rates = {node: report["rate"] for node, report in nodes.items() if "rate" in report}
+        return {"weights": rates} if rates else {}
+
+
+class World:
+    """Node 0, of two."""
+
+    def __init__(self, crawl: bytes, planner: Planner) -> None:
+        self.peers = FakePeers(BOTH)
+        self.peers.calls[CALL] = lambda args: {"epoch": 0}
+        self.adopted: list[tuple[int, Mapping[str, Any]]] = []
+        self.rate = 1.0
+        self.planner = planner
+        self.plans = Plans(
+            crawl,
+            self.peers,
+            VirtualClock(asyncio.get_running_loop()),
+            planner,
+            facts=lambda wants: {"rate": self.rate},
+            adopt=lambda epoch, table: self.adopted.append((epoch, table)),
+            aside=self.aside,
+        )
+
+    async def aside(self, work: Callable[[], Any]) -> Any:
+        await asyncio.sleep(0.1)
+        return work()
+
+    def hears(self, epoch: int = 0, **report: Any) -> Any:
+        return self.plans.on_call(OTHER, {"crawl": b"", "epoch": epoch, "report": msgpack.packb(report)})
+
+
+def tell(story: Callable[[World], Any], crawl: bytes, planner: Planner | None = None) -> World:
+    async def main(group: asyncio.TaskGroup) -> World:
+        world = World(crawl, planner or Rates())
+        running = group.create_task(world.plans.run())
+        await story(world)
+        running.cancel()
+        return world
+
+    return play(main)
+
+
+def test_the_coordinator_plans_from_what_all_report_and_publishes_what_is_new() -> None:
+    async def story(world: World) -> None:
+        await asyncio.sleep(1)
+        assert world.adopted == [(1, {"weights": {OWN: 1.0}})]
+        assert world.hears(rate=3.0)["epoch"] == 1
+        await asyncio.sleep(EVERY_S)
+        assert world.adopted[1:] == [(2, {"weights": {OWN: 1.0, OTHER: 3.0}})]
+        answer = world.hears(epoch=1, rate=3.0)
+        assert (answer["epoch"], msgpack.unpackb(answer["table"], strict_map_key=False)) == world.adopted[1]
+        assert world.hears(epoch=2, rate=3.0) == {"epoch": 2}, "it has it"
+        await asyncio.sleep(3 * EVERY_S)
+        assert len(world.adopted) == 2, "nothing new"
+
+    tell(story, crawl_of(OWN))
+
+
+def test_a_member_takes_newer_plans_and_no_others() -> None:
+    async def story(world: World) -> None:
+        answers: list[tuple[int, Any]] = [(3, {"weights": {OWN: 2.0}}), (2, {"weights": {}}), (3, {}), (4, b"?")]
+        answers += [(2**60, {}), (5, {"a": 1})]
+        for epoch, table in answers:
+            packed = table if isinstance(table, bytes) else msgpack.packb(table)
+            answer = {"epoch": epoch, "table": packed}
+            world.peers.calls[CALL] = partial(_said, answer)
+            await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(EVERY_S)
+        assert world.adopted == [answers[0], answers[5]]
+        assert world.peers.called[-1][0] == OTHER
+        assert world.peers.called[-1][2]["epoch"] == 5
+        assert msgpack.unpackb(world.peers.called[-1][2]["report"]) == {"rate": 1.0}
+
+    tell(story, crawl_of(OTHER))
+
+
+def test_who_hears_of_a_newer_plan_asks_at_once() -> None:
+    async def story(world: World) -> None:
+        await asyncio.sleep(1)
+        for epoch, asked in ((0, 1), ("x", 1), (7, 2)):
+            world.plans.newer(epoch)
+            await asyncio.sleep(1)
+            assert len(world.peers.called) == asked
+
+    tell(story, crawl_of(OTHER))
+
+
+def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes_again() -> None:
+    """What it makes may be what it had, and yet nobody else has it."""
+
+    async def story(world: World) -> None:
+        await asyncio.sleep(1)
+        world.hears(epoch=41)
+        await asyncio.sleep(EVERY_S)
+        assert world.adopted == [(1, {"weights": {OWN: 1.0}}), (42, {"weights": {OWN: 1.0}})]
+
+    tell(story, crawl_of(OWN))
+
+
+def test_who_is_gone_is_not_planned_for() -> None:
+    async def story(world: World) -> None:
+        world.hears(rate=3.0)
+        await asyncio.sleep(1)
+        world.peers.view = view_of([0])
+        await asyncio.sleep(EVERY_S)
+        assert world.adopted[-1] == (2, {"weights": {OWN: 1.0}})
+
+    tell(story, crawl_of(OWN))
+
+
+def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Planner):
+        made: ClassVar[Any] = None
+
+        def plan(self, nodes: Any, before: Any, now: float) -> dict[str, Any]:
+            made = self.made
+            if made is None:
+                raise SystemExit(3)
+            return made  # type: ignore[no-any-return]
+
+    broken = Broken()
+
+    async def story(world: World) -> None:
+        await asyncio.sleep(3 * EVERY_S)
+        assert len(caplog.messages) == 1
+        assert "SystemExit: 3" in caplog.messages[0]
+        rubbish: list[Any] = [[], {"a": object()}, {"a": "x" * (1 << 20)}]
+        for made in rubbish:
+            Broken.made = made
+            await asyncio.sleep(EVERY_S)
+        assert len(caplog.messages) == 4
+        Broken.made = {"a": 1}
+        await asyncio.sleep(EVERY_S)
+        assert world.adopted == [(1, {"a": 1})]
+
+    tell(story, crawl_of(OWN), broken)
+
+
+def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: World) -> None:
+        back = asyncio.Event()
+
+        async def slow(work: Callable[[], Any]) -> Any:
+            await back.wait()
+            return work()
+
+        world.plans._aside = slow
+        await asyncio.sleep(PLANS_WITHIN_S + 5 * EVERY_S)
+        assert any("has not answered" in line for line in caplog.messages)
+        assert isinstance(world.planner, Rates)
+        assert world.planner.asked == 0
+        back.set()
+        await asyncio.sleep(2 * EVERY_S)
+        assert world.adopted
+        assert world.planner.asked >= 2
+
+    tell(story, crawl_of(OWN))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "report"),
+    [
+        (-1, msgpack.packb({})),
+        ("1", msgpack.packb({})),
+        (2**60, msgpack.packb({})),
+        (0, None),
+        (0, b""),
+        (0, msgpack.packb([])),
+        (0, msgpack.packb({})[:-1] + b"\xc1"),
+        (0, msgpack.packb({"x": bytes(REPORT_BYTES_MAX)})),
+    ],
+)
+def test_nonsense_is_refused(epoch: Any, report: Any) -> None:
+    async def story(world: World) -> None:
+        answer = world.plans.on_call(OTHER, {"crawl": b"", "epoch": epoch, "report": report})
+        assert answer is BAD_ARGUMENTS
+        await asyncio.sleep(EVERY_S)
+        assert world.adopted == [(1, {"weights": {OWN: 1.0}})]
+
+    tell(story, crawl_of(OWN))
+
+
+def _said(answer: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
+    return answer
