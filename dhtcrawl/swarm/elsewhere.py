@@ -116,8 +116,7 @@ class Elsewhere:
 
     def brought(self, given: Given) -> None:
         """A page came."""
-        if given.connect_s is not None:
-            self._facts.connected(given.host, given.connect_s)
+        self._facts.answered(given.host, given.seconds)
         if not self.borrower.over(given) and self.lender is not None:
             self.lender.brought_here(given)
 

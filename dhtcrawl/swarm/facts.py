@@ -5,7 +5,7 @@ batches  (pages, seconds) of such time, piece by piece, the latest last
 open     tasks in its queues
 finite   whether there will be no others: only the seeds are fetched
 rtts     member → seconds there and back, as the routing plane measures them all the time
-probes   host → seconds to connect, of the sites that it fetched from lately
+probes   host → seconds for a request and its response, of the sites that it fetched from lately
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Facts:
         self._rtts = rtts
         self._queued = queued
         self._finite = finite
-        self._connects: OrderedDict[str, deque[float]] = OrderedDict()
+        self._took: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def connected(self, host: str, seconds: float) -> None:
-        """A connection to a host was there after so long."""
-        self._connects.setdefault(host, deque(maxlen=SAMPLES_MAX)).append(seconds)
-        self._connects.move_to_end(host)
-        if len(self._connects) > HOSTS_MAX:
-            self._connects.popitem(last=False)
+    def answered(self, host: str, seconds: float) -> None:
+        """A request to a host and its response took so long."""
+        self._took.setdefault(host, deque(maxlen=SAMPLES_MAX)).append(seconds)
+        self._took.move_to_end(host)
+        if len(self._took) > HOSTS_MAX:
+            self._took.popitem(last=False)
 
     def report(self, wants: Iterable[str]) -> dict[str, Any]:
         """Those of them that are wanted."""
@@ -49,6 +49,6 @@ class Facts:
             "open": self._queued,
             "finite": lambda: self._finite,
             "rtts": lambda: dict(list(self._rtts().items())[:MEMBERS_MAX]),
-            "probes": lambda: {host: lower_half(list(samples)) for host, samples in self._connects.items()},
+            "probes": lambda: {host: lower_half(list(samples)) for host, samples in self._took.items()},
         }
         return {name: found[name]() for name in wants if name in found}

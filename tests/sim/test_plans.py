@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,9 @@ def slow_web(policy: str, **fields: Any) -> Scenario:
     return Scenario(nodes=NODES, hosts=6, pages=150, delay_s=0.0, page_s=8.0, concurrency=4, policy=policy, **fields)
 
 
-@pytest.mark.parametrize(("policy", "names"), [("balanced", {"weights"}), ("bp-pso", {"shares"}), ("gnp", {"nodes"})])
+@pytest.mark.parametrize(
+    ("policy", "names"), [("balanced", {"weights"}), ("bp-pso", {"shares"}), ("gnp", {"nodes", "sites"})]
+)
 def test_all_nodes_have_the_same_plan_and_it_knows_them_all(policy: str, names: set[str], adopted: Adopted) -> None:
     if policy != "balanced":
         pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
@@ -49,8 +52,9 @@ def test_all_nodes_have_the_same_plan_and_it_knows_them_all(policy: str, names: 
         assert all(table == by_epoch[epoch] for epoch, table in plans)
     latest = by_epoch[max(by_epoch)]
     assert names <= latest.keys()
-    for name in names:
+    for name in names - {"sites"}:
         assert latest[name].keys() == adopted.keys()
+    assert latest.get("sites", {}).keys() >= ({"site-0.test"} if "sites" in names else set())
 
 
 def test_the_next_coordinator_counts_on(adopted: Adopted) -> None:
@@ -66,7 +70,7 @@ def test_the_next_coordinator_counts_on(adopted: Adopted) -> None:
 def test_a_policy_without_what_its_planner_needs_goes_on_without_a_plan(
     monkeypatch: pytest.MonkeyPatch, adopted: Adopted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "numpy", None)
+    monkeypatch.setitem(sys.modules, "numpy", None)
     result = simulate(slow_web("bp-pso"), 1)
     assert result.violations == [], result.tail
     assert not adopted

@@ -18,10 +18,10 @@ def test_only_what_is_wanted_is_told() -> None:
     }
 
 
-def test_a_site_is_as_near_as_the_lower_half_of_the_latest_connections_says() -> None:
+def test_a_site_is_as_near_as_the_lower_half_of_the_latest_requests_says() -> None:
     facts = Facts(dict, int)
     for seconds in (9.0, *[0.1] * SAMPLES_MAX, 0.2, 5.0):
-        facts.connected("a.test", seconds)
+        facts.answered("a.test", seconds)
     assert facts.report(("probes",)) == {"probes": {"a.test": 0.1}}
 
 
@@ -29,7 +29,7 @@ def test_the_hosts_of_late_and_some_members_are_told() -> None:
     rtts = {number.to_bytes(20, "big"): 0.1 for number in range(2 * MEMBERS_MAX)}
     facts = Facts(lambda: rtts, int)
     for number in range(HOSTS_MAX + 3):
-        facts.connected(f"{number}.test", 0.1)
+        facts.answered(f"{number}.test", 0.1)
     report = facts.report(("rtts", "probes"))
     assert len(report["rtts"]) == MEMBERS_MAX
     assert len(report["probes"]) == HOSTS_MAX

@@ -1,7 +1,7 @@
 """`gnp` at the coordinator: coordinates of nodes and sites from the times that the nodes measured.
 
 report of a node    rtts     node → seconds, of the members that it talks to
-                    probes   host → seconds to connect, of sites that it fetched from or probed
+                    probes   host → seconds for a request and its response, of sites that it fetched from
 table               nodes    node → a point
                     sites    host → a point, of those that `SIGHTS_MIN` nodes with a point have measured
 """
