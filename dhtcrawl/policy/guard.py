@@ -79,7 +79,7 @@ class Guard(Policy):
     def _fault(self, what: str, why: object) -> None:
         self.faults += 1
         self._in_a_row += 1
-        text = _said(why) if isinstance(why, BaseException) else str(why)
+        text = said(why) if isinstance(why, BaseException) else str(why)
         if self._in_a_row >= FAULTS_MAX:
             self._give_up(f"{what}: {text}")
         else:
@@ -114,7 +114,7 @@ def _sensible(terms: object) -> bool:
     return 1 <= terms.batch <= BATCH_MAX and all(0 < each <= BUDGET_MAX_S for each in numbers[1:])
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """In words; an error of somebody else's code may not even have them."""
     try:
         return f"{type(error).__name__}: {error}"

@@ -22,6 +22,7 @@ import msgpack
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.policy.guard import said
 from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.messages import is_int
@@ -158,7 +159,7 @@ def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: fl
     try:
         return msgpack.packb(planner.plan(nodes, before, now)), ""
     except BaseException as error:
-        return b"", f"{type(error).__name__}: {error}"
+        return b"", said(error)
 
 
 def unpacked(packed: object, bytes_max: int) -> Table | None:

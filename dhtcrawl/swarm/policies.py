@@ -14,7 +14,7 @@ from typing import Any
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.choice import Choice
-from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard
+from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard, said
 from dhtcrawl.policy.registry import load
 from dhtcrawl.policy.seam import Planner, Settings
 from dhtcrawl.policy.xor import Xor
@@ -38,9 +38,9 @@ class Policies:
             return None
         try:
             return Guard(load(name)(Settings(self._own)))
-        except Exception as error:  # whatever somebody else's code throws
-            said = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
-            log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, said)
+        except BaseException as error:  # whatever somebody else's code throws
+            why = str(error) if isinstance(error, ConfigError) else said(error)
+            log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, why)
         return None
 
     def planner_of(self, policy: Guard) -> Planner | None:
@@ -49,10 +49,10 @@ class Policies:
             planner = policy.planner() if policy.planner is not None else None
             if planner is None or all(isinstance(name, str) for name in planner.wants):
                 return planner
-            said = f"it wants {planner.wants!r}"
-        except Exception as error:  # whatever somebody else's code throws
-            said = f"{type(error).__name__}: {error}"
-        log.warning("policy %s has no plans here: its planner cannot be made (%s)", policy.inner.name, said[:200])
+            why = f"it wants {planner.wants!r}"
+        except BaseException as error:  # whatever somebody else's code throws
+            why = said(error)
+        log.warning("policy %s has no plans here: its planner cannot be made (%s)", policy.inner.name, why[:200])
         return None
 
     async def decide(self, work: Callable[[], Choice]) -> Choice | None:

@@ -38,6 +38,11 @@ class Rates(Planner):
         return {"weights": rates} if rates else {}
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
 class World:
     """Node 0, of two."""
 
@@ -147,11 +152,12 @@ def test_who_is_gone_is_not_planned_for() -> None:
 def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Planner):
         made: ClassVar[Any] = None
+        thrown: ClassVar[BaseException] = SystemExit(3)
 
         def plan(self, nodes: Any, before: Any, now: float) -> dict[str, Any]:
             made = self.made
             if made is None:
-                raise SystemExit(3)
+                raise self.thrown
             return made  # type: ignore[no-any-return]
 
     broken = Broken()
@@ -160,11 +166,14 @@ def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: pytest.
         await asyncio.sleep(3 * EVERY_S)
         assert len(caplog.messages) == 1
         assert "SystemExit: 3" in caplog.messages[0]
+        Broken.thrown = Speechless()
+        await asyncio.sleep(EVERY_S)
+        assert "Speechless" in caplog.messages[-1]
         rubbish: list[Any] = [[], {"a": object()}, {"a": "x" * (1 << 20)}]
         for made in rubbish:
             Broken.made = made
             await asyncio.sleep(EVERY_S)
-        assert len(caplog.messages) == 4
+        assert len(caplog.messages) == 5
         Broken.made = {"a": 1}
         await asyncio.sleep(EVERY_S)
         assert world.adopted == [(1, {"a": 1})]
