@@ -18,7 +18,7 @@ from dhtcrawl.cli.options import load_config
 from dhtcrawl.errors import DhtcrawlError, NodeUnreachable, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
-from dhtcrawl.web.api import Action, Row
+from dhtcrawl.web.api import Action, Decision, Row
 
 T = TypeVar("T")
 
@@ -76,6 +76,14 @@ class NodeClient:
 
     async def control(self, crawl: str, action: Action) -> dict[str, Any]:
         return await self._map("POST", f"{_crawl(crawl)}/{action}")
+
+    async def given_up(self, crawl: str) -> dict[str, Any]:
+        return await self._map("GET", f"{_crawl(crawl)}/given-up")
+
+    async def decide(self, crawl: str, decision: Decision, urls: list[str] | None) -> dict[str, Any]:
+        """None: all that came to nothing."""
+        body = {"decision": decision, "urls": urls}
+        return await self._map("POST", f"{_crawl(crawl)}/given-up", body=body, timeout_s=None)
 
     async def leave(self) -> dict[str, Any]:
         """Takes as long as the handing over does."""

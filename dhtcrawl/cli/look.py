@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.client import NodeClient, admin_address
+from dhtcrawl.cli.manual import decide, given_up, list_of
 from dhtcrawl.cli.options import F, admin_option
 from dhtcrawl.cli.table import Column, columns_there, fields, short, table
 from dhtcrawl.cli.words import clock, size, some
@@ -115,9 +116,24 @@ _SHARES = [Column("node", lambda row: short(row.get("node"))), *_COUNTS]
 
 @click.command("crawls")
 @click.argument("crawl", required=False)
+@click.option("--manual", is_flag=True, help="The tasks that were given up, and why: for a person to look at.")
+@click.option("--release", multiple=True, metavar="URL|all", help="Have such a task tried again; CRAWL is needed.")
+@click.option("--drop", multiple=True, metavar="URL|all", help="Take such a task off the list; CRAWL is needed.")
 @look_options
-def crawls(crawl: str | None, as_json: bool, watch: bool, **options: Any) -> int:
+def crawls(
+    crawl: str | None,
+    manual: bool,
+    release: tuple[str, ...],
+    drop: tuple[str, ...],
+    as_json: bool,
+    watch: bool,
+    **options: Any,
+) -> int:
     """All crawls that the node knows, or one, by the start of its id, with what each node did."""
+    if release or drop:
+        return decide(crawl, release, drop, options, as_json=as_json)
+    if manual:
+        return look(options, lambda client: given_up(client, crawl), list_of, as_json=as_json, watch=watch)
     if crawl is None:
         return look(options, lambda client: client.crawls(), _all_crawls, as_json=as_json, watch=watch)
     return look(options, lambda client: client.crawl(crawl), one_crawl, as_json=as_json, watch=watch)

@@ -90,6 +90,7 @@ class Crawl:
         )
         self._resends = Resends(services, start.crawl_id, self.corridor, self._discovery, resent=self._dispatch)
         self._fetcher = Fetcher(services, start.spec, self.frontier, self.corridor, self._discovery, robots, start.owed)
+        self.origins = self._fetcher.origins
         self.held = False  # nothing is started: paused, or not an owner yet
         self._started = 0
         self._in_flight: dict[bytes, None] = {}

@@ -56,7 +56,7 @@ class Fetcher:
         self._corridor = corridor
         self._discovery = discovery
         self._robots = robots
-        self._origins = Origins(services, spec, corridor, robots, owed)
+        self.origins = Origins(services, spec, corridor, robots, owed)
         config = services.config
         self._retries_max = config.fetch.retries_max
         self._html_bytes_max = config.fetch.html_bytes_max
@@ -75,7 +75,7 @@ class Fetcher:
             body_bytes_max=config.fetch.body_bytes_max,
         )
         self._robots_fetcher = RobotsFetcher(
-            services, spec, frontier, corridor, robots, self._origins, self._headers, self._limits, self.delay_s
+            services, spec, frontier, corridor, robots, self.origins, self._headers, self._limits, self.delay_s
         )
 
     async def run(self, job: Job) -> None:
@@ -87,7 +87,7 @@ class Fetcher:
 
     async def _fetch_page(self, job: Job, task: Queued) -> None:
         clock = self._s.hosts.clock(job.host)
-        hopeless = self._origins.without_hope(job.origin)
+        hopeless = self.origins.without_hope(job.origin)
         if hopeless is not None:
             clock.cancel()
             now = self._s.clock.monotonic()
@@ -116,16 +116,16 @@ class Fetcher:
             self._failed(job, task, outcome, begun_at)
             return
         self._s.observer.event("response", url=task.url, status=outcome.status)
-        self._origins.note_answer(job.origin, outcome)
+        self.origins.note_answer(job.origin, outcome)
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
         )
-        wait_s = self._origins.wait_s(outcome, job.attempt) if again is not None else 0.0
+        wait_s = self.origins.wait_s(outcome, job.attempt) if again is not None else 0.0
         if again is not None and again.hold_host:
             clock.hold(now, wait_s)
-            self._origins.owe(job.host, wait_s)
+            self.origins.owe(job.host, wait_s)
         elif clock.hold_until <= now:
-            self._origins.owe(job.host, 0.0)
+            self.origins.owe(job.host, 0.0)
         if again is not None and job.attempt < self._retries_max:
             outcome.body.close()
             self._again(job, task, now, now + wait_s)
@@ -139,7 +139,7 @@ class Fetcher:
         now, blame = self._s.clock.monotonic(), retry.FAILURES[failure.kind]
         detail = f"{failure.kind}: {failure.detail}"
         if blame is retry.Blame.HOST:
-            self._origins.lost(job.origin, failure, now)
+            self.origins.lost(job.origin, failure, now)
             given = Given(task.key, job.host, Result.UNREACHABLE, now - begun_at, detail=detail)
             if self._s.together.passes_on(task, given):
                 self._frontier.finish(job, now)
@@ -147,9 +147,9 @@ class Fetcher:
             self._again(job, task, now, now)
             return
         if blame is retry.Blame.PAGE:
-            self._origins.fell_silent(job.origin, detail)
+            self.origins.fell_silent(job.origin, detail)
         if blame is retry.Blame.PAGE and job.attempt < self._retries_max:
-            self._again(job, task, now, now + self._origins.backoff.wait_s(job.attempt + 1))
+            self._again(job, task, now, now + self.origins.backoff.wait_s(job.attempt + 1))
         else:
             self._frontier.finish(job, now)
             refused = failure.kind is FailureKind.PRIVATE_ADDRESS
@@ -215,7 +215,7 @@ class Fetcher:
 
     def may_ask(self, origin: str) -> bool:
         """Whether it is known what may be asked of `origin`."""
-        return self._origins.may_ask(origin)
+        return self.origins.may_ask(origin)
 
     def delay_s(self, host: str) -> float:
         """What lies between two requests to `host`: the crawl's delay, or the host's wish."""

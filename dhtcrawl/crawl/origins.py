@@ -70,6 +70,12 @@ class Origins:
             # One that is forgotten and met again is tried again.
             self._given_up.popitem(last=False)
 
+    def forgive(self) -> None:
+        """Ask those again that were given up, as if they were new: a person says so."""
+        for origin in self._given_up:
+            self._health.forget(origin)
+        self._given_up.clear()
+
     def lost(self, origin: str, failure: Failure, now: float) -> None:
         """Nobody was reached: leave the host alone for a while, and give the origin up in the end."""
         health = self._health.of(origin)

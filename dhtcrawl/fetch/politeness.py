@@ -129,6 +129,10 @@ class HealthBook:
                 self._origins.popitem(last=False)
         return health
 
+    def forget(self, origin: str) -> None:
+        """It is new again."""
+        self._origins.pop(origin, None)
+
 
 class HostBook:
     """All clocks of a node, bounded: idle ones are forgotten, oldest first."""

@@ -5,7 +5,7 @@
     requeue    the queue entries of a few records, as they have to be now
     sweep      the same for the whole store, piece by piece, after the view changed
     drop       records that their new holders acknowledged (I5)
-    reopen     pages whose body is gone (I11)
+    reopen     pages whose body is gone (I11), and what was given up, when a person says so
 
 A record is in its host's queue exactly when its task is open, this node owns
 it (`mine`) and it is not leased to another node for now (`held`). `order` is a
@@ -205,13 +205,18 @@ def bodies_at(
     """Task keys of our pages whose body only `node` is known to hold, among `limit` records from `cursor` on."""
     found, after = _slice(txn, crawl, cursor, limit)
     tasks = ((key, unpack_task(value)) for key, value in found if mine(key))
-    return [key for key, task in tasks if task.place is not None and task.place.node == node], after
+    return [key for key, task in tasks if lies_at(task, node)], after
+
+
+def lies_at(task: Task, node: str) -> bool:
+    """Whether `node` has the body of a page."""
+    return task.place is not None and task.place.node == node
 
 
 def reopen(
-    txn: Txn, crawl: bytes, task_keys: Iterable[bytes], node: str, *, mine: Test, held: Test
+    txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, when: Callable[[Task], bool], mine: Test, held: Test
 ) -> tuple[list[Copy], Merged]:
-    """Open pages again whose body was to lie at `node` (I11): a new generation, to be fetched anew.
+    """Open tasks again, `when` they still are what they were: a new generation, to be fetched anew.
 
     Returns:
         The records, for their backups, and what it did to our queue.
@@ -221,7 +226,7 @@ def reopen(
     for key in task_keys:
         value = txn.get(keys.TASK + crawl + key)
         task = None if value is None else unpack_task(value)
-        if task is None or task.place is None or task.place.node != node:
+        if task is None or not when(task):
             continue  # something else became of it meanwhile
         again = replace(task, state=State.PENDING, gen=task.gen + 1, attempt=0, reason="", detail="", place=None)
         txn.put(keys.TASK + crawl + key, again.pack())
@@ -234,11 +239,6 @@ def settled(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
     """Those of these keys whose record says what came of the task."""
     values = ((key, txn.get(keys.TASK + crawl + key)) for key in task_keys)
     return [key for key, value in values if value is not None and unpack_task(value).state >= State.FETCHED]
-
-
-def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
-    """Those of these keys that have no record here, each once: what an audit of links asks."""
-    return [key for key in dict.fromkeys(task_keys) if txn.get(keys.TASK + crawl + key) is None]
 
 
 class _Into:

@@ -59,6 +59,7 @@ class SkipReason:
     TIME_LIMIT = "time-limit"
     SIZE_LIMIT = "size-limit"
     DISK_LIMIT = "disk-limit"
+    DROPPED = "dropped"
 
 
 class Place(NamedTuple):

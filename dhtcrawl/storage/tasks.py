@@ -282,6 +282,11 @@ def is_left(txn: Txn, crawl: bytes, mine: Callable[[bytes], bool]) -> bool:
     return queued or bool(unsettled(txn, crawl, 1))
 
 
+def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
+    """Those of these keys that have no record here, each once: what an audit of links asks."""
+    return [key for key in dict.fromkeys(task_keys) if txn.get(keys.TASK + crawl + key) is None]
+
+
 def get_task(txn: Txn, crawl: bytes, key: bytes) -> Task | None:
     """The record of one task."""
     value = txn.get(keys.TASK + crawl + key)

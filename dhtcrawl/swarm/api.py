@@ -22,10 +22,12 @@ from dhtcrawl.rpc.view import Member, MemberState
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPED, STOPPING, changed, fits_the_wire, to_wire
+from dhtcrawl.swarm.given_up import RELEASE
 from dhtcrawl.swarm.node import SwarmNode
+from dhtcrawl.swarm.second_look import FINAL
 from dhtcrawl.units import format_address
 from dhtcrawl.url import canonicalize
-from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, Row
+from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, Decision, Row
 
 SEEDS_SHOWN = 3
 REPORT_TIMEOUT_S = 5.0
@@ -173,6 +175,18 @@ class Api:
         merged = await self._swarm.crawls.learn(after)
         await self._swarm.crawls.tell_all(crawl_id)
         return {"crawl": crawl_id.hex(), "state": _state(merged)}
+
+    async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
+        listed = await self._swarm.given_up.listed(self._record(crawl_id).crawl_id)
+        rows = [{"url": r.url, "depth": r.depth, "attempts": r.attempts, "detail": r.detail} for r in listed.tasks]
+        return {"tasks": rows, "silent": [node.hex() for node in listed.silent], "cut": listed.cut}
+
+    async def decide(self, crawl_id: bytes, decision: Decision, urls: list[str] | None) -> dict[str, Any]:
+        record = self._record(crawl_id)
+        if decision == RELEASE and record.ended and record.ended not in FINAL:
+            raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}; nothing more of it is fetched")
+        decided = await self._swarm.given_up.decide(crawl_id, decision, urls)
+        return {"count": decided.tasks, "silent": [node.hex() for node in decided.silent]}
 
     # Where things are
 

@@ -15,7 +15,7 @@ from typing import Any
 from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallValue, Peers
-from dhtcrawl.storage import copies, keys
+from dhtcrawl.storage import keys, tasks
 from dhtcrawl.storage.committer import Committer, Txn
 from dhtcrawl.storage.tasks import link_keys_of
 
@@ -42,7 +42,7 @@ class Auditor:
         return self._missing_here(crawl, list(asked))
 
     async def _missing_here(self, crawl: bytes, asked: list[bytes]) -> CallValue:
-        read: Any = partial(copies.first_missing, crawl=crawl, task_keys=asked)
+        read: Any = partial(tasks.first_missing, crawl=crawl, task_keys=asked)
         return {"missing": await self._committer.submit(read)}
 
     async def audit(self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes], None]) -> int:

@@ -128,7 +128,12 @@ class Bodies:
         """Let copies stand in for pages that lay at `node`, and open the others again; how many miss no more."""
         nowhere, unsure = (keys, 0) if self._rehome is None else await self._rehome(node, keys)
         write: Any = partial(
-            copies.reopen, crawl=self._crawl, task_keys=nowhere, node=node, mine=self._mine, held=self._held
+            copies.reopen,
+            crawl=self._crawl,
+            task_keys=nowhere,
+            when=lambda task: copies.lies_at(task, node),
+            mine=self._mine,
+            held=self._held,
         )
         opened, merged = await self._committer.submit(write) if nowhere else ([], None)
         if merged is not None:

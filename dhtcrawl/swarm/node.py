@@ -48,6 +48,7 @@ from dhtcrawl.swarm.crawls import Crawls
 from dhtcrawl.swarm.entrance import Entrance
 from dhtcrawl.swarm.exports import Exports
 from dhtcrawl.swarm.farewell import Farewell
+from dhtcrawl.swarm.given_up import GivenUps
 from dhtcrawl.swarm.inbox import Inbox
 from dhtcrawl.swarm.peers import TaskPeers
 from dhtcrawl.swarm.planes import Network, listen
@@ -216,10 +217,10 @@ class SwarmNode:
             adopt=self._adopt_hosts,
             owning=self._owning,
         )
-        archive_of = self._archive_of
-        Exports(committer, archive_of, self.crawls.wait_for_end).register(self.registry)
-        self.adoption = Adoption(self.peers, committer, archive_of)
+        Exports(committer, self._archive_of, self.crawls.wait_for_end).register(self.registry)
+        self.adoption = Adoption(self.peers, committer, self._archive_of)
         self.registry.register("adopt", self.adoption.on_adopt)
+        self.given_up = GivenUps(self.peers, self.registry, committer, self.crawls, keep=self.replicator.keep)
         copying.register(self.registry, self.crawls.run_of)
         self.registry.register(HAVE, self.syncer.on_have)
         self.registry.register("members", self.gossip.answer_members)

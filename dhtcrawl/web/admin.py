@@ -7,6 +7,8 @@
     POST  /api/v1/crawls                             {"seeds", "settings"} → {"crawl"}
     GET   /api/v1/crawls/ID
     POST  /api/v1/crawls/ID/pause, resume, stop
+    GET   /api/v1/crawls/ID/given-up
+    POST  /api/v1/crawls/ID/given-up                 {"decision": "release" or "drop", "urls": […] or null for all}
     GET   /api/v1/locate?url=[&crawl=], why?url=[&crawl=], hosts/HOST
     POST  /api/v1/leave, drain, shutdown
     GET   /api/v1/crawls/ID/export/record                                    bytes
@@ -43,7 +45,7 @@ from dhtcrawl.spec import CrawlSpec, typed_url
 from dhtcrawl.storage import keys
 from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
 from dhtcrawl.web import metrics
-from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, NodeApi, submission
+from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, NodeApi, decision_in, submission
 from dhtcrawl.web.guard import bytes_argument, count_argument, json_response, one_line, stranger, text_argument
 
 BODY_BYTES_MAX = 64 << 20  # a million seeds
@@ -96,6 +98,8 @@ def application(api: NodeApi, host: str) -> web.Application:
             web.get(f"{API}/crawls", asks.plain(api.crawls)),
             web.post(f"{API}/crawls", asks.submit),
             web.get(f"{API}/crawls/{{crawl}}", asks.crawl),
+            web.get(f"{API}/crawls/{{crawl}}/given-up", asks.given_up),
+            web.post(f"{API}/crawls/{{crawl}}/given-up", asks.decide),
             web.post(f"{API}/crawls/{{crawl}}/{{action}}", asks.control),
             web.get(f"{API}/locate", asks.about_url(api.locate)),
             web.get(f"{API}/why", asks.about_url(api.why)),
@@ -162,15 +166,18 @@ class Handlers:
         return json_response(answer, 201)
 
     async def _read_submission(self, request: web.Request) -> CrawlSpec:
+        body = await self._read(request)
+        # Parsing a million URLs takes seconds, and the node has peers to answer.
+        return await asyncio.get_running_loop().run_in_executor(None, lambda: submission(_json_in(body)))
+
+    async def _read(self, request: web.Request) -> bytes:
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
-                body = await request.read()
+                return await request.read()
         except web.HTTPRequestEntityTooLarge:
-            raise ApiError(413, f"more than {BODY_BYTES_MAX >> 20} MiB of seeds; submit them in parts") from None
+            raise ApiError(413, f"more than {BODY_BYTES_MAX >> 20} MiB of URLs; submit them in parts") from None
         except TimeoutError:
             raise ApiError(408, f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
-        # Parsing a million URLs takes seconds, and the node has peers to answer.
-        return await asyncio.get_running_loop().run_in_executor(None, _parse_submission, body)
 
     async def crawl(self, request: web.Request) -> web.Response:
         return json_response(await self._api.crawl(await self._crawl_in(request)))
@@ -180,6 +187,13 @@ class Handlers:
         if action not in _ACTIONS:
             raise ApiError(404, f"{action} is nothing that can be done to a crawl; use one of {', '.join(_ACTIONS)}")
         return json_response(await self._api.control(await self._crawl_in(request), cast(Action, action)))
+
+    async def given_up(self, request: web.Request) -> web.Response:
+        return json_response(await self._api.given_up(await self._crawl_in(request)))
+
+    async def decide(self, request: web.Request) -> web.Response:
+        decision, urls = decision_in(_json_in(await self._read(request)))
+        return json_response(await self._api.decide(await self._crawl_in(request), decision, urls))
 
     async def host(self, request: web.Request) -> web.Response:
         host = request.match_info["host"].lower()
@@ -242,12 +256,11 @@ def _octets(data: bytes) -> web.Response:
     return web.Response(body=data, content_type="application/octet-stream")
 
 
-def _parse_submission(body: bytes) -> CrawlSpec:
+def _json_in(body: bytes) -> Any:
     try:
-        value = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
         raise ApiError(400, "the body is no JSON") from None
-    return submission(value)
 
 
 def _dashboard() -> tuple[str, str]:

@@ -14,9 +14,10 @@ from typing import Any, Literal, Protocol
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import ConfigError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
-from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.spec import CrawlSpec, make_spec, typed_url
 
 Action = Literal["pause", "resume", "stop"]
+Decision = Literal["release", "drop"]
 Row = tuple[bytes, bytes]  # what stands behind kind and crawl id in a key of the store, and the value
 
 # A chunk crosses the swarm in one frame, and a frame is 1 MiB at most.
@@ -69,6 +70,21 @@ class NodeApi(Protocol):
 
     async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
         """Pause, resume or stop a crawl: crawl, state."""
+        ...
+
+    async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
+        """Tasks that came to nothing, over the whole swarm.
+
+        tasks (url, depth, attempts, detail), silent (nodes that did not
+        answer, whose tasks are missing), cut (bool: there are more).
+        """
+        ...
+
+    async def decide(self, crawl_id: bytes, decision: Decision, urls: list[str] | None) -> dict[str, Any]:
+        """Have tasks that came to nothing tried again, or drop them; None: all of them.
+
+        count (of those that it was done to), silent (nodes that did not answer).
+        """
         ...
 
     async def leave(self) -> dict[str, Any]:
@@ -158,3 +174,23 @@ def submission(body: object) -> CrawlSpec:
         return spec
     except (ConfigError, UsageError) as error:
         raise ApiError(400, str(error)) from error
+
+
+def decision_in(body: object) -> tuple[Decision, list[str] | None]:
+    """What a client wants done to tasks that came to nothing, from the JSON it sent.
+
+    Raises:
+        ApiError: 400, it is no such thing, or a URL is no web address.
+    """
+    if not isinstance(body, Mapping) or body.get("decision") not in ("release", "drop"):
+        raise ApiError(400, 'the body is no decision; send {"decision": "release" or "drop", "urls": [...] or null}')
+    urls = body.get("urls")
+    if urls is None:
+        return body["decision"], None
+    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
+        raise ApiError(400, "urls is no list of strings; send URLs as the list has them, or null for all")
+    found = {url: typed_url(url) for url in urls}
+    wrong = next((url for url, canonical in found.items() if canonical is None), None)
+    if wrong is not None:
+        raise ApiError(400, f"{wrong[:200]!r} is no web address; use one of the list")
+    return body["decision"], [canonical for canonical in found.values() if canonical is not None]

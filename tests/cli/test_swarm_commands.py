@@ -35,6 +35,8 @@ ID = CRAWL.hex()
         ["peers"],
         ["crawls"],
         ["crawls", ID[:4]],
+        ["crawls", "--manual"],
+        ["crawls", ID[:4], "--release", "example.org"],
         ["locate", "example.org"],
         ["why", "example.org"],
         ["explain-host", "example.org"],
@@ -136,6 +138,60 @@ def test_watch_goes_on_until_it_is_interrupted(ask: Ask, node: FakeNode, monkeyp
 
 
 # -- control --
+
+
+def test_what_was_given_up_is_listed_with_whole_urls_and_reasons(ask: Ask, node: FakeNode) -> None:
+    lines = ask("crawls", ID, "--manual").stdout.splitlines()
+    assert lines == [
+        f"crawl {ID[:12]}: 2 given up",
+        "  https://example.org/gone",
+        "    3 tries: timeout: no answer in 30 s",
+        "  https://example.org/zoo",
+        "    1 try: no more is known",
+    ]
+    node.manual |= {"silent": [OTHER.hex()], "cut": True}
+    lines = ask("crawls", "--manual").stdout.splitlines()
+    assert lines[0].endswith("2 or more given up")
+    assert lines[-1].split()[:5] == ["node", OTHER.hex()[:12], "does", "not", "answer:"]
+    node.manual = {"tasks": [], "silent": [], "cut": False}
+    assert "0 given up" in ask("crawls", "--manual").stdout
+    node.known.clear()
+    assert ask("crawls", "--manual").stdout == "nothing was given up\n"
+
+
+def test_what_was_given_up_is_released_and_dropped(ask: Ask, node: FakeNode) -> None:
+    ended = ask(
+        "crawls",
+        ID,
+        "--release",
+        "https://Example.org/a",
+        "--release",
+        "https://example.org/b",
+        "--drop",
+        "example.org/c",
+    )
+    assert (ended.code, ended.stdout) == (0, "2 to be tried again\n1 dropped\n")
+    decided = [call[2:] for call in node.asked if call[0] == "decide"]
+    assert decided == [
+        ("release", ["https://example.org/a", "https://example.org/b"]),
+        ("drop", ["http://example.org/c"]),
+    ]
+    node.asked.clear()
+    assert ask("crawls", ID, "--release", "all").stdout == "2 to be tried again\n"
+    assert node.asked[-1] == ("decide", CRAWL, "release", None)
+    node.manual["silent"] = [OTHER.hex()]
+    ended = ask("crawls", ID, "--drop", "all")
+    assert (ended.code, OTHER.hex()[:12] in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "args", [["--release", "all"], [ID, "--release", "ftp://x/"], [ID, "--release", "all", "--drop", "example.org/"]]
+)
+def test_a_decision_that_cannot_be_meant_is_refused(args: list[str], ask: Ask, node: FakeNode) -> None:
+    ended = ask("crawls", *args)
+    assert ended.code == 2
+    assert ended.message()
+    assert not node.asked
 
 
 @pytest.mark.parametrize(("action", "state"), [("pause", "paused"), ("resume", "running"), ("stop", "stopping")])

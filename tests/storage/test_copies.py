@@ -14,6 +14,7 @@ from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage import copies, keys
 from dhtcrawl.storage.copies import Copy, End, Merged, Swept, essence
 from dhtcrawl.storage.records import Place, State, Task, merge, unpack_task
+from dhtcrawl.storage.tasks import first_missing
 from dhtcrawl.url import host_of
 
 A, B, C = "http://a.example/1", "http://a.example/2", "http://b.example:8080/1"
@@ -94,7 +95,11 @@ class Holder(Store):
 
     def reopen(self, *urls: str, node: str = OTHER) -> tuple[list[Copy], Merged]:
         wanted = list(map(SPEC.key_of, urls))
-        opened, merged = self.run(lambda txn: copies.reopen(txn, CRAWL, wanted, node, mine=self.mine, held=self.held))
+        opened, merged = self.run(
+            lambda txn: copies.reopen(
+                txn, CRAWL, wanted, when=lambda task: copies.lies_at(task, node), mine=self.mine, held=self.held
+            )
+        )
         return opened, self._heard(merged)
 
     def _heard(self, merged: Merged) -> Merged:
@@ -443,4 +448,4 @@ def test_links_without_a_record_are_named_once() -> None:
     holder = Holder()
     holder.merge([copy(A)])
     asked = [SPEC.key_of(url) for url in (A, B, C, B)]
-    assert holder.run(lambda txn: copies.first_missing(txn, CRAWL, asked)) == [SPEC.key_of(B), SPEC.key_of(C)]
+    assert holder.run(lambda txn: first_missing(txn, CRAWL, asked)) == [SPEC.key_of(B), SPEC.key_of(C)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dhtcrawl.web.api import Action, ApiError, Row
+from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 NODE, OTHER = bytes(range(20)), bytes(range(20, 40))
 CRAWL, TWIN = bytes.fromhex("ab12" * 8), bytes.fromhex("ab12" * 7 + "0000")
@@ -22,6 +22,14 @@ class FakeNode:
         self.figures: dict[str, float] = {"pages_total": 7, 'members{state="active"}': 2, "uptime_seconds": 1.5}
         self.left: dict[str, Any] = {"handed_over": 12, "left": 0}
         self.found: list[dict[str, Any]] | None = None
+        self.manual: dict[str, Any] = {
+            "tasks": [
+                {"url": "https://example.org/gone", "depth": 1, "attempts": 3, "detail": "timeout: no answer in 30 s"},
+                {"url": "https://example.org/zoo", "depth": 2, "attempts": 1, "detail": ""},
+            ],
+            "silent": [],
+            "cut": False,
+        }
         self.id = NODE
         self.on_call: Callable[[tuple[Any, ...]], None] = lambda call: None
 
@@ -87,6 +95,16 @@ class FakeNode:
             raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended; nothing can be done to it")
         self.known[crawl_id]["state"] = {"pause": "paused", "resume": "running", "stop": "stopping"}[action]
         return {"crawl": crawl_id.hex(), "state": self.known[crawl_id]["state"]}
+
+    async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
+        self._note("given_up", crawl_id)
+        self._of(crawl_id)
+        return self.manual
+
+    async def decide(self, crawl_id: bytes, decision: Decision, urls: list[str] | None) -> dict[str, Any]:
+        self._note("decide", crawl_id, decision, urls)
+        self._of(crawl_id)
+        return {"count": len(self.manual["tasks"]) if urls is None else len(urls), "silent": self.manual["silent"]}
 
     async def leave(self) -> dict[str, Any]:
         self._note("leave")

@@ -140,6 +140,32 @@ def test_nothing_else_can_be_done_to_a_crawl_and_nothing_by_looking(node: FakeNo
     assert [call for call in node.asked if call[0] in ("control", "leave", "drain", "shutdown")] == []
 
 
+def test_what_was_given_up_is_listed_and_decided_about(node: FakeNode) -> None:
+    path = f"/api/v1/crawls/{ID[:6]}/given-up"
+    assert ask(node, "GET", path).json == node.manual
+    assert ask(node, "POST", path, data=b'{"decision": "drop", "urls": ["EXAMPLE.org/a"]}').json["count"] == 1
+    assert ask(node, "POST", path, data=b'{"decision": "release", "urls": null}').json["count"] == 2
+    decided = [call[1:] for call in node.asked if call[0] == "decide"]
+    assert decided == [(CRAWL, "drop", ["http://example.org/a"]), (CRAWL, "release", None)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'{"decision": "burn"}',
+        b'{"decision": "drop", "urls": []}',
+        b'{"decision": "drop", "urls": ["ftp:"]}',
+    ],
+)
+def test_what_is_no_decision_is_refused(body: bytes, node: FakeNode) -> None:
+    answer = ask(node, "POST", f"/api/v1/crawls/{ID}/given-up", data=body)
+    assert answer.status == 400
+    assert answer.error
+    assert not [call for call in node.asked if call[0] == "decide"]
+
+
 @pytest.mark.parametrize("what", ["leave", "drain", "shutdown"])
 def test_a_node_can_be_told_to_go(what: str, node: FakeNode) -> None:
     assert ask(node, "POST", f"/api/v1/{what}").status == 200

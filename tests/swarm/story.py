@@ -1,0 +1,53 @@
+"""A swarm of whole nodes on virtual time, and a story that a test tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from dhtcrawl.config import load
+from dhtcrawl.sim import loop
+from dhtcrawl.sim.swarm import SimHost, SimSwarm
+from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.web import SimWeb
+from dhtcrawl.spec import CrawlSpec, make_spec
+
+
+class World:
+    def __init__(self, sim: SimSwarm, hosts: list[SimHost], web: SimWeb, spec: CrawlSpec) -> None:
+        self.sim, self.hosts, self.web, self.spec = sim, hosts, web, spec
+
+    async def crawl(self, spec: CrawlSpec, nonce: bytes = bytes(16)) -> bytes:
+        swarm = self.hosts[0].swarm
+        assert swarm is not None
+        return (await swarm.crawls.create(spec, nonce)).crawl_id
+
+    def ended(self, crawl: bytes) -> bool:
+        swarm = self.hosts[0].swarm
+        known = None if swarm is None else swarm.crawls.get(crawl)
+        return known is not None and bool(known.ended)
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(300.0):
+            while not done():  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.01)
+
+
+def tell(story: Callable[[World], Any], *, pages: int = 150, nodes: int = 5) -> None:
+    async def main() -> None:
+        web = SimWeb(1, hosts=5, pages=pages)
+        config = load(flags={"fetch.concurrency": 4})
+        async with asyncio.TaskGroup() as group:
+            sim = SimSwarm(group, 1, config, web, Trace(asyncio.get_running_loop().time, tail=1))
+            hosts = [sim.add() for _ in range(nodes)]
+            await hosts[0].start([])
+            for host in hosts[1:]:
+                await host.start(hosts[:1])
+            await story(World(sim, hosts, web, make_spec(web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0))))
+            async with asyncio.timeout(60.0):
+                for host in sim.up:
+                    await host.stop()
+
+    loop.run(main())
