@@ -29,6 +29,7 @@ class Faults:
         self.happened: dict[str, int] = {}
         self.bodies_gone = False  # for longer than others wait for them
         self.leaving: list[SimHost] = []
+        self.over = False  # nobody is started any more
         self._swarm = swarm
         self._oracle = oracle
         self._scenario = scenario
@@ -137,7 +138,8 @@ class Faults:
 
     async def _back(self, host: SimHost, away_s: float) -> None:
         await asyncio.sleep(away_s)
-        host.begin_again()
+        if not self.over:
+            host.begin_again()
         self._away -= 1
         self._now()
 
@@ -223,7 +225,7 @@ class Faults:
             self.crashes += 1
             self._oracle.disk_failed(host)
             await asyncio.sleep(max(0.0, self._scenario.away_s))
-            if host.starts == starts:
+            if host.starts == starts and not self.over:
                 host.begin_again()
         self._away -= 1
         self._now()

@@ -130,6 +130,7 @@ class _Run:
         befalling.cancel()
         self.result.faults = faults.happened
         await self._calm(oracle, faults)
+        faults.over = True
         there = [host for host in swarm.up if host not in faults.leaving]
         for host in list(swarm.up):
             await (self._stop(host, oracle) if host in there else host.crash())

@@ -121,6 +121,11 @@ class Committer(Protocol):
         """
         ...
 
+    @property
+    def failed(self) -> StorageError | None:
+        """Why the disk takes nothing more, once a write has failed."""
+        ...
+
     async def close(self) -> None:
         """Commit what was submitted, then stop; to submit more is a bug."""
         ...
@@ -214,6 +219,10 @@ class ThreadCommitter:
         self._jobs.put((function, future))
         return future
 
+    @property
+    def failed(self) -> StorageError | None:
+        return self._runner.failed
+
     async def close(self) -> None:
         self._closing = True
         self._jobs.put(None)
@@ -254,6 +263,10 @@ class LoopCommitter:
             self._loop.call_later(self._latency_s, self._run)
         self._jobs.append((function, future))
         return future
+
+    @property
+    def failed(self) -> StorageError | None:
+        return self._runner.failed
 
     async def close(self) -> None:
         self._closing = True

@@ -272,7 +272,9 @@ class SwarmNode:
 
     async def _watch(self) -> None:
         """Note now and then who is there, for a restart, and say when this node is ready."""
-        while not self.entrance.active:  # noqa: ASYNC110 - it is so once, or not at all
+        while not self.entrance.active:  # it is so once, or not at all
+            if (failed := self.node.committer.failed) is not None:
+                raise failed  # others would wait for what it cannot answer
             await asyncio.sleep(READY_LOOK_S)
         self.ready.set()
         looked_at = self.node.ports.clock.monotonic()

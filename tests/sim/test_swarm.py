@@ -25,6 +25,7 @@ from dhtcrawl.rpc.view import MemberState
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.sim.swarm_run import simulate_swarm
+from dhtcrawl.sim.world import CrashingCommitter
 from dhtcrawl.storage import copies
 from dhtcrawl.swarm.bodies import Bodies
 from dhtcrawl.swarm.crawls import Crawls
@@ -228,6 +229,13 @@ def test_a_body_that_nobody_has_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Bodies, "_look", blind)
     assert "I11" in _told(scenario(disk_losses=1), 2)
+
+
+def test_a_node_that_goes_on_without_its_disk_is_caught_and_the_simulation_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CrashingCommitter, "fail", lambda self: None)
+    assert "I13" in _told(scenario(disk_errors=1), 1)
 
 
 def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+from dhtcrawl.sim.scene import view_of
+from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.spec import make_spec
+from dhtcrawl.swarm.entrance import Entrance
 
 from .story import World, tell
+
+
+def entrance_of(host: SimHost) -> Entrance:
+    assert host.swarm is not None
+    return host.swarm.entrance
 
 
 def test_a_node_stops_although_its_backups_have_crashed() -> None:
@@ -47,6 +55,23 @@ def test_a_node_leaves_although_it_has_not_joined_yet() -> None:
         await world.until(lambda: world.ended(crawl))
 
     tell(story, nodes=3)
+
+
+def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
+    async def story(world: World) -> None:
+        newcomer, first = world.sim.add(), world.hosts[0]
+        newcomer.begin([first])
+        await world.until(lambda: len(view_of(newcomer).members) == 2 and not entrance_of(newcomer)._joining)
+        first.pause()  # nobody takes it in, nor does it write anything
+        try:
+            await asyncio.sleep(0.2)
+            assert not entrance_of(newcomer).active
+            async with asyncio.timeout(1.0):
+                await newcomer.fail_disk()
+        finally:
+            first.resume()
+
+    tell(story, nodes=1)
 
 
 def test_a_small_crawl_ends_while_a_large_one_goes_on() -> None:
