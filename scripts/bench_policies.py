@@ -1,0 +1,60 @@
+"""Every experiment of the five papers behind the policies: our figure beside the paper's claim and our target.
+
+    python scripts/bench_policies.py [--experiment NAME]… [--seeds N] [--jobs N] [--quick]
+                                     [--latency-matrix FILE.npz] [--json FILE] [--markdown FILE] [--plots DIR]
+
+Needs numpy and scipy (`pip install "dhtcrawl[policies]"`). Where nothing else is
+said the experiments are simulated: time is virtual, chance comes from seeds, and
+what is compared is compared on the same seeds. `--quick` takes a few seconds an
+experiment and judges nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from policy_bench.report import Experiment, Options, Row, as_json, markdown_table, text_table
+
+EXPERIMENTS: tuple[Experiment, ...] = ()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure, print, write; 0 only when every row with a target is met."""
+    names = [experiment.name for experiment in EXPERIMENTS]
+    parser = argparse.ArgumentParser(description="The papers' experiments, beside their claims and our targets.")
+    parser.add_argument("--experiment", action="append", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
+    parser.add_argument("--seeds", type=int, metavar="N", help="instead of as many as the targets name")
+    parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--quick", action="store_true", help="everything small; nothing is judged")
+    parser.add_argument("--latency-matrix", type=Path, metavar="FILE", help="round trips between nodes, as .npz")
+    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures there, as SVG")
+    args = parser.parse_args(argv)
+    if args.plots is not None:
+        args.plots.mkdir(parents=True, exist_ok=True)
+    options = Options(args.seeds, args.quick, args.plots, args.latency_matrix, args.jobs)
+    rows: list[Row] = []
+    for experiment in EXPERIMENTS:
+        if args.experiment is None or experiment.name in args.experiment:
+            print(f"{experiment.paper} {experiment.name}: {experiment.text}", file=sys.stderr, flush=True)
+            rows += experiment.run(options)
+    print(text_table(rows), file=sys.stdout if args.json != "-" else sys.stderr)
+    text = json.dumps({"rows": as_json(rows)}, indent=2, ensure_ascii=False) + "\n"
+    if args.json == "-":
+        print(text, end="")
+    elif args.json:
+        Path(args.json).write_text(text)
+    if args.markdown:
+        args.markdown.write_text(markdown_table(rows))
+    return 0 if all(row.met is not False for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
