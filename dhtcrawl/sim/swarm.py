@@ -28,7 +28,9 @@ from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.sim.wires import Wires
 from dhtcrawl.sim.world import CrashingCommitter, Disk
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage import keys
+from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import Committer, GroupRunner
 from dhtcrawl.storage.memory import MemoryEngine
 from dhtcrawl.storage.records import unpack
@@ -170,6 +172,16 @@ class SimHost:
             self._task = self._world.group.create_task(self._run(self._bootstrap))
         finally:
             current_host.reset(token)
+
+    async def submit(self, spec: CrawlSpec, nonce: bytes) -> CrawlRecord:
+        """Begin a crawl here: what it starts is this machine's, and stands still with it."""
+        assert self.swarm is not None, "it runs"
+        token = current_host.set(self.address)
+        try:
+            task = asyncio.get_running_loop().create_task(self.swarm.crawls.create(spec, nonce))
+        finally:
+            current_host.reset(token)
+        return await task
 
     async def crash(self) -> None:
         """From one moment to the next it is gone."""

@@ -121,8 +121,7 @@ class _Run:
         self.result.violations = oracle.violations
         faults = Faults(swarm, oracle, scenario, self._seed)
         submitter = await self._gather_nodes(swarm, faults)
-        assert submitter.swarm is not None, "it has just started"
-        await submitter.swarm.crawls.create(self._spec, NONCE)
+        await submitter.submit(self._spec, NONCE)
         befalling = group.create_task(faults.run())
         while not (self._over(swarm, oracle, faults) or oracle.stuck(self._waits_s) or self._is_late()):
             await asyncio.sleep(STEP_S)

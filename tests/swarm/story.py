@@ -20,9 +20,7 @@ class World:
         self.sim, self.hosts, self.web, self.spec = sim, hosts, web, spec
 
     async def crawl(self, spec: CrawlSpec, nonce: bytes = bytes(16)) -> bytes:
-        swarm = self.hosts[0].swarm
-        assert swarm is not None
-        return (await swarm.crawls.create(spec, nonce)).crawl_id
+        return (await self.hosts[0].submit(spec, nonce)).crawl_id
 
     def ended(self, crawl: bytes) -> bool:
         swarm = self.hosts[0].swarm

@@ -74,6 +74,22 @@ def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
     tell(story, nodes=1)
 
 
+def test_a_node_that_stands_still_asks_for_nothing_though_it_was_given_the_crawl() -> None:
+    async def story(world: World) -> None:
+        await world.crawl(world.spec)
+        await world.until(lambda: len(world.web.visits) > 20)
+        first = world.hosts[0]
+        first.pause()
+        before = sum(visit.client == first.name for visit in world.web.visits)
+        await asyncio.sleep(2.0)
+        assert sum(visit.client == first.name for visit in world.web.visits) == before
+        first.resume()
+        await world.until(lambda: len(world.web.visits) > 100)
+        assert sum(visit.client == first.name for visit in world.web.visits) > before
+
+    tell(story, nodes=1)
+
+
 def test_a_small_crawl_ends_while_a_large_one_goes_on() -> None:
     async def story(world: World) -> None:
         large = await world.crawl(world.spec)
