@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from dhtcrawl.units import parse_duration as parse_duration
 from dhtcrawl.units import parse_size as parse_size
 
 UNLIMITED: Final = 0
+PAIR_VALUE_CHARS_MAX: Final = 200
 
 
 def setting(
@@ -53,6 +54,7 @@ class CrawlSettings:
     )
     key: str = setting("url", "what places a task in the key space", choices=("url", "host"))
     policy: str = setting("xor", "which node fetches a task")
+    policy_options: tuple[str, ...] = setting((), "what the policy is to know", "pair")
     copies: int = setting(
         1, "nodes that have a page's body before the page is done; fewer only where there are fewer", low=1, high=16
     )
@@ -145,6 +147,7 @@ class NodeSettings:
     advertise: str = setting("", "the address that others are told; empty: the one it listens on", "address")
     bootstrap: tuple[str, ...] = setting((), "nodes to join through; none: a new swarm", "address")
     admin: str = setting("127.0.0.1:8469", "where the node answers commands and browsers, HTTP", "address")
+    labels: tuple[str, ...] = setting((), "what policies may know of this node", "pair")
     open_swarm: bool = setting(False, "talk with other machines without a secret: whoever reaches the port takes part")
 
 
@@ -302,10 +305,29 @@ def _convert(value: object, default: object, kind: str) -> object:
             raise ValueError("use a string or a list of strings")
         if kind == "address":  # a variable holds one string, and a name no comma
             return tuple(_address(part) for item in items for part in item.split(","))
+        if kind == "pair":
+            pairs(items)
         return tuple(items)
     if not isinstance(value, str):
         raise ValueError("use a string")
     return _address(value) if kind == "address" else value
+
+
+def pairs(items: Iterable[str]) -> dict[str, str]:
+    """Name → value, of strings NAME=VALUE; an empty one is an unset variable.
+
+    Raises:
+        ValueError: one is none, or a name stands there twice.
+    """
+    found: dict[str, str] = {}
+    for item in filter(None, items):
+        name, equals, value = item.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,31}", name) or len(value) > PAIR_VALUE_CHARS_MAX:
+            raise ValueError(f"{item[:80]!r} is no NAME=VALUE; use letters, digits, - and _ for the name")
+        if name in found:
+            raise ValueError(f"{name} stands there twice; say it once")
+        found[name] = value
+    return found
 
 
 def _address(text: str) -> str:

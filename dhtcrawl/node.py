@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import resource
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -59,6 +59,8 @@ class Ports:
     aside: Callable[[Callable[[], Any]], Awaitable[Any]]
     node_id: bytes
     observer: Observer
+    # What the machine is made of, where that can be said: names and positive numbers.
+    machine: Callable[[], Mapping[str, float]] = dict
 
 
 class Node:

@@ -27,7 +27,7 @@ NONCE_BYTES = 16
 
 _CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
 # Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
-_SINCE: Final[dict[str, Any]] = {"copies": 1}
+_SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": []}
 # `localhost:8000` has a port, `mailto:me@example.org` a scheme.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 

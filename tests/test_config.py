@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.config import SECTIONS, Config, all_settings, load, parse_duration, parse_size
+from dhtcrawl.config import SECTIONS, Config, all_settings, load, pairs, parse_duration, parse_size
 from dhtcrawl.errors import ConfigError
 
 
@@ -251,3 +251,24 @@ def test_every_setting_says_what_it_is_for() -> None:
     for key, field in all_settings().items():
         assert field.metadata["doc"], key
         assert dataclasses.is_dataclass(SECTIONS[key.partition(".")[0]])
+
+
+# -- pairs --
+
+
+def test_options_and_labels_are_names_with_values() -> None:
+    config = load(flags={"crawl.policy_options": ["mode=pso", "note=a=b"], "node.labels": "type=meta"})
+    assert pairs(config.crawl.policy_options) == {"mode": "pso", "note": "a=b"}
+    assert config.node.labels == ("type=meta",)
+    assert pairs([""]) == {}
+
+
+@pytest.mark.parametrize("text", ["mode", "=pso", "a b=c", "1=2", "x=" + 201 * "y"])
+def test_what_is_no_pair_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"crawl\.policy_options \(command line|is no NAME=VALUE"):
+        load(flags={"crawl.policy_options": [text]})
+
+
+def test_a_name_stands_in_pairs_once() -> None:
+    with pytest.raises(ConfigError, match="mode stands there twice; say it once"):
+        load(flags={"crawl.policy_options": ["mode=pso", "mode=exact"]})

@@ -43,7 +43,7 @@ def test_a_spec_survives_its_own_bytes(seeds: list[str], settings: CrawlSettings
 
 
 def test_every_setting_of_a_crawl_is_in_its_id() -> None:
-    spec = make_spec(["a.org"], CrawlSettings(copies=2))
+    spec = make_spec(["a.org"], CrawlSettings(copies=2, policy_options=("mode=pso",)))
     fields = msgpack.unpackb(spec.canonical())
     assert set(fields) == {"seeds", "canon_version"} | {f.name for f in dataclasses.fields(CrawlSettings)}
     assert list(fields) == sorted(fields)

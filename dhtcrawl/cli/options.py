@@ -34,6 +34,12 @@ _CRAWL: _Table = [
     (("--delay",), "crawl.delay_s", {"metavar": "TIME"}, "Between two requests to a host; 0 for your own hosts only."),
     (("--key",), "crawl.key", {"metavar": "url|host"}, "What places a task in the key space."),
     (("--policy",), "crawl.policy", {"metavar": "NAME"}, "Which node fetches a task."),
+    (
+        ("--policy-option",),
+        "crawl.policy_options",
+        {"multiple": True, "metavar": "NAME=VALUE"},
+        "What the policy is to know, such as mode=pso (repeatable).",
+    ),
     (("--copies",), "crawl.copies", {"metavar": "N"}, "Nodes that keep each page's body; default: 1."),
     (("--user-agent",), "crawl.user_agent", {"metavar": "TEXT"}, "The User-Agent header."),
     (("--contact",), "crawl.contact", {"metavar": "URL"}, "Where site owners reach you; added to the User-Agent."),
@@ -52,12 +58,18 @@ _JOIN: _Table = [
     (("--listen",), "node.listen", _PLACE, "Where other nodes reach this one; default: 127.0.0.1:8468."),
     (("--advertise",), "node.advertise", _PLACE, "The address that others are told, where it is another."),
     (("--admin",), "node.admin", _PLACE, "Where commands and browsers reach it; default: 127.0.0.1:8469."),
+    (
+        ("--label",),
+        "node.labels",
+        {"multiple": True, "metavar": "NAME=VALUE"},
+        "What policies may know of this node, such as type=meta (repeatable).",
+    ),
     (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
 ]
 _ADMIN: _Table = [(("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469.")]
 _TABLES = (_CRAWL, _FETCH, _NODE, _JOIN)
 # Settings that are lists: several --set make one.
-_LISTS = ("crawl.include", "crawl.exclude", "node.bootstrap")
+_LISTS = ("crawl.include", "crawl.exclude", "crawl.policy_options", "node.bootstrap", "node.labels")
 
 
 def _name(setting: str) -> str:
@@ -120,7 +132,7 @@ def load_config(options: dict[str, Any]) -> Config:
             flags[setting] = list(value) if isinstance(value, tuple) else value
     file = options.pop("config_file", None) or os.environ.get("DHTCRAWL_CONFIG")
     config = load(file=Path(file) if file else None, environ=os.environ, flags=flags)
-    check_policy(config.crawl.policy)
+    check_policy(config.crawl.policy, config.crawl.policy_options)
     return config
 
 

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dhtcrawl.cli.machine import Machine
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
@@ -174,6 +175,7 @@ async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
         aside=_aside,
         node_id=node_id,
         observer=Silent(),
+        machine=Machine(data_dir),
     )
     async with open_node(config, ports) as node:
         yield node

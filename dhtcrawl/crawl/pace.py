@@ -1,16 +1,18 @@
 """How fast this node fetches while it has something to fetch. Pure; what plans are made from.
 
-Time in which there was nothing to do is left out. What was done in `BATCH_S` of
-the rest makes a batch: pages, and the seconds that they took.
+Time in which there was nothing to do is left out. What was done in some of the
+rest makes a batch: pages, and the seconds that they took. Batches are of
+different lengths, in turns: of equal ones a net could only learn that they are
+equal, and not what more pages cost.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-BATCH_S = 10.0
+BATCHES_S = (5.0, 20.0, 10.0, 40.0)
 BATCHES_MAX = 50
-RATE_BATCHES = 6  # the latest, of which the rate is
+RATE_BATCHES = 4  # the latest, of which the rate is: each length once
 
 
 class Pace:
@@ -22,16 +24,23 @@ class Pace:
         self._pages = 0
         self._batch_pages = 0
         self._batch_s = 0.0
+        self._bytes = 0
+        self._batch_bytes = 0
+        self._ended = 0  # batches, ever
+        self.bytes_per_s = 0.0  # in the batch in which most came; 0: not known yet
 
-    def look(self, pages: int, busy: bool, now: float) -> None:
-        """So many pages have come in all; `busy`: there was something to do since the last look."""
+    def look(self, pages: int, body_bytes: int, busy: bool, now: float) -> None:
+        """So many pages, and bytes of them, have come in all; `busy`: there was something to do since the last look."""
         if self._at is not None and busy:
             self._batch_s += now - self._at
             self._batch_pages += max(pages - self._pages, 0)
-            if self._batch_s >= BATCH_S:
+            self._batch_bytes += max(body_bytes - self._bytes, 0)
+            if self._batch_s >= BATCHES_S[self._ended % len(BATCHES_S)]:
+                self._ended += 1
                 self.batches.append((self._batch_pages, self._batch_s))
-                self._batch_pages, self._batch_s = 0, 0.0
-        self._at, self._pages = now, pages
+                self.bytes_per_s = max(self.bytes_per_s, self._batch_bytes / self._batch_s)
+                self._batch_pages, self._batch_bytes, self._batch_s = 0, 0, 0.0
+        self._at, self._pages, self._bytes = now, pages, body_bytes
 
     @property
     def rate(self) -> float:

@@ -13,18 +13,22 @@ an upper confidence bound on completion (Auer et al. 2002), divided by the time
 an attempt takes; T counts the site's attempts. Where a pair has no e yet, the
 node's and the site's effects say what to expect.
 
+The paper's nodes are of types, and a task goes to nodes of its type only: with
+the option `type=NAME` the crawl's tasks go to nodes that were started with
+`--label type=NAME`. The coordinator tells the owners which those are.
+
 Batches follow additive increase, multiplicative decrease (Chiu & Jain 1989):
 20 tasks, 5 more when 85 % are done, half when fewer than 50 % are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Settings, Task, Terms, failed_last
+from dhtcrawl.policy.seam import Candidate, Outcome, Planner, Policy, Result, Settings, Task, Terms, failed_last
 
 FADES, E_KEEPS = 0.9, 0.7
 EXPLORES = 0.5
@@ -58,24 +62,44 @@ class _Site:
     effect: float | None = None  # the logarithm of what an attempt takes
 
 
+class Types(Planner):
+    """Which node is of which type, by its label."""
+
+    wants = ("labels",)
+
+    def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> dict[str, Any]:
+        labels = {node: report.get("labels") for node, report in nodes.items()}
+        said = {node: row.get("type") for node, row in labels.items() if isinstance(row, Mapping)}
+        return {"types": {node: kind for node, kind in said.items() if isinstance(kind, str)}}
+
+
 class Dynamic(Policy):
     """Learns from the outcomes of its owner's loans."""
 
     name = "dynamic"
+    options: ClassVar = {"type": ()}
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self._type = settings.options.get("type")
+        self.planner = None if self._type is None else Types
+        self._types: Mapping[bytes, object] = {}
         self._pairs: dict[tuple[bytes, str], _Pair] = {}  # the least recently used first
         self._sites: dict[str, _Site] = {}
         self._nodes: dict[bytes, float] = {}  # by how much the logarithm is more or less than the site's
 
     def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         # Who has a full batch comes after those who have room, by the same order.
+        able = [each for each in candidates if self._type is None or self._types.get(each.node) == self._type]
         scored = [
             (each.lent >= self.terms(each.node, task.host).batch, -self.score(each.node, task.host), each.node)
-            for each in candidates
+            for each in able
         ]
         return failed_last([node for *_, node in sorted(scored)], task.failed)
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        types = table.get("types")
+        self._types = types if isinstance(types, Mapping) else {}
 
     def score(self, node: bytes, host: str) -> float:
         """How well a node does at a site, or may do: pages a second, at most."""

@@ -8,9 +8,11 @@ A module is imported when its policy is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
+from dhtcrawl.config import pairs
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.seam import Policy
 
@@ -52,14 +54,20 @@ def load(name: str) -> type[Policy]:
     return found
 
 
-def check(name: str) -> None:
-    """Whether there is such a policy, here.
+def check(name: str, options: Sequence[str] = ()) -> None:
+    """Whether there is such a policy here, and it has these options: strings NAME=VALUE.
 
     Raises:
-        ConfigError: there is none, or it cannot be imported.
+        ConfigError: there is none, it cannot be imported, or an option is not its own.
     """
-    if name not in OURS:
-        load(name)
+    known = load(name).options if options or name not in OURS else {}
+    for option, value in pairs(options).items():
+        if option not in known:
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"crawl.policy_options: {name} has no option {option!r}; {there}")
+        if known[option] and value not in known[option]:
+            choices = ", ".join(known[option])
+            raise ConfigError(f"crawl.policy_options: {option} is {value!r}; with {name} use one of {choices}")
 
 
 def _others() -> list[EntryPoint]:

@@ -86,6 +86,8 @@ class Policy:
     """The least there is: every method but `rank` may be left as it is."""
 
     name: ClassVar[str] = ""
+    # What may be asked of it, and the values that are good; no values: any.
+    options: ClassVar[Mapping[str, Sequence[str]]] = {}
     # What makes the table that owners rank by; None where each of them learns for itself.
     planner: type[Planner] | None = None
     # Whether a task waits until the first of its ranking has room; otherwise it goes to the next that has.

@@ -15,7 +15,7 @@ from dhtcrawl import __version__
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.crawl.rounds import Counters
-from dhtcrawl.keyspace import host_key, placement
+from dhtcrawl.keyspace import crawl_key, host_key, placement
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallRegistry
 from dhtcrawl.rpc.view import Member, MemberState
@@ -150,7 +150,7 @@ class Api:
         for value in reports.values():
             counters.update({name: count for name, count in value["counters"].items() if name != "seconds"})
         counters["seconds"] = max((value["counters"].get("seconds", 0) for value in reports.values()), default=0)
-        coordinator = self._swarm.coordinator_of(crawl_id)
+        coordinator = self._swarm.gossip.view.owner(crawl_key(crawl_id))
         return {
             "crawl": crawl_id.hex(),
             "spec": {"seeds": list(record.spec.seeds), "settings": dataclasses.asdict(record.spec.settings)},
@@ -158,7 +158,7 @@ class Api:
             "ended": record.ended,
             "counters": dict(counters),
             "per_node": [{"node": node, "counters": value["counters"]} for node, value in reports.items()],
-            "coordinator": None if coordinator is None else coordinator.hex(),
+            "coordinator": None if coordinator is None else coordinator.id.hex(),
             "waiting_for": [
                 f"{node[:12]}: {count} {word}" for node, value in reports.items() for word, count in value["waiting"]
             ]

@@ -266,7 +266,8 @@ class Elsewhere:
                 await asyncio.sleep(LOOK_EVERY_S)
                 crawl = self._run.crawl
                 busy = bool(len(crawl.frontier) or crawl.in_flight)
-                self._facts.pace.look(crawl.counters.pages, busy, self._clock.monotonic())
+                counters, now = crawl.counters, self._clock.monotonic()
+                self._facts.pace.look(counters.pages, counters.body_bytes, busy, now)
                 if len(self._held) or (self.lender is not None and self.lender.busy):
                     await self._look()
 

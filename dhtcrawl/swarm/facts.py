@@ -4,6 +4,9 @@ rate     pages a second while it had something to do; 0: not known yet
 batches  (pages, seconds) of such time, piece by piece, the latest last
 open     tasks in its queues
 finite   whether there will be no others: only the seeds are fetched
+vector   what the machine is made of, and the most that it has taken in: cores, mhz, memory_bytes, net_bytes_per_s,
+         disk_bytes_per_s; empty where one of them is not known
+labels   what its operator said of it
 rtts     member → seconds there and back, as the routing plane measures them all the time
 probes   host → seconds for a request and its response, of the sites that it fetched from lately
 """
@@ -12,7 +15,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from dhtcrawl.crawl.pace import Pace
 from dhtcrawl.policy.gnp.rtt import lower_half
@@ -22,14 +26,20 @@ SAMPLES_MAX = 9
 MEMBERS_MAX = 500
 
 
+class About(NamedTuple):
+    """What is so of a node whatever it crawls."""
+
+    rtts: Callable[[], Mapping[bytes, float]] = dict
+    machine: Callable[[], Mapping[str, float]] = dict
+    labels: Mapping[str, str] = MappingProxyType({})
+
+
 class Facts:
     """Of one crawl on one node."""
 
-    def __init__(
-        self, rtts: Callable[[], Mapping[bytes, float]], queued: Callable[[], int], *, finite: bool = False
-    ) -> None:
+    def __init__(self, about: About, queued: Callable[[], int], *, finite: bool = False) -> None:
         self.pace = Pace()
-        self._rtts = rtts
+        self._about = about
         self._queued = queued
         self._finite = finite
         self._took: OrderedDict[str, deque[float]] = OrderedDict()
@@ -48,7 +58,13 @@ class Facts:
             "batches": lambda: list(self.pace.batches),
             "open": self._queued,
             "finite": lambda: self._finite,
-            "rtts": lambda: dict(list(self._rtts().items())[:MEMBERS_MAX]),
+            "vector": self._vector,
+            "labels": lambda: dict(self._about.labels),
+            "rtts": lambda: dict(list(self._about.rtts().items())[:MEMBERS_MAX]),
             "probes": lambda: {host: lower_half(list(samples)) for host, samples in self._took.items()},
         }
         return {name: found[name]() for name in wants if name in found}
+
+    def _vector(self) -> dict[str, float]:
+        machine, net = self._about.machine(), self.pace.bytes_per_s
+        return {**machine, "net_bytes_per_s": net} if machine and net else {}

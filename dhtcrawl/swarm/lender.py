@@ -314,7 +314,8 @@ class Lender:
             return True
         connect = {host: each.connect_timeout_s for host, each in terms.items() if each.connect_timeout_s is not None}
         answering = set(self._peers.view.answering)
-        patient = [key for key in keys if key in self._failed and answering <= self._failed[key].keys()]
+        said = self._failed  # nobody is left, or the policy ranks nobody else: it goes on trying
+        patient = [key for key in keys if key in said and (node in said[key] or answering <= said[key].keys())]
         args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect, "epoch": self.epoch}
         answer = await self._peers.call(node, LEND, args)
         if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
@@ -334,9 +335,11 @@ class Lender:
         """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""
         if given.result is Result.RECALLED:
             return True
-        said = self._failed.pop(given.key, {}) | {node: given.detail}
-        left = len(said) < FAILURES_MAX and any(each not in said for each in self._peers.view.answering)
-        if left or given.result is Result.UNREACHABLE:
+        before = self._failed.pop(given.key, {})
+        said = before | {node: given.detail}
+        # Who failed it has it again only where the policy ranks nobody else.
+        more = node not in before and any(each not in said for each in self._peers.view.answering)
+        if (more and len(said) < FAILURES_MAX) or given.result is Result.UNREACHABLE:
             self._failed[given.key] = said
             if len(self._failed) > FAILED_MAX:
                 del self._failed[next(iter(self._failed))]

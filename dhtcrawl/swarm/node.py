@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from dhtcrawl.config import pairs
 from dhtcrawl.crawl.gate import Gate
 from dhtcrawl.crawl.holdings import Terms as RecordTerms
 from dhtcrawl.crawl.replicator import Replicator
 from dhtcrawl.crawl.sync import HAVE, Syncer
 from dhtcrawl.crawl.tidings import Tidings
 from dhtcrawl.fetch.leases import Terms
-from dhtcrawl.keyspace import crawl_key, host_key
+from dhtcrawl.keyspace import host_key
 from dhtcrawl.node import Node, RunningCrawl
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.gossip import Gossip
@@ -47,6 +48,7 @@ from dhtcrawl.swarm.audit import Auditor
 from dhtcrawl.swarm.crawls import Crawls
 from dhtcrawl.swarm.entrance import Entrance
 from dhtcrawl.swarm.exports import Exports
+from dhtcrawl.swarm.facts import About
 from dhtcrawl.swarm.farewell import Farewell
 from dhtcrawl.swarm.given_up import GivenUps
 from dhtcrawl.swarm.inbox import Inbox
@@ -146,11 +148,6 @@ class SwarmNode:
     def _rtts(self) -> dict[bytes, float]:
         measured = {member.id: self.rtt_s(member.address) for member in self.gossip.view.members}
         return {node: rtt_s for node, rtt_s in measured.items() if rtt_s is not None}
-
-    def coordinator_of(self, crawl: bytes) -> bytes | None:
-        """The node that coordinates a crawl."""
-        owner = self.gossip.view.owner(crawl_key(crawl))
-        return None if owner is None else owner.id
 
     def explain_host(self, host: str) -> dict[str, Any]:
         """How a host stands here, for people."""
@@ -378,7 +375,7 @@ class SwarmNode:
             disk=self._disk,
             policies=Policies(self.id, self.node.ports.aside),
             merge=self.inbox.merge,
-            rtts=self._rtts,
+            about=About(self._rtts, self.node.ports.machine, pairs(self.node.config.node.labels)),
         )
         run = CrawlRun(shared, record, self._group)
         running = await self.node.prepare(

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from dhtcrawl.config import pairs
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard, said
@@ -37,7 +38,7 @@ class Policies:
         if name == Xor.name:
             return None
         try:
-            return Guard(load(name)(Settings(self._own)))
+            return Guard(load(name)(Settings(self._own, pairs(record.spec.settings.policy_options))))
         except BaseException as error:  # whatever somebody else's code throws
             why = str(error) if isinstance(error, ConfigError) else said(error)
             log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, why)
@@ -46,7 +47,7 @@ class Policies:
     def planner_of(self, policy: Guard) -> Planner | None:
         """What plans for it; None where nothing does."""
         try:
-            planner = policy.planner() if policy.planner is not None else None
+            planner = policy.planner(policy.settings.options) if policy.planner is not None else None
             if planner is None or all(isinstance(name, str) for name in planner.wants):
                 return planner
             why = f"it wants {planner.wants!r}"

@@ -38,7 +38,7 @@ from dhtcrawl.swarm.bodies import Bodies
 from dhtcrawl.swarm.claim import Claim
 from dhtcrawl.swarm.copying import Copying, Disk
 from dhtcrawl.swarm.elsewhere import Elsewhere
-from dhtcrawl.swarm.facts import Facts
+from dhtcrawl.swarm.facts import About, Facts
 from dhtcrawl.swarm.participants import Participants
 from dhtcrawl.swarm.policies import Policies
 
@@ -65,7 +65,7 @@ class Shared:
     disk: Callable[[CrawlRecord], Disk]
     policies: Policies
     merge: Callable[[bytes, list[Copy]], Awaitable[Merged]]  # (crawl, records of another node)
-    rtts: Callable[[], dict[bytes, float]]  # member → seconds there and back
+    about: About  # this node, for planners
 
 
 class CrawlRun:
@@ -95,7 +95,7 @@ class CrawlRun:
             policy=shared.policies.of(record),
             policies=shared.policies,
             merge=shared.merge,
-            facts=Facts(shared.rtts, lambda: len(self.crawl.frontier), finite=record.spec.settings.depth == 0),
+            facts=Facts(shared.about, lambda: len(self.crawl.frontier), finite=record.spec.settings.depth == 0),
         )
         self._participants = Participants(record, shared.learn, group)
         self.held_back = False  # nothing is started: joining once more, or about to leave

@@ -170,7 +170,7 @@ def submission(body: object) -> CrawlSpec:
             raise ApiError(400, f"{name} is no setting of a crawl; is the node of another version?")
     try:
         spec = make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
-        check_policy(spec.settings.policy)
+        check_policy(spec.settings.policy, spec.settings.policy_options)
         return spec
     except (ConfigError, UsageError) as error:
         raise ApiError(400, str(error)) from error

@@ -101,3 +101,18 @@ def test_the_documented_policy_keeps_the_contract_and_does_what_it_says() -> Non
 def test_the_documentation_names_every_policy() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
     assert rows == list(OURS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("bp-pso", ["mode=fast"], "mode is 'fast'; with bp-pso use one of exact, pso, paper"),
+        ("bp-pso", ["speed=1"], "bp-pso has no option 'speed'; it has mode"),
+        ("xor", ["mode=pso"], "xor has no option 'mode'; it has none"),
+    ],
+)
+def test_an_option_that_is_not_the_policys_is_refused(name: str, options: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        check(name, options)
+    check("bp-pso", ["mode=pso"])
+    check("dynamic", ["type=anything"])

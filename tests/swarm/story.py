@@ -33,10 +33,13 @@ class World:
                 await asyncio.sleep(0.01)
 
 
-def tell(story: Callable[[World], Any], *, pages: int = 150, nodes: int = 5) -> None:
+def tell(story: Callable[[World], Any], *, pages: int = 150, nodes: int = 5, **flags: object) -> None:
+    """`flags` are settings, with `__` for the dot."""
+
     async def main() -> None:
         web = SimWeb(1, hosts=5, pages=pages)
-        config = load(flags={"fetch.concurrency": 4})
+        said = {name.replace("__", "."): value for name, value in flags.items()}
+        config = load(flags={"fetch.concurrency": 4, **said})
         async with asyncio.TaskGroup() as group:
             sim = SimSwarm(group, 1, config, web, Trace(asyncio.get_running_loop().time, tail=1))
             hosts = [sim.add() for _ in range(nodes)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from crawl.fake_peers import node
 
-from dhtcrawl.swarm.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, Facts
+from dhtcrawl.swarm.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, About, Facts
 
 
 def test_only_what_is_wanted_is_told() -> None:
-    facts = Facts(lambda: {node(1): 0.1}, lambda: 7, finite=True)
-    assert facts.report(("open", "finite", "vector")) == {"open": 7, "finite": True}
+    facts = Facts(About(lambda: {node(1): 0.1}), lambda: 7, finite=True)
+    assert facts.report(("open", "finite", "colour")) == {"open": 7, "finite": True}
     assert facts.report(("rate", "batches", "rtts", "probes")) == {
         "rate": 0.0,
         "batches": [],
@@ -19,7 +19,7 @@ def test_only_what_is_wanted_is_told() -> None:
 
 
 def test_a_site_is_as_near_as_the_lower_half_of_the_latest_requests_says() -> None:
-    facts = Facts(dict, int)
+    facts = Facts(About(), int)
     for seconds in (9.0, *[0.1] * SAMPLES_MAX, 0.2, 5.0):
         facts.answered("a.test", seconds)
     assert facts.report(("probes",)) == {"probes": {"a.test": 0.1}}
@@ -27,10 +27,21 @@ def test_a_site_is_as_near_as_the_lower_half_of_the_latest_requests_says() -> No
 
 def test_the_hosts_of_late_and_some_members_are_told() -> None:
     rtts = {number.to_bytes(20, "big"): 0.1 for number in range(2 * MEMBERS_MAX)}
-    facts = Facts(lambda: rtts, int)
+    facts = Facts(About(lambda: rtts), int)
     for number in range(HOSTS_MAX + 3):
         facts.answered(f"{number}.test", 0.1)
     report = facts.report(("rtts", "probes"))
     assert len(report["rtts"]) == MEMBERS_MAX
     assert len(report["probes"]) == HOSTS_MAX
     assert "2.test" not in report["probes"]
+
+
+def test_a_node_says_what_it_is_made_of_once_all_of_it_is_known() -> None:
+    known: dict[str, float] = {}
+    facts = Facts(About(machine=lambda: known, labels={"type": "meta"}), int)
+    assert facts.report(("vector", "labels")) == {"vector": {}, "labels": {"type": "meta"}}
+    known["cores"] = 2.0
+    assert facts.report(("vector",)) == {"vector": {}}, "how much it takes in is not known yet"
+    facts.pace.look(0, 0, True, 0.0)
+    facts.pace.look(10, 5_000, True, 10.0)
+    assert facts.report(("vector",)) == {"vector": {"cores": 2.0, "net_bytes_per_s": 500.0}}

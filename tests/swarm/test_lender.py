@@ -262,6 +262,38 @@ def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given_up_wi
     assert policy.heard_of[:1] == [(B, Result.FAILED)]
 
 
+class Only(Favours):
+    """Ranks nobody else."""
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        return [each.node for each in candidates if each.node in self.first]
+
+
+def test_a_task_that_the_policy_gives_to_one_node_only_is_given_up_when_that_one_has_failed_twice() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(0.1)
+        for _ in range(2):
+            await world.report(1, failed(TASKS[0]))
+            await asyncio.sleep(0.1)
+        assert world.lent_to(1) == [TASKS[0].key] * 2
+        assert [kill.key for kill in world.killed] == [TASKS[0].key]
+
+    tell(story, Only(B))
+
+
+def test_a_host_that_the_only_node_for_it_cannot_reach_is_tried_by_it_with_patience() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(0.1)
+        await world.report(1, failed(TASKS[0], Result.UNREACHABLE))
+        await asyncio.sleep(0.1)
+        patient = [args["patient"] for _, name, args in world.peers.called if name == LEND]
+        assert patient == [[], [TASKS[0].key]]
+
+    tell(story, Only(B))
+
+
 def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
     async def story(world: World) -> None:
         world.peers.view = view_of(range(10))

@@ -8,9 +8,9 @@ has weights, by rendezvous, so that few tasks move when the plan changes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from dhtcrawl.policy.bp_pso.planner import Split
+from dhtcrawl.policy.bp_pso.planner import MODES, Split
 from dhtcrawl.policy.rendezvous import rendezvous
 from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task, failed_last, number_in
 
@@ -19,6 +19,7 @@ class BpPso(Policy):
     """The plan's `shares` are positive numbers by node; with `finite` they are quotas."""
 
     name = "bp-pso"
+    options: ClassVar = {"mode": MODES}
     planner = Split
 
     def __init__(self, settings: Settings) -> None:
