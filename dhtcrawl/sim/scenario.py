@@ -49,6 +49,7 @@ class Scenario:
     pause_s: float = 10.0  # on average
     disk_errors: int = 0  # a node's disk takes no more, it ends, and comes back
     slow_nodes: int = 0
+    uneven: bool = False  # machines differ, and a fifth of the pairs of a node and a host do not connect
     skew_s: float = 0.0  # how far the nodes' wall clocks are off, at most; they jump, too
     copies: int = 1
     holder_grace_s: float = 600.0
@@ -87,6 +88,7 @@ class Result:
     rpcs_per_page: float
     virtual_seconds: float
     trace_hash: str
+    crawl_seconds: float = 0.0  # of a swarm, from submitting to when it was said to be over
     crashes: int = 0
     pages_missing: int = 0
     refetched: int = 0  # of the refetches, those after a response that had come whole

@@ -20,6 +20,7 @@ from dhtcrawl.node import Node, Ports, open_node
 from dhtcrawl.rpc.messages import Reply, Request
 from dhtcrawl.rpc.signals import Hello
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
+from dhtcrawl.sim.machines import Machine
 from dhtcrawl.sim.net import Network as Datagrams
 from dhtcrawl.sim.net import Weather, current_host
 from dhtcrawl.sim.streams import Streams, StreamWeather
@@ -80,6 +81,7 @@ class SimSwarm:
         bytes_per_s: float = 12_500_000.0,
         commit_s: float = 0.004,
         skew_s: float = 0.0,
+        machine_of: Callable[[int], Machine] | None = None,
     ) -> None:
         """`bytes_per_s` of each connection, each way; `commit_s` is what an fsync takes.
 
@@ -96,6 +98,7 @@ class SimSwarm:
         self.commit_s = commit_s
         self.tally = Tally()
         self.skew_s = skew_s
+        self.machine_of = machine_of
         self.loop = loop
         self.wires = wires or Wires(seed, weather.delay_s)
         self.datagrams = Datagrams(loop, seed, weather, wires=self.wires)
@@ -139,6 +142,7 @@ class SimHost:
         self._world = world
         self._rng = Random(f"{world.seed} {self.name}")
         self.id = Random(f"{world.seed} {self.name} id").randbytes(20)
+        self.machine = None if world.machine_of is None else world.machine_of(number)
         self.disk = self._new_disk()
         self._committer: CrashingCommitter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -331,7 +335,7 @@ class SimHost:
             await asyncio.sleep(0)
             return function()
 
-        self._web = SimClient(world.web, clock, self.name, self._fetches)
+        self._web = SimClient(world.web, clock, self.name, self._fetches, self.machine)
         return Ports(
             clock=clock,
             rng=self._rng,

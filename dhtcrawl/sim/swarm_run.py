@@ -17,6 +17,7 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.collection import collect
 from dhtcrawl.sim.faults import LONGEST, Faults
+from dhtcrawl.sim.machines import machine
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.outcome import brings, check_outputs
@@ -109,6 +110,9 @@ class _Run:
             bytes_per_s=scenario.bytes_per_s,
             commit_s=scenario.commit_s,
             skew_s=scenario.skew_s,
+            machine_of=partial(machine, self._seed, machines=scenario.nodes, hosts=self._web.hosts)
+            if scenario.uneven
+            else None,
         )
         oracle = Oracle(
             swarm,
@@ -122,6 +126,7 @@ class _Run:
         faults = Faults(swarm, oracle, scenario, self._seed)
         submitter = await self._gather_nodes(swarm, faults)
         await submitter.submit(self._spec, NONCE)
+        submitted_at = asyncio.get_running_loop().time()
         befalling = group.create_task(faults.run())
         while not (self._over(swarm, oracle, faults) or oracle.stuck(self._waits_s) or self._is_late()):
             await asyncio.sleep(STEP_S)
@@ -130,6 +135,8 @@ class _Run:
         self.result.faults = faults.happened
         await self._calm(oracle, faults)
         faults.over = True
+        if oracle.ended_at is not None:
+            self.result.crawl_seconds = round(oracle.ended_at - submitted_at, 6)
         there = [host for host in swarm.up if host not in faults.leaving]
         for host in list(swarm.up):
             await (self._stop(host, oracle) if host in there else host.crash())

@@ -20,6 +20,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.guard import permits
 from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, Failure, FailureKind, Request, Truncated
+from dhtcrawl.sim.machines import Machine
 from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response
 from dhtcrawl.url import host_of, hostname_of, path_of
 
@@ -97,20 +98,31 @@ class SimClient:
     """`HttpClient` on a `SimWeb`; `clock` is that of the node."""
 
     def __init__(
-        self, web: SimWeb, clock: Clock, name: str = "", asks: Callable[[str], None] = lambda url: None
+        self,
+        web: SimWeb,
+        clock: Clock,
+        name: str = "",
+        asks: Callable[[str], None] = lambda url: None,
+        machine: Machine | None = None,
     ) -> None:
-        """`name` is the client's, for the web's books; `asks` is called before each request."""
+        """`name` is the client's, for the web's books; `asks` is called before each request.
+
+        `machine` is what it runs on, where that is slower than the web.
+        """
         self.gone = False  # its host has crashed: it asks for nothing any more
         self._web = web
         self._clock = clock
         self._name = name
         self._asks = asks
+        self._machine = machine
 
     async def exchange(self, request: Request) -> Exchange | Failure:
         """See `HttpClient.exchange`."""
         started_at, fetched_at = self._clock.monotonic(), self._clock.wall()
         host = host_of(request.url)
         refusal = _refusal(host, request, self._web)
+        if self._machine is not None and host in self._machine.blocked:
+            refusal = FailureKind.CONNECT, "connection refused"
         if refusal is not None:
             await asyncio.sleep(_LOOKUP_S)
             return Failure(*refusal, started_at, self._clock.monotonic())
@@ -138,6 +150,9 @@ class SimClient:
                 content, truncated = content[: int(limits.body_s * BYTES_PER_S)], Truncated.TIME
             await asyncio.sleep(len(content) / BYTES_PER_S)
             visit.status = response.status
+            if self._machine is not None:
+                now = loop.time()
+                await asyncio.sleep(self._machine.has_at(now, len(content)) - now)
         finally:
             # A client that stands still reads late what was sent in time.
             visit.end = min(loop.time(), answered_at)

@@ -17,6 +17,7 @@ PAPERS = {
     "P3": "Liu et al. 2010, GNP: gnp",
     "P4": "Tao & Xiang 2015, modified Kademlia: xor, balanced",
     "P5": "Wu et al. 2011, DSpider: dspider",
+    "all": "All policies",
 }
 COLOURS = ("#06b", "#c40", "#0a7", "#a3c", "#860", "#666")
 
