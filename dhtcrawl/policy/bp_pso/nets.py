@@ -5,7 +5,7 @@
                tanh the derivative is 1 − H², not H(1 − H); the biases are updated, too; the hidden size is a setting
                (the text says 6, its equation 3 gives 13).
     LogNet     the same inputs as logarithms, and log(seconds / n) as the output: seconds span decades, and a page's
-               cost is what changes least; all samples at once by L-BFGS, with a weight penalty
+               cost is what changes least; all samples at once by BFGS, with a weight penalty
 
 A sample is (cores, MHz, memory, network, disk, n): any units, as long as they stay the same.
 """
@@ -94,10 +94,10 @@ class LogNet:
         wanted = (wanted - self._out_mean) / self._out_scale
         self._hidden, self._inputs = hidden, samples.shape[1]
         size = hidden * (self._inputs + 2) + self._inputs + 1
+        # Not L-BFGS: at each step it solves small systems with LAPACK, which wakes threads for them; on two cores that
+        # took seven times the CPU. With some 70 weights the whole matrix is cheap, and fewer steps are needed.
         found = [
-            minimize(
-                self._loss, rng.normal(0, 0.3, size), (inputs, wanted), "L-BFGS-B", jac=True, options={"maxiter": 500}
-            )
+            minimize(self._loss, rng.normal(0, 0.3, size), (inputs, wanted), "BFGS", jac=True, options={"maxiter": 500})
             for _ in range(STARTS)
         ]
         self._weights: Array = min(found, key=lambda each: float(each.fun)).x
