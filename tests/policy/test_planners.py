@@ -120,6 +120,30 @@ def test_a_site_is_given_to_those_who_are_near_it() -> None:
     assert Atlas().plan(nodes, table, 1.0)["sites"].keys() == {"a.test", "b.test"}
 
 
+def test_sites_get_their_own_places_however_often_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dhtcrawl.policy.gnp.planner.TOGETHER", 2)
+    rng = np.random.default_rng(1)
+    places, hosts = rng.uniform(0, 0.2, (16, 2)), [f"{letter}.test" for letter in "abcdefg"]
+    # Each site lies beside another node, and is measured by every node, every second one, or every third.
+    steps = {host: 1 + number % 3 for number, host in enumerate(hosts)}
+    nodes = {
+        node(i): {
+            "rtts": {node(j): float(np.hypot(*(places[i] - places[j]))) for j in range(16) if j != i},
+            "probes": {
+                host: float(np.hypot(*(places[i] - places[at]))) + 1e-3
+                for at, host in enumerate(hosts)
+                if i % steps[host] == 0
+            },
+        }
+        for i in range(16)
+    }
+    table = Atlas().plan(nodes, {}, 0.0)
+    assert table["sites"].keys() == set(hosts)
+    for at, host in enumerate(hosts):
+        off = np.array(table["sites"][host]) - np.array(table["nodes"][node(at)])
+        assert np.sqrt(off @ off) < 0.02
+
+
 def test_a_site_that_few_have_seen_has_no_place() -> None:
     rtts = {node(j): 0.1 for j in range(5)}
     nodes = {node(i): {"rtts": rtts, "probes": {"a.test": 0.1} if i < SIGHTS_MIN - 1 else {}} for i in range(5)}

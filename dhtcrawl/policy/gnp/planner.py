@@ -8,7 +8,7 @@ table               nodes    node → a point
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from heapq import nsmallest
 from math import dist
@@ -23,11 +23,12 @@ Place = tuple[float, ...]
 SIGHTS_MIN = 4  # measurements of a site: with fewer its place is a guess
 PAIRS_MAX = 100_000
 SITES_MAX = 20_000
-EXTRA = 'needs numpy and scipy on the node that coordinates; there: pip install "dhtcrawl[policies]"'
+TOGETHER = 500  # sites whose places are found at once
+EXTRA = 'needs numpy on the node that coordinates; there: pip install "dhtcrawl[policies]"'
 
 
 class Atlas(Planner):
-    """Needs numpy and scipy."""
+    """Needs numpy."""
 
     wants = ("rtts", "probes")
 
@@ -57,13 +58,25 @@ class Atlas(Planner):
             for host, seconds in _times(nodes[node], "probes", str).items():
                 if index[node] in placed:
                     sights.setdefault(host, []).append((index[node], seconds))
-        sites = {
-            host: embed(points[[who for who, _ in seen]], np.array([seconds for _, seconds in seen]), rng).tolist()
-            for host, seen in sorted(sights.items())[:SITES_MAX]
-            if len(seen) >= SIGHTS_MIN
-        }
+        sites: dict[str, list[float]] = {}
+        for hosts in _alike(sights):
+            who = np.array([[number for number, _ in sights[host]] for host in hosts])
+            took = np.array([[seconds for _, seconds in sights[host]] for host in hosts])
+            sites |= zip(hosts, embed(points[who], took, rng).tolist(), strict=True)
         places = {node: points[index[node]].tolist() for node in ids if index[node] in placed}
         return dict(before) if _serves(before, places, sites) else {"nodes": places, "sites": sites}
+
+
+def _alike(sights: Mapping[str, Sequence[object]]) -> list[list[str]]:
+    """Sites in groups that were measured equally often, so that a group makes an array; those with a place, that is."""
+    groups: dict[int, list[list[str]]] = {}
+    for host, seen in sorted(sights.items())[:SITES_MAX]:
+        if len(seen) >= SIGHTS_MIN:
+            of_size = groups.setdefault(len(seen), [[]])
+            if len(of_size[-1]) == TOGETHER:
+                of_size.append([])
+            of_size[-1].append(host)
+    return [group for of_size in groups.values() for group in of_size]
 
 
 def _serves(before: Mapping[str, Any], nodes: Mapping[bytes, Any], sites: Mapping[str, Any]) -> bool:

@@ -2,9 +2,10 @@
 
 The coordinator makes the coordinates: of the nodes from the round-trip times
 that they know of each other, by Vivaldi, which needs no landmarks; of a site
-from the times that some nodes took to connect to it. Always the nearest (the
-paper's Top1) would load one node with everything near it: Top3 was better in
-the paper by a random choice, and by the load it is better still.
+from the times that some nodes took for a request to it and its response.
+Always the nearest (the paper's Top1) would load one node with everything near
+it: Top3 was better in the paper by a random choice, and by the load it is
+better still.
 """
 
 from __future__ import annotations

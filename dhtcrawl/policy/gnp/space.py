@@ -2,7 +2,7 @@
 
     landmarks   Global Network Positioning (Ng & Zhang 2002): a few nodes, each measured from each other, get the
                 points whose distances have the least squared relative error
-    embed       one more point, from its distances to some that are known
+    embed       more points, each from its distances to some that are known
     vivaldi     no landmarks: each node moves a little with every sample (Dabek et al. 2004, figure 3), here over all
                 samples that are known, again and again
 
@@ -11,12 +11,11 @@ Times are seconds, all positive; points are rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -24,42 +23,76 @@ DIMENSIONS = 5  # Ng & Zhang 2002, section 6: 5 to 7 are enough
 CC, CE = 0.25, 0.25  # Dabek et al. 2004, section 3.3
 ROUNDS = 60
 STARTS = 3
+STEPS = 50  # what is still moving then moves by less than the times are worth
+DAMPING_AT_FIRST, DAMPING = 1e-2, (1e-7, 1e7)
 _TINY = 1e-9
 
 
 def landmarks(rtts: Array, rng: np.random.Generator, dimensions: int = DIMENSIONS) -> Array:
     """Points for nodes that were all measured from each other: (l, l) symmetric → (l, d)."""
     count = len(rtts)
-    above = np.triu_indices(count, 1)
-    wanted = rtts[above]
+    one, other = np.triu_indices(count, 1)
+    wanted = rtts[one, other]
+    # Which two nodes a pair is of: 1 for the one, −1 for the other.
+    sides = np.eye(count)[one] - np.eye(count)[other]
 
-    def loss(flat: Array) -> tuple[float, Array]:
-        points = flat.reshape(count, dimensions)
-        apart = points[above[0]] - points[above[1]]
-        distances = np.sqrt((apart**2).sum(axis=1)) + _TINY
-        off = distances / wanted - 1
-        pull = (2 * off / wanted / distances)[:, None] * apart
-        gradient = np.zeros_like(points)
-        np.add.at(gradient, above[0], pull)
-        np.subtract.at(gradient, above[1], pull)
-        return float(off @ off), gradient.ravel()
+    def off(flat: Array) -> tuple[Array, Array]:
+        points = flat.reshape(-1, count, dimensions)
+        relative, slope = _relative(points[:, one] - points[:, other], wanted)
+        return relative, (sides[:, :, None] * slope[:, :, None, :]).reshape(*relative.shape, -1)
 
-    return _best(loss, [rng.normal(0, wanted.mean() / 2, count * dimensions) for _ in range(STARTS)]).reshape(count, -1)
+    points, losses = _settled(rng.normal(0, wanted.mean() / 2, (STARTS, count * dimensions)), off)
+    return np.asarray(points[losses.argmin()].reshape(count, dimensions))
 
 
 def embed(known: Array, rtts: Array, rng: np.random.Generator) -> Array:
-    """The point of something measured from known points: (n, d) and (n,) → (d,)."""
+    """The points of things measured from known points, all at once: (…, n, d) and (…, n) → (…, d).
 
-    def loss(point: Array) -> tuple[float, Array]:
-        apart = point - known
-        distances = np.sqrt((apart**2).sum(axis=1)) + _TINY
-        off = distances / rtts - 1
-        return float(off @ off), (2 * off / rtts / distances) @ apart
+    A minimizer that is called for each of them takes milliseconds a site, and a plan has thousands.
+    """
 
-    nearest = known[int(rtts.argmin())]
-    spread = float(rtts.mean()) / 2
-    starts = [nearest + rng.normal(0, spread / 10, known.shape[1]), known.mean(axis=0)]
-    return _best(loss, [*starts, known.mean(axis=0) + rng.normal(0, spread, known.shape[1])])
+    def off(points: Array) -> tuple[Array, Array]:
+        return _relative(points[..., None, :] - known, rtts)
+
+    nearest = np.take_along_axis(known, rtts.argmin(axis=-1)[..., None, None], axis=-2)[..., 0, :]
+    middle = known.mean(axis=-2)
+    spread = rtts.mean(axis=-1)[..., None] / 2
+    starts = [nearest + spread / 10 * rng.normal(size=middle.shape), middle]
+    starts.append(middle + spread * rng.normal(size=middle.shape))
+    points, losses = _settled(np.stack(starts), off)
+    return np.asarray(np.take_along_axis(points, losses.argmin(axis=0)[None, ..., None], axis=0)[0])
+
+
+def _relative(apart: Array, rtts: Array) -> tuple[Array, Array]:
+    """How far distances are off, relatively, and how that changes with the first of each two points."""
+    distances = np.sqrt((apart**2).sum(axis=-1)) + _TINY
+    return distances / rtts - 1, apart / (distances * rtts)[..., None]
+
+
+def _settled(points: Array, off: Callable[[Array], tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Where many points come to rest, each for itself, with their losses: Levenberg's and Marquardt's method (1963).
+
+    points  (…, d)
+    off     at points: residuals (…, n) and their slopes (…, n, d); the loss is the sum of the squared residuals
+    """
+    residuals, slope = off(points)
+    losses = (residuals**2).sum(axis=-1)
+    damping = np.full(losses.shape, DAMPING_AT_FIRST)
+    for _ in range(STEPS):
+        square = np.einsum("...ni,...nj->...ij", slope, slope)
+        pull = np.einsum("...n,...ni->...i", residuals, slope)
+        # Fewer residuals than dimensions leave directions in which nothing pulls: damped, they can be solved for.
+        damped = damping * np.maximum(np.einsum("...ii->...", square), _TINY)
+        step = np.linalg.solve(square + damped[..., None, None] * np.eye(points.shape[-1]), pull[..., None])[..., 0]
+        residuals_then, slope_then = off(points - step)
+        losses_then = (residuals_then**2).sum(axis=-1)
+        better = losses_then < losses
+        points = np.where(better[..., None], points - step, points)
+        residuals = np.where(better[..., None], residuals_then, residuals)
+        slope = np.where(better[..., None, None], slope_then, slope)
+        losses = np.where(better, losses_then, losses)
+        damping = np.clip(np.where(better, damping / 5, damping * 4), *DAMPING)
+    return points, losses
 
 
 def vivaldi(
@@ -88,8 +121,3 @@ def vivaldi(
 def distances(points: Array, point: Array) -> Array:
     """From each of some points to one: (n, d) and (d,) → (n,)."""
     return np.asarray(np.sqrt(((points - point) ** 2).sum(axis=1)))
-
-
-def _best(loss: object, starts: Sequence[Array]) -> Array:
-    found = [minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}) for start in starts]
-    return np.asarray(min(found, key=lambda each: float(each.fun)).x)
