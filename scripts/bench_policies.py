@@ -21,14 +21,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 # Before numpy is there: `--jobs` says how many processors are used, and threads for small matrices only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from policy_bench import coordinates, prediction, split, throughput
+from policy_bench import coordinates, hosts, prediction, sites, split, throughput
 from policy_bench.report import Experiment, Options, Row, as_json, markdown_table, text_table
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     *prediction.EXPERIMENTS,
     *split.EXPERIMENTS,
+    *sites.EXPERIMENTS,
     *coordinates.EXPERIMENTS,
     *throughput.EXPERIMENTS,
+    *hosts.EXPERIMENTS,
 )
 
 
