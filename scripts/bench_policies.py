@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 # Before numpy is there: `--jobs` says how many processors are used, and threads for small matrices only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from policy_bench import coordinates, hosts, prediction, sites, split, throughput
+from policy_bench import cluster, coordinates, hosts, mixed, prediction, restarts, shares, sites, split, throughput
 from policy_bench.report import Experiment, Options, Row, as_json, markdown_table, text_table
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -30,7 +31,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     *sites.EXPERIMENTS,
     *coordinates.EXPERIMENTS,
     *throughput.EXPERIMENTS,
+    *shares.EXPERIMENTS,
+    *cluster.EXPERIMENTS,
+    *restarts.EXPERIMENTS,
     *hosts.EXPERIMENTS,
+    *mixed.EXPERIMENTS,
 )
 
 
@@ -47,6 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures there, as SVG")
     args = parser.parse_args(argv)
+    # What Ctrl-C does, so that the processes that were started are ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.plots is not None:
         args.plots.mkdir(parents=True, exist_ok=True)
     options = Options(args.seeds, args.quick, args.plots, args.latency_matrix, args.jobs)

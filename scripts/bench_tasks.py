@@ -58,14 +58,14 @@ _HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 class Node:
-    """A `dhtcrawl join` process."""
+    """A `dhtcrawl join` process; one that is started again on its directory `listen`s where it did."""
 
-    def __init__(self, data_dir: Path, bootstrap: str | None) -> None:
+    def __init__(self, data_dir: Path, bootstrap: str | None, *options: str, listen: str = "127.0.0.1:0") -> None:
         argv = [sys.executable, "-m", "dhtcrawl", "join", "--json", "--data-dir", str(data_dir)]
-        argv += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+        argv += ["--listen", listen, "--admin", "127.0.0.1:0", *options]
         argv += ["--bootstrap", bootstrap] if bootstrap else []
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-        self._log = data_dir.with_suffix(".log").open("wb")
+        self._log = data_dir.with_suffix(".log").open("ab")
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=self._log, env=env)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

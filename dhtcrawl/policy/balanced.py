@@ -1,9 +1,11 @@
 """`balanced`: each node gets tasks by its capacity, whatever its place among the keys.
 
-By XOR distance alone the fullest of 50 nodes has 3.5 times its share, since ids
-do not lie evenly. Weighted rendezvous among the `NEAREST` to the key has 1.1 at
-most up to that many nodes, and costs a bounded number of hashes in any swarm;
-with more nodes it is 1.3 at 200 (`scripts/bench_policies.py`).
+By XOR distance alone the fullest of 50 nodes has three times its share, since
+ids do not lie evenly. Weighted rendezvous is as even as a fair lottery, and a
+leave moves the leaver's tasks only (`scripts/bench_policies.py --experiment
+p4-shares`). Beyond `NEAREST` nodes it is held among those nearest to the key,
+so that it costs a bounded number of hashes in any swarm; there a leave moves
+about twice as many, since it lets another node into the nearest of many keys.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from dhtcrawl.keyspace import distance, placement
 from dhtcrawl.policy.rendezvous import rendezvous
 from dhtcrawl.policy.seam import Candidate, Planner, Policy, Settings, Task, failed_last, number_in
 
-NEAREST = 64
+# Up to so many, hashing all of them is cheaper than to look for the nearest.
+NEAREST = 256
 # One fast node among slow ones shall not get everything, should its report be wrong.
 WEIGHT_MIN, WEIGHT_MAX = 0.05, 20.0
 # A plan that is not better by this is not worth the tasks that it moves.

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dhtcrawl.crawl.pace import BATCH_S
+from dhtcrawl.crawl.pace import BATCHES_S
 from dhtcrawl.policy.bp_pso.nets import INPUTS, LogNet, Net, PaperNet
 from dhtcrawl.policy.bp_pso.planner import SAMPLES_MIN
 from dhtcrawl.policy.bp_pso.split import Array
-from policy_bench.cluster import BATCH_PAGES_MAX, draw, history, timed_history, true_seconds
+from policy_bench.machines import BATCH_PAGES_MAX, draw, history, timed_history, true_seconds
 from policy_bench.report import Experiment, Options, Row, each, line_plot
 
 MAPE_MAX = 0.06
@@ -82,7 +82,7 @@ def errors(seed: int, sizes: tuple[int, ...], seen: int) -> dict[str, float]:
         name: mape(make(*batches, np.random.default_rng(seed)), *held_out)
         for name, make in ((LOG_NET, LogNet), (PAPER_NET, PaperNet), (PRINTED_NET, PrintedNet))
     }
-    timed = timed_history(draw(seen, rng), rng, BATCH_S)
+    timed = timed_history(draw(seen, rng), rng, BATCHES_S)
     found["timed"] = mape(LogNet(*timed, np.random.default_rng(seed)), *held_out)
     for size in sizes:
         found[str(size)] = mape(LogNet(*history(size, rng), np.random.default_rng(seed)), *held_out)
@@ -119,8 +119,8 @@ def prediction(options: Options) -> list[Row]:
         row("MAPE of the paper's net as printed", percent(by_name[PRINTED_NET]), "H(1 − H), biases stay 0"),
         row("MAPE by batches learned from", ", ".join(f"{size:.0f}: {error:.1f} %" for size, error in curve)),
         row("MAPE after batches that a clock ends", percent(by_name["timed"]),
-            f"as nodes measure them now: pages in {BATCH_S:.0f} s. One takes as long as the other, so all that a net "
-            "can learn is that n does not matter"),
+            f"as nodes measure them: what comes in {', '.join(f'{each:.0f}' for each in BATCHES_S)} s, in turns; n still "
+            "goes with the speed of the node, and none is of other nodes' sizes"),
     ]  # fmt: skip
 
 

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dhtcrawl.crawl.pace import BATCH_S, RATE_BATCHES
+from dhtcrawl.crawl.pace import BATCHES_S, RATE_BATCHES
 from dhtcrawl.policy.bp_pso.nets import Array, LogNet
 from dhtcrawl.policy.bp_pso.planner import BATCHES_MAX, MODES, VECTOR, Split
 from dhtcrawl.policy.bp_pso.policy import BpPso
 from dhtcrawl.policy.bp_pso.pso import paper_pso, repaired_pso
 from dhtcrawl.policy.bp_pso.split import Counts, Times, equal_split, exact_split, largest_remainder
 from dhtcrawl.policy.seam import Candidate, Settings, Task
-from policy_bench.cluster import as_uneven_as, draw, history, optimum_s, own_history, timed_history, times_of
+from policy_bench.machines import as_uneven_as, draw, history, optimum_s, own_history, timed_history, times_of
 from policy_bench.report import Experiment, Options, Row, each
 
 TASKS_A_NODE = 100
@@ -173,7 +173,7 @@ def reports(
     found = {}
     for number, node in enumerate(nodes):
         alone = node[None, :]
-        by_clock = timed_history(np.repeat(alone, batches, axis=0), rng, BATCH_S) if timed else None
+        by_clock = timed_history(np.repeat(alone, batches, axis=0), rng, BATCHES_S) if timed else None
         samples, seconds = by_clock or own_history(alone, batches, rng)
         pages = samples[:, -1]
         found[identity(number)] = {
@@ -215,11 +215,11 @@ def five_nodes(options: Options) -> list[Row]:
     rates = partial(planned, mode="exact", vectors=False, timed=True)
     runs.append((
         "the same by rates alone", rates,
-        "what nodes report now; a rate does not say that more pages make each of them slower",
+        "where a node cannot say what it is made of; a rate does not say that more pages make each of them slower",
     ))  # fmt: skip
     runs.append((
         "the same with batches that a clock ends", partial(planned, mode="exact", timed=True),
-        f"pages in {BATCH_S:.0f} s, as nodes count them: no net can learn from those what another n takes",
+        f"as nodes count them: what comes in {', '.join(f'{each:.0f}' for each in BATCHES_S)} s, in turns",
     ))  # fmt: skip
     rows = []
     for what, run, note in runs:

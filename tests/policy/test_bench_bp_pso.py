@@ -9,7 +9,7 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
 
-from policy_bench import cluster, prediction, split  # noqa: E402 - what follows needs numpy
+from policy_bench import machines, prediction, split  # noqa: E402 - what follows needs numpy
 from policy_bench.report import Experiment, Options, Row  # noqa: E402
 
 from dhtcrawl.policy.bp_pso import pso  # noqa: E402
@@ -39,64 +39,65 @@ def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_takes_what_its_slowest_part_does_and_a_share_of_the_others() -> None:
-    assert cluster.true_seconds(SLOW, np.array([1.0])) == pytest.approx(1.09 * 1.001)
+    assert machines.true_seconds(SLOW, np.array([1.0])) == pytest.approx(1.09 * 1.001)
 
 
 def test_pages_that_are_kept_make_the_others_slower() -> None:
-    assert cluster.true_seconds(SLOW, np.array([100.0])) == pytest.approx(109 * 1.1)
-    assert cluster.true_seconds(SLOW, np.array([0.0])) == 0
+    assert machines.true_seconds(SLOW, np.array([100.0])) == pytest.approx(109 * 1.1)
+    assert machines.true_seconds(SLOW, np.array([0.0])) == 0
 
 
 def test_four_cores_halve_only_what_they_share() -> None:
     busy = SLOW * [1, 1, 1, 1000, 1000]  # nothing but CPU to speak of
     four = busy * [4, 1, 1, 1, 1]
     one_page = np.array([1.0])
-    assert cluster.true_seconds(four, one_page) / cluster.true_seconds(busy, one_page) == pytest.approx(0.625, abs=0.01)
+    ratio = machines.true_seconds(four, one_page) / machines.true_seconds(busy, one_page)
+    assert ratio == pytest.approx(0.625, abs=0.01)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_optimum_is_that_of_all_splits(seed: int) -> None:
-    nodes = cluster.draw(3, np.random.default_rng(seed))
+    nodes = machines.draw(3, np.random.default_rng(seed))
     every = (each for each in product(range(10), repeat=3) if sum(each) == 9)
-    best_s = min(float(cluster.true_seconds(nodes, np.array(each, dtype=float)).max()) for each in every)
-    assert cluster.optimum_s(nodes, 9) == pytest.approx(best_s)
+    best_s = min(float(machines.true_seconds(nodes, np.array(each, dtype=float)).max()) for each in every)
+    assert machines.optimum_s(nodes, 9) == pytest.approx(best_s)
 
 
 def test_nodes_are_drawn_from_the_ranges_and_a_seed() -> None:
-    nodes = cluster.draw(1000, np.random.default_rng(1))
-    assert (nodes == cluster.draw(1000, np.random.default_rng(1))).all()
+    nodes = machines.draw(1000, np.random.default_rng(1))
+    assert (nodes == machines.draw(1000, np.random.default_rng(1))).all()
     cores, mhz, memory, net, disk = nodes.T
-    assert set(cores.tolist()) == set(cluster.CORES)
-    assert set(mhz.tolist()) == set(cluster.MHZ)
-    ranges = (cluster.MEMORY_BYTES, cluster.NET_BYTES_PER_S, cluster.DISK_BYTES_PER_S)
+    assert set(cores.tolist()) == set(machines.CORES)
+    assert set(mhz.tolist()) == set(machines.MHZ)
+    ranges = (machines.MEMORY_BYTES, machines.NET_BYTES_PER_S, machines.DISK_BYTES_PER_S)
     for values, (low, high) in zip((memory, net, disk), ranges, strict=True):
         assert low <= values.min() < 1.01 * low
         assert 0.99 * high < values.max() <= high
 
 
 def test_a_cluster_can_be_as_uneven_as_the_papers() -> None:
-    nodes = cluster.as_uneven_as(split.PAPER_RATIO, 5, 500, np.random.default_rng(1))
-    equal_s = float(cluster.times_of(nodes)(equal_split(500, 5)).max())
-    assert cluster.optimum_s(nodes, 500) / equal_s == pytest.approx(134 / 233, abs=0.01)
+    nodes = machines.as_uneven_as(split.PAPER_RATIO, 5, 500, np.random.default_rng(1))
+    equal_s = float(machines.times_of(nodes)(equal_split(500, 5)).max())
+    assert machines.optimum_s(nodes, 500) / equal_s == pytest.approx(134 / 233, abs=0.01)
 
 
 def test_batches_are_off_by_a_few_percent() -> None:
-    samples, seconds = cluster.history(2000, np.random.default_rng(1))
-    off = np.log(seconds / cluster.true_seconds(samples[:, :-1], samples[:, -1]))
-    assert off.std() == pytest.approx(cluster.NOISE, rel=0.1)
+    samples, seconds = machines.history(2000, np.random.default_rng(1))
+    off = np.log(seconds / machines.true_seconds(samples[:, :-1], samples[:, -1]))
+    assert off.std() == pytest.approx(machines.NOISE, rel=0.1)
     assert abs(off.mean()) < 0.005
-    assert (samples[:, -1].min(), samples[:, -1].max()) == (1, cluster.BATCH_PAGES_MAX)
+    assert (samples[:, -1].min(), samples[:, -1].max()) == (1, machines.BATCH_PAGES_MAX)
 
 
 def test_batches_that_a_clock_ends_are_the_first_as_long_as_it_says() -> None:
-    samples, seconds = cluster.timed_history(np.repeat(SLOW, 20, axis=0), np.random.default_rng(1), 10.0)
+    samples, seconds = machines.timed_history(np.repeat(SLOW, 20, axis=0), np.random.default_rng(1), (10.0,))
     assert (seconds >= 10).all()
     assert (seconds < 10 + 1.5).all(), "not a page more"
     assert set(samples[:, -1].tolist()) <= {9.0, 10.0}
 
 
 def test_the_net_as_printed_has_the_printed_gradient() -> None:
-    net = prediction.PrintedNet(*cluster.history(1, np.random.default_rng(1)), np.random.default_rng(2), rounds=0)
+    net = prediction.PrintedNet(*machines.history(1, np.random.default_rng(1)), np.random.default_rng(2), rounds=0)
     w1, w2 = net._w1.copy(), net._w2.copy()
     x = np.array([0.5, 1.0, 0.0, 0.2, 0.3, 0.7])
     hidden = np.tanh(w1 @ x)
