@@ -113,7 +113,7 @@ def own_history(nodes: Array, each: int, rng: np.random.Generator) -> tuple[Arra
 
 
 def timed_history(nodes: Array, rng: np.random.Generator, batches_s: Sequence[float]) -> tuple[Array, Array]:
-    """A batch of each as it is when a clock ends it: as many pages as fill one of `batches_s`, in turns, and their time."""
+    """A batch of each as it is when a clock ends it: as many pages as fill one of `batches_s`, in turns."""
     batch_s = np.resize(batches_s, len(nodes))
     noise = np.exp(rng.normal(0, NOISE, len(nodes)))
     counts = np.ones(len(nodes))

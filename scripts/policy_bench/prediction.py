@@ -119,8 +119,8 @@ def prediction(options: Options) -> list[Row]:
         row("MAPE of the paper's net as printed", percent(by_name[PRINTED_NET]), "H(1 − H), biases stay 0"),
         row("MAPE by batches learned from", ", ".join(f"{size:.0f}: {error:.1f} %" for size, error in curve)),
         row("MAPE after batches that a clock ends", percent(by_name["timed"]),
-            f"as nodes measure them: what comes in {', '.join(f'{each:.0f}' for each in BATCHES_S)} s, in turns; n still "
-            "goes with the speed of the node, and none is of other nodes' sizes"),
+            f"as nodes count them: what comes in {', '.join(f'{each:.0f}' for each in BATCHES_S)} s, in turns; n still "
+            "goes with the speed of the node, and no batch is as large as those held out"),
     ]  # fmt: skip
 
 
