@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dhtcrawl.config import CrawlSettings, pairs
 from dhtcrawl.crawl.pace import Pace
-from dhtcrawl.policy.gnp.rtt import lower_half
+from dhtcrawl.policy.gnp.rtt import ESTIMATORS, Estimator, lower_half
 
 HOSTS_MAX = 500
 SAMPLES_MAX = 9
@@ -37,11 +38,15 @@ class About(NamedTuple):
 class Facts:
     """Of one crawl on one node."""
 
-    def __init__(self, about: About, queued: Callable[[], int], *, finite: bool = False) -> None:
+    def __init__(
+        self, about: About, queued: Callable[[], int], *, finite: bool = False, estimate: Estimator = lower_half
+    ) -> None:
+        """`estimate` makes one time of several."""
         self.pace = Pace()
         self._about = about
         self._queued = queued
         self._finite = finite
+        self._estimate = estimate
         self._took: OrderedDict[str, deque[float]] = OrderedDict()
 
     def answered(self, host: str, seconds: float) -> None:
@@ -61,10 +66,16 @@ class Facts:
             "vector": self._vector,
             "labels": lambda: dict(self._about.labels),
             "rtts": lambda: dict(list(self._about.rtts().items())[:MEMBERS_MAX]),
-            "probes": lambda: {host: lower_half(list(samples)) for host, samples in self._took.items()},
+            "probes": lambda: {host: self._estimate(list(samples)) for host, samples in self._took.items()},
         }
         return {name: found[name]() for name in wants if name in found}
 
     def _vector(self) -> dict[str, float]:
         machine, net = self._about.machine(), self.pace.bytes_per_s
         return {**machine, "net_bytes_per_s": net} if machine and net else {}
+
+
+def facts_of(settings: CrawlSettings, about: About, queued: Callable[[], int]) -> Facts:
+    """Those of a crawl; its policy may ask for another estimate of times (`rtt`)."""
+    rtt = pairs(settings.policy_options).get("rtt", "")
+    return Facts(about, queued, finite=settings.depth == 0, estimate=ESTIMATORS.get(rtt, lower_half))

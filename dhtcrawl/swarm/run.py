@@ -38,7 +38,7 @@ from dhtcrawl.swarm.bodies import Bodies
 from dhtcrawl.swarm.claim import Claim
 from dhtcrawl.swarm.copying import Copying, Disk
 from dhtcrawl.swarm.elsewhere import Elsewhere
-from dhtcrawl.swarm.facts import About, Facts
+from dhtcrawl.swarm.facts import About, facts_of
 from dhtcrawl.swarm.participants import Participants
 from dhtcrawl.swarm.policies import Policies
 
@@ -95,7 +95,7 @@ class CrawlRun:
             policy=shared.policies.of(record),
             policies=shared.policies,
             merge=shared.merge,
-            facts=Facts(shared.about, lambda: len(self.crawl.frontier), finite=record.spec.settings.depth == 0),
+            facts=facts_of(record.spec.settings, shared.about, lambda: len(self.crawl.frontier)),
         )
         self._participants = Participants(record, shared.learn, group)
         self.held_back = False  # nothing is started: joining once more, or about to leave

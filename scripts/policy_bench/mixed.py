@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from random import Random
 from statistics import median
 from typing import ClassVar, NamedTuple
+from unittest import mock
 
 import numpy as np
 from scipy.optimize import linprog
@@ -128,8 +129,8 @@ def crawl(job: tuple[str, int, bool]) -> Run:
     shares, bound_s = best_shares(machines, sizes)
     ids = [Random(f"{seed} node {number} id").randbytes(20) for number in range(nodes)]
     Oracle.shares = {host: dict(zip(ids, row, strict=True)) for host, row in shares.items()}
-    registry.OURS.update(random=f"{__name__}:Anybody", oracle=f"{__name__}:Oracle")
-    result = simulate_swarm(scenario, seed)
+    with mock.patch.dict(registry.OURS, random=f"{__name__}:Anybody", oracle=f"{__name__}:Oracle"):
+        result = simulate_swarm(scenario, seed)
     missing = sum("was not fetched" in text for text in result.violations)
     return Run(policy, seed, result.crawl_seconds, result.pages, missing, result.refetches, bound_s)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import dist
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
 
 from dhtcrawl.policy.balanced import WEIGHT_MAX, Rates  # noqa: E402 - what follows needs numpy
 from dhtcrawl.policy.bp_pso.planner import MODES, SAMPLES_MIN, VECTOR, Split  # noqa: E402
+from dhtcrawl.policy.gnp.landmarks import well_apart  # noqa: E402
 from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas  # noqa: E402
 from dhtcrawl.policy.gnp.policy import Gnp  # noqa: E402
 from dhtcrawl.policy.seam import Candidate, Planner, Task  # noqa: E402
@@ -172,3 +175,47 @@ def test_a_planner_is_not_thrown_by_what_it_is_told(planner: type[Planner]) -> N
 @pytest.mark.parametrize("planner", [Rates, Split, Atlas])
 def test_no_nodes_no_plan(planner: type[Planner]) -> None:
     assert planner().plan({}, {}, 0.0) == {}
+
+
+def square(places: dict[int, tuple[float, float]]) -> dict[bytes, dict[str, Any]]:
+    """What nodes at these places report, all of one another."""
+    return {
+        node(one): {"rtts": {node(other): dist(at, there) for other, there in places.items() if other != one}}
+        for one, at in places.items()
+    }
+
+
+def test_landmarks_lie_well_apart_and_place_the_others() -> None:
+    corners = {0: (0.0, 0.0), 1: (1.0, 0.0), 2: (0.0, 1.0), 3: (1.0, 1.0)}
+    places = corners | {n: (0.4 + 0.01 * n, 0.5) for n in range(4, 14)}
+    reports = square(places)
+    plan = Atlas({"space": "landmarks"}).plan(reports, {}, 0.0)
+    assert plan["nodes"].keys() == reports.keys()
+    off = [
+        abs(dist(plan["nodes"][node(a)], plan["nodes"][node(b)]) - dist(places[a], places[b]))
+        for a in places
+        for b in places
+        if a < b
+    ]
+    assert max(off) < 0.05
+    pairs = [(a, b) for a in range(14) for b in range(14) if a != b]
+    table = np.full((14, 14), np.inf)
+    for a, b in pairs:
+        table[a, b] = dist(places[a], places[b])
+    assert set(well_apart(table)[:4]) == set(corners)
+
+
+def test_where_too_few_know_each_other_there_are_no_landmarks() -> None:
+    reports = {node(n): {"rtts": {node(n + 1): 0.1}} for n in range(5)} | {node(5): {}}
+    assert Atlas({"space": "landmarks"}).plan(reports, {}, 0.0)["nodes"].keys() == reports.keys()
+
+
+@pytest.mark.parametrize(("choice", "first"), [("top1", 1), ("least-loaded", 3)])
+def test_gnp_chooses_as_it_is_told(choice: str, first: int) -> None:
+    policy = Gnp(replace(settings(), options={"choice": choice}))
+    policy.adopt({"nodes": {node(n): [float(n)] for n in range(1, 6)}, "sites": {"a.test": [0.0]}})
+    lent = {1: 9, 2: 5, 3: 0, 4: 0, 5: 0}
+    ranked = policy.rank(Task(bytes(20), "a.test"), [Candidate(node(n), lent[n]) for n in range(1, 6)], 0.0)
+    assert ranked[0] == node(first)
+    assert set(ranked[:3]) == {node(1), node(2), node(3)}
+    assert ranked[3:] == [node(4), node(5)]

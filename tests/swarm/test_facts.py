@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from crawl.fake_peers import node
 
-from dhtcrawl.swarm.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, About, Facts
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.swarm.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, About, Facts, facts_of
 
 
 def test_only_what_is_wanted_is_told() -> None:
@@ -45,3 +46,11 @@ def test_a_node_says_what_it_is_made_of_once_all_of_it_is_known() -> None:
     facts.pace.look(0, 0, True, 0.0)
     facts.pace.look(10, 5_000, True, 10.0)
     assert facts.report(("vector",)) == {"vector": {"cores": 2.0, "net_bytes_per_s": 500.0}}
+
+
+def test_a_crawl_may_ask_for_another_estimate_of_times() -> None:
+    settings = CrawlSettings(policy="gnp", policy_options=("rtt=median",), depth=0)
+    facts = facts_of(settings, About(), int)
+    for seconds in (0.1, 0.2, 0.3, 0.9, 0.9):
+        facts.answered("a.test", seconds)
+    assert facts.report(("probes", "finite")) == {"probes": {"a.test": 0.3}, "finite": True}

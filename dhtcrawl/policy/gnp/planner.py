@@ -23,6 +23,7 @@ Place = tuple[float, ...]
 SIGHTS_MIN = 4  # measurements of a site: with fewer its place is a guess
 PAIRS_MAX = 100_000
 SITES_MAX = 20_000
+SPACES = ("vivaldi", "landmarks")
 TOGETHER = 500  # sites whose places are found at once
 EXTRA = 'needs numpy on the node that coordinates; there: pip install "dhtcrawl[policies]"'
 
@@ -36,6 +37,7 @@ class Atlas(Planner):
         try:
             import numpy as np
 
+            from dhtcrawl.policy.gnp.landmarks import by_landmarks
             from dhtcrawl.policy.gnp.space import embed, vivaldi
         except ImportError as error:
             raise ConfigError(f"crawl.policy: gnp {EXTRA}") from error
@@ -51,8 +53,10 @@ class Atlas(Planner):
         if not pairs:
             return {}
         rng = np.random.default_rng(int.from_bytes(sha256(b"".join(ids)).digest()[:8], "big"))
-        points = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng)
-        placed = {node for pair in pairs for node in pair}
+        found = by_landmarks(pairs, rtts, len(ids), rng) if self.options.get("space") == "landmarks" else None
+        if found is None:
+            found = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng), {node for pair in pairs for node in pair}
+        points, placed = found
         sights: dict[str, list[tuple[int, float]]] = {}
         for node in ids:
             for host, seconds in _times(nodes[node], "probes", str).items():

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import dist
-from typing import Any
+from typing import Any, ClassVar
 
-from dhtcrawl.policy.gnp.planner import TOP, Atlas, Place, places_in
+from dhtcrawl.policy.gnp.planner import SPACES, TOP, Atlas, Place, places_in
+from dhtcrawl.policy.gnp.rtt import ESTIMATORS
 from dhtcrawl.policy.rendezvous import rendezvous
 from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task, failed_last
+
+CHOICES = ("least-loaded", "top3", "top1")
 
 
 class Gnp(Policy):
     """Ranks by predicted time, then by load; a site without a place in the plan is anybody's, by rendezvous."""
 
     name = "gnp"
+    options: ClassVar = {"choice": CHOICES, "space": SPACES, "rtt": tuple(ESTIMATORS)}
     planner = Atlas
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self._choice = settings.options.get("choice", CHOICES[0])
         self._nodes: dict[bytes, Place] = {}
         self._sites: dict[str, Place] = {}
 
@@ -40,7 +45,11 @@ class Gnp(Policy):
         known = [node for node in lots if node in self._nodes]
         known.sort(key=lambda node: dist(self._nodes[node], place))
         known = failed_last(known, task.failed)
-        near = sorted(known[:TOP], key=lambda node: lent[node])
+        near = known[:TOP]
+        if self._choice == "least-loaded":
+            near.sort(key=lambda node: lent[node])
+        elif self._choice == "top3":
+            near.sort(key=lots.index)
         return failed_last([*near, *known[TOP:], *(node for node in lots if node not in self._nodes)], task.failed)
 
     def adopt(self, table: Mapping[str, Any]) -> None:
