@@ -141,7 +141,11 @@ class Entrance:
             self._met = {node: owned for node, owned in self._met.items() if node in view}
             self._told.intersection_update(view.ids)
             known = View(()) if before is None else before
-            self._strangers.update((node, None) for node in view.missing_in(known) if node in view.owning)
+            strangers = dict.fromkeys(node for node in view.missing_in(known) if node in view.owning)
+            self._strangers.update(strangers)
+            if self.active and any(node in strangers for node in self._neighbours()):
+                # At once: what is under way may wait for a node that hangs.
+                self._crawls.settled(None)
             self._changed.set()
 
     def rejoin(self) -> None:

@@ -156,6 +156,27 @@ def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_the_sam
     play(story)
 
 
+def test_nothing_more_is_fetched_from_when_strangers_appear_whatever_is_under_way() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        world.sees(view_of([0], [1, 2]))
+        world.sees(view_of([0, 1, 2]))
+        await asyncio.sleep(1.0)
+        world.slow_s[node(1)] = 30.0
+        world.sees(view_of([0, 1]))  # somebody is gone, and it takes long to compare with who is left
+        await asyncio.sleep(1.0)
+        assert world.settled_by is not None
+        world.sees(view_of([0, 1, 3]))
+        assert world.settled_by is None
+        await asyncio.sleep(100.0)
+        assert world.settled_by is world.view
+        running.cancel()
+
+    play(story)
+
+
 def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_share_it() -> None:
     """Two groups of nodes, far apart by their ids: what happens in one is no matter of the other."""
 
