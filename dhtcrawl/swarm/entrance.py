@@ -137,8 +137,9 @@ class Entrance:
         view, before = self._membership.view, self._seen
         self._seen = view
         if before is None or not view.alike(before):
-            # Whoever was gone may come from the other side of a cut, and know more than when we met.
-            self._met = {node: owned for node, owned in self._met.items() if node in view}
+            # Whoever was gone may come from the other side of a cut, and know more than when we met. And an owner that
+            # came after we met, and vanishes, leaves us a share of what they know, as one that was there does.
+            self._met = {node: owned | view.owning for node, owned in self._met.items() if node in view}
             self._told.intersection_update(view.ids)
             known = View(()) if before is None else before
             strangers = dict.fromkeys(node for node in view.missing_in(known) if node in view.owning)
@@ -246,7 +247,7 @@ class Entrance:
                 result = await self._syncer.sync(node, self._membership.view, within)
                 if not isinstance(result, Failure):
                     self.syncs += 1
-                    self._met[node] = owners
+                    self._met[node] = owners | self._membership.view.owning
                     return
             await asyncio.sleep(PAUSE_S)
 

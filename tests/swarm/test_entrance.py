@@ -256,3 +256,28 @@ def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_back() -
         running.cancel()
 
     play(story)
+
+
+def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_share_of_what_the_others_know() -> None:
+    """Seed 230: what the vanished one kept was the newcomer's to keep, and nobody was asked for it again."""
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        world.others, world.silent = [1, 2], {node(3)}
+        world.sees(view_of([1, 2], [0]))
+        world.entrance.rejoin()
+        world.slow_s[node(2)] = 5.0
+        await asyncio.sleep(2.0)
+        world.sees(view_of([1, 2, 3], [0]))
+        await asyncio.sleep(10.0)
+        assert [peer for peer, _ in world.synced] == [node(1), node(2)]
+        assert not world.entrance.active, "the third does not answer"
+        world.sees(view_of([1, 2], [0]))
+        await asyncio.sleep(10.0)
+        assert world.entrance.active
+        assert [peer for peer, _ in world.synced][2:4] == [node(1), node(2)]
+        running.cancel()
+
+    play(story)
