@@ -17,8 +17,9 @@ from pathlib import Path
 
 from .chaos_faults import Fault, Kind
 
-# From an answer to its tombstone at the backups: a group commit here and one there, on a busy machine.
-UNTOLD_S = 5.0
+# From an answer to its tombstone at the backups: a group commit here and one there, on a busy machine; and where one of
+# them has just died, the 5 s until others take its place.
+UNTOLD_S = 9.0
 # After a partition: of the dead one is asked every 30 s, and then there is the sync.
 HEALED_S = 40.0
 # From SIGCONT to the request that was about to be sent when SIGSTOP came.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -93,7 +93,7 @@ def test_under_a_broken_policy_the_crawl_goes_on_and_says_so(
 
 
 class CannotBeMadePlanner(Planner):
-    def __init__(self) -> None:
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
         raise OSError("no such file: plans.json")
 
 

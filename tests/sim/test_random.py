@@ -1,4 +1,4 @@
-"""Thirty-one scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""Eighteen scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_
 # Those that take the least time of the first 372, and some that had broken a promise since.
 # fmt: off
 SEEDS = (
-    4, 35, 37, 38, 41, 50, 52, 65, 138, 144, 148, 154, 168, 176, 202, 205, 211, 212, 216, 226,
-    253, 256, 257, 334, 346, 364, 34, 151, 414, 513, 613,
+    4, 37, 52, 138, 148, 176, 205, 212, 226, 256, 334, 346, 34, 151, 230, 414, 513, 613,
 )
 # fmt: on
 
