@@ -48,7 +48,7 @@ check: $(DEV_READY) ## format, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick takes under a minute each
+bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick: all of it small
 	@failed=0; for script in scripts/bench_*.py; do \
 	  [ -e "$$script" ] || { echo "make bench: there are no benchmarks yet"; continue; }; \
 	  echo "== $$script"; $(BIN)/python "$$script" $(BENCH_ARGS) || failed=1; \

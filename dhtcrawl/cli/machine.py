@@ -1,8 +1,8 @@
 """What this machine is made of, as a policy may want to know: cores, clock, memory, and how fast the disk is.
 
 `psutil` says the first three; without it (it comes with `dhtcrawl[policies]`)
-nothing is known. The disk is tried: once, on a thread, when somebody asks for the
-first time.
+nothing is known. The disk is tried. All of it happens once, on a thread, when
+somebody asks for the first time: nobody waits for it, and no loop stands still.
 """
 
 from __future__ import annotations
@@ -28,19 +28,24 @@ class Machine:
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._directory = directory
         self._clock = clock
-        self._asked = threading.Event()
-        self._disk_bytes_per_s = 0.0
+        self._asked = False
+        self._found: dict[str, float] = {}
 
     def __call__(self) -> dict[str, float]:
         """cores, mhz, memory_bytes and disk_bytes_per_s; empty until all of them are known."""
-        if not self._asked.is_set():
-            self._asked.set()
-            threading.Thread(target=self.try_disk, name="machine", daemon=True).start()
-        found = {**resources(), "disk_bytes_per_s": self._disk_bytes_per_s}
-        return found if all(found.values()) and len(found) > 1 else {}
+        if not self._asked:
+            self._asked = True
+            threading.Thread(target=self.look, name="machine", daemon=True).start()
+        return self._found
 
-    def try_disk(self) -> None:
-        """Write and sync a few megabytes, and see how long it takes."""
+    def look(self) -> None:
+        """See what there is; blocks."""
+        known, disk_bytes_per_s = resources(), self._try_disk()
+        if known and disk_bytes_per_s:
+            self._found = {**known, "disk_bytes_per_s": disk_bytes_per_s}
+
+    def _try_disk(self) -> float:
+        """Write and sync a few megabytes: bytes a second, or 0 where that cannot be done."""
         piece = os.urandom(PIECE_BYTES)
         try:
             with tempfile.TemporaryFile(dir=self._directory) as file:
@@ -49,9 +54,10 @@ class Machine:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-                self._disk_bytes_per_s = TRIED_BYTES / max(self._clock() - began, 1e-6)
+                return TRIED_BYTES / max(self._clock() - began, 1e-6)
         except OSError as error:
             log.info("the disk cannot be tried: %s", error)
+            return 0.0
 
 
 def resources() -> dict[str, float]:

@@ -144,7 +144,7 @@ class Entrance:
             known = View(()) if before is None else before
             strangers = dict.fromkeys(node for node in view.missing_in(known) if node in view.owning)
             self._strangers.update(strangers)
-            if self.active and any(node in strangers for node in self._neighbours()):
+            if strangers and self.active and any(node in strangers for node in self._neighbours()):
                 # At once: what is under way may wait for a node that hangs.
                 self._crawls.settled(None)
             self._changed.set()

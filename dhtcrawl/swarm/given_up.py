@@ -26,7 +26,7 @@ from dhtcrawl.storage.committer import Committer
 from dhtcrawl.storage.copies import Copy, Merged
 from dhtcrawl.storage.given_up import GivenUp
 from dhtcrawl.swarm.crawls import Crawls
-from dhtcrawl.url import URL_CHARS_MAX
+from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
 LIST, DECIDE = "given_up", "given_up_decide"
 RELEASE, DROP = "release", "drop"
@@ -212,7 +212,7 @@ def _are_urls(value: object) -> bool:
     return (
         isinstance(value, tuple)
         and len(value) <= URLS_A_CALL
-        and all(isinstance(url, str) and len(url) <= URL_CHARS_MAX for url in value)
+        and all(isinstance(url, str) and len(url) <= URL_CHARS_MAX and canonicalize(url) == url for url in value)
     )
 
 

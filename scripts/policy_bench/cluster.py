@@ -218,12 +218,17 @@ def mean_shares(samples: Samples) -> list[tuple[float, float]]:
 def run_cluster(options: Options) -> list[Row]:
     """Speed and CPU a node while the cluster grows."""
     growth = Growth(2, 1.5, 0.5, 0.1, 1) if options.quick else PUBLISHED
+    return cluster_rows(growth, grown("cluster", growth, options), options)
+
+
+def grown(name: str, growth: Growth, options: Options) -> Samples:
+    """What a cluster did while it grew, with pictures of it."""
     with tempfile.TemporaryDirectory(prefix="bench-policies-") as home:
         samples = grow(growth, Path(home))
     if options.plots:
-        for name, text in growth_plots("cluster", samples).items():
-            (options.plots / name).write_text(text)
-    return cluster_rows(growth, samples, options)
+        for file, text in growth_plots(name, samples).items():
+            (options.plots / file).write_text(text)
+    return samples
 
 
 def cluster_rows(growth: Growth, samples: Samples, options: Options) -> list[Row]:
@@ -279,11 +284,7 @@ def cpu_rows(text: str, samples: Samples, options: Options) -> list[Row]:
 def run_without_sleep(options: Options) -> list[Row]:
     """As fast as they go, on one machine."""
     growth = Growth(2, 1.0, 1.0, 0.0, 4) if options.quick else WITHOUT_SLEEP
-    with tempfile.TemporaryDirectory(prefix="bench-policies-") as home:
-        samples = grow(growth, Path(home))
-    if options.plots:
-        for name, text in growth_plots("without-sleep", samples).items():
-            (options.plots / name).write_text(text)
+    samples = grown("without-sleep", growth, options)
     return [flat_out_row(count, of) for count, of in samples.items()]
 
 

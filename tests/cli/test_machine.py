@@ -14,6 +14,12 @@ from dhtcrawl.cli.machine import TRIED_BYTES, Machine, cgroup_cores, resources
 NAMES = ("cores", "mhz", "memory_bytes", "disk_bytes_per_s")
 
 
+@pytest.fixture(autouse=True)
+def no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests look themselves."""
+    monkeypatch.setattr(threading.Thread, "start", lambda self: None)
+
+
 def ticking(step_s: float) -> Callable[[], float]:
     """A clock that goes on by so much with each look."""
     now = [0.0]
@@ -25,12 +31,11 @@ def ticking(step_s: float) -> Callable[[], float]:
     return look
 
 
-def test_all_is_said_once_the_disk_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_said_once_the_disk_was_tried(tmp_path: Path) -> None:
     pytest.importorskip("psutil")
     own = Machine(tmp_path, clock=ticking(0.5))
-    monkeypatch.setattr(threading.Thread, "start", lambda self: None)
     assert own() == {}
-    own.try_disk()
+    own.look()
     assert tuple(own()) == NAMES
     assert all(value > 0 for value in own().values())
     assert own()["disk_bytes_per_s"] == TRIED_BYTES / 0.5
@@ -39,7 +44,7 @@ def test_all_is_said_once_the_disk_was_tried(tmp_path: Path, monkeypatch: pytest
 
 def test_a_disk_that_takes_nothing_leaves_it_unknown(tmp_path: Path) -> None:
     own = Machine(tmp_path / "missing")
-    own.try_disk()
+    own.look()
     assert own() == {}
 
 
@@ -47,7 +52,7 @@ def test_without_psutil_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "psutil", None)
     assert resources() == {}
     own = Machine(tmp_path)
-    own.try_disk()
+    own.look()
     assert own() == {}
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.rpc.peers import BAD_ARGUMENTS
 from dhtcrawl.storage import keys
 from dhtcrawl.storage.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.swarm.given_up import DROP, RELEASE, GivenUps
@@ -176,6 +177,7 @@ def test_a_node_that_does_not_answer_is_named() -> None:
         ("_on_list", {"crawl": bytes(16)}),
         ("_on_decide", {"crawl": bytes(16), "action": "destroy", "urls": None}),
         ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": (1,)}),
+        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": ("no address",)}),
         ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": ("http://a.test/",) * 51}),
         ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": None}),  # nobody knows that crawl
     ],
@@ -184,6 +186,7 @@ def test_what_is_no_question_is_refused(name: str, args: dict[str, Any]) -> None
     async def story(world: World) -> None:
         answer = getattr(swarm_of(world, 0).given_up, name)(world.hosts[0].id, args)
         assert isinstance(answer, Refused)
+        assert (answer is BAD_ARGUMENTS) == (args.get("urls", ()) is not None or args.get("action") == "destroy")
 
     tell(story, pages=10, nodes=1)
 
