@@ -1,6 +1,6 @@
 """How a node leaves: nothing in flight, nothing that only it has, then goodbye.
 
-drain ──▶ pages to an heir ──▶ records to whoever is to keep them ──▶ LEFT
+drain ──▶ somebody owns ──▶ pages to an heir ──▶ records to whoever is to keep them ──▶ LEFT
 """
 
 from __future__ import annotations
@@ -55,10 +55,32 @@ class Farewell:
             return False
         return True
 
+    async def _somebody_owns(self) -> None:
+        """Where all others are joining: own until one of them has heard from here what is over.
+
+        With the last owner gone they would become active with what their disks had, and fetch the rest again.
+        """
+        if not self._entrance.active or self._others_own or all(record.ended for record in self._crawls):
+            return
+        log.info("all other members are still joining; this node goes on until one of them is active")
+        try:
+            async with asyncio.timeout(self._drain_s):
+                while not self._others_own:  # noqa: ASYNC110 - the view is another one each time
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            log.warning("nobody else became active in time; what this node knows stays in its store")
+
+    @property
+    def _others_own(self) -> bool:
+        """Whether another member can own, or nobody is there who ever could."""
+        view = self._gossip.view
+        return view.owning != {self._node} or view.ids == (self._node,)
+
     async def say(self) -> HandedOver:
         """Leave; what became of the records that others are to have."""
         if not await self.drain():
             log.warning("requests in flight did not end in time; others will fetch these pages again")
+        await self._somebody_owns()
         await self._adoption.close()
         left_to: list[tuple[CrawlRecord, bytes]] = []
         for record in list(self._crawls):

@@ -22,8 +22,8 @@ class World:
     async def crawl(self, spec: CrawlSpec, nonce: bytes = bytes(16)) -> bytes:
         return (await self.hosts[0].submit(spec, nonce)).crawl_id
 
-    def ended(self, crawl: bytes) -> bool:
-        swarm = self.hosts[0].swarm
+    def ended(self, crawl: bytes, at: int = 0) -> bool:
+        swarm = self.hosts[at].swarm
         known = None if swarm is None else swarm.crawls.get(crawl)
         return known is not None and bool(known.ended)
 

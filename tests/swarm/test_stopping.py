@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 
 from dhtcrawl.sim.scene import view_of
 from dhtcrawl.sim.swarm import SimHost
@@ -55,6 +56,25 @@ def test_a_node_leaves_although_it_has_not_joined_yet() -> None:
         await world.until(lambda: world.ended(crawl))
 
     tell(story, nodes=3)
+
+
+def test_the_last_owner_leaves_when_those_who_join_have_heard_what_is_over() -> None:
+    async def story(world: World) -> None:
+        crawl = await world.crawl(world.spec)
+        await world.until(lambda: len(world.web.visits) > 40)
+        first, other = world.hosts
+        await other.crash()
+        await world.until(lambda: len(world.web.visits) > 100)
+        begun = {visit.url for visit in world.web.visits if visit.client == other.name}
+        other.begin([first])
+        await world.until(lambda: len(view_of(first).members) == 2 and len(view_of(first)) == 1)
+        async with asyncio.timeout(60.0):
+            await first.leave()
+        await world.until(lambda: world.ended(crawl, at=1))
+        pages = Counter(visit.url for visit in world.web.visits if visit.status == 200)
+        assert {url for url, times in pages.items() if times > 1 and not url.endswith("/robots.txt")} <= begun
+
+    tell(story, nodes=2)
 
 
 def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
