@@ -85,11 +85,15 @@ class _Run:
         try:
             async with asyncio.TaskGroup() as group:
                 await self._live(group, trace)
-        except* (loop.Deadlock, asyncio.CancelledError):
-            raise
-        except* Exception as error:
+        except BaseExceptionGroup as errors:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from None  # Ctrl-C; what nodes said to it is no news
+            failed, worse = errors.split(Exception)
+            if worse is not None:
+                raise worse from None
             # A node that fails is what a simulation is for.
-            result.violations += [f"failed: {each!r}" for each in _leaves(error)]
+            result.violations += [f"failed: {each!r}" for each in _leaves(failed)] if failed is not None else []
         result.virtual_seconds = round(time(), 6)
         result.trace_hash = trace.hash
         result.tail = trace.lines() if result.violations else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.fetch.politeness import HostClock
+from dhtcrawl.sim import swarm_run
 from dhtcrawl.sim.run import Scenario, read_scenario, simulate
 from dhtcrawl.storage import tasks
 from dhtcrawl.storage.archive import Archive
@@ -137,3 +139,30 @@ def test_a_shorter_way_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch
     shallow = Scenario(hosts=3, pages=90, depth=3, delay_s=0)
     problems = [problem for seed in range(1, 9) for problem in simulate(shallow, seed).violations]
     assert any(problem.startswith(("I2", "I3")) for problem in problems)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_node_that_fails_is_told_of_but_not_when_all_are_interrupted(
+    interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def node() -> None:
+        try:
+            await asyncio.sleep(1.0)
+        finally:
+            raise RuntimeError("not now")
+
+    async def live(run: object, group: asyncio.TaskGroup, trace: object) -> None:
+        group.create_task(node())
+        await asyncio.sleep(0.5)
+        task = asyncio.current_task()
+        assert task is not None
+        if interrupted:
+            task.cancel()
+        await asyncio.sleep(10.0)
+
+    monkeypatch.setattr(swarm_run._Run, "_live", live)
+    if interrupted:
+        with pytest.raises(asyncio.CancelledError):
+            swarm_run.simulate_swarm(Scenario(nodes=2), 1)
+    else:
+        assert swarm_run.simulate_swarm(Scenario(nodes=2), 1).violations == ["failed: RuntimeError('not now')"]
