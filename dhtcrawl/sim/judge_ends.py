@@ -23,6 +23,8 @@ STUCK_S = 120.0
 REOPENINGS_MAX = 30
 # The waves after the last task.
 ENDING_S = 30.0
+# Who meets a side again compares records with each of its neighbours, and each look into a slow store waits for others.
+ENDING_WRITES = 60
 
 
 class Ends:
@@ -73,9 +75,8 @@ class Ends:
         if handed_over:
             calm = not scene.troubled and scene.time() - self._crashed_at > QUIET_S
             for each in there if calm else ():
-                self._have_tombstones(
-                    each, [_own(view_of(each), there)], f"after {host.name} has left", [each], first=1
-                )
+                when = f"after {host.name} has left"
+                self._have_tombstones(each, [_own(view_of(each), there)], when, [each], first=1, of=host)
             return
         # It may, where those who are to have it cannot be reached, or none takes it since all are joining.
         owned_since = min((self._began[each][0] for each in there if each in self._began), default=scene.time())
@@ -115,19 +116,32 @@ class Ends:
             if best is not NOTHING and not best.over:
                 scene.broken("I10", f"{host.name} says complete, but {scene.ledger.name(key)} is {best.words}")
         owners = [each for each in side if is_owner(each)]
-        self._have_tombstones(host, [_own(view_of(host), owners)], "at the end", owners)
+        # Who has vanished a moment ago is still among those who keep a record, for whoever declares it.
+        views = [_own(view_of(host), owners), view_of(host)]
+        self._have_tombstones(host, views, "at the end", owners)
 
     def _have_tombstones(
-        self, by: SimHost, views: list[View], when: str, keepers: list[SimHost], *, first: int = 0
+        self,
+        by: SimHost,
+        views: list[View],
+        when: str,
+        keepers: list[SimHost],
+        *,
+        first: int = 0,
+        of: SimHost | None = None,
     ) -> None:
-        """Whether those who keep a record, by all these views, know that it is over."""
+        """Whether those who keep a record, by all these views, know that it is over: all, or the `first`.
+
+        With `of` only what that one ever had is looked at.
+        """
         scene, now = self._scene, self._scene.time()
+        had_by = None if of is None else scene.numbers[of]
         # It waits for what is under way to the same node, and a whole record may have to follow.
         on_its_way_s = ON_ITS_WAY_S + 4 * scene.swarm.slow_write_s
         disks = {each.id: scene.disk(each) for each in scene.side_of(by)}
         wanted = {each.id: each.name for each in keepers}
         for key, over_at in scene.ledger.over_at.items():
-            if now - over_at < on_its_way_s:
+            if now - over_at < on_its_way_s or (had_by is not None and had_by not in scene.ledger.ever[key]):
                 continue
             sets = [[each.id for each in view.closest(placement(key), scene.replicas + 1)] for view in views]
             all_ = [node for node in sets[0] if node in disks]
@@ -158,7 +172,8 @@ class Ends:
     def in_time(self, waits_s: float) -> None:
         """Whether the end came soon after there was nothing left to do (I10)."""
         since = max(self._scene.ledger.moved_at, self._scene.befell_at)
-        if self.ended_at is not None and self.ended_at - since > ENDING_S + waits_s:
+        bound_s = ENDING_S + ENDING_WRITES * self._scene.swarm.slow_write_s + waits_s
+        if self.ended_at is not None and self.ended_at - since > bound_s:
             self._scene.broken("I10", f"ended at {self.ended_at:.1f} s, though nothing was left since {since:.1f} s")
 
 

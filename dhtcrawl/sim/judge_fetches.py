@@ -3,9 +3,10 @@
 Each page may be brought once, and once more for every *ignorance* that a fault
 brings about: a side of the swarm on which nobody knows what came of a page that
 was fetched. Knowing is a record on a disk there, or the page being in flight
-there. A crash, a pause, a partition or a farewell without a hand-over makes a
-side ignorant of what only those who are out of its sight know; and while sides
-are apart, all that one of them begins is something that the other ignores.
+there, until its disk lets go of the record. A crash, a pause, a partition, a
+farewell without a hand-over or one to nobody makes a side ignorant of what only
+those who are out of its sight know; and while sides are apart, all that one of
+them begins is something that the other ignores.
 
 A request that was cut off before its last byte brought nothing.
 
@@ -115,6 +116,15 @@ class Fetches:
             self._scene.broken("I8", f"{host.name} asked for {what}")
 
     # What happens
+
+    def dropped(self, host: SimHost, key: bytes) -> None:
+        """A disk lets go of a record that says what came of a page: its node does not know it any more.
+
+        Whether it may is judged elsewhere (I5). That others have it is no help to a side from which they are cut off.
+        """
+        self._flying.get(host, {}).pop(key, None)
+        if self._brought(key) and not self._is_known(key, self._scene.side_of(host)):
+            self._allow(key, 1)
 
     def befalls(self, happens: Callable[[], object], *hosts: SimHost) -> None:
         """Something happens to the swarm: what may be fetched again for it. It takes these hosts away.

@@ -81,6 +81,7 @@ class DiskBook:
     node: bytes
     tasks: dict[bytes, Rank] = field(default_factory=dict)
     since: dict[bytes, float] = field(default_factory=dict)  # when a record there last got further
+    orders: dict[bytes, int] = field(default_factory=dict)  # what a disk numbers a record with when it comes there
     places: dict[bytes, Place] = field(default_factory=dict)  # where the body of a task's page lies, as it says there
     files: dict[str, int] = field(default_factory=dict)  # archive file → how much of it is committed
     copies: dict[bytes, Place] = field(default_factory=dict)  # bodies of other nodes' pages, by task
@@ -214,13 +215,16 @@ class Ledger:
     ) -> None:
         disk, key = self.disks[number], keys.suffix(full)
         before = disk.tasks.get(key)
-        if value is None:
-            if before is not None:
-                del disk.tasks[key], disk.since[key]
-                disk.places.pop(key, None)
-                changes.deleted.append(Deleted(key, before))
+        task = None if value is None else unpack_task(value)
+        if before is not None and (task is None or task.order != disk.orders[key]):
+            # Gone; and come again, if need be: one batch has what happened a moment after the other.
+            del disk.tasks[key], disk.since[key], disk.orders[key]
+            disk.places.pop(key, None)
+            changes.deleted.append(Deleted(key, before))
+            before = None
+        if task is None:
             return
-        task = unpack_task(value)
+        disk.orders[key] = task.order
         rank = rank_of(task.state, task.gen, task.attempt)
         disk.tasks[key] = rank
         if rank != before:

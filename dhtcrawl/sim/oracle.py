@@ -40,7 +40,7 @@ from dhtcrawl.sim.judge_acks import Acks
 from dhtcrawl.sim.judge_ends import Ends
 from dhtcrawl.sim.judge_fetches import Fetches
 from dhtcrawl.sim.ledger import Ledger, WatchedEngine
-from dhtcrawl.sim.scene import Scene
+from dhtcrawl.sim.scene import Scene, is_owner
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.web import Visit
 from dhtcrawl.spec import CrawlSpec
@@ -102,6 +102,8 @@ class Oracle:
             self.broken("I2", f"{name} at {host.name} went back from {before.words} to {rank.words}")
         for gone in changes.deleted:
             self.acks.deleted(host, gone)
+            if gone.rank.arrived:
+                self.fetched.dropped(host, gone.key)
         for page in changes.reopened:
             self.fetched.reopened(host, page)
         for done in changes.finished:
@@ -139,7 +141,7 @@ class Oracle:
     def left(self, host: SimHost, handed_over: bool) -> None:
         """A node has left in order."""
         self.ends.left(host, handed_over)
-        if handed_over:
+        if handed_over and any(is_owner(each) for each in self.scene.side_of(host)[1:]):
             self.fetched.ends(host)
             self.scene.leaves_sight(host)
         else:

@@ -88,10 +88,10 @@ class Stage:
         """A page that comes at the first attempt."""
         return sorted(self.web.truth())[number]
 
-    def write(self, url: str, *hosts: Any, state: State = State.PENDING, **fields: Any) -> None:
+    def write(self, url: str, *hosts: Any, state: State = State.PENDING, order: int = 1, **fields: Any) -> None:
         """A record on the disks of these."""
         for host in hosts:
-            value = Task(url, 0, 1, "", state=state, **fields).pack()
+            value = Task(url, 0, order, "", state=state, **fields).pack()
             self.disks[host].write({keys.TASK + CRAWL + url_key(url): value}, sync=False)
 
     def drop(self, url: str, host: Any) -> None:

@@ -1,4 +1,4 @@
-"""Eighteen scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""Twenty-five scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
 
 FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_way", "joins", "leaves", "slow_nodes")
-# Those that take the least time of the first 372, and some that had broken a promise since.
+# Some that take the least time of all, and some that once broke a promise.
 # fmt: off
 SEEDS = (
-    4, 37, 52, 138, 148, 176, 205, 212, 226, 256, 334, 346, 34, 151, 230, 414, 513, 613,
+    23, 26, 27, 78, 79, 90, 148, 216, 273, 295, 296, 400, 406, 534, 550, 591, 608, 664, 674, 695, 923,
+    151, 230, 513, 613,
 )
 # fmt: on
 
