@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.keyspace import distance, placement
+from dhtcrawl.policy.backlog import Backlog
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Planner, Policy, Settings, Task, failed_last, number_in
+from dhtcrawl.policy.seam import Candidate, Outcome, Planner, Policy, Settings, Task, Terms, failed_last, number_in
 
 # Up to so many, hashing all of them is cheaper than to look for the nearest.
 NEAREST = 256
@@ -63,6 +64,7 @@ class Balanced(Policy):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._table: Mapping[str, Any] = {}
+        self._backlog = Backlog()
 
     def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         nodes = [candidate.node for candidate in candidates]
@@ -73,6 +75,12 @@ class Balanced(Policy):
             nodes, far = nodes[:NEAREST], nodes[NEAREST:]
         weights = {node: self.weight(node) for node in nodes}
         return failed_last([*rendezvous(task.key, nodes, weights), *far], task.failed)
+
+    def terms(self, node: bytes, host: str) -> Terms:
+        return Terms(self._backlog.size(node, host))
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        self._backlog.heard(outcome, now)
 
     def weight(self, node: bytes) -> float:
         """What share a node has, in relation to the others; 1 where the plan says nothing."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from dhtcrawl.policy.backlog import Backlog
 from dhtcrawl.policy.bp_pso.planner import MODES, Split
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task, failed_last, number_in
+from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Settings, Task, Terms, failed_last, number_in
 
 
 class BpPso(Policy):
@@ -25,6 +26,7 @@ class BpPso(Policy):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._table: Mapping[str, Any] = {}
+        self._backlog = Backlog()
         self._given: dict[bytes, int] = {}  # under this plan, by node
 
     def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
@@ -39,6 +41,12 @@ class BpPso(Policy):
         if ranked:
             self._given[ranked[0]] = self._given.get(ranked[0], 0) + 1
         return ranked
+
+    def terms(self, node: bytes, host: str) -> Terms:
+        return Terms(self._backlog.size(node, host))
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        self._backlog.heard(outcome, now)
 
     def adopt(self, table: Mapping[str, Any]) -> None:
         self._table = table

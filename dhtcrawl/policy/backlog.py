@@ -1,0 +1,68 @@
+"""How many tasks of a host a node has at a time: about what it brings in `HORIZON_S`. Pure.
+
+A crawl ends when the slowest node has done what it was given. So nobody is given
+more than it does in a moment, however large its share; the rest waits at its
+owner, and goes to whoever has room. What a node brings in a moment is found as
+TCP finds a window (Jacobson 1988): it begins small, and after each round becomes
+what the pace of the round says, at most twice and at least half of what it was. A
+round is over with as many outcomes as it may have tasks, or after `HORIZON_S`.
+
+    size ← outcomes of a round / its seconds · max(HORIZON_S, LATENCIES · seconds of an attempt)
+
+The second term is Little's law, with room: where an attempt takes long, as many
+have to be under way that less would make the node slower, and that would make
+the next size smaller again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dhtcrawl.policy.seam import BATCH, Outcome, Result
+
+FIRST, LEAST = 4, 2
+HORIZON_S = 5.0
+LATENCIES = 3.0
+KEEPS = 0.7  # of what an attempt took before, with each that is heard of
+PAIRS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class _Round:
+    """Of one node at one host."""
+
+    size: int
+    since: float
+    count: int = 0
+    seconds: float = 0.0  # an attempt's
+
+
+class Backlog:
+    """Of one owner's loans. Times are seconds on the caller's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._rounds: dict[tuple[bytes, str], _Round] = {}  # the least recently heard of first
+
+    def size(self, node: bytes, host: str) -> int:
+        """How many a node may have."""
+        known = self._rounds.get((node, host))
+        return FIRST if known is None else known.size
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        """What came of one of them. What was recalled came to nothing in far more time than there is for it."""
+        pair = outcome.node, outcome.host
+        known = self._rounds.pop(pair, None) or _Round(FIRST, now)
+        self._rounds[pair] = known
+        if len(self._rounds) > PAIRS_MAX:
+            del self._rounds[next(iter(self._rounds))]
+        if outcome.result is Result.RECALLED:
+            known.size, known.since, known.count = max(known.size // 2, LEAST), now, 0
+            return
+        known.seconds = KEEPS * known.seconds + (1 - KEEPS) * outcome.seconds if known.seconds else outcome.seconds
+        known.count += 1
+        took_s = max(now - known.since, 1e-3)
+        if known.count < known.size and took_s < HORIZON_S:
+            return
+        wanted = known.count / took_s * max(HORIZON_S, LATENCIES * known.seconds)
+        size = round(min(max(wanted, known.size / 2), 2 * known.size))
+        known.size, known.since, known.count = min(max(size, LEAST), BATCH), now, 0
