@@ -5,8 +5,10 @@
 
 Needs numpy and scipy (`pip install "dhtcrawl[policies]"`). Where nothing else is
 said the experiments are simulated: time is virtual, chance comes from seeds, and
-what is compared is compared on the same seeds. `--quick` takes a few seconds an
-experiment and judges nothing.
+what is compared is compared on the same seeds. Those with limited machines and
+with long ways need root, as `scripts/chaos.py` does, cgroups and /dev/net/tun;
+without they say so, and have no rows. `--quick` takes a few seconds an experiment
+and judges nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +24,30 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 # Before numpy is there: `--jobs` says how many processors are used, and threads for small matrices only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from policy_bench import cluster, coordinates, hosts, mixed, prediction, restarts, shares, sites, split, throughput
+from policy_bench import (
+    cluster,
+    coordinates,
+    hosts,
+    mixed,
+    prediction,
+    real_far,
+    real_uneven,
+    restarts,
+    shares,
+    sites,
+    split,
+    throughput,
+)
 from policy_bench.report import Experiment, Options, Row, as_json, markdown_table, text_table
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     *prediction.EXPERIMENTS,
     *split.EXPERIMENTS,
+    *real_uneven.EXPERIMENTS,
     *sites.EXPERIMENTS,
     *coordinates.EXPERIMENTS,
     *throughput.EXPERIMENTS,
+    *real_far.EXPERIMENTS,
     *shares.EXPERIMENTS,
     *cluster.EXPERIMENTS,
     *restarts.EXPERIMENTS,

@@ -1,12 +1,13 @@
 """A made-up site that answers after a while, and counts: as a process of its own, on loopback.
 
-    python scripts/policy_bench/slow_site.py --port N [--delay SECONDS] [--pages N]
+    python scripts/policy_bench/slow_site.py --port N [--host ADDRESS] [--delay SECONDS] [--pages N] [--bytes N]
 
 The pages are a tree with page 0 as its root. One leads to its `NEW` children,
 and to those above it with their children: most links of a crawl lead to what
-it knows. Without a number of pages the tree does not end. Pages have the size
-and the number of links that those of `scripts/bench_crawl.py` have. `/totals`
-says, in JSON, what was asked for and what went over the wire.
+it knows. Without a number of pages the tree does not end. Pages have the number
+of links, and where nothing else is said the size, that those of
+`scripts/bench_crawl.py` have. `/totals` says, in JSON, what was asked for and
+what went over the wire.
 """
 
 from __future__ import annotations
@@ -58,18 +59,20 @@ def links_of(number: int, pages: int = ENDLESS) -> list[int]:
     return (links + [0] * LINKS)[:LINKS]
 
 
-def page(number: int, pages: int = ENDLESS) -> str:
-    """Its HTML."""
+def page(number: int, pages: int = ENDLESS, size: int = PAGE_BYTES) -> str:
+    """Its HTML, of about so many bytes."""
     links = "".join(f'<li><a href="/{link}">{_WORDS[link % len(_WORDS)]}</a>' for link in links_of(number, pages))
-    text = _TEXT[: max(0, PAGE_BYTES - len(links))]
+    wanted = max(0, size - len(links))
+    text = (_TEXT * (1 + wanted // len(_TEXT)))[:wanted]
     return f"<!doctype html><html><head><title>{number}</title></head><body><ul>{links}</ul><p>{text}</body></html>"
 
 
 class Site:
     """What is counted, and the answers."""
 
-    def __init__(self, delay_s: float, pages: int) -> None:
+    def __init__(self, delay_s: float, pages: int, page_bytes: int = PAGE_BYTES) -> None:
         self.delay_s = delay_s
+        self._page_bytes = page_bytes
         self.asked: Counter[str] = Counter()
         self.bytes_in = self.bytes_out = 0
         self._pages = pages
@@ -87,7 +90,9 @@ class Site:
         if not (number.isascii() and number.isdigit() and int(number) < self._pages):
             return _response("404 Not Found", "text/plain", ""), 0.0
         self.asked[path] += 1
-        return _response("200 OK", "text/html; charset=utf-8", page(int(number), self._pages)), self.delay_s
+        return _response(
+            "200 OK", "text/html; charset=utf-8", page(int(number), self._pages, self._page_bytes)
+        ), self.delay_s
 
 
 def _response(status: str, kind: str, body: str) -> bytes:
@@ -141,9 +146,9 @@ def slow_site(home: Path, delay_s: float, pages: int = ENDLESS) -> Iterator[Slow
         yield site
 
 
-async def serve(site: Site, port: int) -> None:
+async def serve(site: Site, host: str, port: int) -> None:
     """Until the process is ended."""
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(site), "127.0.0.1", port, backlog=512)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(site), host, port, backlog=512)
     await server.serve_forever()
 
 
@@ -153,10 +158,12 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description="Serves a made-up site, slowly.")
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS")
     parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--pages", type=int, default=ENDLESS)
+    parser.add_argument("--bytes", type=int, default=PAGE_BYTES, metavar="N", help="of a page")
     args = parser.parse_args()
-    uvloop.run(serve(Site(args.delay, args.pages), args.port))
+    uvloop.run(serve(Site(args.delay, args.pages, args.bytes), args.host, args.port))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,208 @@
+"""Machines of a laboratory: packets that take their time, limited lines and processors, and what is made of it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from math import dist
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from e2e.netns import Hosts, Unavailable
+from hypothesis import given
+from hypothesis import strategies as st
+from policy_bench import real_far, real_uneven
+from policy_bench.far import Ways
+from policy_bench.lab import WEB, Crawled, Lab, Machine, limits, where_possible
+from policy_bench.real_far import FarHosts, places
+from policy_bench.real_uneven import equal_policy, slope, workshop
+from policy_bench.report import Options, Row
+
+OPTIONS = Options()
+MANY_BYTES = 400_000
+LINE_BPS = 4e6
+
+
+def packet(to: int, text: bytes = b"") -> bytes:
+    """An IPv4 header as far as the router reads it."""
+    return bytes([0x45, *[0] * 15, 10, 77, 0, 1 + to]) + text
+
+
+def crawled(seconds: float, *pages: int) -> Crawled:
+    return Crawled(seconds, list(pages), {})
+
+
+# The router
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.floats(0, 10)), max_size=30))
+def test_every_packet_arrives_once_in_its_time_and_none_overtakes_another_on_its_way(
+    sent: list[tuple[int, int, float]],
+) -> None:
+    delays = [[0.1 * (1 + one + 3 * other) for other in range(3)] for one in range(3)]
+    ways, got = Ways(delays), []
+    for number, (sender, to, at) in enumerate(sorted(sent, key=lambda each: each[2])):
+        ways.send(packet(to, bytes([sender, number])), sender, at)
+    while (now := ways.next_at) is not None:
+        got += [(now, to, *text[20:22]) for to, text in ways.arrived(now)]
+    in_order = sorted(sent, key=lambda each: each[2])
+    assert sorted(number for *_, number in got) == list(range(len(sent)))
+    for at, to, sender, number in got:
+        assert (sender, to) == in_order[number][:2]
+        assert at == in_order[number][2] + delays[sender][to]
+    for sender in range(3):
+        for to in range(3):
+            way = [number for _, at, by, number in got if (by, at) == (sender, to)]
+            assert way == sorted(way)
+
+
+def test_what_is_no_packet_for_a_host_is_lost() -> None:
+    ways = Ways([[0.0, 0.0], [0.0, 0.0]])
+    for bad in (b"", b"\x45", packet(2), packet(-1), b"\x60" + packet(0)[1:]):
+        ways.send(bad, 0, 0.0)
+    assert ways.next_at is None
+
+
+def answer(server: socket.socket, data: bytes) -> None:
+    with server, server.accept()[0] as client:
+        client.recv(1)
+        client.sendall(data)
+
+
+def seconds_to_fetch(hosts: Hosts, name: str, to: str, size: int) -> float:
+    """One TCP connection: a byte there, and so many back."""
+    with hosts.on(to):
+        server = socket.create_server((hosts.address(to), 8000))
+    thread = threading.Thread(target=answer, args=(server, bytes(size)))
+    thread.start()
+    began_at = time.monotonic()
+    with hosts.on(name):
+        client = socket.create_connection((hosts.address(to), 8000), timeout=30)
+    with client:
+        client.sendall(b"?")
+        left = size
+        while left:
+            left -= len(client.recv(65_536))
+    thread.join()
+    return time.monotonic() - began_at
+
+
+@pytest.mark.needs_root
+def test_hosts_are_as_far_from_each_other_as_they_are_said_to_be(tmp_path: Path) -> None:
+    delays = [[0.0, 0.0, 0.2], [0.0, 0.0, 0.2], [0.1, 0.1, 0.0]]
+    try:
+        with FarHosts(["one", "near", "far"], delays, tmp_path) as hosts:
+            far_s = seconds_to_fetch(hosts, "one", "far", 1)
+            near_s = seconds_to_fetch(hosts, "one", "near", 1)
+    except Unavailable as error:
+        print(f"not tested on this machine: {error}")
+        return
+    assert far_s >= 0.6, "a round trip to connect, and one for the byte"
+    assert far_s > near_s
+
+
+@pytest.mark.needs_root
+def test_a_line_carries_no_more_than_it_is_said_to() -> None:
+    try:
+        with Lab([Machine(line_bps=LINE_BPS), Machine()]) as lab:
+            narrow_s, wide_s = (seconds_to_fetch(lab, name, WEB, MANY_BYTES) for name in ("node0", "node1"))
+    except Unavailable as error:
+        print(f"not tested on this machine: {error}")
+        return
+    assert narrow_s >= 0.8 * 8 * MANY_BYTES / LINE_BPS
+    assert narrow_s > wide_s
+
+
+def test_a_machine_is_limited_by_either_version_of_cgroups() -> None:
+    machine = Machine(cpu=0.25, disk_bytes_per_s=5e5, memory_bytes=1 << 30)
+    assert limits(machine, "8:0", unified=False) == {
+        "cpu": {"cpu.cfs_period_us": "20000", "cpu.cfs_quota_us": "5000"},
+        "memory": {"memory.limit_in_bytes": "1073741824"},
+        "blkio": {"blkio.throttle.write_bps_device": "8:0 500000"},
+    }
+    files = {"cpu.max": "5000 20000", "memory.max": "1073741824", "io.max": "8:0 wbps=500000"}
+    assert limits(machine, "8:0", unified=True) == {"": files}
+    assert limits(Machine(line_bps=1e6), "8:0", unified=True) == {}
+
+
+# What is made of it
+
+
+def test_a_machine_that_does_not_allow_it_has_no_rows_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    def measure(options: Options) -> list[Row]:
+        raise Unavailable("network namespaces need root")
+
+    assert where_possible(measure)(OPTIONS) == []
+    assert "not measured: network namespaces need root" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("error", "kept"), [(AssertionError(), True), (Unavailable("no root"), False)])
+def test_what_the_nodes_said_is_kept_where_something_broke(
+    error: Exception, kept: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(type(error)), workshop() as home:
+        raise error
+    assert home.exists() is kept
+    assert (str(home) in capsys.readouterr().err) is kept
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def test_the_equal_split_is_a_policy_as_a_package_brings_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dhtcrawl.policy import registry
+    from dhtcrawl.policy.seam import Candidate, Settings, Task
+
+    monkeypatch.syspath_prepend(str(equal_policy(tmp_path)))
+    try:
+        policy = registry.load("equal")(Settings(b"o" * 20))
+    finally:
+        sys.modules.pop("equal_split", None)
+    nodes = [Candidate(bytes([number]) * 20) for number in range(5)]
+    shares = [policy.rank(Task(Random(task).randbytes(20), "site.test"), nodes, 0.0)[0][0] for task in range(1_000)]
+    assert all(150 < shares.count(number) < 250 for number in range(5))
+
+
+def test_a_split_is_judged_by_its_rounds() -> None:
+    taken = {"equal": [crawled(100.0, 5, 5)] * 3, "bp-pso": [crawled(s, 3, 7) for s in (50.0, 70.0, 55.0)]}
+    ours, _ = real_uneven.rows(taken | {"balanced": taken["equal"]}, OPTIONS)
+    assert ours.met is True
+    assert ours.measured.startswith("0.55 (0.50 to 0.70; 55 s against 100 s)")
+    assert real_uneven.rows(taken | {"balanced": taken["equal"]}, Options(quick=True))[0].met is None
+
+
+@pytest.mark.parametrize(
+    ("little", "much", "effect", "met"),
+    [
+        ([10.0, 11.0, 12.0], [5.0, 6.0, 9.0], "faster", True),
+        ([10.0, 11.0, 12.0], [5.0, 6.0, 10.5], "no difference", False),
+        ([10.0, 10.1, 10.2], [9.7, 9.8, 9.9], "no difference", False),
+        ([5.0, 6.0, 7.0], [10.0, 11.0, 12.0], "slower", False),
+    ],
+)
+def test_a_slope_needs_every_round(little: Sequence[float], much: Sequence[float], effect: str, met: bool) -> None:
+    row = slope("memory", little, much, "faster", OPTIONS)
+    assert row.measured.startswith(effect)
+    assert row.met is met
+
+
+def test_speed_far_away_is_judged_round_by_round() -> None:
+    taken = {choice: [crawled(100.0)] * 3 for choice in real_far.CHOICES}
+    taken["least loaded of three"] = [crawled(s) for s in (50.0, 80.0, 90.0)]
+    ours, top3, _ = real_far.rows(taken, OPTIONS)
+    assert ours.measured.startswith("1.25 (1.11 to 2.00)")
+    assert (ours.met, top3.met) == (True, None)
+
+
+def test_hosts_lie_in_three_regions() -> None:
+    points = places(12, Random(1))
+    apart = SimpleNamespace(near=[], far=[])
+    for one in range(12):
+        for other in range(one):
+            distance = dist(points[one], points[other])
+            (apart.near if one % 3 == other % 3 else apart.far).append(distance)
+    assert max(apart.near) < min(apart.far)
