@@ -168,6 +168,12 @@ class Gossip:
         """Say hello to a node that somebody else takes for a member; what it answers is learned."""
         self._probes.begin(address, node_id, _ignore, timeout_s=self.settings.stranger_timeout_s)
 
+    async def meet(self, address: Address) -> None:
+        """Look whether a node answers there, and say hello to it if it is not known as a member."""
+        contact = await self._server.bootstrap_node(address)
+        if contact is not None and contact.id not in self.members:
+            self.greet(contact.address, contact.id)
+
     async def leave(self) -> None:
         """Say LEFT to several members, which tell the others; over within `leave_s`."""
         if not self.members.set_state(NodeState.LEFT):

@@ -1,10 +1,17 @@
-"""How a node finds the swarm when it starts, and remembers it for the next time."""
+"""How a node finds the swarm when it starts, remembers it for the next time, and looks for those who are not there.
+
+Nodes that start while others are away join through whoever answers. Nobody else
+would ever ask the others, so each asks those it has known, and those it was
+told of, until they answer: two swarms of one become one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
+from itertools import count, islice
 from typing import Any
 
 from dhtcrawl.clock import Clock
@@ -23,12 +30,14 @@ from dhtcrawl.units import format_address
 
 log = logging.getLogger(__name__)
 
-REMEMBERED_MAX = 64
+REMEMBERED_MAX = 64  # members, and as many that are not there
+SEEK_EVERY_S = 2.0  # one of those that are not there is asked
+NAMED_EVERY = 5  # so many times as often as one that was named as bootstrap
 MEMBERS_TIMEOUT_S = 5.0
 # A peer may name any address as a node's: so many of them are greeted, each once in a while.
 GREETED_MAX = 256
 GREET_AGAIN_S = 10.0
-_MEMBERS_KEY = b"\x00members"
+_MEMBERS_KEY = b"\x00acquaintances"
 
 
 class Acquaintances:
@@ -40,6 +49,10 @@ class Acquaintances:
         self._clock = clock
         self._own = own
         self._greeted: OrderedDict[bytes, float] = OrderedDict()
+        self._named: deque[Address] = deque()  # whom to ask next comes first
+        self._there: dict[bytes, Address] = {}
+        self._away: OrderedDict[bytes, Address] = OrderedDict()  # whoever went last comes last
+        self._asked: dict[bytes, int] = {}  # of those, at which turn
         self._noted: list[list[Any]] = []  # what the store has of it
 
     async def find(self, bootstrap: Sequence[Address]) -> bool:
@@ -51,8 +64,11 @@ class Acquaintances:
         Raises:
             BootstrapUnreachable: nodes were named, and none of them answered.
         """
-        remembered = await self._committer.submit(_remembered)
-        known = [address for address in remembered if address not in (self._own, *bootstrap)]
+        self._named.extend(dict.fromkeys(bootstrap))
+        for node, address, there in await self._committer.submit(_remembered):
+            if address != self._own:
+                (self._there if there else self._away)[node] = address
+        known = [address for address in (self._there or self._away).values() if address not in bootstrap]
         try:
             if bootstrap or known:
                 await self._gossip.join([*bootstrap, *known])
@@ -62,7 +78,7 @@ class Acquaintances:
                 raise BootstrapUnreachable(
                     f"bootstrap: no answer from {names}; is a node listening there, and does UDP get through?"
                 ) from error
-            log.info("nobody of the swarm that this node was in answers; it goes on by itself")
+            log.info("nobody of the swarm that this node was in answers; it goes on by itself, and asks them again")
         if bootstrap and len(self._gossip.view.members) <= 1:
             # To go on would begin a second swarm.
             names = ", ".join(map(format_address, bootstrap))
@@ -70,13 +86,44 @@ class Acquaintances:
         return bool(bootstrap or known)
 
     async def remember(self) -> None:
-        """Note who is there, where that has changed: a node that forgot the others would begin a swarm of its own."""
-        own = self._gossip.members.me.id
-        known = [list(member.address) for member in self._gossip.view.members[: REMEMBERED_MAX + 1] if member.id != own]
-        del known[REMEMBERED_MAX:]
-        if known and known != self._noted:
-            await self._committer.submit(lambda txn: txn.put(_MEMBERS_KEY, pack(known)))
-            self._noted = known
+        """Note who is there and who was, where that has changed: who forgot the others would begin another swarm."""
+        members = self._gossip.members
+        there = {member.id: member.address for member in self._gossip.view.members if member.id != members.me.id}
+        taken = set(there.values())
+        for node, address in [*self._away.items(), *self._there.items()]:
+            known = members.get(node)
+            # One that lost its disk comes back as another, at the same address.
+            if node in there or address in taken or (known is not None and known.state is NodeState.LEFT):
+                self._away.pop(node, None)
+            else:
+                self._away[node] = address
+        while len(self._away) > REMEMBERED_MAX:
+            self._away.popitem(last=False)
+        self._there = dict(islice(there.items(), REMEMBERED_MAX))
+        rows = [[*address, node, True] for node, address in self._there.items()]
+        rows += [[*address, node, False] for node, address in self._away.items()]
+        if rows and rows != self._noted:
+            await self._committer.submit(lambda txn: txn.put(_MEMBERS_KEY, pack(rows)))
+            self._noted = rows
+
+    async def seek(self) -> None:
+        """Ask those that are not there, one after the other, for as long as this node runs."""
+        for turn in count(1):
+            await asyncio.sleep(SEEK_EVERY_S)
+            if turn % NAMED_EVERY == 0 and self._named:
+                await self._gossip.meet(self._named[0])
+                self._named.rotate(-1)
+            else:
+                self._seek_one(turn)
+
+    def _seek_one(self, turn: int) -> None:
+        # Whom gossip takes for dead, it asks itself.
+        unknown = [node for node in self._away if self._gossip.members.get(node) is None]
+        self._asked = {node: self._asked.get(node, 0) for node in unknown}
+        if unknown:
+            node = min(unknown, key=self._asked.__getitem__)
+            self._asked[node] = turn
+            self._gossip.greet(self._away[node], node)
 
     def greet(self, peer: Peer) -> None:
         """Somebody takes a node that we do not know for an owner: get to know it."""
@@ -122,6 +169,6 @@ async def ask_members(
     return reply.value if isinstance(reply, Result) else None
 
 
-def _remembered(txn: Txn) -> list[Address]:
+def _remembered(txn: Txn) -> list[tuple[bytes, Address, bool]]:
     value = txn.get(_MEMBERS_KEY)
-    return [] if value is None else [(host, port) for host, port in unpack(value)]
+    return [] if value is None else [(node, (host, port), there) for host, port, node, there in unpack(value)]

@@ -235,6 +235,7 @@ class SwarmNode:
             self.entrance.begin_alone()
         group.create_task(self.entrance.run())
         group.create_task(self._watch())
+        group.create_task(self.acquaintances.seek())
         await self._stopping.wait()
         if self._leaving:
             handed = await self._farewell().say()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -13,11 +14,16 @@ from crawl.fake_peers import node, play, view_of
 
 from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.contact import Address
+from dhtcrawl.rpc.hello import NodeState
 from dhtcrawl.rpc.rows import Peer
+from dhtcrawl.rpc.view import Member, View
 from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.sim.scene import view_of as members_of
 from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.swarm.acquaintances import GREET_AGAIN_S, Acquaintances
+from dhtcrawl.swarm.acquaintances import GREET_AGAIN_S, NAMED_EVERY, REMEMBERED_MAX, SEEK_EVERY_S, Acquaintances
+
+from . import story as whole
 
 OWN = ("10.0.0.1", 1)
 
@@ -28,6 +34,7 @@ class FakeGossip:
         self.members: Any = _Members()
         self.joined: list[Address] = []
         self.greeted: list[bytes] = []
+        self.met: list[Address] = []
         self.there = True
 
     async def join(self, addresses: Sequence[Address]) -> None:
@@ -37,6 +44,9 @@ class FakeGossip:
 
     def greet(self, address: Address, node_id: bytes) -> None:
         self.greeted.append(node_id)
+
+    async def meet(self, address: Address) -> None:
+        self.met.append(address)
 
 
 class _Members(dict[bytes, Any]):
@@ -100,3 +110,89 @@ def test_who_is_named_again_and_again_is_greeted_once_in_a_while() -> None:
         assert gossip.greeted == [node(9), node(9)]
 
     tell(story)
+
+
+async def asked(acquaintances: Acquaintances, gossip: FakeGossip, turns: int) -> list[bytes]:
+    """Whom it asks in so many turns."""
+    gossip.greeted.clear()
+    seeking = asyncio.create_task(acquaintances.seek())
+    await asyncio.sleep(turns * SEEK_EVERY_S + 0.1)
+    seeking.cancel()
+    return gossip.greeted
+
+
+def test_who_is_not_there_is_remembered_and_asked_also_after_a_restart() -> None:
+    async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
+        first = start()
+        await first.remember()
+        gossip.view = view_of([0, 2, 3])
+        await first.remember()
+        gossip.view = view_of([0, 2])
+        again = start()
+        await again.find([])
+        assert gossip.joined == [("10.0.0.1", 3), ("10.0.0.1", 4)], "whoever was there"
+        await again.remember()
+        assert await asked(again, gossip, 4) == [node(1), node(3), node(1), node(3)], "in turns"
+        gossip.members[node(1)] = SimpleNamespace(state=NodeState.DEAD)
+        assert await asked(again, gossip, 2) == [node(3), node(3)], "gossip asks those it takes for dead"
+
+    tell(story)
+
+
+def test_who_has_left_or_has_another_in_its_place_is_not_looked_for() -> None:
+    async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
+        acquaintances = start()
+        gossip.view = view_of([0, 1, 2, 3])
+        await acquaintances.remember()
+        gossip.members[node(1)] = SimpleNamespace(state=NodeState.LEFT)
+        (place,) = [member.address for member in gossip.view.members if member.id == node(2)]
+        other = [dataclasses.replace(member, address=place) for member in view_of([9]).members]
+        gossip.view = View([*view_of([0]).members, *other])
+        await acquaintances.remember()
+        del gossip.members[node(1)]
+        assert await asked(acquaintances, gossip, 3) == [node(3)] * 3
+
+    tell(story)
+
+
+def test_no_more_than_so_many_are_looked_for() -> None:
+    async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
+        acquaintances = start()
+        for begin in range(1, 1 + 3 * REMEMBERED_MAX, 10):
+            gossip.view = View([Member(n.to_bytes(20), ("10.0.0.1", n)) for n in range(begin, begin + 10)])
+            await acquaintances.remember()
+        turns = 2 * REMEMBERED_MAX
+        assert len(set(await asked(acquaintances, gossip, turns))) == REMEMBERED_MAX
+
+    tell(story)
+
+
+def test_who_was_named_is_asked_now_and_then() -> None:
+    async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
+        acquaintances, named = start(), [("10.0.0.8", 8), ("10.0.0.9", 9)]
+        await acquaintances.find(named)
+        await asked(acquaintances, gossip, 3 * NAMED_EVERY)
+        assert gossip.met == [*named, named[0]]
+
+    tell(story)
+
+
+def test_two_that_went_on_without_each_other_meet_when_both_are_there() -> None:
+    async def story(world: whole.World) -> None:
+        first, other = world.hosts
+        await first.crash()
+        await other.crash()
+        first.begin([])
+        newcomer = world.sim.add()
+        newcomer.begin([first])
+        await world.until(lambda: members_of(newcomer).members == members_of(first).members)
+        await asyncio.sleep(5.0)  # it has noted who is there
+        await first.crash()
+        await newcomer.crash()
+        other.begin([])
+        await asyncio.sleep(5.0)
+        first.begin([])
+        newcomer.begin([first])
+        await world.until(lambda: all(len(members_of(host).members) == 3 for host in world.sim.hosts))
+
+    whole.tell(story, nodes=2)
