@@ -1,7 +1,8 @@
 """Four real sites that Debian ships as packages, and what is known of them.
 
 The number of pages is counted from the start page, which is one page whether
-a link calls it `/` or `/index.html` (see `truth.Truth.page_count`).
+a link calls it `/` or `/index.html` (see `truth.Truth.page_count`). A point
+release of what a package documents adds or takes a page or two.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ def test_keys_by_host_change_where_tasks_live_and_nothing_else(
 
 def crawl_and_compare(site: DocSite, server: Nginx, crawler: Crawler, outputs: Outputs, *options: str) -> None:
     truth = truth_of(site.root, START, site.encoding)
-    assert truth.page_count == site.page_count
     seed = server.url + START
     ran = crawler.run("crawl", seed, "--allow-private", "--delay", "0", "--out", outputs.out, "--json", *options)
     ran.ended_with(0)

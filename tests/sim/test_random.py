@@ -1,4 +1,4 @@
-"""Twenty-five scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""Twenty-two scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_
 # Some that take the least time of all, and some that once broke a promise.
 # fmt: off
 SEEDS = (
-    23, 26, 27, 78, 79, 90, 148, 216, 273, 295, 296, 400, 406, 534, 550, 591, 608, 664, 674, 695, 923,
-    151, 230, 513, 613,
+    23, 26, 27, 79, 90, 148, 216, 273, 295, 296, 400, 406, 534, 550, 591, 608, 664, 674, 695, 923,
+    230, 513,
 )
 # fmt: on
 
