@@ -169,10 +169,10 @@ class Gossip:
         self._probes.begin(address, node_id, _ignore, timeout_s=self.settings.stranger_timeout_s)
 
     async def meet(self, address: Address) -> None:
-        """Look whether a node answers there, and say hello to it if it is not known as a member."""
-        contact = await self._server.bootstrap_node(address)
-        if contact is not None and contact.id not in self.members:
-            self.greet(contact.address, contact.id)
+        """Look which nodes answer there, and say hello to those that are not known as members."""
+        for contact in await self._server.nodes_at(address):
+            if contact.id not in self.members:
+                self.greet(contact.address, contact.id)
 
     async def leave(self) -> None:
         """Say LEFT to several members, which tell the others; over within `leave_s`."""

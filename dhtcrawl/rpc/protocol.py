@@ -118,7 +118,12 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         self.counters.sent += 1
         host, port = address
         # A dual-stack socket writes to IPv4 through mapped addresses only.
-        self.transport.sendto(datagram, (f"::ffff:{host}" if self._ipv6 and ":" not in host else host, port))
+        to = (f"::ffff:{host}" if self._ipv6 and ":" not in host else host, port)
+        try:
+            self.transport.sendto(datagram, to)
+        except (ValueError, OSError):
+            # uvloop raises where an address is of a family that the socket does not have: peers name such ones.
+            self.counters.network_errors += 1
 
     # Questions of ours
 

@@ -156,6 +156,11 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
                 return contact
         return None
 
+    async def nodes_at(self, addr: Address) -> list[Contact]:
+        """All that answer there: a name may have several addresses, each of another node."""
+        answers = await _together(self._meet((host, addr[1])) for host in await self._addresses(addr))
+        return [contact for contact in answers if contact is not None]
+
     async def _meet(self, address: Address) -> Contact | None:
         happened, value = await self.plane.ping(address, self.node.id)
         node_id = parse_id(value)
