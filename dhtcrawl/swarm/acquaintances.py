@@ -51,7 +51,7 @@ class Acquaintances:
         self._greeted: OrderedDict[bytes, float] = OrderedDict()
         self._named: deque[Address] = deque()  # whom to ask next comes first
         self._there: dict[bytes, Address] = {}
-        self._away: OrderedDict[bytes, Address] = OrderedDict()  # whoever went last comes last
+        self._away: dict[bytes, Address] = {}  # whoever went last comes first
         self._asked: dict[bytes, int] = {}  # of those, at which turn
         self._noted: list[list[Any]] = []  # what the store has of it
 
@@ -89,16 +89,18 @@ class Acquaintances:
         """Note who is there and who was, where that has changed: who forgot the others would begin another swarm."""
         members = self._gossip.members
         there = {member.id: member.address for member in self._gossip.view.members if member.id != members.me.id}
+        # One that lost its disk comes back as another, at the same address.
         taken = set(there.values())
-        for node, address in [*self._away.items(), *self._there.items()]:
+        # Two that leave at once would forget each other.
+        leaving = members.me.state is NodeState.LEFT
+        away: dict[bytes, Address] = {}
+        for node, address in [*reversed(self._there.items()), *self._away.items()]:
             known = members.get(node)
-            # One that lost its disk comes back as another, at the same address.
-            if node in there or address in taken or (known is not None and known.state is NodeState.LEFT):
-                self._away.pop(node, None)
-            else:
-                self._away[node] = address
-        while len(self._away) > REMEMBERED_MAX:
-            self._away.popitem(last=False)
+            has_left = known is not None and known.state is NodeState.LEFT and not leaving
+            if not (node in there or address in taken or has_left) and len(away) < REMEMBERED_MAX:
+                away[node] = address
+                taken.add(address)
+        self._away = away
         self._there = dict(islice(there.items(), REMEMBERED_MAX))
         rows = [[*address, node, True] for node, address in self._there.items()]
         rows += [[*address, node, False] for node, address in self._away.items()]
@@ -118,7 +120,7 @@ class Acquaintances:
 
     def _seek_one(self, turn: int) -> None:
         # Whom gossip takes for dead, it asks itself.
-        unknown = [node for node in self._away if self._gossip.members.get(node) is None]
+        unknown = [node for node in reversed(self._away) if self._gossip.members.get(node) is None]
         self._asked = {node: self._asked.get(node, 0) for node in unknown}
         if unknown:
             node = min(unknown, key=self._asked.__getitem__)

@@ -50,7 +50,9 @@ class FakeGossip:
 
 
 class _Members(dict[bytes, Any]):
-    me = SimpleNamespace(id=node(0))
+    def __init__(self) -> None:
+        super().__init__()
+        self.me = SimpleNamespace(id=node(0), state=NodeState.ACTIVE)
 
 
 def tell(story: Callable[[FakeGossip, Callable[[], Acquaintances]], Any]) -> None:
@@ -155,6 +157,25 @@ def test_who_has_left_or_has_another_in_its_place_is_not_looked_for() -> None:
     tell(story)
 
 
+def test_two_that_leave_at_once_do_not_forget_each_other() -> None:
+    async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
+        acquaintances = start()
+        await acquaintances.remember()
+        gossip.view = view_of([0, 2])
+        await acquaintances.remember()
+        gossip.members[node(2)] = SimpleNamespace(state=NodeState.LEFT)
+        gossip.members.me.state = NodeState.LEFT
+        gossip.view = view_of([0])
+        await acquaintances.remember()
+        gossip.members.clear()
+        again = start()
+        assert await again.find([])
+        await again.remember()
+        assert sorted(await asked(again, gossip, 2)) == [node(1), node(2)]
+
+    tell(story)
+
+
 def test_no_more_than_so_many_are_looked_for() -> None:
     async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
         acquaintances = start()
@@ -163,6 +184,12 @@ def test_no_more_than_so_many_are_looked_for() -> None:
             await acquaintances.remember()
         turns = 2 * REMEMBERED_MAX
         assert len(set(await asked(acquaintances, gossip, turns))) == REMEMBERED_MAX
+        gossip.view = View([Member(n.to_bytes(20), ("10.0.0.7", 7)) for n in range(500, 520)])
+        await acquaintances.remember()
+        gossip.view = view_of([0])
+        await acquaintances.remember()
+        names = await asked(acquaintances, gossip, turns)
+        assert sum(int.from_bytes(name) >= 500 for name in set(names)) == 1, "one for each address"
 
     tell(story)
 
