@@ -9,6 +9,8 @@ by another one of its side that keeps the record and has had the tombstone for
 
 from __future__ import annotations
 
+from math import inf
+
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.view import View
 from dhtcrawl.sim.ledger import NOTHING, CrawlBook, Rank
@@ -36,6 +38,7 @@ class Ends:
         self._scene = scene
         self._version = 0
         self._was_active: dict[SimHost, bool] = {}
+        self._joins_since: dict[tuple[SimHost, int], float] = {}  # by host and life
         # When a newcomer began to tell that it owns, and whom it saw.
         self._began: dict[SimHost, tuple[float, View]] = {}
         self._crashed_at = -QUIET_S
@@ -49,20 +52,24 @@ class Ends:
             self._began.pop(host, None)
         elif host not in self._began:
             self._began[host] = self._scene.time(), view_of(host)
-        if active and not self._was_active.get(host):
+        if not active:
+            self._joins_since.setdefault((host, host.starts), self._scene.time())
+        elif not self._was_active.get(host):
             self._scene.befell()
-            self._joined(host)
+            self._joined(host, self._joins_since.pop((host, host.starts), self._scene.time()))
         self._was_active[host] = active
 
-    def _joined(self, host: SimHost) -> None:
+    def _joined(self, host: SimHost, since: float) -> None:
         """A newcomer has what it is to have by its own view, and is not only to have since somebody leaves (I4).
 
-        Who vanishes while it tells the others that it owns is repaired as after anybody who vanishes.
+        Who vanishes while it tells the others that it owns is repaired as after anybody who vanishes. Whom it has asked
+        may then hear of something from another one who joins, as who was cut off does; that comes to all when the
+        owner has it.
         """
         leaving = [each for each in self._scene.up if _leaves(each)]
         others = view_from([*filter(is_owner, self._scene.side_of(host)), *leaving])
         views = [self._began[host][1], view_of(host), others]
-        self._have_tombstones(host, views, f"after {host.name} has joined", [host])
+        self._have_tombstones(host, views, f"after {host.name} has joined", [host], joins_since=since)
 
     def crashes(self) -> None:
         """A node is gone without a word."""
@@ -129,10 +136,11 @@ class Ends:
         *,
         first: int = 0,
         of: SimHost | None = None,
+        joins_since: float = inf,
     ) -> None:
         """Whether those who keep a record, by all these views, know that it is over: all, or the `first`.
 
-        With `of` only what that one ever had is looked at.
+        With `of` only what that one ever had is looked at; and only what the owner has, or any had at `joins_since`.
         """
         scene, now = self._scene, self._scene.time()
         had_by = None if of is None else scene.numbers[of]
@@ -145,8 +153,14 @@ class Ends:
                 continue
             sets = [[each.id for each in view.closest(placement(key), scene.replicas + 1)] for view in views]
             all_ = [node for node in sets[0] if node in disks]
-            known = [(disks[node].tasks.get(key, NOTHING), disks[node].since.get(key, now)) for node in all_]
-            sure = max((rank for rank, since in known if now - since >= on_its_way_s), default=NOTHING)
+            owner = next((node for node in all_ if node != by.id), None)
+            known = [
+                (disks[node].tasks.get(key, NOTHING), disks[node].since.get(key, now), node == owner) for node in all_
+            ]
+            sure = max(
+                (rank for rank, since, owns in known if now - since >= on_its_way_s and (owns or since <= joins_since)),
+                default=NOTHING,
+            )
             asked = [each[:first] if first else each for each in sets]
             for node in asked[0]:
                 rank = disks[node].tasks.get(key, NOTHING) if node in disks else sure

@@ -261,6 +261,33 @@ def test_a_slow_newcomer_may_not_have_what_came_a_while_ago(slow_write_s: float,
     assert tell(story).told == told
 
 
+@pytest.mark.parametrize(("knows", "before", "told"), [(0, False, ["I4"]), (1, False, []), (1, True, ["I4"])])
+def test_a_newcomer_need_not_have_what_only_a_backup_has_heard_of_since(
+    knows: int, before: bool, told: list[str]
+) -> None:
+    """Random seed 691: one who had been cut off told a backup, after the newcomer had asked that one."""
+
+    async def story(stage: Stage) -> None:
+        newcomer = _newcomer(stage)
+        url = _is_close(stage, newcomer)
+        keepers = [host for host in _closest(stage, url) if host is not newcomer]
+        if before:
+            stage.write(url, keepers[knows], state=DONE)
+        stage.oracle.step()
+        await asyncio.sleep(1)
+        if not before:
+            stage.write(url, keepers[knows], state=DONE)
+        await asyncio.sleep(ON_ITS_WAY_S + 1)
+        _becomes_active(stage, newcomer)
+
+    assert tell(story).told == told
+
+
+def _closest(stage: Stage, url: str) -> list[Any]:
+    number = int.from_bytes(placement(url_key(url)), "big")
+    return sorted(stage.swarm.hosts, key=lambda host: int.from_bytes(host.id, "big") ^ number)
+
+
 def test_a_newcomer_need_not_have_what_becomes_its_only_since_somebody_leaves() -> None:
     """Seed 7 of two crashes, joins and farewells each and a lost disk: two left while two joined."""
 
