@@ -72,6 +72,9 @@ class TaskTransport:
         self._source = source
         self._connections: dict[Connection, None] = {}  # in the order they were made
         self._by_address: dict[Address, Connection] = {}
+        # So that a node with hundreds of connections does not look at all of them for each new one:
+        self._opened: dict[Address, dict[Connection, None]] = {}
+        self._greeting: dict[Connection, None] = {}  # accepted, and not opened yet
         self._waiting: deque[asyncio.Future[None]] = deque()  # for a connection to become free
         self._group = asyncio.TaskGroup()
         self._server: asyncio.Server | None = None
@@ -223,13 +226,15 @@ class TaskTransport:
             connection.failed(f"no connection: {error}")
 
     def _accept(self) -> asyncio.BaseProtocol:
-        greeting = [c for c in self._connections if c.address is None and c.link.state is State.GREETED]
+        greeting = [c for c in self._greeting if c.link.state is State.GREETED]
         if len(greeting) >= self._limits.greeting_max:
             greeting[0].abort()
         if self._closing or not self._make_room():
             self.refused += 1
             return _Refuse()
-        return self._new(None)
+        connection = self._new(None)
+        self._greeting[connection] = None
+        return connection
 
     def _new(self, address: Address | None) -> Connection:
         now = asyncio.get_running_loop().time()
@@ -255,14 +260,13 @@ class TaskTransport:
 
     def opened(self, connection: Connection, hello: Hello) -> None:
         """See `Owner`. From here on the connection may serve for our own requests."""
+        self._greeting.pop(connection, None)
         address = self._address_of(connection)
         if address is None:
             return
-        others = [
-            other
-            for other in self._connections
-            if other is not connection and other.link.state is State.OPEN and self._address_of(other) == address
-        ]
+        opened = self._opened.setdefault(address, {})
+        others = [other for other in opened if other is not connection and other.link.state is State.OPEN]
+        opened[connection] = None
         best = connection
         for other in others:
             assert other.link.peer is not None
@@ -287,9 +291,15 @@ class TaskTransport:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._greeting.pop(connection, None)
         address = self._address_of(connection)
-        if address is not None and self._by_address.get(address) is connection:
-            del self._by_address[address]
+        if address is not None:
+            if self._by_address.get(address) is connection:
+                del self._by_address[address]
+            if opened := self._opened.get(address):
+                opened.pop(connection, None)
+                if not opened:
+                    del self._opened[address]
         self._wake()
         if not self._connections:
             self._empty.set()
