@@ -201,14 +201,14 @@ class Inbox:
         """Merge records of other nodes into the store; what we know better."""
         run = self._run_of(crawl)
         mine, held, depth_matters = _judges(run)
-        if run is not None:
-            run.heard(records)
 
         def write(txn: Txn) -> Merged:
             return copies.merge_in(txn, crawl, records, self.orders, mine=mine, held=held, depth_matters=depth_matters)
 
         merged = await self._committer.submit(write)
         if run is not None:
+            # Not before it is written: whoever looks for what there is to fetch would find it as pending, and not held.
+            run.heard(records)
             run.intake.merged(merged)
         return merged
 

@@ -16,10 +16,11 @@ from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, Refused, Reply, Reque
 from dhtcrawl.rpc.peers import CallRegistry
 from dhtcrawl.rpc.signals import Hello
 from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.copies import Copy, Merged
 from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import Place, State
+from dhtcrawl.storage.records import Place, State, unpack_task
 from dhtcrawl.storage.tasks import Link
 from dhtcrawl.swarm.inbox import Inbox
 
@@ -31,12 +32,14 @@ class FakeRun:
     key_bytes = 20
     depth_matters = False
 
-    def __init__(self) -> None:
+    def __init__(self, state_of: Callable[[bytes], State | None]) -> None:
+        self.state_of = state_of
         self.intake: Any = self
         self.taken: list[Link] = []
         self.known: list[bytes] = []
         self.over: list[bytes] = []
         self.changes: list[Merged] = []
+        self.states: list[State | None] = []  # what the store said when we heard of it
 
     async def accept(self, links: list[Link]) -> frozenset[bytes]:
         new = frozenset(link.key for link in links if link not in self.taken)
@@ -53,7 +56,7 @@ class FakeRun:
         return False
 
     def heard(self, found: Sequence[Copy]) -> None:
-        pass
+        self.states += [self.state_of(each.key) for each in found]
 
     def buried(self, keys: Sequence[bytes]) -> None:
         self.over += keys
@@ -62,11 +65,17 @@ class FakeRun:
 class World:
     def __init__(self, group: asyncio.TaskGroup, view: View) -> None:
         self.peers = FakePeers(view)
-        self.run: FakeRun | None = FakeRun()
+        engine = MemoryEngine()
+
+        def state_of(key: bytes) -> State | None:
+            value = engine.get(keys.TASK + CRAWL + key)
+            return None if value is None else unpack_task(value).state
+
+        self.run: FakeRun | None = FakeRun(state_of)
         self.inbox = Inbox(
             lambda: self.peers,
             CallRegistry(),
-            LoopCommitter(GroupRunner(MemoryEngine(), sync=False)),
+            LoopCommitter(GroupRunner(engine, sync=False)),
             group,
             incarnation=1,
             run_of=lambda crawl: self.run,
@@ -148,6 +157,18 @@ def test_a_node_that_does_not_own_yet_takes_no_links_but_copies() -> None:
         assert isinstance(first, Ack)
         assert isinstance(second, Ack)
         assert (list(first.codes), list(second.codes)) == ([Code.FAILED], [Code.ACCEPTED])
+
+    tell(story)
+
+
+def test_what_came_of_a_page_is_heard_of_when_it_is_written() -> None:
+    """Random seed 786: a page was not held any more, and still pending, when somebody looked for one to fetch."""
+
+    async def story(world: World) -> None:
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)),)))
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1, **DONE)),)))
+        assert world.run is not None
+        assert world.run.states == [State.PENDING, State.DONE]
 
     tell(story)
 
