@@ -175,9 +175,14 @@ class Acks:
         wanted = min(scene.acks + 1, len(side))
         for view in views:
             seen = {member.id for member in view.members}
-            if len(view) < wanted and all(scene.is_back(each) for each in side if each.id not in seen):
+            if len(view) < wanted and all(self._was_away(each, host) for each in side if each.id not in seen):
                 wanted = len(view)
         return wanted
+
+    def _was_away(self, host: SimHost, seen_from: SimHost) -> bool:
+        """Whether another may have had to do without a host lately."""
+        scene = self._scene
+        return scene.is_back(host) or scene.were_apart(host.name, seen_from.name, scene.time(), UNDER_WAY_S)
 
     def _views_since(self, host: SimHost, at: float) -> list[View]:
         """What it saw from then on, the view that it had then included."""

@@ -12,6 +12,7 @@ from dhtcrawl.rpc.hello import NodeState
 from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, StoreBackup
 from dhtcrawl.rpc.rows import Record, Tombstone
 from dhtcrawl.rpc.view import View
+from dhtcrawl.sim.judge_acks import UNDER_WAY_S
 from dhtcrawl.sim.judge_ends import ENDING_S, ON_ITS_WAY_S, STUCK_S
 from dhtcrawl.sim.scene import MEET_S, QUIET_S
 from dhtcrawl.storage.records import State
@@ -167,6 +168,28 @@ def test_a_page_is_done_only_after_its_links_are_safe() -> None:
         stage.done(other, stage.hosts[1], other)
 
     assert tell(story).told == ["I3"]
+
+
+@pytest.mark.parametrize(("since_s", "told"), [(1.0, []), (UNDER_WAY_S + 1, ["I3"])])
+def test_what_a_small_side_had_under_way_is_as_safe_as_it_could_be(since_s: float, told: list[str]) -> None:
+    """Random seed 479: two met all the others 0.3 s before a page of theirs was done."""
+
+    async def story(stage: Stage) -> None:
+        page, link, other = (stage.url(number) for number in (1, 2, 3))
+        few = stage.keepers(link)[:2]
+        stage.cut(*few)
+        stage.meet(*few)
+        stage.write(link, *few)
+        stage.write(other, *few)
+        stage.acks(few[0], other, tried=(few[1].id,))
+        await asyncio.sleep(1)
+        stage.heal()
+        stage.meet()
+        stage.oracle.step()
+        await asyncio.sleep(since_s)
+        stage.done(page, few[0], link)
+
+    assert tell(story).told == told
 
 
 @pytest.mark.parametrize("says_so", [True, False])
