@@ -125,13 +125,18 @@ def test_what_another_machine_says_moves_no_cursor(ask: Ask, node: FakeNode) -> 
 
 def test_watch_goes_on_until_it_is_interrupted(ask: Ask, node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(look, "WATCH_EVERY_S", 0.001)
+    # A shell starts what it puts in the background with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt(_: object) -> None:
         if len(node.asked) == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
     node.on_call = interrupt
-    ended = ask("status", "--watch", "--json")
+    try:
+        ended = ask("status", "--watch", "--json")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (ended.code, ended.stderr) == (0, "")
     assert len(ended.stdout.splitlines()) >= 2
     assert {json.loads(line)["node"] for line in ended.stdout.splitlines()} == {NODE.hex()}
