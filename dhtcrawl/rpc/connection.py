@@ -24,6 +24,7 @@ Handler = Callable[[Hello, Request], "Reply | asyncio.Future[Reply]"]
 # How long the peer may take to read our last bytes and go, before the connection is cut.
 CLOSE_S = 2.0
 WRITE_BUFFER_BYTES = 256 * 1024
+_LANES = tuple(Lane)  # an enum takes its time to list its members
 
 
 class Owner(Protocol):
@@ -52,8 +53,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._writable = False
         self._answers: dict[int, asyncio.Future[Answer | Failure]] = {}
-        self._waiters: tuple[deque[asyncio.Future[None]], ...] = tuple(deque() for _ in Lane)
-        self._waiting = tuple(zip(Lane, self._waiters, strict=True))
+        self._waiters: tuple[deque[asyncio.Future[None]], ...] = tuple(deque() for _ in _LANES)
+        self._waiting = tuple(zip(_LANES, self._waiters, strict=True))
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -91,11 +92,6 @@ class Connection(asyncio.Protocol):
     def leave(self, why: Why) -> None:
         """Part in peace."""
         self.link.leave(why, self._loop.time())
-        self._drive()
-
-    def end(self, why: Why, detail: str) -> None:
-        """Part now."""
-        self.link.end(why, detail, self._loop.time())
         self._drive()
 
     def failed(self, detail: str) -> None:

@@ -37,7 +37,8 @@ COST_BYTES_MIN = 1024
 # Backups first: somebody's ack waits for them.
 _ORDER = (Lane.BACKUPS, Lane.CALLS, Lane.TASKS)
 _LENGTH_BYTES = 4
-_NO_CREDIT = [0] * len(Lane)
+_LANES = tuple(Lane)  # an enum takes its time to list its members
+_NO_CREDIT = [0] * len(_LANES)
 
 
 def cost_of(length: int, message: Message | None) -> int:
@@ -84,7 +85,7 @@ class Asking:
         self._events = events
         self._queue_bytes_max = queue_bytes_max
         self._in_flight_max = in_flight_max
-        self._outlets = tuple(_Outlet() for _ in Lane)
+        self._outlets = tuple(_Outlet() for _ in _LANES)
         self._in_order = tuple(self._outlets[lane] for lane in _ORDER)
         self._in_flight: dict[int, _Pending] = {}
         self._late: dict[int, None] = {}  # nobody waits for these any longer, but their answers may come

@@ -143,10 +143,6 @@ class PeerLink:
             self._part(Goodbye(why, detail), f"we left: {why}", now)
             self._end_when_drained(now)
 
-    def end(self, why: Why, detail: str, now: float) -> None:
-        """End at once: say why; what has no answer fails."""
-        self._end(why, FailureKind.PARTED, detail, now)
-
     def tick(self, now: float) -> None:
         """Time passed: to be called at `next_at`, harmless at other times."""
         limits, asking = self._limits, self.asking

@@ -7,7 +7,8 @@
 `request` answers with the peer's reply or a `Failure`, never with an
 exception. At most `connections_max` connections are open, least recently used
 idle ones go first (design, "Decided early"); whoever asks more peers at once
-than that waits for its turn, for a while. A connection that a peer made
+than that waits for its turn, for a while. As many more may be parting: what a
+peer had asked before it heard our goodbye is answered. A connection that a peer made
 carries our requests too when the peer listens where it came from, and of two
 connections made at once the one dialed by the lower node id stays.
 
@@ -68,6 +69,7 @@ class TaskTransport:
         self.refused = 0  # accepted and closed at once, for want of room
         self._hello = hello
         self._handler = handler
+        self._said: tuple[Hello, Hello] | None = None  # what we were told to say last, and the same with our port
         self._limits = limits or TransportLimits()
         self._source = source
         self._connections: dict[Connection, None] = {}  # in the order they were made
@@ -75,6 +77,7 @@ class TaskTransport:
         # So that a node with hundreds of connections does not look at all of them for each new one:
         self._opened: dict[Address, dict[Connection, None]] = {}
         self._greeting: dict[Connection, None] = {}  # accepted, and not opened yet
+        self._parting: dict[Connection, None] = {}  # that made room, and wait for the peer's goodbye
         self._waiting: deque[asyncio.Future[None]] = deque()  # for a connection to become free
         self._group = asyncio.TaskGroup()
         self._server: asyncio.Server | None = None
@@ -94,7 +97,7 @@ class TaskTransport:
         finally:
             self._closing = True
             self._stop_listening()
-            for connection in list(self._connections):
+            for connection in [*self._connections, *self._parting]:
                 connection.abort()
             await self._group.__aexit__(kind, error, trace)
 
@@ -138,11 +141,11 @@ class TaskTransport:
             connection.leave(Why.LEAVING)
         try:
             async with asyncio.timeout(self._limits.close_s):
-                while self._connections:
+                while self._connections or self._parting:
                     self._empty.clear()
                     await self._empty.wait()
         except TimeoutError:
-            for connection in list(self._connections):
+            for connection in [*self._connections, *self._parting]:
                 connection.abort()
 
     def give_up(self, node_id: bytes, address: Address) -> None:
@@ -238,10 +241,16 @@ class TaskTransport:
 
     def _new(self, address: Address | None) -> Connection:
         now = asyncio.get_running_loop().time()
-        link = PeerLink(replace(self._hello(), port=self.port), self._limits.link, now)
+        link = PeerLink(self._greeting_now(), self._limits.link, now)
         connection = Connection(link, self._handler, self, address)
         self._connections[connection] = None
         return connection
+
+    def _greeting_now(self) -> Hello:
+        hello = self._hello()
+        if self._said is None or self._said[0] is not hello or self._said[1].port != self.port:
+            self._said = hello, replace(hello, port=self.port)
+        return self._said[1]
 
     def _make_room(self) -> bool:
         """Whether there may be one more connection, if need be instead of the least recently used idle one."""
@@ -251,9 +260,14 @@ class TaskTransport:
         if not idle:
             return False
         least = min(idle, key=lambda connection: connection.link.used_at)
-        least.end(Why.IDLE, "the least used of too many")
-        # Its socket may take a while to close; the place is free now.
+        # The place is free now. What the peer asks meanwhile, not knowing, is answered: its goodbye comes after it.
         self._forget(least)
+        self._parting[least] = None
+        if len(self._parting) > self._limits.connections_max:
+            longest = next(iter(self._parting))
+            del self._parting[longest]
+            longest.abort()
+        least.leave(Why.IDLE)
         return True
 
     # Connections change; called by them
@@ -292,6 +306,7 @@ class TaskTransport:
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
         self._greeting.pop(connection, None)
+        self._parting.pop(connection, None)
         address = self._address_of(connection)
         if address is not None:
             if self._by_address.get(address) is connection:
@@ -301,7 +316,7 @@ class TaskTransport:
                 if not opened:
                     del self._opened[address]
         self._wake()
-        if not self._connections:
+        if not (self._connections or self._parting):
             self._empty.set()
 
     def _address_of(self, connection: Connection) -> Address | None:

@@ -13,7 +13,7 @@ from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.frame import HEADER, Kind
 from dhtcrawl.rpc.link import LinkLimits, State
 from dhtcrawl.rpc.messages import Ack, Code, Records, RefreshTask, Reply, Request, encode
-from dhtcrawl.rpc.signals import Hello, Why, encode_signal
+from dhtcrawl.rpc.signals import Hello, encode_signal
 from dhtcrawl.rpc.transport import TransportLimits
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
 from rpc.worlds import WORLDS, Slow, Stranger, World, until
@@ -298,6 +298,40 @@ def test_the_least_recently_used_idle_connection_makes_room(world: World) -> Non
     world.run(main)
 
 
+def test_what_a_peer_asks_while_its_connection_makes_room_is_answered(world: World) -> None:
+    """Or whoever asks more nodes than there may be connections is told of losses that are none."""
+
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            a = await stack.enter_async_context(world.node(1, limits=TransportLimits(connections_max=2)))
+            others = [await stack.enter_async_context(world.node(number)) for number in (2, 3, 4)]
+            at_a = await a.listen(world.host(1), 0)
+            addresses = [await node.listen(world.host(n + 2), 0) for n, node in enumerate(others)]
+            for turn in range(12):
+                for index in (0, 1):
+                    assert await others[(turn + index) % 3].request(at_a, task()) == Ack(b"\0")
+                # The first of these two is the one that has to go.
+                both = others[turn % 3].request(at_a, task()), a.request(addresses[(turn + 2) % 3], task())
+                assert list(await asyncio.gather(*both)) == [Ack(b"\0")] * 2
+
+    world.run(main)
+
+
+def test_who_does_not_part_is_cut_once_as_many_wait_as_may_be_open(world: World) -> None:
+    async def main() -> None:
+        async with world.node(1, limits=TransportLimits(connections_max=2)) as a:
+            at_a = await a.listen(world.host(1), 0)
+            mute = []
+            for number in range(10, 17):
+                mute.append(await world.stranger(at_a, encode_signal(hello(number))))
+                await until(lambda: bool(mute[-1].heard) and len(list(a.peers())) == min(len(mute), 2))
+            await until(lambda: [stranger.ended.done() for stranger in mute] == [True] * 3 + [False] * 4)
+            for stranger in mute:
+                stranger.transport.abort()
+
+    world.run(main)
+
+
 def test_more_peers_than_there_may_be_connections_are_asked_one_after_the_other(world: World) -> None:
     async def main() -> None:
         numbers = range(2, 8)
@@ -540,8 +574,9 @@ def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_loop_o
                     while peer.recv(1 << 16):
                         pass
                 peer.close()
-                connection.end(Why.IDLE, "in the same turn")
-                assert kind_of(await asking) is FailureKind.PARTED
+                connection.link.lost("in the same turn", loop.time())
+                connection._drive()
+                assert kind_of(await asking) is FailureKind.LOST
                 await until(lambda: len(a) == 0)
 
     world.run(main)
