@@ -118,6 +118,12 @@ class Corridor:
             self._done.pop(page, None)
             self._listener.resend(page)
 
+    def lost(self, page: bytes, links: Iterable[bytes]) -> None:
+        """No owner has a record of these links of a page any more, though one acknowledged them: they go out again."""
+        for link in links:
+            self.outbox.forget(link)
+        self.resend([page])
+
     def put_back(self, links: list[Link]) -> None:
         """These did not reach their owner; it may be another by now."""
         self.outbox.put_back(links)

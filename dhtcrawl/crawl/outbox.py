@@ -38,6 +38,11 @@ class AckedFilter:
         if len(self._new) >= self._half:
             self._old, self._new = self._new, {}
 
+    def discard(self, key: bytes) -> None:
+        """Its owner knows it no longer."""
+        self._new.pop(key, None)
+        self._old.pop(key, None)
+
     def covers(self, key: bytes, depth: int | None) -> bool:
         """Whether sending `key` would tell its owner nothing.
 
@@ -95,6 +100,10 @@ class Outbox:
         """A task is over, as its owner told us: it knows the link. Not for crawls in which depth matters."""
         assert not self._depth_matters, "how deep the owner knows it is not said"
         self._acked.add(key, 0)
+
+    def forget(self, key: bytes) -> None:
+        """Everybody who had this link's record has lost it: who finds it sends it again."""
+        self._acked.discard(key)
 
     def waits(self, page: bytes) -> bool:
         """Whether a link of `page` is under way."""

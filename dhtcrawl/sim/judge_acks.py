@@ -37,6 +37,7 @@ class Acks:
         self._scene = scene
         self._acked: dict[bytes, None] = {}
         self._thin: dict[bytes, None] = {}
+        self._lost: set[bytes] = set()  # of `keys_lost`: their senders hold them for safe until the audit
         self._losses: list[float] = []  # in seconds of peace
         self._views: dict[SimHost, list[tuple[float, View]]] = {}
         self._beside: dict[SimHost, list[tuple[View, View]]] = {}  # its views lately, and each without itself
@@ -107,7 +108,9 @@ class Acks:
         self.look(host)
         views = self._views_since(host, self._scene.time() - UNDER_WAY_S)
         for link in page.links:
-            if link not in self._acked and not self._is_safe(link, host, views):
+            if link in self._acked or link in self._lost:
+                continue
+            if not self._is_safe(link, host, views):
                 text = f"{self._name(page.key)} is done at {host.name}, its link {self._name(link)} not safe: "
                 self._scene.broken("I3", text + self._who_has(link))
 
@@ -154,6 +157,7 @@ class Acks:
                 self.thin_lost += 1
             elif too_many:
                 self.keys_lost += 1
+                self._lost.add(key)
             else:
                 text = f"{self._name(key)} was acked, and no disk has it since that of {host.name} is gone"
                 scene.broken("I5", text)

@@ -45,8 +45,10 @@ class Auditor:
         read: Any = partial(tasks.first_missing, crawl=crawl, task_keys=asked)
         return {"missing": await self._committer.submit(read)}
 
-    async def audit(self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes], None]) -> int:
-        """How many links of our pages, and seeds, have no record; their pages send their links again.
+    async def audit(
+        self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes, set[bytes]], None]
+    ) -> int:
+        """How many links of our pages, and seeds, have no record; a page is to `resend` the links it is called with.
 
         A link whose owner did not answer counts as missing.
         """
@@ -61,8 +63,8 @@ class Auditor:
             lost = await self._missing(crawl, dict.fromkeys(wanted))
             missing += len(lost)
             for page, keys_of_page in links.items():
-                if lost and not keys_of_page.isdisjoint(lost):
-                    resend(page)
+                if lost and (again := keys_of_page & lost.keys()):
+                    resend(page, again)
             if len(known) < KNOWN_MAX:
                 known.update(key for key in wanted if key not in lost)
         return missing

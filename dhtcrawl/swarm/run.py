@@ -361,10 +361,10 @@ class CrawlRun:
     async def audit(self) -> tuple[int, int]:
         resent = 0
 
-        def resend(page: bytes) -> None:
+        def resend(page: bytes, links: set[bytes]) -> None:
             nonlocal resent
             resent += 1
-            self.crawl.corridor.resend([page])
+            self.crawl.corridor.lost(page, links)
 
         seeds = [self._record.spec.key_of(seed) for seed in self._record.spec.seeds]
         missing = await self._shared.auditor.audit(self._id, self.key_bytes, seeds, resend)

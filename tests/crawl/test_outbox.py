@@ -49,6 +49,19 @@ def test_an_acked_link_is_not_sent_again() -> None:
     assert outbox.take(9) == []
 
 
+def test_what_all_its_keepers_lost_is_sent_again() -> None:
+    outbox = Outbox(depth_matters=False, acked_max=4)  # two generations: one key in each
+    for name in ("a", "b", "c"):
+        outbox.add(b"first", [link(name)])
+        outbox.acked(outbox.take(1))
+    assert outbox.add(b"second", [link("a"), link("c")])
+    outbox.forget(link("a").key)
+    outbox.forget(link("c").key)
+    outbox.forget(link("never sent").key)
+    assert not outbox.add(b"second", [link("a"), link("b"), link("c")])
+    assert outbox.take(9) == [link("a"), link("c")]
+
+
 def test_where_depth_matters_a_shorter_way_is_sent_again() -> None:
     outbox = Outbox(depth_matters=True)
     outbox.add(b"first", [link("a", 3)])

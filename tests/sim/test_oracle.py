@@ -91,6 +91,26 @@ def test_what_was_acked_is_still_there_when_two_disks_are_lost_but_it_is_missed_
     assert tell(story).oracle.acks.keys_lost == 1
 
 
+def test_who_sent_a_link_that_all_its_keepers_lost_may_take_it_for_safe_and_nobody_else() -> None:
+    """Until the audit, which looks for such links and sends them again."""
+
+    async def story(stage: Stage) -> None:
+        link, page, other = (stage.url(number) for number in (1, 2, 3))
+        keepers = stage.keepers(link)[:3]
+        stage.write(link, *keepers)
+        stage.acks(keepers[0], link)
+        for host in keepers:
+            stage.lose_disk(host)
+        there = next(host for host in stage.hosts if host not in keepers)
+        stage.done(page, there, link)
+        assert stage.told == []
+        stage.write(other, there)
+        stage.done(other, there, other)
+
+    stage = tell(story)
+    assert (stage.told, stage.oracle.acks.keys_lost) == (["I3"], 1)
+
+
 def test_the_last_copy_of_what_was_acked_is_missed() -> None:
     async def story(stage: Stage) -> None:
         keepers = stage.keepers(stage.url())

@@ -50,6 +50,7 @@ FAULTS = {
     "a crash, and back before anybody knew": scenario(crashes=1, away_s=1),
     "gone for good": scenario(crashes=2, away_s=-1, crash_every_s=3),
     "a disk": scenario(disk_losses=1),
+    "all disks that had some records": scenario(disk_losses=1, disk_losses_at_once=4, away_s=-1, faults_from_s=4),
     "everybody": scenario(crashes=1, crash_at_once=5),
     "a farewell": scenario(leaves=1),
     "loss": scenario(loss=0.01, crashes=1),
