@@ -3,6 +3,11 @@
 The keys of a page's links lie with the page. Before a crawl is said to be
 complete, every node asks the owners of these keys which of them they have no
 record of; pages with such a link send their links again.
+
+A record that was acked lies on the disk of a member. So a node has something
+to look for only if an owner has gone from its view since it has pages, whether
+that one crashed or left, or if it has been away itself: a swarm that nobody
+left asks nothing, however large it is.
 """
 
 from __future__ import annotations
@@ -12,15 +17,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dhtcrawl.keyspace import KEY_BYTES, placement
+from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
 from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.view import View
 from dhtcrawl.storage import keys, tasks
 from dhtcrawl.storage.committer import Committer, Txn
+from dhtcrawl.storage.crawl_record import CrawlRecord
 from dhtcrawl.storage.tasks import link_keys_of
 
 PAGES_A_READ = 500
 KEYS_A_CALL = 500
+# A node that asks a thousand others does not want a connection to each at the same moment.
+CALLS_AT_ONCE = 32
 # Keys that were found once are not asked for again; what is forgotten is only asked for twice.
 KNOWN_MAX = 500_000
 
@@ -84,8 +94,14 @@ class Auditor:
             for node, theirs in by_owner.items()
             for first in range(0, len(theirs), KEYS_A_CALL)
         ]
+        turn = asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def ask(node: bytes, asked: list[bytes]) -> list[bytes]:
+            async with turn:
+                return await self._ask(node, crawl, asked)
+
         async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(self._ask(node, crawl, asked)) for node, asked in calls]
+            asking = [group.create_task(ask(node, asked)) for node, asked in calls]
         for task in asking:
             missing.update(dict.fromkeys(task.result()))
         return missing
@@ -96,6 +112,37 @@ class Auditor:
         if not isinstance(found, tuple | list):
             return asked
         return [key for key in found if isinstance(key, bytes)]
+
+
+class CrawlAudit:
+    """Of one node, for one crawl. `doubt` says that it has pages from an earlier life, when others may have gone."""
+
+    def __init__(self, auditor: Auditor, record: CrawlRecord, corridor: Corridor, *, doubt: bool) -> None:
+        self._auditor = auditor
+        self._record = record
+        self._corridor = corridor
+        self._doubt = doubt
+
+    def view_changed(self, before: View, view: View) -> None:
+        """Whether an owner has gone: records that only it and some that went earlier had are gone, too."""
+        self._doubt = self._doubt or not before.owning <= view.owning
+
+    async def run(self) -> tuple[int, int]:
+        """Links of our pages, and seeds, that nobody has a record of; and pages of ours that send their links again."""
+        if not self._doubt:
+            return 0, 0
+        resent = 0
+
+        def resend(page: bytes, links: set[bytes]) -> None:
+            nonlocal resent
+            resent += 1
+            self._corridor.lost(page, links)
+
+        spec = self._record.spec
+        seeds = [spec.key_of(seed) for seed in spec.seeds]
+        key_bytes = task_key_bytes(spec.key_mode)
+        missing = await self._auditor.audit(self._record.crawl_id, key_bytes, seeds, resend)
+        return missing, resent
 
 
 def _links(txn: Txn, *, crawl: bytes, cursor: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:

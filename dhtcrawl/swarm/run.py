@@ -33,7 +33,7 @@ from dhtcrawl.storage.committer import Committer
 from dhtcrawl.storage.copies import Copy, Merged
 from dhtcrawl.storage.crawl_record import RUNNING
 from dhtcrawl.storage.tasks import Link, Queued
-from dhtcrawl.swarm.audit import Auditor
+from dhtcrawl.swarm.audit import Auditor, CrawlAudit
 from dhtcrawl.swarm.bodies import Bodies
 from dhtcrawl.swarm.claim import Claim
 from dhtcrawl.swarm.copying import Copying, Disk
@@ -138,6 +138,7 @@ class CrawlRun:
         self.copying.begin(crawl.corridor)
         self._allowance = PageAllowance(self._record.spec.settings.max_pages)
         self._allowance.begin(crawl.counters.pages, self._shared.incarnation)
+        self._audit = CrawlAudit(self._shared.auditor, self._record, crawl.corridor, doubt=crawl.counters.pages > 0)
         self.coordinator = Coordinator(self._shared.peers, self._shared.clock, self._id, self, self._allowance)
         self._hold()
 
@@ -269,6 +270,7 @@ class CrawlRun:
             if self._settled is before:
                 self._settled = view
             return
+        self._audit.view_changed(before, view)
         self._reclaim()
         self.copying.nodes_came()
         self.coordinator.view_changed()
@@ -359,16 +361,7 @@ class CrawlRun:
         }
 
     async def audit(self) -> tuple[int, int]:
-        resent = 0
-
-        def resend(page: bytes, links: set[bytes]) -> None:
-            nonlocal resent
-            resent += 1
-            self.crawl.corridor.lost(page, links)
-
-        seeds = [self._record.spec.key_of(seed) for seed in self._record.spec.seeds]
-        missing = await self._shared.auditor.audit(self._id, self.key_bytes, seeds, resend)
-        return missing, resent
+        return await self._audit.run()
 
     async def update(self, record: CrawlRecord) -> None:
         await self._shared.learn(record)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import itertools
+from typing import Any, cast
 
+import pytest
 from crawl.fake_peers import FakePeers, node, play, view_of
 from crawl.sync_swarm import copy
-from storage.stores import CRAWL
+from storage.stores import CRAWL, SPEC
 
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.rpc.view import Member, View
 from dhtcrawl.storage import keys
 from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.crawl_record import CrawlRecord
 from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.swarm.audit import KEYS_A_CALL, PAGES_A_READ, Auditor
+from dhtcrawl.swarm.audit import CALLS_AT_ONCE, KEYS_A_CALL, PAGES_A_READ, Auditor, CrawlAudit
 
 PAGES = [copy(n).key for n in range(1_000, 1_003)]
 LINKS = [copy(n).key for n in range(9)]
@@ -90,3 +94,68 @@ def test_the_handler_names_what_has_no_record_here_and_refuses_nonsense() -> Non
             assert isinstance(auditor.on_audit_keys(node(1), args), Refused)
 
     play(story)
+
+
+class Sends:
+    """What of a corridor an audit uses."""
+
+    def __init__(self) -> None:
+        self.lost_of: dict[bytes, set[bytes]] = {}
+
+    def lost(self, page: bytes, links: set[bytes]) -> None:
+        self.lost_of[page] = links
+
+
+def play_crawl(doubt: bool, *views: list[int]) -> tuple[tuple[int, int], Sends, int]:
+    """The audit of a node whose view changed like that; and how many calls it made."""
+
+    async def story(group: asyncio.TaskGroup) -> tuple[tuple[int, int], Sends, int]:
+        engine, peers, sends = MemoryEngine(), FakePeers(view_of(views[-1])), Sends()
+        engine.write({keys.LINKS + CRAWL + PAGES[0]: b"".join(LINKS)}, sync=False)
+        peers.calls["audit_keys"] = lacking(LINKS[3])
+        auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
+        record = CrawlRecord(CRAWL, SPEC, b"")
+        audit = CrawlAudit(auditor, record, cast(Any, sends), doubt=doubt)
+        for before, view in itertools.pairwise(views):
+            audit.view_changed(view_of(before), view_of(view))
+        return await audit.run(), sends, len(peers.called)
+
+    return play(story)
+
+
+def test_a_node_that_nobody_has_left_has_nothing_to_look_for() -> None:
+    assert play_crawl(False, [1, 2], [1, 2, 3])[0::2] == ((0, 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("doubt", "views"), [(False, ([1, 2, 3], [1, 2])), (False, ([1, 2, 3], [1, 2], [1, 2, 4])), (True, ([1, 2],))]
+)
+def test_it_looks_once_an_owner_has_gone_or_it_was_away_itself(doubt: bool, views: tuple[list[int], ...]) -> None:
+    (missing, resent), sends, calls = play_crawl(doubt, *views)
+    assert (missing, resent, sends.lost_of) == (1, 1, {PAGES[0]: {LINKS[3]}})
+    assert calls > 0
+
+
+def test_only_so_many_are_asked_at_the_same_moment() -> None:
+    asked: list[int] = []
+    now = 0
+
+    class Slow(FakePeers):
+        async def call(self, *args: Any, **options: Any) -> Any:
+            nonlocal now
+            now += 1
+            asked.append(now)
+            await asyncio.sleep(1)
+            now -= 1
+            return {"missing": ()}
+
+    async def story(group: asyncio.TaskGroup) -> int:
+        many = [Member(bytes([2 * n]) + bytes(19), ("10.0.0.1", n + 1)) for n in range(4 * CALLS_AT_ONCE)]
+        peers = Slow(View(many))
+        engine = MemoryEngine()
+        engine.write({keys.LINKS + CRAWL + PAGES[0]: b"".join(copy(n).key for n in range(2_000))}, sync=False)
+        auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
+        return await auditor.audit(CRAWL, 20, [], lambda page, links: None)
+
+    assert play(story) == 0
+    assert max(asked) == CALLS_AT_ONCE < len(asked)
