@@ -210,7 +210,7 @@ class Asking:
     @property
     def waiting(self) -> int:
         """Requests whose answer somebody waits for."""
-        return len(self._in_flight) + sum(len(outlet.queue) for outlet in self._outlets)
+        return len(self._in_flight) + sum([len(outlet.queue) for outlet in self._outlets])
 
     @property
     def in_flight(self) -> int:

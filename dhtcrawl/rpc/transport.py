@@ -77,6 +77,7 @@ class TaskTransport:
         # So that a node with hundreds of connections does not look at all of them for each new one:
         self._opened: dict[Address, dict[Connection, None]] = {}
         self._greeting: dict[Connection, None] = {}  # accepted, and not opened yet
+        self._unused: list[tuple[float, Connection]] = []  # idle ones at some moment, the least used last
         self._parting: dict[Connection, None] = {}  # that made room, and wait for the peer's goodbye
         self._waiting: deque[asyncio.Future[None]] = deque()  # for a connection to become free
         self._group = asyncio.TaskGroup()
@@ -256,10 +257,9 @@ class TaskTransport:
         """Whether there may be one more connection, if need be instead of the least recently used idle one."""
         if len(self._connections) < self._limits.connections_max:
             return True
-        idle = [c for c in self._connections if c.link.state is State.OPEN and c.link.idle]
-        if not idle:
+        least = self._least_used()
+        if least is None:
             return False
-        least = min(idle, key=lambda connection: connection.link.used_at)
         # The place is free now. What the peer asks meanwhile, not knowing, is answered: its goodbye comes after it.
         self._forget(least)
         self._parting[least] = None
@@ -269,6 +269,25 @@ class TaskTransport:
             longest.abort()
         least.leave(Why.IDLE)
         return True
+
+    def _least_used(self) -> Connection | None:
+        """The least recently used of those that are open and idle."""
+        for look in (False, True):
+            if look:
+                unused = [(c.link.used_at, c) for c in self._connections if c.link.state is State.OPEN and c.link.idle]
+                self._unused = sorted(unused, key=_used_at, reverse=True)
+            # What was used since comes after all that was not.
+            while self._unused:
+                used_at, connection = self._unused.pop()
+                link = connection.link
+                if (
+                    connection in self._connections
+                    and link.used_at == used_at
+                    and link.state is State.OPEN
+                    and link.idle
+                ):
+                    return connection
+        return None
 
     # Connections change; called by them
 
@@ -330,6 +349,10 @@ class TaskTransport:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+
+def _used_at(item: tuple[float, Connection]) -> float:
+    return item[0]
 
 
 def _dialer(connection: Connection) -> bytes:
