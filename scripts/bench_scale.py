@@ -294,19 +294,22 @@ def print_table(rows: list[dict[str, Any]], samples: dict[int, list[Sample]]) ->
 
 def plot(rows: list[dict[str, Any]], sizes: list[int]) -> str:
     """The flat measures over the number of nodes, each as a multiple of what it is in the smallest swarm, as SVG."""
-    width, height, left, bottom, most = 480, 300, 50, 40, 3.0
-    by_name = {item["name"]: item["measured"] for item in rows}
+    width, height, left, bottom = 480, 300, 50, 40
+    by_name: dict[str, float] = {item["name"]: item["measured"] for item in rows}
+    most = math.ceil(max(by_name[f"{name}_{n}"] / by_name[f"{name}_{sizes[0]}"] for name in FLAT for n in sizes))
 
     def x(nodes: int) -> float:
         span = math.log(max(sizes) / min(sizes)) or 1.0
         return left + (width - left - 20) * math.log(nodes / min(sizes)) / span
 
     def y(times: float) -> float:
-        return (height - bottom) * (1 - min(times, most) / most) + 10
+        return (height - bottom) * (1 - times / most) + 10
 
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">']
+    parts.append(f'<rect width="{width}" height="{height}" fill="white"/>')
     parts += [f'<text x="{x(n)}" y="{height - 12}" font-size="11" text-anchor="middle">{n:,}</text>' for n in sizes]
-    for times in (0, 1, 2, 3):
+    parts.append(f'<text x="{width - 20}" y="{height - 1}" font-size="11" text-anchor="end">nodes</text>')
+    for times in range(most + 1):
         parts.append(f'<path d="M{left} {y(times)}H{width - 20}" stroke="#ccc"/>')
         parts.append(f'<text x="{left - 8}" y="{y(times) + 4}" font-size="11" text-anchor="end">×{times}</text>')
     for number, (name, colour) in enumerate(zip(FLAT, ("#0b6", "#06b"), strict=True)):
