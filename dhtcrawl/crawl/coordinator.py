@@ -52,6 +52,7 @@ from dhtcrawl.storage.crawl_record import (
 )
 
 LINKS_MAX: Final = 2**62
+RECORDS_KEPT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Coordinator:
         self._waves = Waves()
         self._audits_of = b""  # the state of stillness that is being audited
         self._audits: dict[bytes, tuple[int, int]] = {}  # by node: links missing, and sent again
+        self._ours: dict[bytes, CrawlRecord] = {}  # the last ones, by digest
         self._bytes_seen: dict[bytes, float] = {}  # of nodes that are gone, too
         self._audit: _Audit | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -247,11 +249,20 @@ class Coordinator:
                 if report.knows and report.record != digest:
                     group.create_task(self._get(node))
         record = self._board.record()
+        self._remember(record)
         own = {member.id for member in view.members if member.state is not MemberState.JOINING}
         running = [node.hex() for node, report in self.reports.items() if report.knows and node in own]
         await self._adopt(replace(record, participants=[*record.participants, *running]))
-        digest = record_digest(self._board.record())
-        await self._tell([node for node, report in self.reports.items() if report.record != digest])
+        record = self._board.record()
+        digest = record_digest(record)
+        self._remember(record)
+        await self._tell(node for node, report in self.reports.items() if report.record != digest)
+
+    def _remember(self, record: CrawlRecord) -> None:
+        """Others may have the record as it is now from us."""
+        self._ours[record_digest(record)] = record
+        if len(self._ours) > RECORDS_KEPT:
+            del self._ours[next(iter(self._ours))]
 
     async def _stop_at_limit(self) -> bool:
         """Let the crawl stop where the whole of it has used up its time or size."""
@@ -303,7 +314,7 @@ class Coordinator:
         """Tell the others first: our own run ends with the update."""
         record = self._board.record()
         over = changed(record, record.state, cause=record.cause, ended=ended)
-        await self._tell([node for node in self.reports if node != self._peers.node_id], over)
+        await self._tell(self.reports, over)
         await self._adopt(over)
 
     def _brought_pages(self, view: View) -> bool:
@@ -334,14 +345,21 @@ class Coordinator:
             await self._adopt(record)
 
     async def _tell(self, nodes: Iterable[bytes], record: CrawlRecord | None = None) -> None:
-        """Tell nodes the crawl's record; who does not hear it will say so in the next wave, or ask."""
-        targets = list(nodes)
-        if not targets:
-            return
-        told = to_wire(record or self._board.record())
+        """Tell nodes the crawl's record; who does not hear it will say so in the next wave, or ask.
+
+        Who knows one that was ours lately is told what is new: of a thousand
+        participants, each would hear the names of all at each change.
+        """
+        record = record or self._board.record()
+        told: dict[bytes, bytes] = {}
         async with asyncio.TaskGroup() as group:
-            for node in targets:
-                group.create_task(self._call(node, "crawl_tell", {"record": told}))
+            for node in nodes:
+                if node == self._peers.node_id:
+                    continue
+                since = self.reports[node].record
+                if since not in told:
+                    told[since] = to_wire(record, self._ours.get(since))
+                group.create_task(self._call(node, "crawl_tell", {"record": told[since]}))
 
     async def _call(
         self, node: bytes, name: str, args: Mapping[str, Any] | None = None, reply_bytes_max: int = 16 * 1024

@@ -137,9 +137,16 @@ def fits_the_wire(record: CrawlRecord) -> bool:
     return len(record.spec.canonical()) <= SPEC_BYTES_MAX and len(to_wire(record)) <= WIRE_BYTES_MAX
 
 
-def to_wire(record: CrawlRecord) -> bytes:
-    """The record for other nodes."""
-    return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **write_fields(record)})))
+def to_wire(record: CrawlRecord, since: CrawlRecord | None = None) -> bytes:
+    """The record for other nodes; for those who know it as it was, `since`, only what came to it."""
+    fields = write_fields(record)
+    if since is not None:
+        del fields["spec"], fields["nonce"]
+        for name, before in (("aliases", since.aliases), ("participants", since.participants)):
+            known = set(before)
+            fields[name] = [each for each in fields[name] if each not in known]
+        fields["adopted"] = dict(record.adopted.items() - since.adopted.items())
+    return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **fields})))
 
 
 def from_wire(data: object, known: CrawlRecord | None = None) -> CrawlRecord:

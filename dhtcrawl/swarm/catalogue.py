@@ -75,10 +75,10 @@ class Catalogue:
         return Refused("unknown-crawl") if record is None else {"record": catalog.to_wire(record)}
 
 
-def parsed(data: Any) -> CrawlRecord | None:
-    """A record that a peer sent, or None for what is none."""
+def parsed(data: Any, known: CrawlRecord | None = None) -> CrawlRecord | None:
+    """A record that a peer sent, whole or what is new in the one `known`; None for what is neither."""
     try:
-        return catalog.from_wire(data)
+        return catalog.from_wire(data, known)
     except catalog.NotARecord as error:
         log.info("a crawl record from a peer: %s", error)
         return None

@@ -322,7 +322,8 @@ class Crawls:
     # What others ask
 
     async def _on_tell(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        record = parsed(args.get("record"))
+        crawl = args.get("crawl")
+        record = parsed(args.get("record"), self._records.get(crawl) if isinstance(crawl, bytes) else None)
         if record is None:
             return BAD_ARGUMENTS
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.coordinator import CoordinatorSettings
 from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.storage.crawl_record import PAUSED, RUNNING, STOPPING, changed, record_digest
+from dhtcrawl.storage.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed, record_digest
 
 from .five_nodes import Job, Node, Swarm, Weather, play
 
@@ -159,6 +161,32 @@ def test_whoever_takes_over_ends_the_crawl_once_and_rightly(name: str, count: in
     swarm = play(story)
     assert pages(swarm) >= PAGES  # what the dead one fetched and had not told of is fetched again
     assert {node.record().version for node in swarm.nodes.values() if node.record().ended} == {1}
+
+
+def test_nobody_is_told_again_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[bytes, list[dict[str, Any]]] = {}
+    real = Node.on_tell
+
+    async def on_tell(self: Node, args: dict[str, Any]) -> Any:
+        told.setdefault(self.node_id, []).append(msgpack.unpackb(zlib.decompress(args["record"])))
+        return await real(self, args)
+
+    monkeypatch.setattr(Node, "on_tell", on_tell)
+
+    async def story(swarm: Swarm) -> None:
+        newcomer = swarm.add(None)
+        swarm.see_each_other()
+        swarm.start(newcomer)
+        swarm.ranked()[2].accept(TREE)
+        await swarm.ended()
+
+    swarm = play(story)
+    assert sum("spec" in record for records in told.values() for record in records) == 1  # whoever did not know it
+    assert len(told) == len(swarm.nodes) - 1
+    for records in told.values():
+        names = [name for record in records for name in record["participants"]]
+        assert sorted(names) == sorted({node.hex() for node in swarm.nodes})
+        assert records[-1]["ended"] == COMPLETE
 
 
 def test_who_was_not_told_of_the_end_asks_for_it() -> None:

@@ -134,6 +134,24 @@ def test_a_record_survives_the_wire(record: CrawlRecord) -> None:
     assert from_wire(to_wire(record), known=RECORD) == record
 
 
+@settings(deadline=None)
+@given(since=RECORDS, news=RECORDS, theirs=RECORDS)
+def test_who_knows_a_record_as_it_was_and_hears_what_is_new_knows_all_of_it(
+    since: CrawlRecord, news: CrawlRecord, theirs: CrawlRecord
+) -> None:
+    now, there = merge_crawls(since, news), merge_crawls(since, theirs)
+    heard = from_wire(to_wire(now, since), known=there)
+    assert merge_crawls(there, heard) == merge_crawls(there, now)
+    assert not {*heard.participants} & {*since.participants}
+    with pytest.raises(NotARecord):
+        from_wire(to_wire(now, since))  # who does not know the crawl hears no spec
+
+
+def test_a_change_costs_little_however_many_took_part() -> None:
+    many = replace(RECORD, participants=[f"{n:040x}" for n in range(1_000)])
+    assert len(to_wire(changed(many, "stopping"), many)) < 200
+
+
 @pytest.mark.parametrize(
     "crawl",
     [
