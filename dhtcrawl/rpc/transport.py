@@ -8,9 +8,9 @@
 exception. At most `connections_max` connections are open, least recently used
 idle ones go first (design, "Decided early"); whoever asks more peers at once
 than that waits for its turn, for a while. As many more may be parting: what a
-peer had asked before it heard our goodbye is answered. A connection that a peer made
-carries our requests too when the peer listens where it came from, and of two
-connections made at once the one dialed by the lower node id stays.
+peer had asked before it heard our goodbye is answered. A connection that a peer
+made carries our requests too when the peer listens where it came from, and of
+two connections made at once the one dialed by the lower node id stays.
 
 Peers are told apart by their address; with `node_id` a request goes to that
 node or nowhere. Nothing here is authenticated.

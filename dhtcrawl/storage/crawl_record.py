@@ -145,7 +145,8 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None) -> bytes:
         for name, before in (("aliases", since.aliases), ("participants", since.participants)):
             known = set(before)
             fields[name] = [each for each in fields[name] if each not in known]
-        fields["adopted"] = dict(record.adopted.items() - since.adopted.items())
+        # Sorted: what is sent shall not depend on a hash.
+        fields["adopted"] = dict(sorted(record.adopted.items() - since.adopted.items()))
     return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **fields})))
 
 

@@ -147,6 +147,12 @@ def test_who_knows_a_record_as_it_was_and_hears_what_is_new_knows_all_of_it(
         from_wire(to_wire(now, since))  # who does not know the crawl hears no spec
 
 
+def test_what_is_new_is_told_in_the_order_of_ids() -> None:
+    ids = [f"{n:040x}" for n in range(50)]
+    left = replace(RECORD, adopted=dict(zip(reversed(ids), ids, strict=True)))
+    assert list(msgpack.unpackb(zlib.decompress(to_wire(left, RECORD)))["adopted"]) == ids
+
+
 def test_a_change_costs_little_however_many_took_part() -> None:
     many = replace(RECORD, participants=[f"{n:040x}" for n in range(1_000)])
     assert len(to_wire(changed(many, "stopping"), many)) < 200
