@@ -92,7 +92,7 @@ class Fetcher:
             clock.cancel()
             now = self._s.clock.monotonic()
             self._frontier.finish(job, now)
-            self._give_up(job, task, *hopeless, now=now)
+            self._give_up(job, task, hopeless.reason, hopeless.detail, hopeless.result, now=now)
             return
         if not self._spec.settings.ignore_robots and not self._robots.allows(job.origin, task.url):
             clock.cancel()
@@ -154,7 +154,7 @@ class Fetcher:
             self._frontier.finish(job, now)
             refused = failure.kind is FailureKind.PRIVATE_ADDRESS
             reason = SkipReason.PRIVATE_ADDRESS if refused else SkipReason.FAILED
-            self._give_up(job, task, reason, detail, now=begun_at)
+            self._give_up(job, task, reason, detail, Result.FAILED, now=begun_at)
 
     def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
         """Try a task again at `retry_at`; or leave that to whoever owns it by now, or has it in flight, too."""
@@ -167,12 +167,16 @@ class Fetcher:
         if not together.owns(task.key):
             together.released(task.key)
 
-    def _give_up(self, job: Job, task: Queued, reason: str, detail: str, *, now: float) -> None:
+    def _give_up(self, job: Job, task: Queued, reason: str, detail: str, result: Result, *, now: float) -> None:
         """Nothing more is to be tried here; `now` is when the last try began."""
-        seconds = self._s.clock.monotonic() - now
-        given = Given(task.key, job.host, Result.FAILED, seconds, detail=detail)
-        if reason != SkipReason.FAILED or not self._s.together.passes_on(task, given):
-            self._kill(job, task, reason, detail)
+        given = Given(task.key, job.host, result, self._s.clock.monotonic() - now, detail=detail)
+        if reason == SkipReason.FAILED and self._s.together.passes_on(task, given):
+            return
+        # Nobody else is left who might connect: that was all that could be tried.
+        all_tried = given._replace(result=Result.FAILED)
+        if result is Result.UNREACHABLE and self._s.together.passes_on(task, all_tried):
+            return
+        self._kill(job, task, reason, detail)
 
     def _kill(self, job: Job, task: Queued, reason: str, detail: str) -> None:
         self._s.together.killed(task.key)

@@ -34,7 +34,7 @@ IncarnationOf = Callable[[bytes], "int | None"]  # a member's; None: it is not t
 
 
 class Given(NamedTuple):
-    """What came of one task at the node that had it. Not `UNREACHABLE`, but `FAILED`, where it tried all it could."""
+    """What came of one task at the node that had it. One of `UNREACHABLE` may never have been tried: its host was."""
 
     key: bytes
     host: str

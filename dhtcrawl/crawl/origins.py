@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.services import Services
@@ -15,12 +16,21 @@ from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.http import Exchange, Failure, FailureKind
 from dhtcrawl.fetch.politeness import Backoff, HealthBook
 from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.policy.seam import Result
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.records import SkipReason
 from dhtcrawl.url import host_of
 
 GIVEN_UP_MAX = 100_000  # origins remembered as dead
 OWED_MAX = 100_000  # hosts whose longer waits a restart will know of
+
+
+class Hopeless(NamedTuple):
+    """Why an origin was given up: a `SkipReason`, words, and what that is to whoever may ask another node."""
+
+    reason: str
+    detail: str
+    result: Result
 
 
 class Origins:
@@ -43,12 +53,12 @@ class Origins:
         self._corridor = corridor
         self._robots = robots
         self._retry_after_max_s = polite.retry_after_max_s
-        self._given_up: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._given_up: OrderedDict[str, Hopeless] = OrderedDict()
         self._health = HealthBook()
         self._owed = dict(owed)
 
-    def without_hope(self, origin: str) -> tuple[str, str] | None:
-        """Why an origin was given up: a `SkipReason` and a detail."""
+    def without_hope(self, origin: str) -> Hopeless | None:
+        """Why an origin was given up, if it was."""
         return self._given_up.get(origin)
 
     def may_ask(self, origin: str) -> bool:
@@ -63,9 +73,9 @@ class Origins:
         elif self._health.of(origin).fell_silent(self.backoff):
             self.give_up(origin, SkipReason.FAILED, f"answers {exchange.status} to everything")
 
-    def give_up(self, origin: str, reason: str, detail: str) -> None:
+    def give_up(self, origin: str, reason: str, detail: str, result: Result = Result.FAILED) -> None:
         """Ask it nothing more."""
-        self._given_up[origin] = (reason, detail)
+        self._given_up[origin] = Hopeless(reason, detail, result)
         if len(self._given_up) > GIVEN_UP_MAX:
             # One that is forgotten and met again is tried again.
             self._given_up.popitem(last=False)
@@ -82,7 +92,7 @@ class Origins:
         # A certificate that does not verify will not verify in a minute.
         hopeless = failure.kind is FailureKind.TLS and not health.answered
         if health.failed(self.backoff) or hopeless:
-            self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}")
+            self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", Result.UNREACHABLE)
         else:
             self._s.hosts.clock(host_of(f"{origin}/")).hold(now, self.backoff.wait_s(health.failures))
 

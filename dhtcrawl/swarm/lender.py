@@ -182,7 +182,7 @@ class Lender:
         """We had it ourselves, and bring nothing; False where it is for us to go on with it."""
         now = self._clock.monotonic()
         self._hear(self._own, given)
-        if not self._desk.owns(task.key) or (given.result is Result.UNREACHABLE and not self._others(task.key)):
+        if not self._desk.owns(task.key) or (given.result is Result.UNREACHABLE and self._is_last(task.key)):
             return False
         if self._another(given, self._own):
             self._desk.frontier.written(given.host, task.key, now)
@@ -326,10 +326,10 @@ class Lender:
         self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
         return True
 
-    def _others(self, key: bytes) -> bool:
-        """Whether there is anybody but us who has not failed yet."""
+    def _is_last(self, key: bytes) -> bool:
+        """Whether it is for us to go on with a task: we cannot connect again, or everybody else has failed."""
         said = self._failed.get(key, {})
-        return any(node not in said for node in self._peers.view.answering if node != self._own)
+        return self._own in said or all(node in said for node in self._peers.view.answering if node != self._own)
 
     def _another(self, given: Given, node: bytes) -> bool:
         """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""

@@ -11,10 +11,12 @@ import pytest
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.seam import Candidate, Planner, Policy, Task
 from dhtcrawl.policy.xor import Xor
+from dhtcrawl.sim import machines
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Result, Scenario
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.swarm import policies
+from dhtcrawl.swarm.lender import FAILURES_MAX
 
 NODES = 4
 
@@ -56,6 +58,19 @@ def test_with_dspider_a_host_is_one_nodes(asked: dict[str, Counter[str]]) -> Non
     for host, nodes in asked.items():
         assert max(nodes.values()) >= 0.9 * sum(nodes.values()), (host, nodes)
     assert len({max(nodes, key=lambda node: nodes[node]) for nodes in asked.values()}) > 1
+
+
+@pytest.mark.parametrize("policy", ["balanced", "dynamic", "dspider"])
+def test_a_host_that_only_one_node_of_many_reaches_is_brought_by_it(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "BLOCKED", 1.0)
+    nodes = FAILURES_MAX + 3
+    result = simulate(
+        Scenario(nodes=nodes, hosts=nodes, pages=80, delay_s=0.0, policy=policy, uneven=True, broken=0.0, flaky=0.0),
+        3,
+    )
+    whole(result)
 
 
 class _Broken(Policy):

@@ -334,6 +334,41 @@ def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -> None
     tell(story, Favours(B))
 
 
+def test_a_host_that_many_nodes_cannot_reach_is_not_given_up_for_it() -> None:
+    async def story(world: World) -> None:
+        world.peers.view = view_of(range(10))
+        world.incarnations.update({node(number): 1 for number in range(10)})
+        task = TASKS[0]
+        world.add(task)
+        tried: list[int] = []
+        while not tried or tried[-1] != 0:
+            await asyncio.sleep(1)
+            tried += [number for number in range(1, 10) if world.lender.lent.count(node(number))]
+            if world.started():
+                tried.append(0)
+            else:
+                await world.report(tried[-1], failed(task, Result.UNREACHABLE))
+        assert len(tried) > FAILURES_MAX, "the one that reaches it is the last to be asked"
+        assert not world.killed
+
+    tell(story, Favours(*map(node, range(1, 10))))
+
+
+def test_an_owner_that_cannot_connect_again_goes_on_with_a_task_itself() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(1)
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], failed(TASKS[0], Result.UNREACHABLE)), "others may reach it"
+        await asyncio.sleep(1)
+        assert world.started(), "the policy ranks nobody else"
+        assert not world.lender.failed_here(TASKS[0], failed(TASKS[0], Result.UNREACHABLE))
+        assert world.lender.failed_here(TASKS[0], failed(TASKS[0])), "that was all it could try"
+        assert [kill.key for kill in world.killed] == [TASKS[0].key]
+
+    tell(story, Only(OWN))
+
+
 def test_only_who_has_a_task_can_give_it_back() -> None:
     async def story(world: World) -> None:
         world.add(TASKS[0])
