@@ -53,6 +53,7 @@ class Acquaintances:
         self._there: dict[bytes, Address] = {}
         self._away: dict[bytes, Address] = {}  # whoever went last comes first
         self._asked: dict[bytes, int] = {}  # of those, at which turn
+        self._looked: tuple[View, list[bytes]] | None = None  # the view that was noted, and who of those away had left
         self._noted: list[list[Any]] = []  # what the store has of it
 
     async def find(self, bootstrap: Sequence[Address]) -> bool:
@@ -87,8 +88,13 @@ class Acquaintances:
 
     async def remember(self) -> None:
         """Note who is there and who was, where that has changed: who forgot the others would begin another swarm."""
-        members = self._gossip.members
-        there = {member.id: member.address for member in self._gossip.view.members if member.id != members.me.id}
+        members, view = self._gossip.members, self._gossip.view
+        left = [node for node in self._away if (known := members.get(node)) and known.state is NodeState.LEFT]
+        # In a large swarm there is much to go through, and most seconds nothing is new.
+        if self._looked is not None and self._looked[0] is view and self._looked[1] == left:
+            return
+        self._looked = view, left
+        there = {member.id: member.address for member in view.members if member.id != members.me.id}
         # One that lost its disk comes back as another, at the same address.
         taken = set(there.values())
         # Two that leave at once would forget each other.

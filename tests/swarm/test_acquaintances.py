@@ -157,6 +157,21 @@ def test_who_has_left_or_has_another_in_its_place_is_not_looked_for() -> None:
     tell(story)
 
 
+def test_who_was_taken_for_dead_and_turns_out_to_have_left_is_not_looked_for() -> None:
+    async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
+        acquaintances = start()
+        await acquaintances.remember()
+        gossip.members[node(1)] = SimpleNamespace(state=NodeState.DEAD)
+        gossip.view = view_of([0, 2])
+        await acquaintances.remember()
+        gossip.members[node(1)] = SimpleNamespace(state=NodeState.LEFT)
+        await acquaintances.remember()
+        del gossip.members[node(1)]
+        assert await asked(acquaintances, gossip, 2) == []
+
+    tell(story)
+
+
 def test_two_that_leave_at_once_do_not_forget_each_other() -> None:
     async def story(gossip: FakeGossip, start: Callable[[], Acquaintances]) -> None:
         acquaintances = start()
