@@ -76,6 +76,11 @@ class Spent:
     messages: int  # requests of the task plane, between different nodes
     connections: int
 
+    @property
+    def rpc_bytes(self) -> int:
+        """Of requests and answers, however they went."""
+        return self.task_bytes + self.datagram_bytes
+
     def __sub__(self, other: Spent) -> Spent:
         ours, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
         return Spent(*(a - b for a, b in zip(ours, theirs, strict=True)))
@@ -231,10 +236,10 @@ def measure(nodes: int, pages: int, seed: int) -> Sample:
 # Name, unit, what of it is shown.
 MEASURES: tuple[tuple[str, str, Callable[[Sample], float], str], ...] = (
     ("cpu", "ms/page", lambda s: 1000 * s.a_page("cpu_s"), "CPU a page"),
-    ("task_bytes", "B/page", lambda s: s.a_page("task_bytes"), "bytes of the task plane a page"),
+    ("rpc_bytes", "B/page", lambda s: s.a_page("rpc_bytes"), "bytes of both planes a page"),
+    ("task_bytes", "B/page", lambda s: s.a_page("task_bytes"), "of them, over connections"),
     ("messages", "1/page", lambda s: s.a_page("messages"), "requests of the task plane a page"),
     ("connections", "1/page", lambda s: s.a_page("connections"), "connections made a page"),
-    ("datagram_bytes", "B/page", lambda s: s.crawl.datagram_bytes / s.pages, "datagram bytes a page, idling included"),
     ("idle_datagram_bytes", "B/s", lambda s: s.a_node_second("datagram_bytes"), "of an idle node"),
     ("idle_task_bytes", "B/s", lambda s: s.a_node_second("task_bytes"), "of an idle node"),
     ("idle_cpu", "ms/s", lambda s: 1000 * s.a_node_second("cpu_s"), "of an idle node"),
@@ -244,7 +249,7 @@ MEASURES: tuple[tuple[str, str, Callable[[Sample], float], str], ...] = (
     ("crawl_virtual_s", "s", lambda s: s.crawl.virtual_s, "from submission until all know of the end"),
     ("memory", "MiB", lambda s: s.rss_bytes / 2**20, "of the simulation at the end"),
 )
-FLAT = ("cpu", "task_bytes")
+FLAT = ("cpu", "rpc_bytes")
 
 
 def rows_of(samples: dict[int, list[Sample]]) -> list[dict[str, Any]]:

@@ -56,6 +56,7 @@ class Call:
         "done",
         "message_id",
         "sent_at",
+        "timed",
         "timeout_s",
         "timer",
         "tries_left",
@@ -70,6 +71,7 @@ class Call:
         done: Done,
         timeout_s: float,
         tries: int,
+        timed: bool,
     ) -> None:
         self._registry = registry
         self.message_id = message_id
@@ -77,6 +79,7 @@ class Call:
         self.datagram = datagram
         self.done: Done | None = done
         self.timeout_s = timeout_s
+        self.timed = timed
         self.tries_left = tries
         self.sent_at: float | None = None
         self.timer: asyncio.Handle | None = None
@@ -117,8 +120,11 @@ class Calls:
         *,
         tries: int = TRIES,
         timeout_s: float | None = None,
+        timed: bool = True,
     ) -> Call:
         """Ask; `done(True, reply)` or `done(False, None)` follows, never from within this call.
+
+        What is not `timed` is not answered at once, and says nothing about the round trip.
 
         Raises:
             ValueError: the arguments cannot be written, or do not fit into a datagram.
@@ -127,7 +133,7 @@ class Calls:
         message_id = self._rng.randbytes(MESSAGE_ID_BYTES)
         datagram = encode_request(message_id, name, args)
         timeout_s = timeout_s or self.rtt.timeout_s(address)
-        call = Call(self._by_id, message_id, address, datagram, done, timeout_s, tries)
+        call = Call(self._by_id, message_id, address, datagram, done, timeout_s, tries, timed)
         self._counters.calls += 1
         if self.closed or len(self._by_id) >= IN_FLIGHT_MAX:
             self._counters.overloaded += not self.closed
@@ -158,7 +164,7 @@ class Calls:
 
     def _try(self, loop: asyncio.AbstractEventLoop, call: Call) -> None:
         # None after a retry: such a reply is no sample.
-        call.sent_at = loop.time() if call.sent_at is None and call.timer is None else None
+        call.sent_at = loop.time() if call.timed and call.sent_at is None and call.timer is None else None
         call.tries_left -= 1
         call.timer = loop.call_later(call.timeout_s, self._timeout, loop, call)
         call.timeout_s *= 2

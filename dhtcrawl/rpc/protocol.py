@@ -47,6 +47,7 @@ AMPLIFICATION_MAX = 3
 PING_BYTES = 50  # what verifying a sender costs its address, besides the reply
 # A remote procedure: the sender's address and the arguments in, the reply out. It never waits.
 Handler = Callable[..., Any]
+_UNKNOWN: tuple[Handler | None, int] = (None, 0)
 
 
 class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library has no types
@@ -59,6 +60,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         self.counters = Counters()
         self.calls = Calls(self._send, rng, self.counters)
         self.verifier = Verifier(source_node.id, self.table, self.calls, self.counters, clock)
+        self._later: dict[str, tuple[Handler, int]] = {}  # those that answer when they can
         self._ipv6 = False
         # Only what stands here can be called from outside, and all of it takes an address first.
         self._handlers: dict[str, tuple[Handler, int]] = {
@@ -80,6 +82,13 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         reply; a list that is too long is cut.
         """
         self._handlers[name] = (handler, arguments)
+
+    def register_later(self, name: str, handler: Handler, arguments: int) -> None:
+        """Answer the remote procedure `name` with what `handler(answer, address, *arguments)` calls `answer` with.
+
+        That may be at any time, once or never; the caller is to be one that waits.
+        """
+        self._later[name] = (handler, arguments)
 
     # Sockets
 
@@ -132,7 +141,13 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         return self.calls.begin(contact.address, name, args, partial(self._finished, contact, done))
 
     async def call(
-        self, address: Address, name: str, *args: object, tries: int = TRIES, timeout_s: float | None = None
+        self,
+        address: Address,
+        name: str,
+        *args: object,
+        tries: int = TRIES,
+        timeout_s: float | None = None,
+        timed: bool = True,
     ) -> tuple[bool, Any]:
         """Ask an address: `(True, reply)`, or `(False, None)` when none came. Cancelling it leaves nothing behind."""
         future: asyncio.Future[tuple[bool, Any]] = asyncio.get_running_loop().create_future()
@@ -141,7 +156,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             if not future.done():
                 future.set_result((happened, value))
 
-        call = self.calls.begin(address, name, args, done, tries=tries, timeout_s=timeout_s)
+        call = self.calls.begin(address, name, args, done, tries=tries, timeout_s=timeout_s, timed=timed)
         try:
             return await future
         finally:
@@ -185,8 +200,8 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     # Questions of others
 
     def _request_received(self, request: Request, address: Address, received_bytes: int) -> None:
-        handler, arguments = self._handlers.get(request.name, (None, 0))
-        value = None
+        later, value = request.name in self._later, None
+        handler, arguments = (self._later if later else self._handlers).get(request.name, _UNKNOWN)
         if handler is None:
             self.counters.unknown_rpcs += 1
         elif len(request.args) < arguments:
@@ -194,12 +209,19 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         else:
             try:
                 # What a later version adds behind our arguments is for a later version.
-                value = handler(address, *request.args[:arguments])
+                args = request.args[:arguments]
+                if later:
+                    handler(partial(self._answer_later, request.message_id, address, received_bytes), address, *args)
+                    return
+                value = handler(address, *args)
             except Exception:
                 # Without a reply the caller would take us for dead.
                 self.counters.handler_errors += 1
                 log.exception("%s from %s:%d failed", request.name, *address)
         self._answer(request.message_id, value, address, received_bytes)
+
+    def _answer_later(self, message_id: bytes, address: Address, received_bytes: int, value: Any) -> None:
+        self._answer(message_id, value, address, received_bytes)
 
     def _answer(self, message_id: bytes, value: Any, address: Address, received_bytes: int) -> None:
         allowed = DATAGRAM_BYTES_MAX

@@ -162,6 +162,16 @@ class TaskTransport:
             if connection.link.state is State.OPEN and connection.link.peer is not None:
                 yield self._address_of(connection), connection.link.peer
 
+    @property
+    def connections_max(self) -> int:
+        """How many connections there may be."""
+        return self._limits.connections_max
+
+    def is_connected(self, address: Address) -> bool:
+        """Whether a request to an address needs no new connection."""
+        connection = self._by_address.get(address)
+        return connection is not None and connection.usable
+
     def __len__(self) -> int:
         return len(self._connections)
 

@@ -29,7 +29,8 @@ from dhtcrawl.storage.tasks import link_keys_of
 
 PAGES_A_READ = 500
 KEYS_A_CALL = 500
-# A node that asks a thousand others does not want a connection to each at the same moment.
+# A node that asks a thousand others does not want a connection to each at the same moment. As many ask it, on average,
+# so that it is a small part of the connections that a node may have.
 CALLS_AT_ONCE = 32
 # Keys that were found once are not asked for again; what is forgotten is only asked for twice.
 KNOWN_MAX = 500_000

@@ -167,8 +167,9 @@ class SwarmNode:
         )
         self.acquaintances = Acquaintances(self.gossip, committer, ports.clock, self.address)
         self.peers = TaskPeers(
-            self.id, self.transport, self._handle, self._hello, lambda: self.gossip.view, self.gossip.members.get
-        )
+            self.id, self.transport, self._handle, self._hello, lambda: self.gossip.view, self.gossip.members.get,
+            self.routing.plane,
+        )  # fmt: skip
         self.replicator = Replicator(
             self.peers, group, replicas=settings.replicas, acks=settings.acks, further=self._further,
             heir_of=lambda crawl, node: self.crawls.heir_of(crawl, node),

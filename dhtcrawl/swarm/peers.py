@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dhtcrawl.rpc.connection import Handler
+from dhtcrawl.rpc.connectionless import Connectionless
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.hello import MemberRecord, NodeState
-from dhtcrawl.rpc.messages import Answer, Call, Refused, Request, Result
+from dhtcrawl.rpc.messages import Answer, Call, Refused, Request, Result, StoreTask
 from dhtcrawl.rpc.peers import refused
+from dhtcrawl.rpc.protocol import RoutingProtocol
 from dhtcrawl.rpc.signals import Hello
 from dhtcrawl.rpc.transport import TaskTransport
 from dhtcrawl.rpc.view import View
@@ -32,8 +34,12 @@ class TaskPeers:
         hello: Callable[[], Hello],
         view: Callable[[], View],
         record_of: Callable[[bytes], MemberRecord | None],
+        plane: RoutingProtocol | None = None,
     ) -> None:
-        """`handler` is what others reach through the transport; `record_of` knows members, also those that are gone."""
+        """`handler` is what others reach through the transport; `record_of` knows members, also those that are gone.
+
+        Without a `plane` every request goes over a connection.
+        """
         self.node_id = node_id
         self.asked = 0
         self._transport = transport
@@ -41,6 +47,7 @@ class TaskPeers:
         self._hello = hello
         self._view = view
         self._record_of = record_of
+        self._connectionless = None if plane is None else Connectionless(node_id, plane, handler, record_of)
         self._present: list[bytes] = []
 
     @property
@@ -70,11 +77,27 @@ class TaskPeers:
             if isinstance(reply, asyncio.Future):
                 reply = await reply
             return refused(reply) if isinstance(reply, Refused) else reply
-        record = self._record_of(node)
-        if record is None or record.state is NodeState.DEAD:
-            return Failure(FailureKind.CONNECT, f"{node.hex()[:12]} is no member", sent=False)
         self.asked += 1
+        record = self._there(node)
+        if (
+            isinstance(message, StoreTask)
+            and self._connectionless is not None
+            and record is not None
+            # With fewer, a connection that is made stays.
+            and len(self._view().members) > self._transport.connections_max
+            and not self._transport.is_connected(record.address)
+        ):
+            answer = await self._connectionless.ask(record, message)
+            if answer is not None:
+                return answer
+            record = self._there(node)
+        if record is None:
+            return Failure(FailureKind.CONNECT, f"{node.hex()[:12]} is no member", sent=False)
         return await self._transport.request(record.address, message, node_id=node, timeout_s=timeout_s)
+
+    def _there(self, node: bytes) -> MemberRecord | None:
+        record = self._record_of(node)
+        return None if record is None or record.state is NodeState.DEAD else record
 
     async def call(
         self,

@@ -6,6 +6,8 @@ import dataclasses
 import re
 from pathlib import Path
 
+from dhtcrawl.rpc import connectionless
+from dhtcrawl.rpc.datagram import DATAGRAM_BYTES_MAX, encode_request
 from dhtcrawl.rpc.frame import FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, Decoder, Kind
 from dhtcrawl.rpc.lanes import COST_BYTES_MIN
 from dhtcrawl.rpc.link import LinkLimits, State
@@ -19,18 +21,34 @@ PAGE = (Path(__file__).parents[2] / "docs" / "protocol-tasks.md").read_text("utf
 
 
 def examples() -> list[bytes]:
-    """The bytes of the hex blocks: what stands before two spaces on each line."""
+    """The bytes of the hex blocks: what stands before two spaces on each line, but for placeholders."""
     blocks = re.findall(r"^```hex\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    return [bytes.fromhex("".join(line.split("  ")[0] for line in block.splitlines())) for block in blocks]
+    lines = [[re.sub(r"<.*>|\.\.\.", "", line.split("  ")[0]) for line in block.splitlines()] for block in blocks]
+    return [bytes.fromhex("".join(block)) for block in lines]
 
 
 def test_the_examples_are_our_bytes_both_ways() -> None:
-    request, answer = examples()
+    request, answer, _ = examples()
     task = StoreTask(CRAWL, (Link(KEY, "http://a.example/", 0, "", 0, True),))
     for frame, message in ((request, task), (answer, Ack.all(Code.ACCEPTED, 1))):
         assert encode(7, message) == frame
         ((kind, body),) = Decoder().feed(frame)
         assert decode(kind, body) == (7, message)
+
+
+def test_links_go_in_the_datagram_of_the_example() -> None:
+    frame, _, datagram = examples()
+    message_id, asker, asked = bytes(20), bytes([1]) * 20, bytes([2]) * 20
+    sent = encode_request(message_id, connectionless.RPC, (asker, asked, frame[4:]))
+    assert sent == datagram[:1] + message_id + datagram[1:] + frame[6:], "the example has two bytes of the frame"
+    longest = encode_request(message_id, connectionless.RPC, (asker, asked, bytes(connectionless.FRAME_BYTES_MAX)))
+    assert len(longest) == DATAGRAM_BYTES_MAX
+    assert f"at most {connectionless.FRAME_BYTES_MAX:,} bytes" in PAGE
+    assert f"| requests without a connection that are being answered | {connectionless.OPEN_MAX:,} |" in PAGE
+    waits = [connectionless.TIMEOUT_S * (2**n - 1) for n in range(1, connectionless.TRIES + 1)]
+    assert "after {:g} and {:g} s again, under one message id, and gives up after {:g} s".format(
+        *waits
+    ) in PAGE.replace("\n ", "")
 
 
 def test_the_table_of_kinds_is_complete_and_names_every_field() -> None:

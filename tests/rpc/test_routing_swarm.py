@@ -202,6 +202,26 @@ def test_an_rpc_of_somebody_else_can_be_registered_and_a_node_without_it_says_so
     simulate(main)
 
 
+def test_an_rpc_may_be_answered_later_or_never_and_says_nothing_of_the_round_trip() -> None:
+    async def main() -> None:
+        async with world() as w:
+            node, other = await w.swarm("ours", 2)
+            rtt_s = node.plane.calls.rtt.measured_s(other.address)
+            answers: list[Any] = []
+            other.plane.register_later("slow", lambda answer, sender, word: answers.append((answer, word)), 1)
+            async with asyncio.TaskGroup() as group:
+                call = group.create_task(node.plane.call(other.address, "slow", "x", timeout_s=5.0, timed=False))
+                await asyncio.sleep(3.0)
+                assert [word for _, word in answers] == ["x"]
+                answers[0][0]("y")
+            assert call.result() == (True, "y")
+            assert node.plane.calls.rtt.measured_s(other.address) == rtt_s
+            assert await node.plane.call(other.address, "slow", "x", tries=1) == (False, None)
+            assert await node.plane.call(other.address, "slow") == (True, None), "too few arguments"
+
+    simulate(main)
+
+
 def test_what_nobody_stored_for_an_hour_is_stored_again_at_all_that_are_closest_now() -> None:
     async def main() -> None:
         async with world(seed=6) as w:

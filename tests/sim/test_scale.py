@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import bench_scale
 import pytest
+
+from dhtcrawl.rpc import transport
+from dhtcrawl.rpc.connectionless import Connectionless
+from dhtcrawl.rpc.messages import Ack, StoreTask
+from dhtcrawl.sim.scenario import Scenario
+from dhtcrawl.sim.swarm_run import simulate_swarm
+from dhtcrawl.swarm import audit
+
+CROWD = Scenario(nodes=14, hosts=6, pages=100, delay_s=0.0, loss=0.02, crash_every_s=1.5)
 
 
 def test_two_small_swarms_are_measured_and_drawn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -15,7 +25,7 @@ def test_two_small_swarms_are_measured_and_drawn(tmp_path: Path, capfd: pytest.C
     assert bench_scale.main(["--nodes", "2,4", "--pages", "4", "--json", "-", "--plot", str(plot)]) == 0
     said = capfd.readouterr()
     rows = {row["name"]: row for row in json.loads(said.out)["rows"]}
-    for name in ("cpu_2", "cpu_4", "task_bytes_4", "join_cpu_4", "cpu_ratio", "task_bytes_ratio"):
+    for name in ("cpu_2", "cpu_4", "rpc_bytes_4", "join_cpu_4", "cpu_ratio", "rpc_bytes_ratio"):
         assert rows[name]["measured"] > 0, name
     assert "4 nodes" in said.err
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
@@ -30,3 +40,36 @@ def test_a_page_that_costs_more_in_a_larger_swarm_is_told() -> None:
     for cpu_s, ok in ((1.2, True), (1.4, False)):
         rows = bench_scale.rows_of({100: [sample(100, 1.0)], 1000: [sample(1000, cpu_s)]})
         assert [row["ok"] for row in rows if row["name"] == "cpu_ratio"] == [ok]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        CROWD,
+        replace(CROWD, crashes=3),
+        replace(CROWD, joins=4),
+        replace(CROWD, leaves=2),
+        replace(CROWD, partitions=1, pauses=2),
+    ],
+    ids=["nothing", "crashes", "newcomers", "leavers", "a partition, and pauses"],
+)
+def test_a_swarm_of_more_members_than_connections_keeps_its_promises(
+    faults: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = transport.TransportLimits(connections_max=8)
+    monkeypatch.setattr(transport, "TransportLimits", lambda: few)
+    monkeypatch.setattr(audit, "CALLS_AT_ONCE", 2)
+    answered: list[Ack] = []
+    ask = Connectionless.ask
+
+    async def count(self: Connectionless, member: object, message: StoreTask) -> object:
+        reply = await ask(self, member, message)  # type: ignore[arg-type]
+        if isinstance(reply, Ack):
+            answered.append(reply)
+        return reply
+
+    monkeypatch.setattr(Connectionless, "ask", count)
+    result = simulate_swarm(faults, 5)
+    assert result.violations == [], result.tail
+    assert result.lost == 0
+    assert len(answered) > result.pages, "and most of the links in datagrams"

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from crawl.fake_peers import node, play, view_of
+from rpc.wire import backup, task
 
 from dhtcrawl.rpc.connection import Handler
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.messages import Call, Refused, Reply, Request
 from dhtcrawl.rpc.peers import CallRegistry
+from dhtcrawl.rpc.protocol import RoutingProtocol
 from dhtcrawl.rpc.signals import Hello
 from dhtcrawl.rpc.transport import TaskTransport
 from dhtcrawl.swarm.peers import TaskPeers
@@ -20,10 +22,28 @@ from dhtcrawl.swarm.peers import TaskPeers
 OWN, OTHER = node(0), node(1)
 
 
+class FakePlane:
+    """The routing plane: what is asked there, and answered with nil."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def register_later(self, name: str, handler: object, arguments: int) -> None: ...
+
+    async def call(self, address: Any, name: str, *args: object, **how: object) -> tuple[bool, Any]:
+        self.asked.append((address, name))
+        return True, None
+
+
 class FakeTransport:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, bytes | None]] = []
         self.given_up: list[tuple[bytes, Any]] = []
+        self.connections_max = 1
+        self.connected = False
+
+    def is_connected(self, address: Any) -> bool:
+        return self.connected
 
     def give_up(self, node_id: bytes, address: Any) -> None:
         self.given_up.append((node_id, address))
@@ -34,7 +54,11 @@ class FakeTransport:
 
 
 def peers_of(
-    registry: CallRegistry, group: asyncio.TaskGroup, transport: FakeTransport, state: NodeState = NodeState.ACTIVE
+    registry: CallRegistry,
+    group: asyncio.TaskGroup,
+    transport: FakeTransport,
+    state: NodeState = NodeState.ACTIVE,
+    plane: FakePlane | None = None,
 ) -> TaskPeers:
     """`state` is what is known of the only other member."""
     record = replace(MemberRecord.newcomer(OTHER, ("10.0.0.2", 2), 1, ()), state=state)
@@ -50,6 +74,7 @@ def peers_of(
         lambda: Hello(OWN, 1, "active", ()),
         lambda: view_of([0, 1]),
         lambda asked: record if asked == OTHER else None,
+        cast(RoutingProtocol, plane),
     )
 
 
@@ -124,5 +149,27 @@ def test_who_left_in_order_may_finish_what_it_has_begun() -> None:
         peers.view_changed(view_of([0, 1]))
         peers.view_changed(view_of([0]))
         assert transport.given_up == []
+
+    play(story)
+
+
+def test_links_go_without_a_connection_where_there_are_too_few_for_all() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport, plane = FakeTransport(), FakePlane()
+        peers = peers_of(CallRegistry(), group, transport, plane=plane)
+        links = task()
+        await peers.ask(OTHER, links)
+        assert plane.asked == [(("10.0.0.2", 2), "store_task")]
+        assert transport.asked == [(("10.0.0.2", 2), OTHER)], "nil: a connection is made"
+        transport.connected = True
+        await peers.ask(OTHER, links)
+        transport.connected, transport.connections_max = False, 2
+        await peers.ask(OTHER, links)
+        transport.connections_max = 1
+        await peers.ask(OTHER, backup())
+        await peers.call(OTHER, "x", {})
+        await peers.ask(node(5), links)
+        assert len(plane.asked) == 1
+        assert len(transport.asked) == 5
 
     play(story)
