@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
+from dhtcrawl.rpc.view import View
 from dhtcrawl.storage.crawl_record import CrawlRecord, heir_of
 
 
@@ -27,6 +28,7 @@ class Participants:
         self._group = group
         self._record = record
         self._known = dict.fromkeys(record.participants)
+        self._looked: tuple[CrawlRecord, View, list[str]] | None = None  # who was absent, by these two
 
     def changed(self, record: CrawlRecord) -> None:
         """The crawl's record has changed."""
@@ -41,9 +43,18 @@ class Participants:
             self.busy += len(new)
             self._group.create_task(self._write(new))
 
-    def absent(self, is_member: Callable[[str], bool]) -> list[str]:
-        """Those whose bodies cannot be had, neither from themselves nor from whom they left them to."""
-        return [node for node in self._record.participants if heir_of(self._record, node, is_member) is None]
+    def absent(self, view: View, is_member: Callable[[str], bool]) -> list[str]:
+        """Those whose bodies cannot be had, neither from themselves nor from whom they left them to.
+
+        `is_member` says the same as long as the view is the same: each wave of
+        a large swarm asks, and mostly nobody has come or gone.
+        """
+        looked = self._looked
+        if looked is None or looked[0] is not self._record or looked[1] is not view:
+            record = self._record
+            found = [node for node in record.participants if heir_of(record, node, is_member) is None]
+            looked = self._looked = record, view, found
+        return looked[2]
 
     async def _write(self, nodes: list[str]) -> None:
         try:

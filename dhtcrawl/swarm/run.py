@@ -114,7 +114,7 @@ class CrawlRun:
             shared.clock,
             self._id,
             grace_s=shared.settings.holder_grace_s,
-            absent=partial(self._participants.absent, self._is_member),
+            absent=self._absent,
             mine=self.claims,
             held=self.held,
             opened=self._opened,
@@ -380,7 +380,10 @@ class CrawlRun:
 
     def awaited(self) -> list[str]:
         """Participants that may yet come back, with bodies that nobody else has."""
-        return [n for n in self._participants.absent(self._is_member) if n not in self.bodies.given_up]
+        return [node for node in self._absent() if node not in self.bodies.given_up]
+
+    def _absent(self) -> list[str]:
+        return self._participants.absent(self._shared.peers.view, self._is_member)
 
     def stands(self, node: str) -> bool:
         """Whether a node is a member, or may yet come back."""

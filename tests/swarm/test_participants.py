@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from crawl.fake_peers import play
+from crawl.fake_peers import play, view_of
 
 from dhtcrawl.config import load
 from dhtcrawl.spec import make_spec
@@ -76,3 +76,26 @@ def test_a_record_that_is_full_is_not_written_again_and_again() -> None:
 
     play(story)
     assert len(world.learned) == 1
+
+
+def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has_changed() -> None:
+    world = World()
+    world.record = CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B])
+    there, asked = {A, B}, list[str]()
+
+    def is_member(node: str) -> bool:
+        asked.append(node)
+        return node in there
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world.begin(group)
+        participants, before, after = world.participants, view_of([0]), view_of([1])
+        assert participants.absent(before, is_member) == []
+        assert participants.absent(before, is_member) == []
+        assert asked == [A, B], "once"
+        there.discard(A)
+        assert participants.absent(after, is_member) == [A]
+        participants.changed(CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B], adopted={A: B}))
+        assert participants.absent(after, is_member) == [], "B has what A had"
+
+    play(story)
