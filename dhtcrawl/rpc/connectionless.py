@@ -36,6 +36,9 @@ FRAME_BYTES_MAX = DATAGRAM_BYTES_MAX - (21 + 1 + 11 + 1 + 22 + 22 + 3)
 # The owner answers when its backups have the links: two round trips more than a ping takes, and two writes.
 TRIES, TIMEOUT_S = 3, 1.0
 OPEN_MAX = 1024  # requests of others; whoever asks more makes a connection, where there is credit
+# Who said nil or nothing is asked over connections for so long: it may see us at another address, or hear no datagrams.
+SHUNNED_S = 60.0
+SHUNNED_MAX = 4096
 _KIND_AT = HEADER.size - 1  # in a frame: behind its length
 
 Answer = Callable[[Any], None]
@@ -58,11 +61,15 @@ class Connectionless:
         self._handler = handler
         self._record_of = record_of
         self._open: set[tuple[bytes, int]] = set()  # asker, number of its request
+        self._shunned: dict[bytes, float] = {}  # member → until when
         self._last_number = 0
         plane.register_later(RPC, self._on_store_task, 3)
 
     async def ask(self, member: MemberRecord, message: StoreTask) -> Ack | Failure | None:
         """The member's answer; None where a connection is to be made for it."""
+        now = asyncio.get_running_loop().time()
+        if self._shunned.get(member.id, now) > now:
+            return None
         number = self._last_number = self._last_number + 1
         try:
             frame = encode(number, message)[_KIND_AT:]
@@ -76,15 +83,16 @@ class Connectionless:
             member.address, RPC, *args, tries=TRIES, timeout_s=TIMEOUT_S, timed=False
         )
         read = _read(value) if happened else None
-        if read is None or read[0] != number:
-            return None
-        reply = read[1]
+        reply = read[1] if read is not None and read[0] == number else None
         if isinstance(reply, Refused):
             return Failure(FailureKind.REFUSED, f"{reply.reason}: {reply.detail}")
-        if not isinstance(reply, Ack) or len(reply.codes) != message.items:
-            return None
-        self.answered += 1
-        return reply
+        if isinstance(reply, Ack) and len(reply.codes) == message.items:
+            self.answered += 1
+            return reply
+        if len(self._shunned) >= SHUNNED_MAX:
+            self._shunned.clear()
+        self._shunned[member.id] = now + SHUNNED_S
+        return None
 
     def _on_store_task(self, answer: Answer, address: Address, asker: Any, asked: Any, frame: Any) -> None:
         read = _read(frame)

@@ -13,7 +13,7 @@ from crawl.fake_peers import node, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.rpc.connectionless import FRAME_BYTES_MAX, OPEN_MAX, RPC, Connectionless
+from dhtcrawl.rpc.connectionless import FRAME_BYTES_MAX, OPEN_MAX, RPC, SHUNNED_S, Connectionless
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.datagram import DATAGRAM_BYTES_MAX, encode_reply, encode_request
 from dhtcrawl.rpc.events import Failure, FailureKind
@@ -150,8 +150,24 @@ def test_an_answer_that_makes_no_sense_is_none(reply: Any) -> None:
         value = frame(1, reply) if isinstance(reply, Ack) else reply
         two.theirs.handlers[RPC] = lambda answer, *_: answer(value)
         assert await two.us.ask(MEMBER, LINKS) is None
+        await asyncio.sleep(SHUNNED_S)
         two.theirs.handlers[RPC] = lambda answer, *_: None
         assert await two.us.ask(MEMBER, LINKS) is None, "nor is silence"
+
+    play(story)
+
+
+def test_who_does_not_answer_so_is_not_asked_so_for_a_while() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        two = Two(lambda hello, message: TAKEN)
+        del two.records[US]  # as where they see us at another address
+        assert await two.us.ask(MEMBER, LINKS) is None
+        two.records[US] = MemberRecord.newcomer(US, OURS, 3)
+        await asyncio.sleep(SHUNNED_S - 1)
+        assert await two.us.ask(MEMBER, LINKS) is None
+        assert len(two.plane.sent) == 1
+        await asyncio.sleep(1)
+        assert await two.us.ask(MEMBER, LINKS) == TAKEN
 
     play(story)
 

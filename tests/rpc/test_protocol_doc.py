@@ -45,6 +45,7 @@ def test_links_go_in_the_datagram_of_the_example() -> None:
     assert len(longest) == DATAGRAM_BYTES_MAX
     assert f"at most {connectionless.FRAME_BYTES_MAX:,} bytes" in PAGE
     assert f"| requests without a connection that are being answered | {connectionless.OPEN_MAX:,} |" in PAGE
+    assert f"asked over connections for {connectionless.SHUNNED_S:g} s" in PAGE
     waits = [connectionless.TIMEOUT_S * (2**n - 1) for n in range(1, connectionless.TRIES + 1)]
     assert "after {:g} and {:g} s again, under one message id, and gives up after {:g} s".format(
         *waits
