@@ -259,7 +259,10 @@ def cpu_rows(text: str, samples: Samples, options: Options) -> list[Row]:
     every, most = line_through(shares(samples)), max(samples)
     growth, noise = every.slope * (most - 1), NOISE * every.off
     means = ", ".join(f"{mean:.2f}" for _, mean in mean_shares(samples))
-    why = f"up to {REPLICAS + 1} nodes each brings a backup more for a record; what grows after that is not explained"
+    why = (
+        f"up to {REPLICAS + 1} nodes each brings a backup more for a record; from there on a page's {LINKS} links "
+        "go to more owners, each a request and its copies"
+    )
     rows = [
         Row(
             "P4",
