@@ -246,7 +246,7 @@ class Coordinator:
         digest = record_digest(self._board.record())
         async with asyncio.TaskGroup() as group:
             for node, report in self.reports.items():
-                if report.knows and report.record != digest:
+                if report.knows and report.record != digest and report.record not in self._ours:
                     group.create_task(self._get(node))
         record = self._board.record()
         self._remember(record)
@@ -347,19 +347,23 @@ class Coordinator:
     async def _tell(self, nodes: Iterable[bytes], record: CrawlRecord | None = None) -> None:
         """Tell nodes the crawl's record; who does not hear it will say so in the next wave, or ask.
 
-        Who knows one that was ours lately is told what is new: of a thousand
-        participants, each would hear the names of all at each change.
+        Who knows one that was ours lately is told what is new, and who sees the
+        members that we see is told their places: of a thousand participants,
+        each would hear the names of all.
         """
-        record = record or self._board.record()
-        told: dict[bytes, bytes] = {}
+        record, view = record or self._board.record(), self._peers.view
+        seen = view_fingerprint(view)
+        told: dict[tuple[bytes, bool], dict[str, bytes]] = {}
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 if node == self._peers.node_id:
                     continue
-                since = self.reports[node].record
-                if since not in told:
-                    told[since] = to_wire(record, self._ours.get(since))
-                group.create_task(self._call(node, "crawl_tell", {"record": told[since]}))
+                report = self.reports[node]
+                since, alike = self._ours.get(report.record), report.view == seen
+                which = report.record if since else b"", alike
+                if which not in told:
+                    told[which] = {"record": to_wire(record, since, view.ids if alike else ()), "view": seen}
+                group.create_task(self._call(node, "crawl_tell", told[which]))
 
     async def _call(
         self, node: bytes, name: str, args: Mapping[str, Any] | None = None, reply_bytes_max: int = 16 * 1024

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -137,8 +137,11 @@ def fits_the_wire(record: CrawlRecord) -> bool:
     return len(record.spec.canonical()) <= SPEC_BYTES_MAX and len(to_wire(record)) <= WIRE_BYTES_MAX
 
 
-def to_wire(record: CrawlRecord, since: CrawlRecord | None = None) -> bytes:
-    """The record for other nodes; for those who know it as it was, `since`, only what came to it."""
+def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> bytes:
+    """The record for other nodes; for those who know it as it was, `since`, only what came to it.
+
+    Who has the same node ids `among` which to look hears of participants as bits, and not 40 letters each.
+    """
     fields = write_fields(record)
     if since is not None:
         del fields["spec"], fields["nonce"]
@@ -147,11 +150,17 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None) -> bytes:
             fields[name] = [each for each in fields[name] if each not in known]
         # Sorted: what is sent shall not depend on a hash.
         fields["adopted"] = dict(sorted(record.adopted.items() - since.adopted.items()))
+    if among:
+        placed, new = [node.hex() for node in among], fields["participants"]
+        fields["participants"] = sorted(set(new).difference(placed))
+        fields["places"] = _bits(map(set(new).__contains__, placed))
     return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **fields})))
 
 
-def from_wire(data: object, known: CrawlRecord | None = None) -> CrawlRecord:
+def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord:
     """The record in bytes from a peer, with everything checked; a copy of ours saves checking the spec again.
+
+    `among` are the ids that it was written with, if it was.
 
     Raises:
         NotARecord: it is none, or one of a version that we do not speak.
@@ -177,7 +186,7 @@ def from_wire(data: object, known: CrawlRecord | None = None) -> CrawlRecord:
         cast(str, state),
         _word(fields, "cause"),
         version,
-        _ids(fields.get("participants", []), "participants"),
+        _ids(fields.get("participants", []), "participants") + _placed(fields.get("places", b""), among),
         _adopted(fields.get("adopted", {})),
     )
 
@@ -290,6 +299,21 @@ def _ids(value: object, name: str) -> list[str]:
     if not all(type(node) is str and _HEX_ID.fullmatch(node) for node in value):
         raise NotARecord(f"{name}: no node ids")
     return value
+
+
+def _bits(which: Iterable[bool]) -> bytes:
+    """One for each, the first one the most significant; as many bytes as it takes without leading zeros."""
+    number = int("".join("01"[one] for one in which), 2)
+    return number.to_bytes((number.bit_length() + 7) // 8)
+
+
+def _placed(value: object, among: Sequence[bytes]) -> list[str]:
+    if type(value) is not bytes or len(value) > (len(among) + 7) // 8:
+        raise NotARecord("places: no bits, or of other nodes than are known here")
+    bits = f"{int.from_bytes(value):0{len(among)}b}"
+    if len(bits) > max(len(among), 1):
+        raise NotARecord("places: more bits than nodes")
+    return [node.hex() for node, bit in zip(among, bits, strict=False) if bit == "1"]
 
 
 def _adopted(value: object) -> dict[str, str]:

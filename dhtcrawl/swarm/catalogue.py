@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.keyspace import CRAWL_ID_BYTES
@@ -75,10 +75,10 @@ class Catalogue:
         return Refused("unknown-crawl") if record is None else {"record": catalog.to_wire(record)}
 
 
-def parsed(data: Any, known: CrawlRecord | None = None) -> CrawlRecord | None:
+def parsed(data: Any, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord | None:
     """A record that a peer sent, whole or what is new in the one `known`; None for what is neither."""
     try:
-        return catalog.from_wire(data, known)
+        return catalog.from_wire(data, known, among)
     except catalog.NotARecord as error:
         log.info("a crawl record from a peer: %s", error)
         return None

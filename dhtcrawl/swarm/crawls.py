@@ -19,6 +19,7 @@ from typing import Any
 from dhtcrawl.crawl.board import report_without_run
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.holdings import Terms
+from dhtcrawl.crawl.termination import view_fingerprint
 from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
 from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
@@ -322,8 +323,12 @@ class Crawls:
     # What others ask
 
     async def _on_tell(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        crawl = args.get("crawl")
-        record = parsed(args.get("record"), self._records.get(crawl) if isinstance(crawl, bytes) else None)
+        crawl, view = args.get("crawl"), self._peers.view
+        record = parsed(
+            args.get("record"),
+            self._records.get(crawl) if isinstance(crawl, bytes) else None,
+            view.ids if args.get("view") == view_fingerprint(view) else (),
+        )
         if record is None:
             return BAD_ARGUMENTS
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:

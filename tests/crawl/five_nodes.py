@@ -14,7 +14,7 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.board import PageNeed, report_without_run
 from dhtcrawl.crawl.coordinator import Coordinator, CoordinatorSettings
 from dhtcrawl.crawl.page_blocks import PageAllowance
-from dhtcrawl.crawl.termination import Report
+from dhtcrawl.crawl.termination import Report, view_fingerprint
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.messages import Answer, Refused, Request
@@ -223,8 +223,9 @@ class Node:
         return handlers[name](asker, args)
 
     async def on_tell(self, args: dict[str, Any]) -> dict[str, Any] | Refused:
+        among = self.view.ids if args["view"] == view_fingerprint(self.view) else ()
         try:
-            record = from_wire(args["record"], known=self.stored)
+            record = from_wire(args["record"], self.stored, among)
         except NotARecord as error:
             return Refused("bad-args", str(error))
         await self.update(record)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.coordinator import CoordinatorSettings
 from dhtcrawl.rpc.messages import Refused
+from dhtcrawl.rpc.view import Member, View
 from dhtcrawl.storage.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed, record_digest
 
 from .five_nodes import Job, Node, Swarm, Weather, play
@@ -165,10 +166,16 @@ def test_whoever_takes_over_ends_the_crawl_once_and_rightly(name: str, count: in
 
 def test_nobody_is_told_again_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[bytes, list[dict[str, Any]]] = {}
+    placed: dict[bytes, list[str]] = {}
     real = Node.on_tell
 
     async def on_tell(self: Node, args: dict[str, Any]) -> Any:
-        told.setdefault(self.node_id, []).append(msgpack.unpackb(zlib.decompress(args["record"])))
+        record = msgpack.unpackb(zlib.decompress(args["record"]))
+        told.setdefault(self.node_id, []).append(record)
+        bits = f"{int.from_bytes(record['places']):0{len(self.view.ids)}b}"
+        placed.setdefault(self.node_id, []).extend(
+            node.hex() for node, bit in zip(self.view.ids, bits, strict=True) if bit == "1"
+        )
         return await real(self, args)
 
     monkeypatch.setattr(Node, "on_tell", on_tell)
@@ -184,9 +191,42 @@ def test_nobody_is_told_again_who_took_part(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum("spec" in record for records in told.values() for record in records) == 1  # whoever did not know it
     assert len(told) == len(swarm.nodes) - 1
     for records in told.values():
-        names = [name for record in records for name in record["participants"]]
-        assert sorted(names) == sorted({node.hex() for node in swarm.nodes})
+        assert not any(record["participants"] for record in records)  # all see all, and hear of places
         assert records[-1]["ended"] == COMPLETE
+    for names in placed.values():
+        assert sorted(names) == sorted({node.hex() for node in swarm.nodes})
+
+
+def test_who_sees_other_members_by_then_is_told_names_in_the_next_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[bytes, list[tuple[bool, bool]]] = {}
+    real = Node.on_tell
+
+    async def on_tell(self: Node, args: dict[str, Any]) -> Any:
+        view, heard = self.view, answers.setdefault(self.node_id, [])
+        names = msgpack.unpackb(zlib.decompress(args["record"]))["participants"]
+        # It sees less when it hears of places, and when the next wave asks.
+        self.view = View(view.members[1:]) if not heard else view
+        answer = await real(self, args)
+        if heard:
+            self.view = View(every)
+        heard.append((bool(names), isinstance(answer, Refused)))
+        return answer
+
+    monkeypatch.setattr(Node, "on_tell", on_tell)
+    every: list[Member] = []
+
+    async def story(swarm: Swarm) -> None:
+        every.extend(swarm.ranked()[0].view.members)
+        swarm.ranked()[2].accept(TREE)
+        await swarm.ended()
+
+    swarm = play(story)
+    assert len(answers) == len(swarm.nodes) - 1
+    assert not any("crawl_get" in call for call in swarm.calls)  # what they have was ours, and says nothing new
+    for node, heard in answers.items():
+        assert heard[:2] == [(False, True), (True, False)], node.hex()
+        assert swarm.nodes[node].record().ended == COMPLETE
+        assert len(swarm.nodes[node].record().participants) == len(swarm.nodes)
 
 
 def test_who_was_not_told_of_the_end_asks_for_it() -> None:

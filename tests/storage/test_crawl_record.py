@@ -135,12 +135,14 @@ def test_a_record_survives_the_wire(record: CrawlRecord) -> None:
 
 
 @settings(deadline=None)
-@given(since=RECORDS, news=RECORDS, theirs=RECORDS)
+@given(since=RECORDS, news=RECORDS, theirs=RECORDS, among=st.data())
 def test_who_knows_a_record_as_it_was_and_hears_what_is_new_knows_all_of_it(
-    since: CrawlRecord, news: CrawlRecord, theirs: CrawlRecord
+    since: CrawlRecord, news: CrawlRecord, theirs: CrawlRecord, among: st.DataObject
 ) -> None:
     now, there = merge_crawls(since, news), merge_crawls(since, theirs)
-    heard = from_wire(to_wire(now, since), known=there)
+    some = st.sampled_from([bytes.fromhex(node) for node in now.participants] or [bytes(20)])
+    ids = sorted(among.draw(st.sets(some | st.binary(min_size=20, max_size=20), max_size=12)))
+    heard = from_wire(to_wire(now, since, ids), there, ids)
     assert merge_crawls(there, heard) == merge_crawls(there, now)
     assert not {*heard.participants} & {*since.participants}
     with pytest.raises(NotARecord):
@@ -156,6 +158,22 @@ def test_what_is_new_is_told_in_the_order_of_ids() -> None:
 def test_a_change_costs_little_however_many_took_part() -> None:
     many = replace(RECORD, participants=[f"{n:040x}" for n in range(1_000)])
     assert len(to_wire(changed(many, "stopping"), many)) < 200
+
+
+def test_a_thousand_new_participants_that_all_see_are_told_in_bits() -> None:
+    ids = sorted(hashlib.sha256(bytes([n // 256, n % 256])).digest()[:20] for n in range(1_000))
+    some = replace(RECORD, participants=[node.hex() for node in ids[::3]])
+    assert len(to_wire(some, RECORD, ids)) < 300
+    assert len(to_wire(some, RECORD)) > 5_000
+
+
+@pytest.mark.parametrize(
+    ("places", "nodes"), [(b"\x01", 0), (b"\x00\xff", 8), (b"\x20", 5), (b"\xff" * 100, 5), ("1", 5), (None, 5), (1, 5)]
+)
+def test_places_among_other_nodes_than_ours_are_refused(places: object, nodes: int) -> None:
+    fields = {"crawl": RECORD.crawl_id, "version": 0, "state": RUNNING, "places": places}
+    with pytest.raises(NotARecord, match="places"):
+        from_wire(zlib.compress(msgpack.packb(fields)), RECORD, [bytes([n]) * 20 for n in range(nodes)])
 
 
 @pytest.mark.parametrize(
