@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Task, Terms
 from dhtcrawl.policy.xor import Xor
 
@@ -25,9 +26,18 @@ class Guard(Policy):
     """Around any policy; never throws, and keeps the contract's `total`."""
 
     def __init__(self, inner: Policy) -> None:
+        """Around `inner`.
+
+        Raises:
+            ConfigError: it says nonsense of itself.
+        """
         super().__init__(inner.settings)
         self.inner = inner
-        self.pinned = inner.pinned
+        self.pinned = bool(inner.pinned)
+        self.owner_first = bool(inner.owner_first)
+        self.candidates_max = _count(inner, "candidates_max")
+        self.failures_max = _count(inner, "failures_max")
+        self.learns = getattr(inner.heard, "__func__", None) is not Policy.heard
         self.planner = inner.planner
         self.given_up = ""  # why it is not asked any more; empty while it is
         self.faults = 0  # ever
@@ -91,6 +101,13 @@ class Guard(Policy):
             log.error(
                 "policy %s is not asked any more (%s); the crawl goes on under xor", self.inner.name, self.given_up
             )
+
+
+def _count(policy: Policy, name: str) -> int:
+    value = getattr(policy, name)
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"policy {policy.name}: {name} is {value!r}; it has to be a whole number from 1 on")
+    return value
 
 
 def _wrong(ranked: list[Any], candidates: Sequence[Candidate]) -> str:

@@ -92,6 +92,12 @@ class Policy:
     planner: type[Planner] | None = None
     # Whether a task waits until the first of its ranking has room; otherwise it goes to the next that has.
     pinned: bool = False
+    # Whether a task's owner tries first, and asks others only where it cannot connect; otherwise all are ranked.
+    owner_first: bool = False
+    # How many nodes may be asked for a task: those near its key, or near its host where it is `pinned`.
+    candidates_max: int = 64
+    # Yu et al. 2014: after five recalls a task is a person's. Nodes that cannot connect do not count.
+    failures_max: int = 5
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

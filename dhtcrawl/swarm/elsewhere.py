@@ -63,7 +63,7 @@ class Elsewhere:
         merge: Callable[[bytes, list[Copy]], Awaitable[Merged]],
         facts: Facts,
     ) -> None:
-        """`policy`: None where every owner fetches what is its own. `merge` is for what a worker knew better."""
+        """`policy`: None where it cannot be had here. `merge` is for what a worker knew better."""
         self._run = run
         self._peers = peers
         self._clock = clock
@@ -77,6 +77,7 @@ class Elsewhere:
         self._looked_borrowed = 0
         self._doubtful: list[bytes] = []  # what came of these may be known by now
         self._doubts = asyncio.Event()
+        self._loans = asyncio.Event()  # there was one, or a task waits for one
         self.desk = LoanDesk(
             run, clock, committer, mine=self.mine, held=self.held, merge=merge, lending=policy is not None
         )
@@ -103,7 +104,7 @@ class Elsewhere:
 
     def waits(self, key: bytes) -> bool:
         """Whether it is for the policy to say who fetches a task."""
-        return self.lender is not None and key not in self.borrower.borrowed
+        return self.lender is not None and self.lender.decides(key) and key not in self.borrower.borrowed
 
     def stays(self, key: bytes) -> bool:
         """Whether this node may try a task again."""
@@ -112,6 +113,7 @@ class Elsewhere:
     def assign(self) -> None:
         """Tasks wait to be assigned."""
         if self.lender is not None:
+            self._loans.set()
             self.lender.wanted()
 
     def brought(self, given: Given) -> None:
@@ -151,7 +153,8 @@ class Elsewhere:
 
     def heard(self, found: Sequence[Copy]) -> None:
         """Copies came: what is over is nobody's any more."""
-        if len(self._held) or self.lender is not None:
+        lender = self.lender
+        if len(self._held) or (lender is not None and (lender.busy or len(self.borrower.borrowed))):
             self.over([copy.key for copy in found if copy.task.state >= State.FETCHED])
 
     def over(self, keys: Sequence[bytes]) -> None:
@@ -189,6 +192,7 @@ class Elsewhere:
     async def on_call(self, name: str, asker: bytes, args: dict[str, Any]) -> CallValue:
         """What an owner or a worker says of loans."""
         if name == LEND:
+            self._loans.set()
             if self.plans is not None:
                 self.plans.newer(args.get("epoch"))
             return await self.borrower.on_lend(asker, args)
@@ -257,9 +261,7 @@ class Elsewhere:
         """Look after all of it, until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self.lender is not None:
-                group.create_task(self.lender.run())
-                group.create_task(self.borrower.run())
-                group.create_task(self._resolve())
+                group.create_task(self._look_after(self.lender))
             if self.plans is not None:
                 group.create_task(self.plans.run())
             while True:
@@ -271,15 +273,22 @@ class Elsewhere:
                 if len(self._held) or (self.lender is not None and self.lender.busy):
                     await self._look()
 
+    async def _look_after(self, lender: Lender) -> None:
+        """Loans, from the first one on: where owners try first there may never be one."""
+        await self._loans.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lender.run())
+            group.create_task(self.borrower.run())
+            group.create_task(self._resolve(lender))
+
     async def _look(self) -> None:
         """Let go of what has come by a sync, and of what its holder will not tell of any more."""
         self._held.let_go(await self.desk.settled(list(self._held)))
         self._requeue(self._held.given_up(self._incarnation_of, self._clock.monotonic()))
 
-    async def _resolve(self) -> None:
+    async def _resolve(self, lender: Lender) -> None:
         """End loans whose record says what came of the task; those that come by a sync are looked for."""
-        lender, borrowed = self.lender, self.borrower.borrowed
-        assert lender is not None, "without a policy there are none"
+        borrowed = self.borrower.borrowed
         while True:
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):

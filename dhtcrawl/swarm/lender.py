@@ -5,8 +5,11 @@
 
 What became of a loan comes by itself, as a record, since owners are told what
 is fetched anyway; the worker's report says how long it took, and which tasks it
-gives back. A task that `FAILURES_MAX` nodes gave up, or all there are, is given
-up for good, and its record says what each of them said.
+gives back. A task that enough nodes gave up that connected, or all that may be
+asked, is given up for good, and its record says what each of them said.
+
+Under a policy that has the owner try first, only tasks come to the desk whose
+host the owner could not connect to.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,7 +28,6 @@ from dhtcrawl.crawl.exchange import batches
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.lending import Given, IncarnationOf, Lent, Loan
 from dhtcrawl.crawl.rounds import Kill
-from dhtcrawl.keyspace import host_key, placement
 from dhtcrawl.policy.choice import Choice, choose, learn_and_choose
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard
 from dhtcrawl.policy.seam import Outcome, Result, Task
@@ -35,12 +37,13 @@ from dhtcrawl.rpc.peers import Peers
 from dhtcrawl.storage.copies import Copy, Merged
 from dhtcrawl.storage.records import SkipReason
 from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.swarm.candidates import Candidates
+from dhtcrawl.swarm.failures import Failures
 from dhtcrawl.swarm.loans import LEND, RECALL
 from dhtcrawl.url import host_of
 
 log = logging.getLogger(__name__)
 
-FAILURES_MAX = 5  # Yu et al. 2014: after five recalls a task is a person's
 TASKS_A_LOOK = 512
 TASKS_A_HOST = 64
 # Where nobody has room, or nobody may fetch what there is; room that comes meanwhile is given out at once.
@@ -51,10 +54,8 @@ IN_VAIN_MAX = 300  # a minute, and nobody may fetch anything: to be told
 REFUSED_S = 5.0
 KEYS_A_CALL = 500
 RECALL_WITHIN_S = 5.0
-CANDIDATES_MAX = 64
 LOOK_EVERY_S = 1.0
 BUDGET_TIMES = 3.0  # what a host's delay alone takes, and this many times that
-FAILED_MAX = 100_000
 HEARD_MAX = 10_000
 ENDED_MAX = 10_000
 
@@ -126,11 +127,11 @@ class Lender:
         self._clock = clock
         self._incarnation_of = incarnation_of
         self._decide = decide
-        self._failed: dict[bytes, dict[bytes, str]] = {}  # key → node → what it said
+        self._failures = Failures()
         self._ended: dict[bytes, Loan] = {}  # of which the worker has not told yet
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
         self._table: Mapping[str, Any] | None = None  # a plan that the policy is to be given
-        self._refuses: dict[bytes, float] = {}  # until when a node is not asked
+        self._candidates = Candidates(peers, policy)
         self._work = asyncio.Event()
         self._in_vain = 0
 
@@ -141,6 +142,10 @@ class Lender:
     def adopt(self, epoch: int, table: Mapping[str, Any]) -> None:
         """There is a new plan."""
         self.epoch, self._table = epoch, table
+
+    def decides(self, key: bytes) -> bool:
+        """Whether it is for the policy to say who fetches a task of ours."""
+        return not self.policy.owner_first or key in self._failures
 
     @property
     def busy(self) -> bool:
@@ -154,8 +159,8 @@ class Lender:
         self._ended |= self.lent.let_go(keys)
         while len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
-        for key in keys if self._failed else ():
-            self._failed.pop(key, None)
+        for key in keys:
+            self._failures.forget(key)
 
     async def on_report(self, asker: bytes, given: Sequence[Given]) -> None:
         """A worker says what came of tasks that it had, and that it is there."""
@@ -182,7 +187,7 @@ class Lender:
         """We had it ourselves, and bring nothing; False where it is for us to go on with it."""
         now = self._clock.monotonic()
         self._hear(self._own, given)
-        if not self._desk.owns(task.key) or (given.result is Result.UNREACHABLE and self._is_last(task.key)):
+        if not self._desk.owns(task.key) or self._is_last(given, now):
             return False
         if self._another(given, self._own):
             self._desk.frontier.written(given.host, task.key, now)
@@ -192,17 +197,17 @@ class Lender:
 
     def brought_here(self, given: Given) -> None:
         """We had it ourselves, and bring a page."""
-        self._failed.pop(given.key, None)
+        self._failures.forget(given.key)
         self._hear(self._own, given)
 
     def avoid(self, node: bytes, until: float) -> None:
         """Lend it nothing before that time."""
-        self._refuses[node] = until
+        self._candidates.avoid(node, until)
 
     def disowned(self, mine: Callable[[bytes], bool]) -> None:
         """Others own what is not `mine`, and ask its workers themselves."""
         self.lent.let_go([key for key in self.lent if not mine(key)])
-        self._failed = {key: said for key, said in self._failed.items() if mine(key)}
+        self._failures.keep(mine)
 
     async def recall_all(self) -> None:
         """Nothing is lent from here on; what is not begun comes back, the rest ends as it does."""
@@ -231,7 +236,7 @@ class Lender:
 
     async def _assign(self, tasks: list[Queued], group: asyncio.TaskGroup) -> bool:
         """Decide for these; whether each of them found a node."""
-        choice = await self._choice([self._task(task) for task in tasks])
+        choice = await self._choice(tasks)
         now, frontier, moved = self._clock.monotonic(), self._desk.frontier, 0
         for node, hosts in choice.keys.items():
             for host, keys in hosts.items():
@@ -253,35 +258,20 @@ class Lender:
             log.warning("policy %s has found nobody for %s for a while", self.policy.inner.name, tasks[0].url)
         return moved == len(tasks)
 
-    async def _choice(self, tasks: list[Task]) -> Choice:
-        own, frontier = self._own, self._desk.frontier
-        nodes = self._candidates(tasks)
-        load = {(own, host): frontier.load(host) for host in {task.host for task in tasks}}
-        lent, now = {**self.lent.counts(), **load}, self._clock.monotonic()
+    async def _choice(self, tasks: list[Queued]) -> Choice:
+        own, frontier, now = self._own, self._desk.frontier, self._clock.monotonic()
+        asked = [Task(task.key, host_of(task.url), self._failures.of(task.key)) for task in tasks]
+        nodes = self._candidates.willing(asked, now)
+        load = {(own, host): frontier.load(host) for host in {task.host for task in asked}}
+        lent = {**self.lent.counts(), **load}
         heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
         table, self._table = self._table, None
-        work = partial(learn_and_choose, self.policy, table, heard, tasks, nodes, lent, now)
+        work = partial(learn_and_choose, self.policy, table, heard, asked, nodes, lent, now)
         choice = await self._decide(work)
         if choice is None:
             self.policy.hung(DECIDES_WITHIN_S)
-            choice = choose(self.policy, tasks, nodes, lent, now)
+            choice = choose(self.policy, asked, nodes, lent, now)
         return choice
-
-    def _candidates(self, tasks: Iterable[Task]) -> Callable[[Task], Sequence[bytes]]:
-        """Who may be asked; in a large swarm those near the key, or the host where the policy keeps hosts together."""
-        view, now = self._peers.view, self._clock.monotonic()
-        self._refuses = {node: until for node, until in self._refuses.items() if until > now}
-        nodes = [node for node in view.answering if node not in self._refuses]
-        if len(nodes) <= CANDIDATES_MAX:
-            return lambda task: nodes
-        answering, by_host = frozenset(nodes), self.policy.pinned
-        places = {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}
-        near = {place: view.closest(place, CANDIDATES_MAX) for place in set(places.values())}
-        found = {place: [each.id for each in members if each.id in answering] for place, members in near.items()}
-        return lambda task: found[places[task.key]]
-
-    def _task(self, task: Queued) -> Task:
-        return Task(task.key, host_of(task.url), tuple(self._failed.get(task.key, ())))
 
     async def _lend(self, node: bytes, hosts: Mapping[str, list[bytes]], terms: Mapping[str, Any]) -> None:
         """Hand over records and loan; what a node does not take is decided again."""
@@ -305,7 +295,7 @@ class Lender:
         crawl = self._desk.crawl_id
         reply = await self._peers.ask(node, StoreBackup(crawl, tuple(map(wire.record_of, batch))))
         if not isinstance(reply, Ack):
-            self._refuses[node] = self._clock.monotonic() + REFUSED_S
+            self.avoid(node, self._clock.monotonic() + REFUSED_S)
             return False
         if reply.records:
             await self._desk.merged(wire.copies_of(reply.records, len(batch[0].key)))
@@ -313,40 +303,45 @@ class Lender:
         if not keys:
             return True
         connect = {host: each.connect_timeout_s for host, each in terms.items() if each.connect_timeout_s is not None}
-        answering = set(self._peers.view.answering)
-        said = self._failed  # nobody is left, or the policy ranks nobody else: it goes on trying
-        patient = [key for key in keys if key in said and (node in said[key] or answering <= said[key].keys())]
+        # Nobody is left, or the policy ranks nobody else: it goes on trying.
+        patient = [key for key in keys if self._is_patient(key, loans[key].host, node)]
         args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect, "epoch": self.epoch}
         answer = await self._peers.call(node, LEND, args)
         if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
-            self._refuses[node] = self._clock.monotonic() + REFUSED_S
+            self.avoid(node, self._clock.monotonic() + REFUSED_S)
             return False
         # A node that has not answered may have it all the same: its loan ends when it is silent.
         incarnation = loans[keys[0]].incarnation
         self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
         return True
 
-    def _is_last(self, key: bytes) -> bool:
-        """Whether it is for us to go on with a task: we cannot connect again, or everybody else has failed."""
-        said = self._failed.get(key, {})
-        return self._own in said or all(node in said for node in self._peers.view.answering if node != self._own)
+    def _is_patient(self, key: bytes, host: str, node: bytes) -> bool:
+        failures, now = self._failures, self._clock.monotonic()
+        return failures.has_failed(key, node) or not failures.is_left(key, host, self._candidates.of(key, host), now)
+
+    def _is_last(self, given: Given, now: float) -> bool:
+        """Whether it is for us to go on with a task: we cannot connect again, or nobody else is left."""
+        failures, own = self._failures, self._own
+        if given.result is not Result.UNREACHABLE:
+            return self.policy.failures_max == 1 and given.key not in failures
+        nodes = self._candidates.of(given.key, given.host)
+        return failures.has_failed(given.key, own) or not failures.is_left(given.key, given.host, nodes, now, but=own)
 
     def _another(self, given: Given, node: bytes) -> bool:
         """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""
         if given.result is Result.RECALLED:
             return True
-        before = self._failed.pop(given.key, {})
-        said = before | {node: given.detail}
+        failures, key, now = self._failures, given.key, self._clock.monotonic()
+        twice = failures.has_failed(key, node)
+        failures.note(node, given)
         # Who failed it has it again only where the policy ranks nobody else.
-        more = node not in before and any(each not in said for each in self._peers.view.answering)
-        if (more and len(said) < FAILURES_MAX) or given.result is Result.UNREACHABLE:
-            self._failed[given.key] = said
-            if len(self._failed) > FAILED_MAX:
-                del self._failed[next(iter(self._failed))]
+        more = not twice and failures.is_left(key, given.host, self._candidates.of(key, given.host), now)
+        if (more and failures.connected(key) < self.policy.failures_max) or given.result is Result.UNREACHABLE:
             return True
-        words = [f"{each.hex()[:8]}: {what}" for each, what in said.items()]
-        text = given.detail if len(said) == 1 else "; ".join(words)
-        self._desk.corridor.kill(Kill(given.host, given.key, SkipReason.FAILED, text, len(said) - 1))
+        said = failures.words(key)
+        failures.forget(key)
+        text = "; ".join(f"{each.hex()[:8]}: {what}" for each, what in said.items()) if len(said) > 1 else given.detail
+        self._desk.corridor.kill(Kill(given.host, key, SkipReason.FAILED, text, len(said) - 1))
         return False
 
     async def _take_back(self, keys: list[bytes]) -> None:
@@ -376,8 +371,11 @@ class Lender:
 
     def _hear(self, node: bytes, given: Given) -> None:
         """Something for the policy to learn from, when it is asked next."""
-        outcome = Outcome(node, given.host, given.result, given.seconds, given.connect_s, given.bytes)
-        self._heard.append((outcome, self._clock.monotonic()))
+        now = self._clock.monotonic()
+        self._failures.heard(node, given, now)
+        if self.policy.learns:
+            outcome = Outcome(node, given.host, given.result, given.seconds, given.connect_s, given.bytes)
+            self._heard.append((outcome, now))
 
     async def _recall(self, node: bytes, late: list[bytes]) -> None:
         for first in range(0, len(late), KEYS_A_CALL):

@@ -18,7 +18,6 @@ from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard, said
 from dhtcrawl.policy.registry import load
 from dhtcrawl.policy.seam import Planner, Settings
-from dhtcrawl.policy.xor import Xor
 from dhtcrawl.storage.catalog import CrawlRecord
 
 log = logging.getLogger(__name__)
@@ -33,10 +32,8 @@ class Policies:
         self.aside = aside
 
     def of(self, record: CrawlRecord) -> Guard | None:
-        """The policy of a crawl; None where every owner fetches what is its own."""
+        """The policy of a crawl; None where it cannot be had: every owner fetches what is its own."""
         name = record.spec.settings.policy
-        if name == Xor.name:
-            return None
         try:
             return Guard(load(name)(Settings(self._own, pairs(record.spec.settings.policy_options))))
         except BaseException as error:  # whatever somebody else's code throws

@@ -24,7 +24,6 @@ from random import Random
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.policy.choice import choose
 from dhtcrawl.policy.seam import Outcome, Policy, Result, Task
-from dhtcrawl.swarm.lender import FAILURES_MAX
 
 SLOTS = 10  # all in all twice as many as 60 sites can use
 TIMEOUT_S = 10.0
@@ -119,7 +118,7 @@ def simulate(world: World, policy_of: PolicyOf, seed: int, slots: int = SLOTS) -
         failed = tuple(dict.fromkeys((*task.failed, node)))
         if good:
             run.pages += 1
-        elif len(failed) >= min(FAILURES_MAX, len(world.nodes)):
+        elif len(failed) >= min(Policy.failures_max, len(world.nodes)):
             run.manual += 1
         else:
             state.waiting[task.host].append(task._replace(failed=failed))

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.guard import FAULTS_MAX, Guard
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Task, Terms
 from dhtcrawl.policy.xor import Xor
@@ -99,6 +101,23 @@ def test_to_leave_candidates_out_is_no_fault() -> None:
     guard = Guard(Odd(lambda task, candidates: []))
     assert guard.rank(task(1), nodes(5), 0.0) == []
     assert not guard.faults
+
+
+@pytest.mark.parametrize("name", ["candidates_max", "failures_max"])
+@pytest.mark.parametrize("value", ["many", 0, -1, None, 2.5, True])
+def test_a_policy_that_asks_for_nonsense_is_not_made(name: str, value: object) -> None:
+    odd = Odd(lambda task, candidates: [])
+    setattr(odd, name, value)
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}; it has to be a whole number from 1 on"):
+        Guard(odd)
+
+
+def test_what_came_of_tasks_is_kept_only_for_a_policy_that_learns() -> None:
+    odd = Odd(lambda task, candidates: [])
+    assert not Guard(odd).learns
+    odd.heard = lambda outcome, now: None  # type: ignore[method-assign]
+    assert Guard(odd).learns
+    assert Guard(Dynamic(settings())).learns
 
 
 def test_a_policy_that_hangs_is_not_asked_again() -> None:

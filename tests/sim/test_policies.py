@@ -16,7 +16,6 @@ from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Result, Scenario
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.swarm import policies
-from dhtcrawl.swarm.lender import FAILURES_MAX
 
 NODES = 4
 
@@ -45,12 +44,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
 
 
 @pytest.mark.parametrize("policy", ["balanced", "dynamic"])
-def test_every_node_fetches_something(policy: str, asked: dict[str, Counter[str]]) -> None:
+def test_the_work_is_shared(policy: str, asked: dict[str, Counter[str]]) -> None:
     whole(crawl(policy))
     of_each = sum(asked.values(), Counter[str]())
-    assert len(of_each) == NODES
     if policy == "balanced":
+        assert len(of_each) == NODES
         assert max(of_each.values()) < 2 * sum(of_each.values()) / NODES
+    else:
+        assert len(of_each) > NODES / 2  # who was slower once may get nothing of so few
 
 
 def test_with_dspider_a_host_is_one_nodes(asked: dict[str, Counter[str]]) -> None:
@@ -60,12 +61,12 @@ def test_with_dspider_a_host_is_one_nodes(asked: dict[str, Counter[str]]) -> Non
     assert len({max(nodes, key=lambda node: nodes[node]) for nodes in asked.values()}) > 1
 
 
-@pytest.mark.parametrize("policy", ["balanced", "dynamic", "dspider"])
+@pytest.mark.parametrize("policy", ["xor", "balanced", "dynamic", "dspider"])
 def test_a_host_that_only_one_node_of_many_reaches_is_brought_by_it(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines, "BLOCKED", 1.0)
-    nodes = FAILURES_MAX + 3
+    nodes = 8
     result = simulate(
         Scenario(nodes=nodes, hosts=nodes, pages=80, delay_s=0.0, policy=policy, uneven=True, broken=0.0, flaky=0.0),
         3,
@@ -155,7 +156,7 @@ def test_what_a_policy_ranks_nobody_for_waits_and_is_not_forgotten(monkeypatch: 
 
 
 @pytest.mark.shared_out
-@pytest.mark.parametrize("policy", ["balanced", "dynamic", "dspider"])
+@pytest.mark.parametrize("policy", ["xor", "balanced", "dynamic", "dspider"])
 @pytest.mark.parametrize(
     "change", [{"joins": 4, "page_s": 7.0}, {"leaves": 3, "page_s": 14.0}], ids=["joins", "leaves"]
 )

@@ -4,144 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
-from crawl import by_hand
-from crawl.fake_peers import FakePeers, node, play, view_of
+from crawl.fake_peers import node, view_of
 
-from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.lending import SILENT_S, Given
-from dhtcrawl.crawl.rounds import Kill
 from dhtcrawl.keyspace import distance, host_key, placement
 from dhtcrawl.policy.choice import Choice
-from dhtcrawl.policy.guard import Guard
-from dhtcrawl.policy.seam import Candidate, Policy, Result, Settings, Task, Terms, failed_last
+from dhtcrawl.policy.seam import Candidate, Policy, Result, Task, Terms
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.messages import Refused, StoreBackup
 from dhtcrawl.rpc.view import Member, View
-from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.storage.copies import Copy, Merged
-from dhtcrawl.storage.records import Task as Record
-from dhtcrawl.storage.tasks import Queued
 from dhtcrawl.swarm import lender
-from dhtcrawl.swarm.lender import CANDIDATES_MAX, FAILURES_MAX, Lender
 from dhtcrawl.swarm.loans import LEND, RECALL
 
-CRAWL = bytes(16)
-OWN, B, C = node(0), node(1), node(2)
-# The wire checks how long keys are.
-TASKS = [each._replace(key=bytes([number]) * 20) for number, each in enumerate(by_hand.stored(40))]
-
-
-class Favours(Policy):
-    """Ranks these first."""
-
-    name = "favours"
-
-    def __init__(self, *first: bytes, terms: Terms = Terms(batch=5, budget_s=30.0)) -> None:  # noqa: B008
-        super().__init__(Settings(OWN))
-        self.first = first
-        self.given = terms
-        self.heard_of: list[tuple[bytes, Result]] = []
-
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
-        nodes = [each.node for each in candidates]
-        return failed_last(sorted(nodes, key=lambda each: each not in self.first), task.failed)
-
-    def terms(self, node: bytes, host: str) -> Terms:
-        return self.given
-
-    def heard(self, outcome: Any, now: float) -> None:
-        self.heard_of.append((outcome.node, outcome.result))
-
-
-class World:
-    """A node 0 that owns all tasks, with two others."""
-
-    crawl_id = CRAWL
-    lends = True
-
-    def __init__(self, policy: Policy, decide: Callable[[Callable[[], Choice]], Any] | None = None) -> None:
-        self.peers = FakePeers(view_of([0, 1, 2]))
-        self.peers.calls[LEND] = lambda args: {}
-        self.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
-        self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
-        self.frontier: Frontier = by_hand.make(parallel=100, waits=lambda key: True)
-        self.killed: list[Kill] = []
-        self.requeued: list[bytes] = []
-        self.with_others: set[bytes] = set()
-        self.told = 0  # how often there was something to start, or to read
-        self.corridor: Any = self
-        self.clock = VirtualClock(asyncio.get_running_loop())
-        self.lender = Lender(
-            self,
-            self.peers,
-            self.clock,
-            Guard(policy),
-            incarnation_of=self.incarnations.get,
-            decide=decide or self._decide,
-        )
-
-    async def _decide(self, work: Callable[[], Choice]) -> Choice | None:
-        await asyncio.sleep(0)
-        return work()
-
-    def add(self, *tasks: Queued) -> None:
-        self.frontier.add(tasks, self.clock.monotonic())
-        self.lender.wanted()
-
-    def lent_to(self, number: int) -> list[bytes]:
-        """What a node was told that it may fetch."""
-        rows = [args["keys"] for peer, name, args in self.peers.called if name == LEND and peer == node(number)]
-        return [key for keys in rows for key in keys]
-
-    def started(self) -> list[str]:
-        return by_hand.urls(self.frontier, self.clock.monotonic())
-
-    async def report(self, number: int, *given: Given) -> None:
-        await self.lender.on_report(node(number), given)
-
-    # Desk
-
-    def owns(self, key: bytes) -> bool:
-        return True
-
-    def held(self, key: bytes) -> bool:
-        return key in self.lender.lent or key in self.with_others
-
-    def decided(self) -> None:
-        self.told += 1
-
-    async def write_lent(self, keys: list[bytes]) -> list[Copy]:
-        await asyncio.sleep(0)
-        by_key = {task.key: task for task in TASKS}
-        return [Copy(key, Record(by_key[key].url, 0, by_key[key].order, "")) for key in keys]
-
-    async def requeue(self, keys: list[bytes]) -> None:
-        self.requeued += keys
-        self.add(*(task for task in TASKS if task.key in keys))
-
-    async def merged(self, records: Sequence[Copy]) -> Merged:
-        raise AssertionError("no worker knows better")
-
-    def kill(self, kill: Kill) -> None:
-        self.killed.append(kill)
-
-
-def tell(story: Callable[[World], Any], policy: Policy, decide: Any = None) -> World:
-    async def main(group: asyncio.TaskGroup) -> World:
-        world = World(policy, decide)
-        running = group.create_task(world.lender.run())
-        await story(world)
-        running.cancel()
-        return world
-
-    return play(main)
-
-
-def failed(task: Queued, result: Result = Result.FAILED, detail: str = "it hangs") -> Given:
-    return Given(task.key, "a", result, 1.0, detail=detail)
+from .lending_world import OWN, TASKS, B, C, Favours, Only, World, failed, tell
 
 
 def test_tasks_go_to_the_best_until_it_has_its_batch_and_then_to_the_next() -> None:
@@ -262,13 +139,6 @@ def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given_up_wi
     assert policy.heard_of[:1] == [(B, Result.FAILED)]
 
 
-class Only(Favours):
-    """Ranks nobody else."""
-
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
-        return [each.node for each in candidates if each.node in self.first]
-
-
 def test_a_task_that_the_policy_gives_to_one_node_only_is_given_up_when_that_one_has_failed_twice() -> None:
     async def story(world: World) -> None:
         world.add(TASKS[0])
@@ -308,7 +178,7 @@ def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
             if world.started():
                 world.lender.failed_here(task, failed(task))
         assert len(world.killed) == 1
-        assert world.killed[0].attempt == FAILURES_MAX - 1
+        assert world.killed[0].attempt == Policy.failures_max - 1
 
     tell(story, Favours(B))
 
@@ -348,7 +218,7 @@ def test_a_host_that_many_nodes_cannot_reach_is_not_given_up_for_it() -> None:
                 tried.append(0)
             else:
                 await world.report(tried[-1], failed(task, Result.UNREACHABLE))
-        assert len(tried) > FAILURES_MAX, "the one that reaches it is the last to be asked"
+        assert len(tried) > Policy.failures_max, "the one that reaches it is the last to be asked"
         assert not world.killed
 
     tell(story, Favours(*map(node, range(1, 10))))
@@ -472,7 +342,7 @@ def test_in_a_large_swarm_those_near_the_key_are_candidates_or_those_near_the_ho
         await asyncio.sleep(1.0)
         for key, nodes in asked:
             place = host_key("a") if pinned else placement(key)
-            assert sorted(nodes) == sorted(sorted(ids, key=lambda each: distance(place, each))[:CANDIDATES_MAX])
+            assert sorted(nodes) == sorted(sorted(ids, key=lambda each: distance(place, each))[: Policy.candidates_max])
 
     policy = Listens()
     policy.pinned = pinned

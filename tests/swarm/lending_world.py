@@ -1,0 +1,145 @@
+"""A node that owns all tasks of a crawl and lends them, in a world of three nodes played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from crawl import by_hand
+from crawl.fake_peers import FakePeers, node, play, view_of
+
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.lending import Given
+from dhtcrawl.crawl.rounds import Kill
+from dhtcrawl.policy.choice import Choice
+from dhtcrawl.policy.guard import Guard
+from dhtcrawl.policy.seam import Candidate, Policy, Result, Settings, Task, Terms, failed_last
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.storage.copies import Copy, Merged
+from dhtcrawl.storage.records import Task as Record
+from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.swarm.lender import Lender
+from dhtcrawl.swarm.loans import LEND, RECALL
+
+CRAWL = bytes(16)
+OWN, B, C = node(0), node(1), node(2)
+# The wire checks how long keys are.
+TASKS = [each._replace(key=bytes([number]) * 20) for number, each in enumerate(by_hand.stored(40))]
+
+
+class Favours(Policy):
+    """Ranks these first."""
+
+    name = "favours"
+
+    def __init__(self, *first: bytes, terms: Terms = Terms(batch=5, budget_s=30.0)) -> None:  # noqa: B008
+        super().__init__(Settings(OWN))
+        self.first = first
+        self.given = terms
+        self.heard_of: list[tuple[bytes, Result]] = []
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        nodes = [each.node for each in candidates]
+        return failed_last(sorted(nodes, key=lambda each: each not in self.first), task.failed)
+
+    def terms(self, node: bytes, host: str) -> Terms:
+        return self.given
+
+    def heard(self, outcome: Any, now: float) -> None:
+        self.heard_of.append((outcome.node, outcome.result))
+
+
+class Only(Favours):
+    """Ranks nobody else."""
+
+    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        return [each.node for each in candidates if each.node in self.first]
+
+
+class World:
+    """A node 0 that owns all tasks, with two others."""
+
+    crawl_id = CRAWL
+    lends = True
+
+    def __init__(self, policy: Policy, decide: Callable[[Callable[[], Choice]], Any] | None = None) -> None:
+        self.peers = FakePeers(view_of([0, 1, 2]))
+        self.peers.calls[LEND] = lambda args: {}
+        self.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
+        self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
+        self.frontier: Frontier = by_hand.make(parallel=100, waits=lambda key: self.lender.decides(key))
+        self.killed: list[Kill] = []
+        self.requeued: list[bytes] = []
+        self.with_others: set[bytes] = set()
+        self.told = 0  # how often there was something to start, or to read
+        self.corridor: Any = self
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.lender = Lender(
+            self,
+            self.peers,
+            self.clock,
+            Guard(policy),
+            incarnation_of=self.incarnations.get,
+            decide=decide or self._decide,
+        )
+
+    async def _decide(self, work: Callable[[], Choice]) -> Choice | None:
+        await asyncio.sleep(0)
+        return work()
+
+    def add(self, *tasks: Queued) -> None:
+        self.frontier.add(tasks, self.clock.monotonic())
+        self.lender.wanted()
+
+    def lent_to(self, number: int) -> list[bytes]:
+        """What a node was told that it may fetch."""
+        rows = [args["keys"] for peer, name, args in self.peers.called if name == LEND and peer == node(number)]
+        return [key for keys in rows for key in keys]
+
+    def started(self) -> list[str]:
+        return by_hand.urls(self.frontier, self.clock.monotonic())
+
+    async def report(self, number: int, *given: Given) -> None:
+        await self.lender.on_report(node(number), given)
+
+    # Desk
+
+    def owns(self, key: bytes) -> bool:
+        return True
+
+    def held(self, key: bytes) -> bool:
+        return key in self.lender.lent or key in self.with_others
+
+    def decided(self) -> None:
+        self.told += 1
+
+    async def write_lent(self, keys: list[bytes]) -> list[Copy]:
+        await asyncio.sleep(0)
+        by_key = {task.key: task for task in TASKS}
+        return [Copy(key, Record(by_key[key].url, 0, by_key[key].order, "")) for key in keys]
+
+    async def requeue(self, keys: list[bytes]) -> None:
+        self.requeued += keys
+        self.add(*(task for task in TASKS if task.key in keys))
+
+    async def merged(self, records: Sequence[Copy]) -> Merged:
+        raise AssertionError("no worker knows better")
+
+    def kill(self, kill: Kill) -> None:
+        self.killed.append(kill)
+
+
+def tell(story: Callable[[World], Any], policy: Policy, decide: Any = None) -> World:
+    async def main(group: asyncio.TaskGroup) -> World:
+        world = World(policy, decide)
+        running = group.create_task(world.lender.run())
+        await story(world)
+        running.cancel()
+        return world
+
+    return play(main)
+
+
+def failed(task: Queued, result: Result = Result.FAILED, detail: str = "it hangs") -> Given:
+    return Given(task.key, "a", result, 1.0, detail=detail)

@@ -1,0 +1,148 @@
+"""Under a policy that has owners try first, others are asked only for hosts that an owner cannot connect to."""
+
+from __future__ import annotations
+
+import asyncio
+
+from crawl.fake_peers import node, view_of
+
+from dhtcrawl.policy.seam import Result, Settings
+from dhtcrawl.policy.xor import Xor
+from dhtcrawl.rpc.view import Member, View
+from dhtcrawl.swarm.loans import LEND
+
+from .lending_world import OWN, TASKS, Favours, World, failed, tell
+
+XOR = Xor(Settings(OWN))
+NEITHER = failed(TASKS[0], Result.UNREACHABLE)
+
+
+def lent(world: World) -> list[tuple[bytes, bytes]]:
+    return [(peer, key) for peer, name, args in world.peers.called if name == LEND for key in args["keys"]]
+
+
+def test_an_owner_asks_nobody() -> None:
+    async def story(world: World) -> None:
+        world.add(*TASKS[:3])
+        await asyncio.sleep(1)
+        assert world.started() == [task.url for task in TASKS[:3]]
+        assert not world.peers.called
+
+    tell(story, XOR)
+
+
+def test_what_an_owner_cannot_connect_to_goes_to_each_of_the_others_and_back_to_it() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        await asyncio.sleep(1)
+        (first,) = lent(world)
+        await world.report(1 if first[0] == node(1) else 2, NEITHER)
+        await asyncio.sleep(1)
+        assert {peer for peer, _ in lent(world)} == {node(1), node(2)}
+        assert not world.started()
+        await world.report(2 if first[0] == node(1) else 1, NEITHER)
+        await asyncio.sleep(1)
+        assert world.started(), "it is the owner that goes on trying"
+        assert not world.lender.failed_here(TASKS[0], NEITHER)
+        assert not world.killed
+        assert world.lender.failed_here(TASKS[0], failed(TASKS[0], detail="for good"))
+        (kill,) = world.killed
+        assert "for good" in kill.detail
+        assert kill.detail.count("it hangs") == 2
+
+    tell(story, XOR)
+
+
+def test_of_a_dead_host_each_node_is_asked_once_and_not_once_for_each_page() -> None:
+    async def story(world: World) -> None:
+        world.add(*TASKS)
+        for task in TASKS:
+            assert world.started() or task is not TASKS[0]
+            if world.lender.failed_here(task, NEITHER._replace(key=task.key)):
+                await asyncio.sleep(1)
+                for number in (1, 2):
+                    await world.report(number, NEITHER._replace(key=task.key))
+                    await asyncio.sleep(1)
+        assert len(lent(world)) == 2
+
+    tell(story, XOR)
+
+
+def test_of_a_dead_host_the_first_that_is_asked_knows_that_it_is_the_last_where_others_come_first() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        await asyncio.sleep(1)
+        await world.report(1, NEITHER)
+        await asyncio.sleep(1)
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        await asyncio.sleep(1)
+        await world.report(2, NEITHER)
+        world.add(*TASKS[1:4])
+        await asyncio.sleep(1)
+        patient = [key for _, name, args in world.peers.called if name == LEND for key in args["patient"]]
+        assert sorted(patient) == [task.key for task in TASKS[:4]]
+        for task in TASKS[1:4]:
+            await world.report(1, failed(task))
+        assert len(world.killed) == 3
+        assert len(lent(world)) == 6
+
+    tell(story, Favours(node(1)))
+
+
+def test_what_a_page_does_wrong_is_no_reason_to_ask_another_node() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        assert world.started()
+        assert not world.lender.failed_here(TASKS[0], failed(TASKS[0])), "its owner gives it up itself"
+        await asyncio.sleep(1)
+        assert not world.peers.called
+
+    tell(story, XOR)
+
+
+def test_a_worker_that_connected_and_brought_nothing_is_the_last_that_is_asked() -> None:
+    async def story(world: World) -> None:
+        world.add(TASKS[0])
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        await asyncio.sleep(1)
+        ((first, _),) = lent(world)
+        await world.report(1 if first == node(1) else 2, failed(TASKS[0], detail="status 500"))
+        (kill,) = world.killed
+        assert "status 500" in kill.detail
+        assert len(lent(world)) == 1
+
+    tell(story, XOR)
+
+
+def test_in_a_large_swarm_a_few_are_asked() -> None:
+    async def story(world: World) -> None:
+        others = [bytes([number]) * 20 for number in range(1, 50)]
+        world.peers.view = View(Member(each, ("10.0.0.1", 1)) for each in (OWN, *others))
+        world.incarnations.update(dict.fromkeys(others, 1))
+        near = [each.id for each in world.peers.view.closest(TASKS[0].key, Xor.candidates_max)]
+        world.add(TASKS[0])
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        for _ in range(3 * Xor.candidates_max):
+            await asyncio.sleep(1)
+            for each in others:
+                if world.lender.lent.count(each):
+                    await world.lender.on_report(each, [NEITHER])
+        assert [peer for peer, _ in lent(world)][: len(near)] == [each for each in near if each != OWN]
+        assert len(lent(world)) <= Xor.candidates_max + 1
+
+    tell(story, XOR)
+
+
+def test_alone_an_owner_goes_on_by_itself() -> None:
+    async def story(world: World) -> None:
+        world.peers.view = view_of([0])
+        world.add(TASKS[0])
+        assert world.started()
+        assert not world.lender.failed_here(TASKS[0], NEITHER)
+
+    tell(story, XOR)
