@@ -80,7 +80,8 @@ class Ends:
         scene = self._scene
         there = [each for each in scene.side_of(host) if each is not host and is_owner(each)]
         if handed_over:
-            calm = not scene.troubled and scene.time() - self._crashed_at > QUIET_S
+            # Sides that have just met still tell each other what the others missed, the leaver or not.
+            calm = not scene.troubled and scene.time() - max(self._crashed_at, scene.whole_since) > QUIET_S
             for each in there if calm else ():
                 when = f"after {host.name} has left"
                 self._have_tombstones(each, [_own(view_of(each), there)], when, [each], first=1, of=host)

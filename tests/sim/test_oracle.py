@@ -513,3 +513,23 @@ def test_whoever_owns_what_a_leaver_knew_knows_it(had: bool, told: list[str]) ->
         stage.oracle.left(leaver, handed_over=True)
 
     assert tell(story).told == told
+
+
+@pytest.mark.parametrize(("since_s", "told"), [(QUIET_S - 5, []), (QUIET_S + 1, ["I4"])])
+def test_who_leaves_when_sides_have_just_met_is_not_to_have_told_them_everything(
+    since_s: float, told: list[str]
+) -> None:
+    """Seed 34 of the random scenarios: of what only the other side had brought, the next owner was still to hear."""
+
+    async def story(stage: Stage) -> None:
+        owner, leaver, *others = stage.keepers(stage.url())
+        await _old_tombstone(stage, leaver, *others)
+        stage.cut(owner)
+        stage.heal()
+        stage.oracle.step()
+        await asyncio.sleep(since_s)
+        leaver.swarm = None
+        stage.meet(*(host for host in stage.hosts if host is not leaver))
+        stage.oracle.left(leaver, handed_over=True)
+
+    assert tell(story).told == told
