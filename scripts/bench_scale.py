@@ -15,7 +15,10 @@ nodes take in the same time; idle nodes have a row of their own. Between join an
 left of the gossip about newcomers is dropped once all nodes know all others:
 it would take minutes more to repeat to everybody what everybody knows.
 
-CPU is that of the whole simulation, its web and networks included.
+CPU is that of the whole simulation, its web and networks included. A thousand
+nodes are in no cache, each of them after all the others: what of the CPU is
+that, and no more work, tell ten swarms of a hundred that run side by side, in
+turns of a millisecond. The target is for what comes on top of it.
 
     python scripts/bench_scale.py [--quick] [--json FILE] [--plot FILE.svg]
 """
@@ -23,209 +26,35 @@ CPU is that of the whole simulation, its web and networks included.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
-import gc
 import json
 import math
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dhtcrawl.config import load
-from dhtcrawl.sim import loop
-from dhtcrawl.sim.swarm import SimHost, SimSwarm
-from dhtcrawl.sim.trace import Trace
-from dhtcrawl.sim.web import SimWeb
-from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.crawl_record import COMPLETE
+from scale_swarms import Sample, Spent, note, run
 
 NODES = (10, 100, 1_000)
 QUICK_NODES = (5, 15)
 PAGES = 20
 QUICK_PAGES = 8
-# As many for every swarm, or nodes would ask more gatekeepers for the robots.txt of fewer pages each.
-HOSTS = 10
-CONCURRENCY = 8
 # A page may cost a swarm ten times as large as one of a hundred so much more.
 RATIO_MAX = 1.3
 FLAT_FROM, FLAT_TO = 100, 1_000
-IDLE_S = 20.0
-WAVE_MIN = 8
-LOOK_S = 0.5
-NONCE = bytes(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What was used up, by a moment or between two."""
-
-    cpu_s: float
-    virtual_s: float
-    task_bytes: int
-    datagram_bytes: int
-    datagrams: int
-    messages: int  # requests of the task plane, between different nodes
-    connections: int
-
-    @property
-    def rpc_bytes(self) -> int:
-        """Of requests and answers, however they went."""
-        return self.task_bytes + self.datagram_bytes
-
-    def __sub__(self, other: Spent) -> Spent:
-        ours, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
-        return Spent(*(a - b for a, b in zip(ours, theirs, strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One swarm's run."""
-
-    nodes: int
-    pages: int
-    join: Spent
-    crawl: Spent
-    idle: Spent
-    rss_bytes: int
-
-    def a_page(self, name: str) -> float:
-        """Of one measure, what the crawl took beyond what idle nodes take in the same time, for each page."""
-        idle = getattr(self.idle, name) / self.idle.virtual_s * self.crawl.virtual_s
-        return float((getattr(self.crawl, name) - idle) / self.pages)
-
-    def a_node_second(self, name: str) -> float:
-        """Of one measure, what an idle node takes in a second."""
-        return float(getattr(self.idle, name) / self.nodes / self.idle.virtual_s)
-
-    def a_newcomer(self, name: str) -> float:
-        """Of one measure, what the whole swarm spends for each node that joins, idling included."""
-        return float(getattr(self.join, name) / self.nodes)
-
-
-# One run
-
-
-async def run(nodes: int, pages: int, seed: int) -> Sample:
-    """Join, crawl, idle; to be run on a virtual loop."""
-    config = load(flags={"fetch.concurrency": CONCURRENCY})
-    web = SimWeb(seed, hosts=HOSTS, pages=nodes * pages)
-    spec = make_spec(web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0))
-    trace = Trace(asyncio.get_running_loop().time)
-    async with asyncio.TaskGroup() as group:
-        swarm = SimSwarm(group, seed, config, web, trace)
-        began = spent(swarm)
-        hosts = await gather(swarm, nodes, Random(seed))
-        joined = spent(swarm) - began
-        await calm(hosts)
-        # A thousand nodes in one heap: the collector would look at millions of objects of the others, again and again.
-        gc.disable()
-        began = spent(swarm)
-        await crawl(hosts, spec)
-        crawled = spent(swarm) - began
-        began = spent(swarm)
-        await asyncio.sleep(IDLE_S)
-        idled = spent(swarm) - began
-        fetched = {visit.url for visit in web.visits if not visit.url.endswith("/robots.txt")}
-        if lost := web.truth().keys() - fetched:
-            raise SystemExit(f"bench: {len(lost)} pages of {nodes} nodes were not fetched, {min(lost)} for one")
-        sample = Sample(nodes, len(fetched), joined, crawled, idled, rss_bytes())
-        for host in hosts:
-            await host.crash()
-    return sample
-
-
-async def gather(swarm: SimSwarm, nodes: int, rng: Random) -> list[SimHost]:
-    """A swarm of so many nodes, which came in waves through random members."""
-    hosts = [swarm.add()]
-    await hosts[0].start([])
-    while len(hosts) < nodes:
-        wave = [swarm.add() for _ in range(min(nodes - len(hosts), max(WAVE_MIN, len(hosts))))]
-        for host in wave:
-            host.begin(rng.sample(hosts, min(3, len(hosts))))
-        for host in wave:
-            while host.swarm is None:  # noqa: ASYNC110 - virtual time
-                await asyncio.sleep(LOOK_S)
-            await host.swarm.ready.wait()
-        hosts += wave
-        note(f"{len(hosts)} nodes have joined, {rss_bytes() >> 20} MiB")
-    return hosts
-
-
-async def calm(hosts: list[SimHost]) -> None:
-    """Wait until all know all, then let them tell nobody again."""
-    nodes = [host.swarm for host in hosts if host.swarm is not None]
-    while len({node.gossip.fingerprint() for node in nodes}) > 1:  # noqa: ASYNC110 - virtual time
-        await asyncio.sleep(LOOK_S)
-    for node in nodes:
-        for member in node.gossip.view.ids:
-            node.gossip.members.rumours.drop(member)
-    await asyncio.sleep(1.0)
-
-
-async def crawl(hosts: list[SimHost], spec: CrawlSpec) -> None:
-    """Submit a crawl to one node, and wait until all know how it ended."""
-    crawl_id = spec.crawl_id(NONCE)
-    first = hosts[0].swarm
-    assert first is not None, "it has joined"
-    await first.crawls.create(spec, NONCE)
-    running = hosts
-    while running:
-        await asyncio.sleep(LOOK_S)
-        running = [host for host in running if not is_over(host, crawl_id)]
-    note("the crawl is over")
-
-
-def is_over(host: SimHost, crawl_id: bytes) -> bool:
-    """Whether a node knows that the crawl has ended, and has nothing more to do for it."""
-    assert host.swarm is not None, "nothing makes it crash"
-    record = host.swarm.crawls.get(crawl_id)
-    if record is None or not record.ended:
-        return False
-    if record.ended != COMPLETE:
-        raise SystemExit(f"bench: the crawl ended as {record.ended!r}; see {host.name}")
-    return crawl_id not in host.swarm.crawls.runs
-
-
-def spent(swarm: SimSwarm) -> Spent:
-    """Since the simulation began."""
-    return Spent(
-        cpu_s=time.process_time(),
-        virtual_s=swarm.loop.time(),
-        task_bytes=swarm.streams.bytes_sent,
-        datagram_bytes=swarm.datagrams.bytes_sent,
-        datagrams=swarm.datagrams.sent,
-        messages=sum(swarm.tally.frames.values()),
-        connections=swarm.streams.connections_made,
-    )
-
-
-def rss_bytes() -> int:
-    """What this process holds in memory now."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * 4096
-
-
-def note(text: str) -> None:
-    """Progress, on stderr."""
-    print(f"  {time.process_time():8.1f} CPU-s  {text}", file=sys.stderr)
-
 
 # What it comes to
 
 
-def measure(nodes: int, pages: int, seed: int) -> Sample:
+def measure(nodes: int, pages: int, seed: int, swarms: int = 1) -> Sample:
     """The same in a process of its own, so that no swarm runs among what another left behind."""
-    note(f"{nodes} nodes, {pages} pages each, seed {seed}")
-    argv = [sys.executable, __file__, "--one", json.dumps([nodes, pages, seed])]
+    note(f"{f'{swarms} swarms of ' if swarms > 1 else ''}{nodes} nodes, {pages} pages each, seed {seed}")
+    argv = [sys.executable, __file__, "--one", json.dumps([nodes, pages, seed, swarms])]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise SystemExit(f"bench: the run of {nodes} nodes ended with {done.returncode}; what it said stands above")
@@ -252,19 +81,43 @@ MEASURES: tuple[tuple[str, str, Callable[[Sample], float], str], ...] = (
 FLAT = ("cpu", "rpc_bytes")
 
 
-def rows_of(samples: dict[int, list[Sample]]) -> list[dict[str, Any]]:
-    """A row for each measure and swarm; the ratios that have to be flat last."""
+def compared(sizes: Iterable[int]) -> tuple[int, int]:
+    """Between which two sizes a page is to cost the same."""
+    sizes = set(sizes)
+    return (FLAT_FROM, FLAT_TO) if {FLAT_FROM, FLAT_TO} <= sizes else (min(sizes), max(sizes))
+
+
+def rows_of(samples: dict[int, list[Sample]], beside: Sequence[Sample] = ()) -> list[dict[str, Any]]:
+    """A row for each measure and swarm; the ratios that have to be flat last.
+
+    `beside` are samples of as many small swarms in one process as have the nodes of the large one.
+    """
     rows: list[dict[str, Any]] = []
     for name, unit, value, claim in MEASURES:
         for nodes, some in samples.items():
             rows.append(row(f"{name}_{nodes}", claim, [value(sample) for sample in some], unit))
-    small, large = (FLAT_FROM, FLAT_TO) if {FLAT_FROM, FLAT_TO} <= samples.keys() else (min(samples), max(samples))
-    for name, _, value, claim in MEASURES:
-        if name in FLAT and small != large:
-            before = median(value(sample) for sample in samples[small])
-            ratios = [value(sample) / before for sample in samples[large]]
-            target = RATIO_MAX if (small, large) == (FLAT_FROM, FLAT_TO) else None
-            rows.append(row(f"{name}_ratio", f"{claim}, {large} nodes over {small}", ratios, "times", target))
+    small, large = compared(samples)
+    if small == large:
+        return rows
+    target = RATIO_MAX if (small, large) == (FLAT_FROM, FLAT_TO) else None
+    value_of = {name: value for name, _, value, _ in MEASURES}
+
+    def over(name: str, base: Sequence[Sample], claim: str, target: float | None) -> dict[str, Any]:
+        value = value_of[name]
+        before = median(map(value, base))
+        return row(f"{name}_ratio", claim, [value(sample) / before for sample in samples[large]], "times", target)
+
+    claim = f"{large:,} nodes over {small:,}"
+    rows.append(over("rpc_bytes", samples[small], f"bytes a page, {claim}", target))
+    if not beside:
+        rows.append(over("cpu", samples[small], f"CPU a page, {claim}", target))
+        return rows
+    cpu_ms = [value_of["cpu"](sample) for sample in beside]
+    rows.append(
+        row("cpu_beside", f"CPU a page of {small:,} nodes, in swarms that have {large:,} together", cpu_ms, "ms/page")
+    )
+    rows.append(over("cpu", beside, f"CPU a page, {claim} in swarms of as many together", target))
+    rows.append(over("cpu", samples[small], f"CPU a page, {claim} alone", None) | {"name": "cpu_ratio_alone"})
     return rows
 
 
@@ -292,7 +145,7 @@ def print_table(rows: list[dict[str, Any]], samples: dict[int, list[Sample]]) ->
         cells = "".join(f"{by_name[f'{name}_{nodes}']['measured']:>14,.1f}" for nodes in sizes)
         print(f"{name:22}{cells}  {unit:8}{claim}", file=sys.stderr)
     for item in rows:
-        if item["name"].endswith("_ratio"):
+        if "_ratio" in item["name"]:
             verdict = "" if item["target"] is None else f"at most {item['target']}: {'ok' if item['ok'] else 'NOT OK'}"
             print(f"{item['name']:22}{item['measured']:>14,.2f}  {verdict:20}{item['claim']}", file=sys.stderr)
 
@@ -339,12 +192,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.one:
-        print(json.dumps(dataclasses.asdict(loop.run(run(*json.loads(args.one))))))
+        print(json.dumps(dataclasses.asdict(run(*json.loads(args.one)))))
         return 0
     sizes = [int(n) for n in args.nodes.split(",")] if args.nodes else list(QUICK_NODES if args.quick else NODES)
     pages = args.pages or (QUICK_PAGES if args.quick else PAGES)
-    samples = {nodes: [measure(nodes, pages, seed) for seed in range(1, args.seeds + 1)] for nodes in sizes}
-    rows = rows_of(samples)
+    seeds = range(1, args.seeds + 1)
+    samples = {nodes: [measure(nodes, pages, seed) for seed in seeds] for nodes in sizes}
+    small, large = compared(sizes)
+    beside = [measure(small, pages, seed, large // small) for seed in seeds] if large // small > 1 else []
+    rows = rows_of(samples, beside)
     print_table(rows, samples)
     if args.plot:
         Path(args.plot).write_text(plot(rows, sizes))

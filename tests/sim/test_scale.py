@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import bench_scale
 import pytest
+import scale_swarms
 
 from dhtcrawl.rpc import transport
 from dhtcrawl.rpc.connectionless import Connectionless
@@ -25,21 +26,45 @@ def test_two_small_swarms_are_measured_and_drawn(tmp_path: Path, capfd: pytest.C
     assert bench_scale.main(["--nodes", "2,4", "--pages", "4", "--json", "-", "--plot", str(plot)]) == 0
     said = capfd.readouterr()
     rows = {row["name"]: row for row in json.loads(said.out)["rows"]}
-    for name in ("cpu_2", "cpu_4", "rpc_bytes_4", "join_cpu_4", "cpu_ratio", "rpc_bytes_ratio"):
+    for name in (
+        "cpu_2",
+        "cpu_4",
+        "rpc_bytes_4",
+        "join_cpu_4",
+        "cpu_ratio",
+        "cpu_ratio_alone",
+        "cpu_beside",
+        "rpc_bytes_ratio",
+    ):
         assert rows[name]["measured"] > 0, name
     assert "4 nodes" in said.err
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
 
 
 def test_a_page_that_costs_more_in_a_larger_swarm_is_told() -> None:
-    def sample(nodes: int, cpu_s: float) -> bench_scale.Sample:
-        idle = bench_scale.Spent(0.0, 10.0, 0, 0, 0, 0, 0)
-        crawl = bench_scale.Spent(cpu_s, 10.0, 1000, 1000, 10, 10, 1)
-        return bench_scale.Sample(nodes, 100, idle, crawl, idle, 1)
+    def sample(nodes: int, cpu_s: float) -> scale_swarms.Sample:
+        idle = scale_swarms.Spent(0.0, 10.0, 0, 0, 0, 0, 0)
+        crawl = scale_swarms.Spent(cpu_s, 10.0, 1000, 1000, 10, 10, 1)
+        return scale_swarms.Sample(nodes, 100, idle, crawl, idle, 1)
 
     for cpu_s, ok in ((1.2, True), (1.4, False)):
         rows = bench_scale.rows_of({100: [sample(100, 1.0)], 1000: [sample(1000, cpu_s)]})
         assert [row["ok"] for row in rows if row["name"] == "cpu_ratio"] == [ok]
+        rows = bench_scale.rows_of({100: [sample(100, 0.5)], 1000: [sample(1000, cpu_s)]}, [sample(1000, 1.0)])
+        found = {row["name"]: (row["measured"], row["ok"]) for row in rows if row["name"].startswith("cpu_ratio")}
+        assert found == {"cpu_ratio": (cpu_s, ok), "cpu_ratio_alone": (2 * cpu_s, True)}
+
+
+def test_swarms_side_by_side_take_what_each_takes_alone_but_for_the_cpu() -> None:
+    alone = [scale_swarms.run(3, 6, seed) for seed in (1, 2)]
+    both = scale_swarms.run(3, 6, 1, 2)
+    assert both.nodes == 6
+    assert both.pages == sum(sample.pages for sample in alone)
+    for phase in ("join", "crawl"):
+        for name in ("task_bytes", "datagrams", "messages", "connections"):
+            together, apart = (sum(getattr(getattr(one, phase), name) for one in runs) for runs in ([both], alone))
+            # Whoever is ready waits for the end of its turn.
+            assert together == pytest.approx(apart, rel=0.01), (phase, name)
 
 
 @pytest.mark.parametrize(
