@@ -58,6 +58,8 @@ class Plan:
     concurrency: int = 4
     front: int = 0  # how many pages the crawl may know of at a time; 0: no limit
     delay_s: float = 1.0  # of the polite crawl
+    blocked: int = 0  # so many nodes, the last ones, do not reach the web server
+    options: tuple[str, ...] = ()  # of each node
 
     @property
     def down_max(self) -> int:
@@ -164,6 +166,8 @@ class _Run:
         """Everything from the first node to the judgement."""
         self._swarm.start(self._plan.nodes)
         self._swarm.meet()
+        if self._plan.blocked:
+            self._hosts.cut([guest.host for guest in self._swarm.guests[-self._plan.blocked :]], [WEB])
         begun_at = time.monotonic()
         self._crawls["bulk"] = self._submit(0, [BULK], "--delay", "0")
         self._crawls["polite"] = self._submit(1, POLITE, "--delay", f"{self._plan.delay_s:g}s")
@@ -172,6 +176,7 @@ class _Run:
         over_at = time.monotonic()
         self._web.send_signal(signal.SIGUSR1)
         self._wait()
+        self._report.dropped += self._hosts.heal()
         self._report.settled_s = time.monotonic() - over_at
         for name, crawl in self._crawls.items():
             self._gather(name, crawl)
@@ -316,7 +321,7 @@ class _Run:
 
 
 def _options(plan: Plan) -> list[str]:
-    return ["--concurrency", str(plan.concurrency), "--log-level", "info"]
+    return ["--concurrency", str(plan.concurrency), "--log-level", "info", *plan.options]
 
 
 @contextmanager

@@ -49,6 +49,22 @@ def test_twenty_nodes_that_are_killed_paused_and_parted_for_three_minutes_lose_n
     assert not list(NETNS.glob(f"{PREFIX}.{os.getpid()}.*"))
 
 
+@pytest.mark.needs_root
+def test_what_half_of_the_nodes_cannot_connect_to_the_other_half_brings_each_page_once(tmp_path: Path) -> None:
+    config = tmp_path / "dhtcrawl.toml"
+    config.write_text('[fetch]\nconnect_timeout_s = "1s"\n')
+    options = ("--config", str(config))
+    plan = Plan(nodes=4, length_s=10.0, seed=1, every_s=60.0, concurrency=IN_FLIGHT, blocked=2, options=options)
+    assert plan.faults() == []
+    try:
+        report = run(plan, tmp_path / "chaos")
+    except Unavailable as error:
+        needs(error)
+    assert report.problems == [], f"what the nodes said is in {tmp_path / 'chaos'}"
+    assert report.dropped > 0, "nobody was blocked"
+    assert report.again == []
+
+
 # What befalls them
 
 
