@@ -47,7 +47,7 @@ AMPLIFICATION_MAX = 3
 PING_BYTES = 50  # what verifying a sender costs its address, besides the reply
 # A remote procedure: the sender's address and the arguments in, the reply out. It never waits.
 Handler = Callable[..., Any]
-_UNKNOWN: tuple[Handler | None, int] = (None, 0)
+_UNKNOWN: tuple[Handler | None, int, bool] = (None, 0, False)
 
 
 class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library has no types
@@ -60,15 +60,15 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         self.counters = Counters()
         self.calls = Calls(self._send, rng, self.counters)
         self.verifier = Verifier(source_node.id, self.table, self.calls, self.counters, clock)
-        self._later: dict[str, tuple[Handler, int]] = {}  # those that answer when they can
         self._ipv6 = False
         # Only what stands here can be called from outside, and all of it takes an address first.
-        self._handlers: dict[str, tuple[Handler, int]] = {
-            "stun": (self.rpc_stun, 0),
-            "ping": (self.rpc_ping, 1),
-            "store": (self.rpc_store, 3),
-            "find_node": (self.rpc_find_node, 2),
-            "find_value": (self.rpc_find_value, 2),
+        # How many arguments it takes, and whether it answers later.
+        self._handlers: dict[str, tuple[Handler, int, bool]] = {
+            "stun": (self.rpc_stun, 0, False),
+            "ping": (self.rpc_ping, 1, False),
+            "store": (self.rpc_store, 3, False),
+            "find_node": (self.rpc_find_node, 2, False),
+            "find_value": (self.rpc_find_value, 2, False),
         }
 
     def __getattr__(self, name: str) -> Any:
@@ -81,14 +81,14 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         A handler decides at once and never awaits. What it returns is the
         reply; a list that is too long is cut.
         """
-        self._handlers[name] = (handler, arguments)
+        self._handlers[name] = (handler, arguments, False)
 
     def register_later(self, name: str, handler: Handler, arguments: int) -> None:
         """Answer the remote procedure `name` with what `handler(answer, address, *arguments)` calls `answer` with.
 
         That may be at any time, once or never; the caller is to be one that waits.
         """
-        self._later[name] = (handler, arguments)
+        self._handlers[name] = (handler, arguments, True)
 
     # Sockets
 
@@ -200,8 +200,8 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     # Questions of others
 
     def _request_received(self, request: Request, address: Address, received_bytes: int) -> None:
-        later, value = request.name in self._later, None
-        handler, arguments = (self._later if later else self._handlers).get(request.name, _UNKNOWN)
+        handler, arguments, later = self._handlers.get(request.name, _UNKNOWN)
+        value = None
         if handler is None:
             self.counters.unknown_rpcs += 1
         elif len(request.args) < arguments:
@@ -211,19 +211,16 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
                 # What a later version adds behind our arguments is for a later version.
                 args = request.args[:arguments]
                 if later:
-                    handler(partial(self._answer_later, request.message_id, address, received_bytes), address, *args)
+                    handler(partial(self._answer, request.message_id, address, received_bytes), address, *args)
                     return
                 value = handler(address, *args)
             except Exception:
                 # Without a reply the caller would take us for dead.
                 self.counters.handler_errors += 1
                 log.exception("%s from %s:%d failed", request.name, *address)
-        self._answer(request.message_id, value, address, received_bytes)
+        self._answer(request.message_id, address, received_bytes, value)
 
-    def _answer_later(self, message_id: bytes, address: Address, received_bytes: int, value: Any) -> None:
-        self._answer(message_id, value, address, received_bytes)
-
-    def _answer(self, message_id: bytes, value: Any, address: Address, received_bytes: int) -> None:
+    def _answer(self, message_id: bytes, address: Address, received_bytes: int, value: Any) -> None:
         allowed = DATAGRAM_BYTES_MAX
         if not self.verifier.is_verified(address):
             allowed = AMPLIFICATION_MAX * received_bytes - PING_BYTES * self.verifier.is_pinged(address)
@@ -231,7 +228,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             datagram = encode_reply(message_id, value, allowed)
         except TooLarge:
             # A list is cut; a value is not, so it waits until the address has answered a ping.
-            again = partial(self._answer, message_id, value, address, received_bytes)
+            again = partial(self._answer, message_id, address, received_bytes, value)
             self.verifier.when_verified(address, again)
             return
         except ValueError:
