@@ -23,10 +23,11 @@ from typing import Any
 from dhtcrawl.rpc.connection import Handler
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.datagram import DATAGRAM_BYTES_MAX
-from dhtcrawl.rpc.events import Failure, FailureKind
+from dhtcrawl.rpc.events import Failure
 from dhtcrawl.rpc.frame import HEADER, Kind, Malformed
 from dhtcrawl.rpc.hello import MemberRecord
 from dhtcrawl.rpc.messages import Ack, Refused, Reply, StoreTask, decode, encode
+from dhtcrawl.rpc.peers import refused
 from dhtcrawl.rpc.protocol import RoutingProtocol
 from dhtcrawl.rpc.signals import Hello
 
@@ -60,7 +61,7 @@ class Connectionless:
         self._plane = plane
         self._handler = handler
         self._record_of = record_of
-        self._open: set[tuple[bytes, int]] = set()  # asker, number of its request
+        self._open: set[tuple[bytes, int, int]] = set()  # asker, its incarnation, number of its request
         self._shunned: dict[bytes, float] = {}  # member → until when
         self._last_number = 0
         plane.register_later(RPC, self._on_store_task, 3)
@@ -85,7 +86,7 @@ class Connectionless:
         read = _read(value) if happened else None
         reply = read[1] if read is not None and read[0] == number else None
         if isinstance(reply, Refused):
-            return Failure(FailureKind.REFUSED, f"{reply.reason}: {reply.detail}")
+            return refused(reply)
         if isinstance(reply, Ack) and len(reply.codes) == message.items:
             self.answered += 1
             return reply
@@ -108,7 +109,8 @@ class Connectionless:
         ):
             answer(None)
             return
-        which = member.id, read[0]
+        # A node that was started again counts from the beginning.
+        which = member.id, member.incarnation, read[0]
         if which in self._open:
             return  # sent again; the answer will come
         reply = self._handler(Hello(member.id, member.incarnation, "active"), message)
@@ -116,14 +118,14 @@ class Connectionless:
             self._open.add(which)
             reply.add_done_callback(partial(self._on_reply, answer, which))
         else:
-            answer(_written(which[1], reply))
+            answer(_written(read[0], reply))
 
-    def _on_reply(self, answer: Answer, which: tuple[bytes, int], reply: asyncio.Future[Reply]) -> None:
+    def _on_reply(self, answer: Answer, which: tuple[bytes, int, int], reply: asyncio.Future[Reply]) -> None:
         self._open.discard(which)
         if reply.cancelled() or reply.exception() is not None:
             answer(None)  # asked again over a connection, it will be told why
         else:
-            answer(_written(which[1], reply.result()))
+            answer(_written(which[-1], reply.result()))
 
 
 def _written(number: int, reply: Reply) -> bytes:
@@ -132,7 +134,7 @@ def _written(number: int, reply: Reply) -> bytes:
 
 def _read(frame: Any) -> tuple[int, Any] | None:
     """The number and the message of a frame without its length; None for what is none."""
-    if type(frame) is not bytes or len(frame) < 2:
+    if type(frame) is not bytes or not 2 <= len(frame) <= FRAME_BYTES_MAX:
         return None
     try:
         return decode(Kind(frame[0]), frame[1:])

@@ -86,7 +86,8 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     def register_later(self, name: str, handler: Handler, arguments: int) -> None:
         """Answer the remote procedure `name` with what `handler(answer, address, *arguments)` calls `answer` with.
 
-        That may be at any time, once or never; the caller is to be one that waits.
+        That may be at any time, once or never; the caller is to be one that waits. It
+        hears nil where the answer does not fit into a datagram.
         """
         self._handlers[name] = (handler, arguments, True)
 
@@ -223,16 +224,16 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     def _answer(self, message_id: bytes, address: Address, received_bytes: int, value: Any) -> None:
         allowed = DATAGRAM_BYTES_MAX
         if not self.verifier.is_verified(address):
-            allowed = AMPLIFICATION_MAX * received_bytes - PING_BYTES * self.verifier.is_pinged(address)
+            allowed = min(allowed, AMPLIFICATION_MAX * received_bytes - PING_BYTES * self.verifier.is_pinged(address))
         try:
             datagram = encode_reply(message_id, value, allowed)
-        except TooLarge:
-            # A list is cut; a value is not, so it waits until the address has answered a ping.
-            again = partial(self._answer, message_id, address, received_bytes, value)
-            self.verifier.when_verified(address, again)
-            return
-        except ValueError:
-            self.counters.handler_errors += 1
+        except ValueError as error:
+            if isinstance(error, TooLarge) and allowed < DATAGRAM_BYTES_MAX:
+                # A list is cut; a value is not, so it waits until the address has answered a ping.
+                again = partial(self._answer, message_id, address, received_bytes, value)
+                self.verifier.when_verified(address, again)
+                return
+            self.counters.handler_errors += not isinstance(error, TooLarge)
             datagram = encode_reply(message_id, None)
         self._send(datagram, address)
 
