@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from dhtcrawl.policy.seam import Result
@@ -28,6 +29,8 @@ SILENT_S = 120.0
 # The worker says that it is there so often, with or without news.
 REPORT_EVERY_S = 10.0
 LENT_MAX = 100_000
+
+NONE_KNOWN: Mapping[bytes, str] = MappingProxyType({})
 
 T = TypeVar("T")
 IncarnationOf = Callable[[bytes], "int | None"]  # a member's; None: it is not there
@@ -53,6 +56,7 @@ class Loan(NamedTuple):
     host: str
     since: float
     budget_s: float
+    origin: str = ""
     begun: bool = False  # the worker has been told
 
 
@@ -89,16 +93,23 @@ class Lent:
         return self._at
 
     def lend(
-        self, node: bytes, incarnation: int | None, host: str, keys: Collection[bytes], now: float, budget_s: float
+        self,
+        node: bytes,
+        incarnation: int | None,
+        host: str,
+        keys: Collection[bytes],
+        now: float,
+        budget_s: float,
+        origins: Mapping[bytes, str] = NONE_KNOWN,
     ) -> None:
-        """A node is to fetch these, within its budget."""
+        """A node is to fetch these, within its budget; `origins` has those of their URLs."""
         if not keys:
             return
         if node not in self._of:
             self._heard_at[node] = now
         for key in keys:
             assert key not in self._loans, "a task is lent to one node"
-            self._loans[key] = Loan(node, incarnation, host, now, budget_s)
+            self._loans[key] = Loan(node, incarnation, host, now, budget_s, origins.get(key, ""))
         self._at[node, host] += len(keys)
         self._hosts[host] += len(keys)
         self._of[node] += len(keys)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dhtcrawl.keyspace import host_key, placement
 from dhtcrawl.policy.seam import Policy, Task
 from dhtcrawl.rpc.peers import Peers
+from dhtcrawl.rpc.view import MemberState
 
 
 class Candidates:
@@ -37,11 +38,11 @@ class Candidates:
 
     def _near(self, tasks: Iterable[Task]) -> Callable[[Task], Sequence[bytes]]:
         view, most = self._peers.view, self._policy.candidates_max
-        nodes = view.answering
+        nodes, by_host = view.answering, self._policy.pinned
         if len(nodes) <= most:
             return lambda task: nodes
-        answering, by_host = frozenset(nodes), self._policy.pinned
         places = {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}
-        near = {place: view.closest(place, most) for place in set(places.values())}
-        found = {place: [each.id for each in members if each.id in answering] for place, members in near.items()}
+        near = {place: view.closest(place, most) for place in dict.fromkeys(places.values())}
+        there = MemberState.ACTIVE
+        found = {place: [each.id for each in members if each.state is there] for place, members in near.items()}
         return lambda task: found[places[task.key]]

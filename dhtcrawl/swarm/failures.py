@@ -1,9 +1,9 @@
-"""Who brought nothing of a task of ours, and who cannot connect to a host: when nobody is left to ask. Pure.
+"""Who brought nothing of a task of ours, and who cannot connect to an origin: when nobody is left to ask. Pure.
 
 That a node cannot connect says nothing of the page: another may be the only one
 that reaches the host. So a task is given up for nodes that connected, and for
-others only when all that may be asked have tried. What one task has shown of a
-host holds for the others: of a dead host each node is asked once, not once for
+others only when all that may be asked have tried. What one task has shown of an
+origin holds for the others: of a dead one each node is asked once, not once for
 each page.
 """
 
@@ -16,8 +16,8 @@ from dhtcrawl.crawl.lending import Given
 from dhtcrawl.policy.seam import Result
 
 TASKS_MAX = 100_000
-HOSTS_MAX = 10_000
-# Whoever could not connect to a host is taken to be unable to for so long, or until it brings a page from there.
+ORIGINS_MAX = 10_000
+# Whoever could not connect to an origin is taken to be unable to for so long, or until it brings a page of the host.
 CANNOT_S = 300.0
 
 
@@ -31,7 +31,7 @@ class Failures:
 
     def __init__(self) -> None:
         self._said: dict[bytes, dict[bytes, _Said]] = {}  # key → node
-        self._cannot: dict[str, dict[bytes, float]] = {}  # host → node → until when
+        self._cannot: dict[str, dict[bytes, float]] = {}  # origin → node → until when
 
     def __contains__(self, key: object) -> bool:
         return key in self._said
@@ -40,10 +40,10 @@ class Failures:
         """The nodes that brought nothing of a task, in this order."""
         return tuple(self._said.get(key, ()))
 
-    def is_left(self, key: bytes, host: str, nodes: Sequence[bytes], now: float, but: bytes = b"") -> bool:
-        """Whether any of these, `but` one, might bring a task."""
-        said, cannot = self._said.get(key, {}), self._cannot.get(host, {})
-        return any(node not in said and cannot.get(node, now) <= now for node in nodes if node != but)
+    def is_left(self, key: bytes, origin: str, nodes: Sequence[bytes], now: float) -> bool:
+        """Whether any of these might bring a task."""
+        said, cannot = self._said.get(key, {}), self._cannot.get(origin, {})
+        return any(node not in said and cannot.get(node, now) <= now for node in nodes)
 
     def has_failed(self, key: bytes, node: bytes) -> bool:
         """Whether a node has had a task and brought nothing."""
@@ -64,15 +64,17 @@ class Failures:
         if len(self._said) > TASKS_MAX:
             del self._said[next(iter(self._said))]
 
-    def heard(self, node: bytes, given: Given, now: float) -> None:
-        """What came of any task of a host at a node."""
-        if given.result is Result.UNREACHABLE:
-            cannot = self._cannot.pop(given.host, {})
-            self._cannot[given.host] = cannot | {node: now + CANNOT_S}
-            if len(self._cannot) > HOSTS_MAX:
-                del self._cannot[next(iter(self._cannot))]
-        elif given.result is Result.PAGE and given.host in self._cannot:
-            self._cannot[given.host].pop(node, None)
+    def cannot(self, node: bytes, origin: str, now: float) -> None:
+        """A node could not connect, for whichever task."""
+        nodes = self._cannot.pop(origin, {})
+        self._cannot[origin] = nodes | {node: now + CANNOT_S}
+        if len(self._cannot) > ORIGINS_MAX:
+            del self._cannot[next(iter(self._cannot))]
+
+    def reaches(self, node: bytes, host: str) -> None:
+        """A node brought a page of a host, over http or https."""
+        for scheme in ("http", "https") if self._cannot else ():
+            self._cannot.get(f"{scheme}://{host}", {}).pop(node, None)
 
     def forget(self, key: bytes) -> None:
         """What came of a task is known."""

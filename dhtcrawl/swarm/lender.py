@@ -40,7 +40,7 @@ from dhtcrawl.storage.tasks import Queued
 from dhtcrawl.swarm.candidates import Candidates
 from dhtcrawl.swarm.failures import Failures
 from dhtcrawl.swarm.loans import LEND, RECALL
-from dhtcrawl.url import host_of
+from dhtcrawl.url import host_of, origin_of
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,7 @@ KEYS_A_CALL = 500
 RECALL_WITHIN_S = 5.0
 LOOK_EVERY_S = 1.0
 BUDGET_TIMES = 3.0  # what a host's delay alone takes, and this many times that
-HEARD_MAX = 10_000
-ENDED_MAX = 10_000
+HEARD_MAX = ENDED_MAX = 10_000
 
 Decide = Callable[[Callable[[], Choice]], Awaitable["Choice | None"]]
 
@@ -162,34 +161,42 @@ class Lender:
         for key in keys:
             self._failures.forget(key)
 
-    async def on_report(self, asker: bytes, given: Sequence[Given]) -> None:
+    async def on_report(self, asker: bytes, told: Sequence[Given]) -> None:
         """A worker says what came of tasks that it had, and that it is there."""
         now = self._clock.monotonic()
         self.lent.heard_from(asker, now)
         back: list[bytes] = []
-        for each in given:
+        for each in told:
             loan = self.lent.get(each.key)
             if loan is None or loan.node != asker:
                 loan = self._ended.pop(each.key, None)
                 if each.result is Result.PAGE and loan is not None and loan.node == asker:
                     self._hear(asker, each._replace(host=loan.host))  # its record was faster
                 continue
-            if each.result is not Result.RECALLED:
-                self._hear(asker, each._replace(host=loan.host))
-            if each.result is Result.PAGE:
+            given = each._replace(host=loan.host)
+            if given.result is not Result.RECALLED:
+                self._hear(asker, given)
+            if given.result is Result.PAGE:
                 continue  # until its record is here
-            self.lent.let_go([each.key])
-            if self._another(each._replace(host=loan.host), asker):
-                back.append(each.key)
+            if given.result is Result.UNREACHABLE:
+                self._failures.cannot(asker, loan.origin, now)
+            self.lent.let_go([given.key])
+            if self._another(given, asker, loan.origin):
+                back.append(given.key)
         await self._take_back(back)
 
     def failed_here(self, task: Queued, given: Given) -> bool:
         """We had it ourselves, and bring nothing; False where it is for us to go on with it."""
-        now = self._clock.monotonic()
+        now, origin, failures = self._clock.monotonic(), origin_of(task.url), self._failures
+        if given.result is Result.UNREACHABLE:
+            failures.cannot(self._own, origin, now)
+            if failures.has_failed(task.key, self._own) or not self._is_left(task.key, given.host, origin):
+                return False  # and the policy hears what it comes to
         self._hear(self._own, given)
-        if not self._desk.owns(task.key) or self._is_last(given, now):
+        enough = given.result is Result.FAILED and self.policy.failures_max == 1 and task.key not in failures
+        if enough or not self._desk.owns(task.key):
             return False
-        if self._another(given, self._own):
+        if self._another(given, self._own, origin):
             self._desk.frontier.written(given.host, task.key, now)
             self._desk.frontier.add([task], now)
             self.wanted()
@@ -236,7 +243,7 @@ class Lender:
 
     async def _assign(self, tasks: list[Queued], group: asyncio.TaskGroup) -> bool:
         """Decide for these; whether each of them found a node."""
-        choice = await self._choice(tasks)
+        choice, origins = await self._choice(tasks), {task.key: origin_of(task.url) for task in tasks}
         now, frontier, moved = self._clock.monotonic(), self._desk.frontier, 0
         for node, hosts in choice.keys.items():
             for host, keys in hosts.items():
@@ -247,7 +254,7 @@ class Lender:
                     frontier.assign(host, set(keys), now)
                     continue
                 budget_s = choice.terms[node, host].budget_s
-                self.lent.lend(node, self._incarnation_of(node), host, keys, now, budget_s)
+                self.lent.lend(node, self._incarnation_of(node), host, keys, now, budget_s, origins)
                 frontier.lend(host, set(keys), now)
             if node != self._own:
                 terms = {host: choice.terms[node, host] for host in hosts}
@@ -304,7 +311,7 @@ class Lender:
             return True
         connect = {host: each.connect_timeout_s for host, each in terms.items() if each.connect_timeout_s is not None}
         # Nobody is left, or the policy ranks nobody else: it goes on trying.
-        patient = [key for key in keys if self._is_patient(key, loans[key].host, node)]
+        patient = [key for key in keys if self._is_patient(key, loans[key], node)]
         args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect, "epoch": self.epoch}
         answer = await self._peers.call(node, LEND, args)
         if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
@@ -315,27 +322,22 @@ class Lender:
         self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
         return True
 
-    def _is_patient(self, key: bytes, host: str, node: bytes) -> bool:
-        failures, now = self._failures, self._clock.monotonic()
-        return failures.has_failed(key, node) or not failures.is_left(key, host, self._candidates.of(key, host), now)
+    def _is_patient(self, key: bytes, loan: Loan, node: bytes) -> bool:
+        return self._failures.has_failed(key, node) or not self._is_left(key, loan.host, loan.origin)
 
-    def _is_last(self, given: Given, now: float) -> bool:
-        """Whether it is for us to go on with a task: we cannot connect again, or nobody else is left."""
-        failures, own = self._failures, self._own
-        if given.result is not Result.UNREACHABLE:
-            return self.policy.failures_max == 1 and given.key not in failures
-        nodes = self._candidates.of(given.key, given.host)
-        return failures.has_failed(given.key, own) or not failures.is_left(given.key, given.host, nodes, now, but=own)
+    def _is_left(self, key: bytes, host: str, origin: str) -> bool:
+        """Whether anybody who may be asked might bring a task."""
+        return self._failures.is_left(key, origin, self._candidates.of(key, host), self._clock.monotonic())
 
-    def _another(self, given: Given, node: bytes) -> bool:
+    def _another(self, given: Given, node: bytes, origin: str) -> bool:
         """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""
         if given.result is Result.RECALLED:
             return True
-        failures, key, now = self._failures, given.key, self._clock.monotonic()
+        failures, key = self._failures, given.key
         twice = failures.has_failed(key, node)
         failures.note(node, given)
         # Who failed it has it again only where the policy ranks nobody else.
-        more = not twice and failures.is_left(key, given.host, self._candidates.of(key, given.host), now)
+        more = not twice and self._is_left(key, given.host, origin)
         if (more and failures.connected(key) < self.policy.failures_max) or given.result is Result.UNREACHABLE:
             return True
         said = failures.words(key)
@@ -371,11 +373,11 @@ class Lender:
 
     def _hear(self, node: bytes, given: Given) -> None:
         """Something for the policy to learn from, when it is asked next."""
-        now = self._clock.monotonic()
-        self._failures.heard(node, given, now)
+        if given.result is Result.PAGE:
+            self._failures.reaches(node, given.host)
         if self.policy.learns:
             outcome = Outcome(node, given.host, given.result, given.seconds, given.connect_s, given.bytes)
-            self._heard.append((outcome, now))
+            self._heard.append((outcome, self._clock.monotonic()))
 
     async def _recall(self, node: bytes, late: list[bytes]) -> None:
         for first in range(0, len(late), KEYS_A_CALL):

@@ -71,6 +71,7 @@ class World:
         self.frontier: Frontier = by_hand.make(parallel=100, waits=lambda key: self.lender.decides(key))
         self.killed: list[Kill] = []
         self.requeued: list[bytes] = []
+        self.tasks = {task.key: task for task in TASKS}  # as they are stored
         self.with_others: set[bytes] = set()
         self.told = 0  # how often there was something to start, or to read
         self.corridor: Any = self
@@ -89,6 +90,7 @@ class World:
         return work()
 
     def add(self, *tasks: Queued) -> None:
+        self.tasks |= {task.key: task for task in tasks}
         self.frontier.add(tasks, self.clock.monotonic())
         self.lender.wanted()
 
@@ -121,7 +123,7 @@ class World:
 
     async def requeue(self, keys: list[bytes]) -> None:
         self.requeued += keys
-        self.add(*(task for task in TASKS if task.key in keys))
+        self.add(*(task for key, task in self.tasks.items() if key in keys))
 
     async def merged(self, records: Sequence[Copy]) -> Merged:
         raise AssertionError("no worker knows better")

@@ -12,9 +12,10 @@ from crawl.fake_peers import FakePeers, node, play, view_of
 from storage.stores import SPEC, link
 
 from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.termination import VIEW_BYTES
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.rpc.peers import CallRegistry
+from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallRegistry
 from dhtcrawl.storage import catalog, tasks
 from dhtcrawl.storage.catalog import CrawlRecord
 from dhtcrawl.storage.committer import GroupRunner, LoopCommitter, Txn
@@ -120,6 +121,27 @@ def test_what_is_told_while_a_run_is_made_reaches_it() -> None:
         assert world.started[0].record().aliases == ["http://b.example/"]
 
     tell(story)
+
+
+def test_participants_are_told_by_their_places_among_the_members_that_we_see_and_no_others() -> None:
+    async def main(group: asyncio.TaskGroup) -> None:
+        world = World(group)
+        await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
+        ids, others = world.peers.view.ids, view_of([1, 2, 3])
+        names = {view: replace(record(), participants=[view[1].hex()]) for view in (ids, others.ids)}
+        told = catalog.to_wire(names[others.ids], record(), others.ids)
+        for fingerprint in (others.fingerprint[:VIEW_BYTES], None, b"", world.peers.view.fingerprint):
+            args = {"crawl": record().crawl_id, "record": told, "view": fingerprint}
+            assert await world.hear("crawl_tell", args) == BAD_ARGUMENTS
+        args = {"crawl": record().crawl_id, "record": catalog.to_wire(names[ids], record(), ids)}
+        assert await world.hear("crawl_tell", args) == BAD_ARGUMENTS, "of no view at all"
+        assert world.crawls.get(record().crawl_id) == record()
+        fingerprint = world.peers.view.fingerprint[:VIEW_BYTES]
+        assert await world.hear("crawl_tell", {**args, "view": fingerprint}) == {}
+        assert world.crawls.get(record().crawl_id) == names[ids]
+        await world.crawls.stop()
+
+    play(main)
 
 
 def test_a_crawl_that_has_ended_does_not_run() -> None:

@@ -12,39 +12,42 @@ NODES = [A, B, C]
 KEY, OTHER = b"k" * 20, b"o" * 20
 
 
-def given(result: Result, key: bytes = KEY, host: str = "a") -> Given:
-    return Given(key, host, result, 1.0, detail=f"{result.value}!")
+HTTP, HTTPS = "http://a", "https://a"
 
 
-def test_a_host_that_nobody_could_connect_to_is_left_for_all_its_tasks() -> None:
+def given(result: Result, key: bytes = KEY) -> Given:
+    return Given(key, "a", result, 1.0, detail=f"{result.value}!")
+
+
+def test_an_origin_that_nobody_could_connect_to_is_left_for_all_its_tasks() -> None:
     told = Failures()
     for number, node in enumerate(NODES):
-        assert told.is_left(OTHER, "a", NODES, float(number))
-        told.heard(node, given(Result.UNREACHABLE), float(number))
-    assert not told.is_left(OTHER, "a", NODES, 3.0)
-    assert told.is_left(OTHER, "b", NODES, 3.0), "of another host it says nothing"
-    assert told.is_left(OTHER, "a", [*NODES, bytes(20)], 3.0), "a node that has not tried"
+        assert told.is_left(OTHER, HTTPS, NODES, float(number))
+        told.cannot(node, HTTPS, float(number))
+    assert not told.is_left(OTHER, HTTPS, NODES, 3.0)
+    assert told.is_left(OTHER, HTTP, NODES, 3.0), "a certificate that is no good is no reason"
+    assert told.is_left(OTHER, "https://b", NODES, 3.0)
+    assert told.is_left(OTHER, HTTPS, [*NODES, bytes(20)], 3.0), "a node that has not tried"
 
 
 def test_that_one_could_not_connect_keeps_no_task_from_it_while_another_is_left() -> None:
     told = Failures()
-    told.heard(A, given(Result.UNREACHABLE), 0.0)
+    told.cannot(A, HTTP, 0.0)
     assert told.of(OTHER) == ()
-    assert told.is_left(OTHER, "a", NODES, 1.0, but=B)
-    assert not told.is_left(OTHER, "a", [A, B], 1.0, but=B)
+    assert told.is_left(OTHER, HTTP, [A, B], 1.0)
+    assert not told.is_left(OTHER, HTTP, [A], 1.0)
 
 
 def test_who_could_not_connect_is_asked_again_after_a_while_or_once_it_brought_a_page() -> None:
     told = Failures()
     for node in NODES:
-        told.heard(node, given(Result.UNREACHABLE), 0.0)
-    assert not told.is_left(KEY, "a", NODES, CANNOT_S - 1)
-    assert told.is_left(KEY, "a", NODES, CANNOT_S)
-    for result in (Result.FAILED, Result.RECALLED):
-        told.heard(B, given(result), 1.0)
-        assert not told.is_left(KEY, "a", NODES, 1.0), "it has connected to nothing, for all we know"
-    told.heard(B, given(Result.PAGE), 1.0)
-    assert told.is_left(KEY, "a", NODES, 1.0)
+        told.cannot(node, HTTP, 0.0)
+    assert not told.is_left(KEY, HTTP, NODES, CANNOT_S - 1)
+    assert told.is_left(KEY, HTTP, NODES, CANNOT_S)
+    told.reaches(B, "b")
+    assert not told.is_left(KEY, HTTP, NODES, 1.0)
+    told.reaches(B, "a")
+    assert told.is_left(KEY, HTTP, NODES, 1.0)
 
 
 def test_only_nodes_that_connected_count_and_all_of_them_are_quoted() -> None:
@@ -76,11 +79,11 @@ def test_neither_tasks_nor_hosts_pile_up() -> None:
     told = Failures()
     for number in range(failures.TASKS_MAX + 10):
         told.note(A, given(Result.FAILED, number.to_bytes(20)))
-    for number in range(failures.HOSTS_MAX + 10):
-        told.heard(A, given(Result.UNREACHABLE, host=f"h{number}"), 0.0)
+    for number in range(failures.ORIGINS_MAX + 10):
+        told.cannot(A, f"http://{number}", 0.0)
     assert len(told._said) == failures.TASKS_MAX
-    assert len(told._cannot) == failures.HOSTS_MAX
+    assert len(told._cannot) == failures.ORIGINS_MAX
     assert (9).to_bytes(20) not in told
     assert (10).to_bytes(20) in told
-    assert told.is_left(KEY, "h9", [A], 0.0)
-    assert not told.is_left(KEY, "h10", [A], 0.0)
+    assert told.is_left(KEY, "http://9", [A], 0.0)
+    assert not told.is_left(KEY, "http://10", [A], 0.0)

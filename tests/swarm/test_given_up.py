@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from dhtcrawl.fetch.http import FailureKind as FetchFailure
 from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS
+from dhtcrawl.sim import web
 from dhtcrawl.storage import keys
 from dhtcrawl.storage.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.swarm.given_up import DROP, RELEASE, GivenUps
 from dhtcrawl.swarm.node import SwarmNode
+from dhtcrawl.url import host_of
 
 from .story import World, tell
 
@@ -65,6 +68,35 @@ def test_any_node_lists_what_was_given_up_and_says_why(policy: str) -> None:
             assert [row.url for row in listed.tasks] == sorted(failed)
             assert "closed the connection" in failed[broken.urls[0]].detail
             assert (listed.silent, listed.cut) == ([], False)
+
+    tell(story, pages=60, nodes=4)
+
+
+@policies("xor", "balanced")
+def test_of_a_host_that_nobody_reaches_one_record_at_least_says_what_every_node_said(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def story(world: World) -> None:
+        pages: dict[str, list[str]] = {}
+        for url in sorted(world.web.truth()):
+            pages.setdefault(host_of(url), []).append(url)
+        gone = max(pages, key=lambda host: len(pages[host]))
+        refusal = web._refusal
+
+        def refuse(host: str, *args: Any) -> Any:
+            asked.append(host)
+            return (FetchFailure.CONNECT, "nobody is there") if host == gone else refusal(host, *args)
+
+        monkeypatch.setattr(web, "_refusal", refuse)
+        world.spec = dataclasses.replace(world.spec, seeds=tuple(world.web.truth()))
+        crawl = await crawled(world, policy)
+        listed = await swarm_of(world, 0).given_up.listed(crawl)
+        details = [row.detail for row in listed.tasks if host_of(row.url) == gone]
+        assert len(details) >= len(pages[gone])
+        assert max(detail.count("nobody is there") for detail in details) == len(world.hosts)
+        assert asked.count(gone) < len(details), "each node tries a few times, and not for each page"
 
     tell(story, pages=60, nodes=4)
 

@@ -92,6 +92,37 @@ def test_of_a_dead_host_the_first_that_is_asked_knows_that_it_is_the_last_where_
     tell(story, Favours(node(1)))
 
 
+def test_that_nobody_takes_a_hosts_certificate_says_nothing_of_its_pages_without_one() -> None:
+    async def story(world: World) -> None:
+        secure = [task._replace(url=task.url.replace("http:", "https:")) for task in TASKS[:2]]
+        for task in secure:
+            world.add(task)
+            assert world.started()
+        assert world.lender.failed_here(secure[0], NEITHER)
+        await asyncio.sleep(1)
+        for number in (1, 2, 1):
+            if world.lender.lent.count(node(number)):
+                await world.report(number, NEITHER)
+            await asyncio.sleep(1)
+        assert not world.lender.failed_here(secure[1], failed(secure[1], Result.UNREACHABLE)), "nobody is left"
+        assert world.lender.failed_here(TASKS[2], failed(TASKS[2], Result.UNREACHABLE)), "another may be let in"
+
+    tell(story, XOR)
+
+
+def test_a_policy_hears_once_what_came_of_a_task_that_was_tried_by_all() -> None:
+    async def story(world: World) -> None:
+        world.peers.view = view_of([0])
+        for result in (Result.UNREACHABLE, Result.FAILED):
+            world.lender.failed_here(TASKS[0], failed(TASKS[0], result))
+        world.add(TASKS[1])
+        await asyncio.sleep(1)
+
+    policy = Favours(OWN)
+    tell(story, policy)
+    assert policy.heard_of == [(OWN, Result.FAILED)]
+
+
 def test_what_a_page_does_wrong_is_no_reason_to_ask_another_node() -> None:
     async def story(world: World) -> None:
         world.add(TASKS[0])
