@@ -13,7 +13,9 @@ While nodes crawl they also gossip, and how long a crawl takes is for its
 politeness to say. So what a page costs is what the crawl took beyond what idle
 nodes take in the same time; idle nodes have a row of their own. Between join and crawl what is
 left of the gossip about newcomers is dropped once all nodes know all others:
-it would take minutes more to repeat to everybody what everybody knows.
+it would take minutes more to repeat to everybody what everybody knows. And
+nobody exchanges all it knows with another one, as each does every few minutes:
+whether these seconds meet it is chance.
 
 CPU is that of the whole simulation, its web and networks included. A thousand
 nodes are in no cache, each of them after all the others: what of the CPU is
@@ -70,7 +72,6 @@ MEASURES: tuple[tuple[str, str, Callable[[Sample], float], str], ...] = (
     ("messages", "1/page", lambda s: s.a_page("messages"), "requests of the task plane a page"),
     ("connections", "1/page", lambda s: s.a_page("connections"), "connections made a page"),
     ("idle_datagram_bytes", "B/s", lambda s: s.a_node_second("datagram_bytes"), "of an idle node"),
-    ("idle_task_bytes", "B/s", lambda s: s.a_node_second("task_bytes"), "of an idle node"),
     ("idle_cpu", "ms/s", lambda s: 1000 * s.a_node_second("cpu_s"), "of an idle node"),
     ("join_cpu", "ms/node", lambda s: 1000 * s.a_newcomer("cpu_s"), "of the whole swarm for each newcomer"),
     ("join_task_bytes", "B/node", lambda s: s.a_newcomer("task_bytes"), "of the whole swarm for each newcomer"),
