@@ -70,6 +70,10 @@ class Holdings:
             )
         )  # fmt: skip
 
+    async def some(self, crawl: bytes, task_keys: Sequence[bytes]) -> list[Copy]:
+        """Those of these records that are here."""
+        return await self._submit(partial(ranges.some, crawl=crawl, task_keys=task_keys))
+
     async def same(self, crawl: bytes, hashes: Sequence[tuple[bytes, int]]) -> list[bool]:
         """Which of some records, told by key and `ranges.record_hash`, are here just so, on disk."""
         return await self._submit(partial(ranges.same, crawl=crawl, hashes=hashes))

@@ -5,6 +5,7 @@
     on_refresh  the other side of it: REFRESH_TASK, for a peer's share only
     hand_over   what this node is not to keep any more goes to all who are, and
                 is dropped once each of them has it on disk
+    compare     some records become the same here and at whoever else keeps them
 
 Which records two nodes share is computed by each from its own view. Where the
 views differ for a while, a record more or less moves; none is lost, and the
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dhtcrawl.crawl.exchange import PUSH_BYTES_MAX, Exchange, SyncResult, batches, push
@@ -125,7 +127,8 @@ class Syncer:
                 strays = Keeping(now, self._peers.node_id, self._replicas).strays
                 page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, PUSH_BYTES_MAX, strays)
                 assert page.copies or page.cursor != cursor, "any record fits into a page"
-                acked = await self._give(crawl, page.copies, now, unreachable, result)
+                keepers = partial(self._keepers, now)
+                acked = await self._give(crawl, page.copies, keepers, unreachable, result, hand_over=True)
                 safe = [copy for copy in page.copies if _all_have(acked[copy.key], self._keepers(now, copy))]
                 dropped = await self._let_go(crawl, safe, now)
                 result.dropped += dropped
@@ -134,13 +137,28 @@ class Syncer:
                 cursor = page.cursor
         return result
 
+    async def compare(self, crawl: bytes, task_keys: Sequence[bytes], keepers: Callable[[bytes], list[bytes]]) -> bool:
+        """Learn what others know of some records, and tell them; whether all of `keepers(key)` answered."""
+        unreachable: dict[bytes, None] = {}
+        for first in range(0, len(task_keys), ITEMS_MAX):
+            copies = await self._holdings.some(crawl, task_keys[first : first + ITEMS_MAX])
+            await self._give(crawl, copies, lambda copy: keepers(copy.key), unreachable, HandedOver(), hand_over=False)
+        return not unreachable
+
     async def _give(
-        self, crawl: bytes, copies: Sequence[Copy], view: View, unreachable: dict[bytes, None], result: HandedOver
+        self,
+        crawl: bytes,
+        copies: Sequence[Copy],
+        keepers: Callable[[Copy], list[bytes]],
+        unreachable: dict[bytes, None],
+        result: HandedOver,
+        *,
+        hand_over: bool,
     ) -> dict[bytes, set[bytes]]:
-        """Push records to all who are to keep them; who has which on disk now."""
+        """Push records to all who are to keep them; who has which on disk now. What they know better comes back."""
         by_node: dict[bytes, list[Copy]] = {}
         for copy in copies:
-            for node in self._keepers(view, copy):
+            for node in keepers(copy):
                 if node not in unreachable:
                     by_node.setdefault(node, []).append(copy)
         acked: dict[bytes, set[bytes]] = {copy.key: set() for copy in copies}
@@ -154,7 +172,7 @@ class Syncer:
                 if has_it:
                     acked[copy.key].add(node)
             for batch in batches([copy for copy, has_it in zip(theirs, there, strict=True) if not has_it]):
-                flags = await push(self._peers, self._holdings, node, crawl, batch, hand_over=True)
+                flags = await push(self._peers, self._holdings, node, crawl, batch, hand_over=hand_over)
                 if isinstance(flags, Failure):
                     unreachable[node] = None
                     return

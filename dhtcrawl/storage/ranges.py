@@ -135,6 +135,12 @@ def add_digests(
     into.cursor = None
 
 
+def some(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[Copy]:
+    """Those of these records that are here."""
+    values = ((key, txn.get(keys.TASK + crawl + key)) for key in task_keys)
+    return [Copy(key, unpack_task(value)) for key, value in values if value is not None]
+
+
 def same(txn: Txn, crawl: bytes, hashes: Iterable[tuple[bytes, int]]) -> list[bool]:
     """Which of some records, told by key and `record_hash`, are here just so."""
     values = ((key, wanted, txn.get(keys.TASK + crawl + key)) for key, wanted in hashes)

@@ -3,9 +3,10 @@
     held      by whoever owned them when it began (`dhtcrawl.swarm.held`)
     lent      by whoever the policy ranks first (`dhtcrawl.swarm.lender`)
     borrowed  by us, for their owner (`dhtcrawl.swarm.borrower`)
+    asked     held or lent by who will not tell any more (`dhtcrawl.swarm.inquiry`)
 
-What is held or lent is in no queue of ours; what is borrowed is. A record that
-says that a task is fetched, or dead, ends all three.
+What is held, lent or asked is in no queue of ours; what is borrowed is. A record
+that says that a task is fetched, or dead, ends all of this.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -31,6 +33,7 @@ from dhtcrawl.storage.tasks import Queued
 from dhtcrawl.swarm.borrower import Borrower
 from dhtcrawl.swarm.facts import Facts
 from dhtcrawl.swarm.held import Held
+from dhtcrawl.swarm.inquiry import Inquiry
 from dhtcrawl.swarm.lender import Lender
 from dhtcrawl.swarm.loan_desk import LoanDesk, Run
 from dhtcrawl.swarm.loans import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, from_rows, keys_in
@@ -62,14 +65,19 @@ class Elsewhere:
         policies: Policies,
         merge: Callable[[bytes, list[Copy]], Awaitable[Merged]],
         facts: Facts,
+        compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]],
     ) -> None:
-        """`policy`: None where it cannot be had here. `merge` is for what a worker knew better."""
+        """`policy`: None where it cannot be had here. `merge` is for what a worker knew better.
+
+        `compare(crawl, keys)` learns what the others who keep these records know; False: one did not answer.
+        """
         self._run = run
         self._peers = peers
         self._clock = clock
         self._group = group
         self._incarnation_of = incarnation_of
         self._held = Held()
+        self._asked = Inquiry(group, partial(compare, run.crawl_id), self._let_go)
         self._facts = facts
         self._releasing = 0
         self._telling = 0
@@ -79,8 +87,9 @@ class Elsewhere:
         self._doubts = asyncio.Event()
         self._loans = asyncio.Event()  # there was one, or a task waits for one
         self.desk = LoanDesk(
-            run, clock, committer, mine=self.mine, held=self.held, merge=merge, lending=policy is not None
-        )
+            run, clock, committer, mine=self.mine, held=self.held, merge=merge, ask=self._asked.ask,
+            lending=policy is not None,
+        )  # fmt: skip
         self.borrower = Borrower(self.desk, peers, clock, incarnation_of=incarnation_of)
         self.lender = None
         self.plans = None
@@ -100,7 +109,7 @@ class Elsewhere:
 
     def held(self, key: bytes) -> bool:
         """Whether another node has a task of ours."""
-        return key in self._held or (self.lender is not None and key in self.lender.lent)
+        return key in self._held or key in self._asked or (self.lender is not None and key in self.lender.lent)
 
     def waits(self, key: bytes) -> bool:
         """Whether it is for the policy to say who fetches a task."""
@@ -245,7 +254,7 @@ class Elsewhere:
     def waiting(self) -> int:
         """Tasks that another node has, or had until a moment ago, and what an owner is to hear."""
         lent = 0 if self.lender is None else len(self.lender.lent) - self.frozen
-        return len(self._held) + lent + self.desk.moving + self._telling + self.borrower.busy
+        return len(self._held) + len(self._asked) + lent + self.desk.moving + self._telling + self.borrower.busy
 
     @property
     def frozen(self) -> int:
@@ -284,7 +293,7 @@ class Elsewhere:
     async def _look(self) -> None:
         """Let go of what has come by a sync, and of what its holder will not tell of any more."""
         self._held.let_go(await self.desk.settled(list(self._held)))
-        self._requeue(self._held.given_up(self._incarnation_of, self._clock.monotonic()))
+        self._asked.ask(self._held.given_up(self._incarnation_of, self._clock.monotonic()))
 
     async def _resolve(self, lender: Lender) -> None:
         """End loans whose record says what came of the task; those that come by a sync are looked for."""

@@ -96,6 +96,10 @@ class Desk(Protocol):
         """Put what is lent no longer back into its queue."""
         ...
 
+    def unheard_of(self, keys: list[bytes]) -> None:
+        """The same once others have said what they know of them: who had them does not any more."""
+        ...
+
     def merged(self, records: Sequence[Copy]) -> Awaitable[Merged]:
         """What a worker knew better."""
         ...
@@ -183,7 +187,7 @@ class Lender:
             self.lent.let_go([given.key])
             if self._another(given, asker, loan.origin):
                 back.append(given.key)
-        await self._take_back(back)
+        await self._desk.requeue(back)
 
     def failed_here(self, task: Queued, given: Given) -> bool:
         """We had it ourselves, and bring nothing; False where it is for us to go on with it."""
@@ -290,7 +294,7 @@ class Lender:
         for batch in batches(records):
             given = {copy.key: loans[copy.key] for copy in batch}
             if not await self._give(node, batch, given, terms):
-                await self._take_back(list(self.lent.let_go(self._still(given))))
+                await self._desk.requeue(list(self.lent.let_go(self._still(given))))
 
     def _still(self, loans: Mapping[bytes, Loan]) -> list[bytes]:
         """Those that are lent as they were: not taken back meanwhile, and perhaps lent to another."""
@@ -346,10 +350,6 @@ class Lender:
         self._desk.corridor.kill(Kill(given.host, key, SkipReason.FAILED, text, len(said) - 1))
         return False
 
-    async def _take_back(self, keys: list[bytes]) -> None:
-        if keys:
-            await self._desk.requeue(keys)
-
     async def _look_after(self) -> None:
         """Take back what nobody brings."""
         while True:
@@ -361,7 +361,7 @@ class Lender:
             gone = self.lent.given_up(self._incarnation_of, now)
             for key, loan in gone.items():
                 self._recalled(key, loan, now)
-            await self._take_back(list(gone))
+            self._desk.unheard_of(list(gone))
             async with asyncio.TaskGroup() as group:
                 for node, keys in self.lent.overdue(self._waits_s, now).items():
                     group.create_task(self._recall(node, keys))
@@ -393,7 +393,7 @@ class Lender:
             for key, loan in returned.items():
                 self._recalled(key, loan, now)
             self.lent.renew(keys, now)
-            await self._take_back(list(returned))
+            await self._desk.requeue(list(returned))
 
     def _recalled(self, key: bytes, loan: Loan, now: float) -> None:
         self.recalls += 1

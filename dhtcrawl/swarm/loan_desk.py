@@ -55,9 +55,13 @@ class LoanDesk:
         mine: Test,
         held: Test,
         merge: Callable[[bytes, list[Copy]], Awaitable[Merged]],
+        ask: Callable[[list[bytes]], None],
         lending: bool,
     ) -> None:
-        """`merge` is for what a worker knew better; `lending`: whether the crawl has a policy here."""
+        """`merge` is for what a worker knew better, `ask` for what others may know of what it does not tell.
+
+        `lending`: whether the crawl has a policy here.
+        """
         self.moving = 0  # tasks that are on their way into a queue, and nowhere else to be seen
         self.held = held
         self._run = run
@@ -65,6 +69,7 @@ class LoanDesk:
         self._committer = committer
         self._mine = mine
         self._merge = merge
+        self._ask = ask
         self._lending = lending
 
     @property
@@ -126,6 +131,10 @@ class LoanDesk:
         """See `Desk` and `Bench`."""
         if keys:
             self._run.crawl.intake.merged(await self.requeued(keys))
+
+    def unheard_of(self, keys: list[bytes]) -> None:
+        """See `Desk`."""
+        self._ask(keys)
 
     async def requeued(self, keys: list[bytes]) -> Merged:
         """What putting these where they belong by now came to; the crawl is still to be told."""

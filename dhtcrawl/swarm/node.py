@@ -377,6 +377,7 @@ class SwarmNode:
             disk=self._disk,
             policies=Policies(self.id, self.node.ports.aside),
             merge=self.inbox.merge,
+            compare=partial(self.syncer.compare, keepers=self.replicator.backups),
             about=About(self._rtts, self.node.ports.machine, pairs(self.node.config.node.labels)),
         )
         run = CrawlRun(shared, record, self._group)

@@ -65,6 +65,7 @@ class Shared:
     disk: Callable[[CrawlRecord], Disk]
     policies: Policies
     merge: Callable[[bytes, list[Copy]], Awaitable[Merged]]  # (crawl, records of another node)
+    compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with whoever keeps them
     about: About  # this node, for planners
 
 
@@ -95,6 +96,7 @@ class CrawlRun:
             policy=shared.policies.of(record),
             policies=shared.policies,
             merge=shared.merge,
+            compare=shared.compare,
             facts=facts_of(record.spec.settings, shared.about, lambda: len(self.crawl.frontier)),
         )
         self._participants = Participants(record, shared.learn, group)

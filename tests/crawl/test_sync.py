@@ -429,3 +429,40 @@ def test_a_page_of_what_is_mostly_not_the_askers_looks_on_for_something(monkeypa
         assert answer.cursor == sorted(node.found())[49]
 
     drive(main())
+
+
+# -- some records --
+
+
+def test_what_others_know_of_some_records_comes_and_what_they_lack_goes() -> None:
+    async def main() -> None:
+        rng = Random(4)
+        swarm = Swarm({rng.randbytes(20): ACTIVE for _ in range(4)})
+        ours, one, other, _ = swarm.nodes.values()
+        ours.put(copy(n) for n in range(9))
+        one.put([copy(0, state=State.DONE, place=THERE), copy(1)])
+        other.put([*(copy(n) for n in range(2, 9)), copy(1, state=State.DEAD, reason="failed")])
+        asked = [copy(n).key for n in (0, 1, 2, 99)]
+        assert await ours.syncer.compare(CRAWL, asked, lambda key: [one.node_id, other.node_id])
+        assert [ours.found()[key].state for key in asked[:3]] == [State.DONE, State.DEAD, State.PENDING]
+        assert set(asked[:3]) <= one.task_keys() & other.task_keys()
+        # To each what it has otherwise, or not at all; back what it knows better; and nothing else.
+        assert swarm.records_moved == 2 + 1 + 2 + 1
+        assert not ours.queue.keys() & asked[:2]
+
+    drive(main())
+
+
+def test_who_keeps_a_record_and_does_not_answer_is_told_of() -> None:
+    async def main() -> None:
+        swarm, a, b = two()
+        a.put([copy(1)])
+        swarm.loses_request = lambda node, number: number == 1
+        assert not await a.syncer.compare(CRAWL, [copy(1).key], lambda key: [b.node_id])
+        swarm.loses_request = lambda node, number: number == 3
+        assert not await a.syncer.compare(CRAWL, [copy(1).key], lambda key: [b.node_id])
+        assert await a.syncer.compare(CRAWL, [copy(1).key], lambda key: [b.node_id])
+        assert copy(1).key in b.found()
+        assert await a.syncer.compare(CRAWL, [copy(1).key], lambda key: [])
+
+    drive(main())

@@ -71,6 +71,7 @@ class World:
         self.frontier: Frontier = by_hand.make(parallel=100, waits=lambda key: self.lender.decides(key))
         self.killed: list[Kill] = []
         self.requeued: list[bytes] = []
+        self.unheard: list[bytes] = []
         self.tasks = {task.key: task for task in TASKS}  # as they are stored
         self.with_others: set[bytes] = set()
         self.told = 0  # how often there was something to start, or to read
@@ -123,6 +124,10 @@ class World:
 
     async def requeue(self, keys: list[bytes]) -> None:
         self.requeued += keys
+        self.add(*(task for key, task in self.tasks.items() if key in keys))
+
+    def unheard_of(self, keys: list[bytes]) -> None:
+        self.unheard += keys
         self.add(*(task for key, task in self.tasks.items() if key in keys))
 
     async def merged(self, records: Sequence[Copy]) -> Merged:
