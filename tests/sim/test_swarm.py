@@ -22,6 +22,7 @@ from dhtcrawl.crawl.sync import Syncer
 from dhtcrawl.crawl.termination import Judgement, Verdict, Waves
 from dhtcrawl.rpc.messages import Code
 from dhtcrawl.rpc.view import MemberState
+from dhtcrawl.sim.chance import draw
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.sim.swarm_run import simulate_swarm
@@ -211,12 +212,20 @@ def test_an_owner_by_its_own_word_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_record_dropped_before_it_is_acked_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nobody(self: Syncer, crawl: bytes, copies: Sequence[Any], *args: Any) -> dict[bytes, set[bytes]]:
+    async def nobody(self: Syncer, crawl: bytes, copies: Sequence[Any], *_: Any, **__: Any) -> dict[bytes, set[bytes]]:
         return {copy.key: set() for copy in copies}
 
     monkeypatch.setattr(Syncer, "_give", nobody)
     monkeypatch.setattr(sync, "_all_have", lambda acked, keepers: True)
     assert _told(scenario(nodes=6, leaves=1), 1) & {"I4", "I5"}
+
+
+def test_a_page_that_is_begun_unasked_when_its_former_owner_is_gone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody(self: Syncer, *_: Any, **__: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(Syncer, "compare", nobody)
+    assert "I8" in _told(draw(751), 751)
 
 
 def test_a_copy_that_overwrites_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
