@@ -24,6 +24,8 @@ class BackQueue:
     # Keys in front, on the desk, in flight, waiting for a retry, or fetched and
     # not yet written: until then the stored queue still has them.
     known: set[bytes] = field(default_factory=set)
+    # Of these, what left the stored queue while it was in flight: somebody else's, or over.
+    left: set[bytes] = field(default_factory=set)
     retries: list[tuple[float, Queued, int]] = field(default_factory=list)  # heap: (due_at, task, attempt)
     complete: bool = True
     refilling: bool = False
@@ -52,6 +54,7 @@ class BackQueue:
     def insert(self, task: Queued, *, waits: bool) -> None:
         """A task that is in the stored queue; one behind what is in memory is left there."""
         if task.key in self.known:
+            self.left.discard(task.key)
             # Found again on a shorter way: the old place goes.
             for line in (self.front, self.desk):
                 stale = next((i for i, old in enumerate(line) if old.key == task.key), None)
@@ -87,6 +90,27 @@ class BackQueue:
         for task in gone:
             self.known.discard(task.key)
         return True
+
+    def leaves(self, key: bytes) -> bool:
+        """A task is in the stored queue no more; whether it was to be started here. What is in flight is noted."""
+        if self.drop(lambda task: task.key == key):
+            return True
+        if key in self.known:
+            self.left.add(key)
+        return False
+
+    def ends(self, key: bytes) -> bool:
+        """A task in flight is over here; whether it has not left meanwhile."""
+        stays = key not in self.left
+        self.left.discard(key)
+        self.known.discard(key)
+        return stays
+
+    def again(self, task: Queued, due_at: float, attempt: int) -> None:
+        """Try a task that was in flight once more, unless it has left."""
+        if self.ends(task.key):
+            self.known.add(task.key)
+            heapq.heappush(self.retries, (due_at, task, attempt))
 
     def spill(self, count: int) -> None:
         """Leave all but the first `count` tasks to the stored queue."""

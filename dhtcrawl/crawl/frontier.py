@@ -179,8 +179,8 @@ class Frontier:
         """A job is over; the clock was told before.
 
         With `retry_at` its task is tried again then, as a further attempt if
-        this one `counts`. Otherwise `written` must follow once the store knows
-        the outcome.
+        this one `counts`, unless it left the stored queue meanwhile. Otherwise
+        `written` must follow once the store knows the outcome.
         """
         self.in_flight -= 1
         host = self._hosts[job.host]
@@ -188,14 +188,22 @@ class Frontier:
         if job.task is None:
             host.robots_busy = False
         elif retry_at is not None:
-            heapq.heappush(host.retries, (retry_at, job.task, job.attempt + counts))
+            host.again(job.task, retry_at, job.attempt + counts)
         self._schedule(host, now)
 
     def written(self, name: str, key: bytes, now: float) -> None:
         """The store has a task's outcome, and has taken it out of its queue."""
         host = self._hosts.get(name)
         if host is not None:
-            host.known.discard(key)
+            host.ends(key)
+            self._schedule(host, now)
+
+    def put_back(self, name: str, task: Queued, now: float) -> None:
+        """A job is over that came to nothing; its task waits in its queue again, unless it left it meanwhile."""
+        host = self._hosts.get(name)
+        if host is None or host.ends(task.key):
+            self.add([task], now)
+        else:
             self._schedule(host, now)
 
     def host_free(self, name: str, now: float) -> None:
@@ -205,9 +213,9 @@ class Frontier:
             self._schedule(host, now)
 
     def forget(self, name: str, key: bytes, now: float) -> None:
-        """A task left its host's queue in the store, and not by a job of ours; one in flight is finished as usual."""
+        """A task left its host's queue in the store, and not by a job of ours; one in flight is not tried again."""
         host = self._hosts.get(name)
-        if host is not None and host.drop(lambda task: task.key == key):
+        if host is not None and host.leaves(key):
             self._schedule(host, now)
 
     def unassigned(self, a_host: int, limit: int) -> list[Queued]:

@@ -201,8 +201,7 @@ class Lender:
         if enough or not self._desk.owns(task.key):
             return False
         if self._another(given, self._own, origin):
-            self._desk.frontier.written(given.host, task.key, now)
-            self._desk.frontier.add([task], now)
+            self._desk.frontier.put_back(given.host, task, now)
             self.wanted()
         return True
 

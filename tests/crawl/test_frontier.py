@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from dhtcrawl.crawl.back_queue import RETRIES_MAX
 from dhtcrawl.fetch.politeness import HostBook
 
@@ -194,3 +196,61 @@ def test_a_host_where_everything_fails_starts_nothing_new_until_a_retry_is_due()
     assert started == RETRIES_MAX
     assert frontier.next_due_at() == NOW + 3600
     assert begin(frontier, NOW + 3600).attempt == 1
+
+
+# -- what leaves while it is in flight --
+
+
+def test_what_left_the_stored_queue_while_it_was_in_flight_is_not_tried_again() -> None:
+    """Seed 449: others had brought it when our own try broke off, and it was asked for once more."""
+    frontier = make()
+    one, two = task("http://a/1", 1), task("http://a/2", 2)
+    frontier.add([one, two], NOW)
+    job = begin(frontier)
+    frontier.forget("a", one.key, NOW)
+    frontier._clock_of("a").end(NOW)
+    frontier.finish(job, NOW, retry_at=NOW + 5)
+    assert urls(frontier, NOW + 10) == ["http://a/2"]
+    assert frontier.empty
+
+
+def test_what_came_back_meanwhile_is_tried_again() -> None:
+    frontier = make()
+    one = task("http://a/1", 1)
+    frontier.add([one], NOW)
+    job = begin(frontier)
+    frontier.forget("a", one.key, NOW)
+    frontier.add([one], NOW)
+    frontier._clock_of("a").end(NOW)
+    frontier.finish(job, NOW, retry_at=NOW + 5)
+    assert urls(frontier, NOW + 10) == ["http://a/1"]
+    assert frontier.empty
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_what_comes_to_nothing_is_put_back_unless_it_left(left: bool) -> None:
+    frontier = make()
+    one = task("http://a/1", 1)
+    frontier.add([one], NOW)
+    job = begin(frontier)
+    if left:
+        frontier.forget("a", one.key, NOW)
+    frontier._clock_of("a").end(NOW)
+    frontier.put_back("a", one, NOW)
+    frontier.finish(job, NOW)
+    assert urls(frontier) == ([] if left else ["http://a/1"])
+    assert frontier.empty
+
+
+def test_what_left_and_came_as_something_new_later_is_as_new() -> None:
+    frontier = make()
+    one = task("http://a/1", 1)
+    frontier.add([one], NOW)
+    job = begin(frontier)
+    frontier.forget("a", one.key, NOW)
+    over(frontier, job)
+    frontier.add([one], NOW)
+    job = begin(frontier)
+    frontier._clock_of("a").end(NOW)
+    frontier.finish(job, NOW, retry_at=NOW + 5)
+    assert urls(frontier, NOW + 5) == ["http://a/1"]
