@@ -43,6 +43,8 @@ NEEDED_PAUSE_MAX_S = 60.0
 OWED_PAUSE_MAX_S = 5.0  # as long as a dead node is taken for a member
 # A swarm whose nodes all start at once: how long one waits for somebody who is active already.
 NOBODY_ACTIVE_S = 2.0
+# Somebody took us for dead, and by our view nobody is there: whoever said so is, and tells us of the others before that
+NOBODY_THERE_S = 10.0
 AT_ONCE = 8
 
 
@@ -114,6 +116,7 @@ class Entrance:
         self._owning = owning
         self._changed = asyncio.Event()
         self._joining = True
+        self._alone_after_s = NOBODY_ACTIVE_S
         self._leaving = False
         self._kept_up: View | None = None  # what we keep is in line with it
         self._repairs = Repairs(replicas)
@@ -155,6 +158,7 @@ class Entrance:
             return
         log.info("joining again")
         self.active = False
+        self._alone_after_s = NOBODY_THERE_S
         self._joining = True
         self._owning(False)
         self._crawls.hold(True)
@@ -185,13 +189,17 @@ class Entrance:
         self._changed.clear()
         while not self._joining and not self._leaving:
             view = self._membership.view
-            if self._first_of_all(view) or any(
-                member.id != self._peers.node_id and member.state is not MemberState.JOINING for member in view.members
-            ):
+            first = self._first_of_all(view)
+            if first or view.owning - {self._peers.node_id}:
                 break
             await asyncio.sleep(PAUSE_S)
         self._met = {}
         if not await self._sync_all() or self._joining or self._leaving:
+            return
+        if not first and not self._membership.view.owning & self._met.keys():
+            # Those who own are gone again, or we have only heard so: nobody has told us anything.
+            self._joining = True
+            await asyncio.sleep(PAUSE_S)
             return
         # From here on links come to us; nothing is fetched before every neighbour knows.
         self._membership.become(MemberState.ACTIVE)
@@ -213,16 +221,13 @@ class Entrance:
         """Whether nobody is active, and it is on us to begin: the lowest id of those that are there."""
         if len(view):
             return False
-        if len(view.members) <= 1 and self._alone_at_once:
-            return True
-        waited = self._clock.monotonic() - self._started_at >= NOBODY_ACTIVE_S
-        return waited and min(member.id for member in view.members) == self._peers.node_id
-
-    _alone_at_once = False
+        waits_s = self._alone_after_s if len(view.members) <= 1 else NOBODY_ACTIVE_S
+        waited = self._clock.monotonic() - self._started_at >= waits_s
+        return waited and min(view.ids, default=self._peers.node_id) == self._peers.node_id
 
     def begin_alone(self) -> None:
         """Start a new swarm: wait for nobody."""
-        self._alone_at_once = True
+        self._alone_after_s = 0.0
 
     async def _sync_all(self) -> bool:
         """Meet every neighbour, and exchange records; again while further ones appear.

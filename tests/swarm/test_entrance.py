@@ -13,7 +13,7 @@ from dhtcrawl.crawl.sharing import Span
 from dhtcrawl.crawl.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.rpc.view import MemberState, View
 from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.swarm.entrance import OWED_PAUSE_MAX_S, Entrance
+from dhtcrawl.swarm.entrance import NOBODY_THERE_S, OWED_PAUSE_MAX_S, Entrance
 from dhtcrawl.swarm.repairs import PATIENCE_S
 
 
@@ -278,6 +278,48 @@ def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_share_of
         await asyncio.sleep(10.0)
         assert world.entrance.active
         assert [peer for peer, _ in world.synced][2:4] == [node(1), node(2)]
+        running.cancel()
+
+    play(story)
+
+
+def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_are_gone_from_its_view() -> None:
+    """Seed 939: the other side of a cut said that all of its own side were dead, and it took itself for the first."""
+
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        world.others, world.silent = [1, 2], {node(1), node(2)}
+        world.sees(view_of([1, 2], [0]))
+        world.entrance.rejoin()
+        await asyncio.sleep(0.5)
+        world.others = []
+        world.sees(view_of([], [0]))
+        await asyncio.sleep(NOBODY_THERE_S - 1.0)
+        assert not world.entrance.active
+        assert not world.synced
+        world.others, world.silent = [3], set()
+        world.sees(view_of([3], [0]))
+        await asyncio.sleep(1.0)
+        assert world.entrance.active
+        assert [peer for peer, _ in world.synced] == [node(3)]
+        running.cancel()
+
+    play(story)
+
+
+def test_who_joins_again_and_is_alone_goes_on_alone_after_a_while() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.entrance.run())
+        await asyncio.sleep(1.0)
+        world.sees(view_of([], [0]))
+        world.entrance.rejoin()
+        await asyncio.sleep(NOBODY_THERE_S - 1.0)
+        assert not world.entrance.active
+        await asyncio.sleep(2.0)
+        assert world.entrance.active
         running.cancel()
 
     play(story)
