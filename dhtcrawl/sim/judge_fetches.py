@@ -215,13 +215,8 @@ class Fetches:
             self._allowed[key] = self._allowed.get(key, 0) + more
 
     def _ignorant(self, key: bytes, plus: tuple[SimHost, ...] = ()) -> int:
-        """How many sides do not know what came of a page; those `plus` are on the first, if they are not there."""
-        sides = self._scene.sides()
-        there = {host: None for side in sides for host in side}
-        absent = [host for host in plus if host not in there]
-        if absent:
-            sides = [[*sides[0], *absent], *sides[1:]] if sides else [absent]
-        return sum(not self._is_known(key, side) for side in sides)
+        """How many sides do not know what came of a page, if these count as there."""
+        return sum(not self._is_known(key, side) for side in self._scene.sides(plus))
 
     def _is_known(self, key: bytes, side: list[SimHost]) -> bool:
         if any(key in self._flying.get(host, ()) for host in side):

@@ -79,10 +79,10 @@ class Scene:
         """Those that do not stand still."""
         return [host for host in self.up if self._paused.get(host) != host.starts]
 
-    def sides(self) -> list[list[SimHost]]:
-        """Those who are awake, by who can hear whom."""
+    def sides(self, plus: Sequence[SimHost] = ()) -> list[list[SimHost]]:
+        """Those who are awake, and `plus`, by who can hear whom."""
         found: dict[tuple[bool, ...], list[SimHost]] = {}
-        for host in self.awake:
+        for host in dict.fromkeys([*self.awake, *plus]):
             found.setdefault(self._side(host), []).append(host)
         return list(found.values())
 

@@ -358,3 +358,20 @@ def test_who_stood_still_for_long_asks_for_nothing_before_it_has_joined_again(pa
         stage.asks(host, stage.url(2))
 
     assert tell(story).told == told
+
+
+def test_a_disk_that_ends_its_node_makes_the_side_ignorant_that_the_node_was_on() -> None:
+    """Seed 920: the process had ended when the judge heard of it, and was taken for one of the other side."""
+
+    async def story(stage: Stage) -> None:
+        first, one, other, third, _ = stage.hosts
+        stage.asks(first, stage.url())
+        stage.write(stage.url(), first, third, state=DONE)
+        stage.cut(other, third)
+        third.swarm = None
+        stage.oracle.disk_failed(third)
+        stage.asks(other, stage.url())
+        assert stage.told == []
+        stage.asks(one, stage.url())
+
+    assert tell(story).told == ["I8"]
