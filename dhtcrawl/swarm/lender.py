@@ -321,6 +321,7 @@ class Lender:
             self.avoid(node, self._clock.monotonic() + REFUSED_S)
             return False
         # A node that has not answered may have it all the same: its loan ends when it is silent.
+        self._candidates.took(node)
         incarnation = loans[keys[0]].incarnation
         self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
         return True

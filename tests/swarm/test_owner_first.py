@@ -8,6 +8,7 @@ from crawl.fake_peers import node, view_of
 
 from dhtcrawl.policy.seam import Result, Settings
 from dhtcrawl.policy.xor import Xor
+from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.view import Member, View
 from dhtcrawl.swarm.loans import LEND
 
@@ -175,5 +176,40 @@ def test_alone_an_owner_goes_on_by_itself() -> None:
         world.add(TASKS[0])
         assert world.started()
         assert not world.lender.failed_here(TASKS[0], NEITHER)
+
+    tell(story, XOR)
+
+
+def test_a_page_is_not_given_up_while_somebody_who_refused_has_not_tried_it() -> None:
+    """A node that is about to leave, or has just begun, refuses for some seconds; it may be the one that connects."""
+
+    async def story(world: World) -> None:
+        world.peers.calls[LEND] = lambda args: Refused("not-ready")
+        world.add(TASKS[0])
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        await asyncio.sleep(4)
+        assert not world.started(), "the owner has it again only when the others have tried"
+        del world.peers.calls[LEND]
+        world.peers.calls[LEND] = lambda args: {}
+        await asyncio.sleep(6)
+        assert [key for _, key in lent(world)][-1] == TASKS[0].key
+        assert TASKS[0].key in world.lender.lent
+        assert not world.killed
+
+    tell(story, XOR)
+
+
+def test_nobody_who_refuses_for_ever_keeps_a_page_from_its_end() -> None:
+    async def story(world: World) -> None:
+        world.peers.calls[LEND] = lambda args: Refused("no-policy")
+        world.add(TASKS[0])
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        await asyncio.sleep(120)
+        assert world.started()
+        assert not world.lender.failed_here(TASKS[0], NEITHER)
+        assert world.lender.failed_here(TASKS[0], failed(TASKS[0]))
+        assert world.killed
 
     tell(story, XOR)

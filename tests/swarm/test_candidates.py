@@ -1,0 +1,61 @@
+"""Who is asked for a task, and who is waited for: whoever is not to be asked now may be the one that reaches a host."""
+
+from __future__ import annotations
+
+from crawl.fake_peers import FakePeers, node, view_of
+
+from dhtcrawl.policy.seam import Settings, Task
+from dhtcrawl.policy.xor import Xor
+from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.swarm.candidates import REFUSALS_MAX, Candidates
+
+KEY = bytes(20)
+OWN, B, C = node(0), node(1), node(2)
+NOW = 100.0
+
+
+def make(*suspected: bytes) -> Candidates:
+    states = {True: MemberState.SUSPECTED, False: MemberState.ACTIVE}
+    peers = FakePeers(view_of([0, 1, 2]))
+    peers.view = View(Member(each, ("10.0.0.1", 1), states[each in suspected]) for each in (OWN, B, C))
+    return Candidates(peers, Xor(Settings(OWN)))
+
+
+def asked(candidates: Candidates, *failed: bytes, now: float = NOW) -> list[bytes]:
+    task = Task(KEY, "a", failed)
+    return list(candidates.willing([task], now)(task))
+
+
+def test_who_refused_is_not_asked_for_a_while() -> None:
+    candidates = make()
+    assert asked(candidates) == [OWN, B, C]
+    candidates.avoid(B, NOW + 5)
+    assert asked(candidates) == asked(candidates, OWN) == [OWN, C]
+    assert asked(candidates, now=NOW + 5) == [OWN, B, C]
+
+
+def test_who_refused_is_waited_for_where_all_others_have_failed() -> None:
+    candidates = make()
+    candidates.avoid(B, NOW + 5)
+    assert asked(candidates, OWN, C) == []
+    assert asked(candidates, OWN, B, C) == [OWN, C], "it has failed, too"
+    assert asked(candidates, OWN, C, now=NOW + 5) == [OWN, B, C]
+
+
+def test_who_does_not_answer_now_is_waited_for_where_all_others_have_failed() -> None:
+    candidates = make(C)
+    assert asked(candidates) == [OWN, B]
+    assert asked(candidates, OWN, B) == []
+    assert list(candidates.of(KEY, "a")) == [OWN, B, C]
+
+
+def test_who_refuses_for_ever_is_not_waited_for() -> None:
+    candidates = make()
+    for _ in range(REFUSALS_MAX):
+        assert B in candidates.of(KEY, "a")
+        candidates.avoid(B, NOW + 5)
+    assert asked(candidates, OWN, C) == [OWN, C]
+    assert B not in candidates.of(KEY, "a")
+    candidates.took(B)
+    candidates.avoid(B, NOW + 5)
+    assert asked(candidates, OWN, C) == []
