@@ -149,7 +149,8 @@ class Intake:
         if ours:
             together.keep(ours, partial(self.add, due))
         else:
-            self._frontier.add([task for task in merged.queued if together.mine(task.key)], now)
+            open_ = [task for task in merged.queued if together.mine(task.key) and not together.held(task.key)]
+            self._frontier.add(open_, now)
         self._resend(merged.resend)
         self._changed()
 
@@ -209,7 +210,8 @@ class Intake:
             now = self._s.clock.monotonic()
             for host, key in swept.unqueued:
                 self._frontier.forget(host, key, now)
-            self._frontier.add([task for task in swept.queued if together.mine(task.key)], now)
+            ours = [task for task in swept.queued if together.mine(task.key) and not together.held(task.key)]
+            self._frontier.add(ours, now)
             self.activity += bool(swept.queued or swept.unqueued or swept.dropped)
             cursor = swept.cursor
             self._changed()

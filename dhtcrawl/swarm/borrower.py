@@ -17,7 +17,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.lending import REPORT_EVERY_S, Borrowed, Given, IncarnationOf
 from dhtcrawl.keyspace import placement
 from dhtcrawl.policy.seam import Result
-from dhtcrawl.rpc.events import Failure
+from dhtcrawl.rpc.events import Failure, FailureKind
 from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallValue, Peers
 from dhtcrawl.rpc.view import View
@@ -202,7 +202,8 @@ class Borrower:
             self._told_at[owner] = self._clock.monotonic()
             answer = await self._peers.call(owner, REPORT, args)
             if isinstance(answer, Failure):
-                later = [*rows, *later]
+                # Who refuses to hear it has not lent us anything, or will take it back by itself.
+                later = later if answer.kind is FailureKind.REFUSED else [*rows, *later]
             else:
                 self.borrowed.heard_by(owner, incarnation, self._clock.monotonic())
             if later:

@@ -32,7 +32,7 @@ from dhtcrawl.storage.copies import Merged
 from dhtcrawl.storage.crawl_record import heir_of
 from dhtcrawl.swarm.catalogue import Catalogue, parsed
 from dhtcrawl.swarm.exports import counters_of
-from dhtcrawl.swarm.loans import IN_HAND, LEND, RECALL, REPORT
+from dhtcrawl.swarm.loans import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT
 from dhtcrawl.swarm.plans import CALL as PLAN
 from dhtcrawl.swarm.run import CrawlRun
 from dhtcrawl.swarm.second_look import SecondLook
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
 TELL_TIMEOUT_S = 5.0
-KEYS_A_CALL = 512
+KEYS_A_CALL = KEYS_A_CALL_MAX  # who hears of a row may ask for all of it
 
 
 class Crawls:
@@ -207,7 +207,7 @@ class Crawls:
 
     def lent(self) -> dict[bytes, dict[bytes, bytes]]:
         """Which tasks of ours other nodes have, by crawl."""
-        return {crawl: run.elsewhere.lent() for crawl, run in self.runs.items() if run.elsewhere.lending}
+        return {crawl: run.elsewhere.lent() for crawl, run in self.runs.items()}
 
     def in_flight_of(self, node: bytes, lent: Mapping[bytes, Mapping[bytes, bytes]]) -> list[tuple[Any, ...]]:
         """Our half of that: what we have in flight that `node` owns by now, and who has what of it was `lent` by us."""

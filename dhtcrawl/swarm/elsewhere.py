@@ -163,12 +163,11 @@ class Elsewhere:
     def heard(self, found: Sequence[Copy]) -> None:
         """Copies came: what is over is nobody's any more."""
         lender = self.lender
-        if len(self._held) or (lender is not None and (lender.busy or len(self.borrower.borrowed))):
+        if lender is not None and (lender.busy or len(self.borrower.borrowed)):
             self.over([copy.key for copy in found if copy.task.state >= State.FETCHED])
 
     def over(self, keys: Sequence[bytes]) -> None:
-        """What came of these is known."""
-        self._held.let_go(keys)
+        """What came of these is known; what is held is looked at every second."""
         lender, borrowed = self.lender, self.borrower.borrowed
         # A tombstone of an earlier generation ends no loan: our own record has to say so.
         if lender is not None and (lender.busy or len(borrowed)):
@@ -246,9 +245,9 @@ class Elsewhere:
         return self.lender is not None and self.lender.busy
 
     def lent(self) -> dict[bytes, bytes]:
-        """Who has which task of ours."""
+        """Who has which task of ours: a loan, or since before it was ours."""
         lent = self.lender.lent if self.lender is not None else Lent()
-        return {key: loan.node for key in lent if (loan := lent.get(key)) is not None}
+        return self._held.holders() | {key: loan.node for key in lent if (loan := lent.get(key)) is not None}
 
     @property
     def waiting(self) -> int:

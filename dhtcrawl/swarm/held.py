@@ -30,6 +30,10 @@ class Held:
     def __contains__(self, key: object) -> bool:
         return key in self._held
 
+    def holders(self) -> dict[bytes, bytes]:
+        """Who has which."""
+        return {key: node for key, (node, _, _) in self._held.items()}
+
     def hold(self, node: bytes, incarnation: int | None, keys: Iterable[bytes], now: float) -> None:
         """`node` has these in flight, in this incarnation."""
         for key in keys:

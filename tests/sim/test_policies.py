@@ -54,6 +54,15 @@ def test_the_work_is_shared(policy: str, asked: dict[str, Counter[str]]) -> None
         assert len(of_each) > NODES / 2  # who was slower once may get nothing of so few
 
 
+def test_what_is_in_flight_is_known_to_the_second_owner_after_it_as_well() -> None:
+    """Slow pages, nodes that crash and come back: whoever has one in flight may be no neighbour of who owns it next."""
+    slow = Scenario(
+        nodes=8, hosts=8, pages=80, delay_s=0.0, page_s=2.0, slow_hosts=8, uneven=True, concurrency=8, commit_s=0.005,
+        latency_s=0.15, crashes=6, away_s=4.0, crash_every_s=3.0, faults_from_s=8.0,
+    )  # fmt: skip
+    whole(simulate(slow, 1013))
+
+
 def test_with_dspider_a_host_is_one_nodes(asked: dict[str, Counter[str]]) -> None:
     whole(crawl("dspider"))
     for host, nodes in asked.items():

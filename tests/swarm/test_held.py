@@ -71,3 +71,11 @@ def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
     Elsewhere.hold_for(cast(Any, elsewhere), A, [first.key])
     assert first.key in tasks
     assert by_hand.urls(frontier) == [second.url]
+
+
+def test_who_holds_what_is_known_for_whoever_owns_it_next() -> None:
+    tasks = Held()
+    tasks.hold(A, 1, [b"1", b"2"], NOW)
+    tasks.hold(B, 1, [b"2", b"3"], NOW)
+    elsewhere = SimpleNamespace(_held=tasks, lender=None)
+    assert Elsewhere.lent(cast(Any, elsewhere)) == {b"1": A, b"2": B, b"3": B}
