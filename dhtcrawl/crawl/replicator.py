@@ -2,8 +2,8 @@
 
 The replica set of a key is its owner and the R next; a record is safe when it
 is on disk here and at W of the others, fewer only where the swarm is smaller.
-A node that is joining gets a copy too, and has to ack it: it will be asked for
-the key before long, and must not take it for new.
+A node that is joining gets a copy too, and has to ack it, even if it has joined
+meanwhile: it will be asked for the key before long, and must not take it for new.
 
 Every copy goes on being sent until it is acked or its target is gone. When the
 view changes, records that are not safe yet turn to the new replica set; those
@@ -55,7 +55,7 @@ class _Ticket:
     waiters: list[Then] = field(default_factory=list)
     view: View | None = None  # by which `backups` and `joining` are
     backups: list[bytes] = field(default_factory=list)
-    joining: list[bytes] = field(default_factory=list)
+    joining: list[bytes] = field(default_factory=list)  # or have joined since it was sent
 
 
 class _Item(NamedTuple):
@@ -170,8 +170,10 @@ class Replicator:
         """Say who is to have a record by the view of now."""
         view = self._peers.view
         if ticket.view is not view:
-            ticket.view = view
+            before, ticket.view = ticket.joining, view
             ticket.backups, ticket.joining = self._targets(ticket.copy.key)
+            # Who was sent it while joining may own the key by now, and must not begin before it knows.
+            ticket.joining += [node for node in before if node in ticket.backups]
 
     def _look(self) -> None:
         """Take notice of a new view."""

@@ -134,6 +134,39 @@ def test_a_node_that_is_joining_has_to_have_it_too() -> None:
     tell(story, view_of([0, 1, 2], joining=[4]), n4=gone)
 
 
+def test_a_node_that_has_joined_meanwhile_has_to_have_it_all_the_same() -> None:
+    answers: list[Any] = [GONE] * 10
+
+    def slow(message: Request) -> Any:
+        return answers.pop() if answers else taken(message)
+
+    async def story(office: Office) -> None:
+        office.keep(copy(1), over=True)
+        await asyncio.sleep(1.0)
+        office.become(view_of([0, 1, 2, 4]))
+        await asyncio.sleep(0.5)
+        assert office.safe == []  # two of three backups have it, but the key may be the fourth's by now
+        await asyncio.sleep(2.0)
+        assert office.safe == ["safe"]
+
+    tell(story, view_of([0, 1, 2], joining=[4]), n4=slow)
+
+
+def test_a_node_that_has_joined_and_gone_again_is_not_waited_for() -> None:
+    async def story(office: Office) -> None:
+        office.keep(copy(1))
+        await asyncio.sleep(1.0)
+        office.become(view_of([0, 1, 2, 4]))
+        await asyncio.sleep(1.0)
+        assert office.safe == []
+        office.become(view_of([0, 1, 2]))
+        assert office.safe == ["safe"]
+        await asyncio.sleep(1.0)
+        assert not office.replicator.busy
+
+    tell(story, view_of([0, 1, 2], joining=[4]), n4=gone)
+
+
 def test_records_turn_to_the_new_backups_when_the_view_changes() -> None:
     async def story(office: Office) -> None:
         office.keep(copy(1))
