@@ -8,6 +8,7 @@
     │   ├── StorageFull              3   the disk is full; what was acknowledged is safe
     │   └── StoreTooNew              4   written by a later version
     ├── NodeUnreachable              1   no node answers at the admin address
+    ├── NotNow                       1   the node cannot say yet, or who could does not answer
     ├── NothingFetched               9   no seed brought a page
     ├── BootstrapUnreachable        30   none of the given nodes answered
     ├── LeftWork                    31   a node left before others had all it held
@@ -83,6 +84,10 @@ class StoreTooNew(StorageError):
 
 class NodeUnreachable(DhtcrawlError):
     """No node answers where the command asked for one."""
+
+
+class NotNow(DhtcrawlError):
+    """A node answers, but has just been started, or waits for one that does not; asked again it may know."""
 
 
 class NothingFetched(DhtcrawlError):

@@ -15,7 +15,7 @@ import msgpack
 from yarl import URL
 
 from dhtcrawl.cli.options import load_config
-from dhtcrawl.errors import DhtcrawlError, NodeUnreachable, UsageError
+from dhtcrawl.errors import DhtcrawlError, NodeUnreachable, NotNow, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
 from dhtcrawl.web.api import Action, Decision, Row
@@ -30,6 +30,7 @@ ANSWER_TIMEOUT_S = 60.0
 ANSWER_BYTES_MAX = 64 << 20
 _API = "/api/v1"
 _USAGE = (400, 403, 404, 408, 409, 413)
+_NOT_NOW = 503
 
 
 class NodeClient:
@@ -37,6 +38,7 @@ class NodeClient:
 
     Raises:
         NodeUnreachable: nobody answers there.
+        NotNow: the node says that it cannot tell yet.
         UsageError: the node says that this cannot be asked.
         DhtcrawlError: it failed, or what answers is no node.
     """
@@ -193,7 +195,9 @@ class NodeClient:
             message = str(json.loads(answer)["error"])
         except (ValueError, TypeError, LookupError):
             return self._no_node()
-        return UsageError(message) if status in _USAGE else DhtcrawlError(f"the node at {self.name}: {message}")
+        if status in _USAGE:
+            return UsageError(message)
+        return (NotNow if status == _NOT_NOW else DhtcrawlError)(f"the node at {self.name}: {message}")
 
     def _no_node(self) -> DhtcrawlError:
         return DhtcrawlError(f"what answers at {self.name} is no node of this version; name one with --admin")

@@ -13,7 +13,7 @@ from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.cli.words import clock, size
 from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.errors import Exit, NodeUnreachable
+from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
 
 POLL_S = 0.5
 SILENCE_MAX_S = 15.0  # a busy node; one that is started anew takes less
@@ -42,7 +42,7 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
 
     Raises:
         Interrupted: the user wants no more of it.
-        NodeUnreachable: the node did not answer for `SILENCE_MAX_S`.
+        NodeUnreachable, NotNow: the node told nothing of it for `SILENCE_MAX_S`.
     """
     loop = asyncio.get_running_loop()
     heard_at = shown_at = loop.time()
@@ -52,7 +52,7 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
             try:
                 now_at = await client.crawl(crawl)
                 heard_at = loop.time()
-            except NodeUnreachable:
+            except (NodeUnreachable, NotNow):
                 if loop.time() - heard_at > SILENCE_MAX_S:
                     raise
                 now_at = {}

@@ -83,7 +83,7 @@ class SwarmNode:
         """`outputs(crawl)` is where a crawl's files go; `boottime` a clock that goes on while the machine sleeps."""
         self.node = node
         self.id = bytes.fromhex(node.node_id)
-        self.ready = asyncio.Event()
+        self.opened, self.ready, self.over = (asyncio.Event() for _ in range(3))
         self.registry = CallRegistry()
         self._network = network
         self._outputs = outputs
@@ -93,7 +93,6 @@ class SwarmNode:
         self._stopping = asyncio.Event()
         self._leaving = False
         self._said: Hello | None = None
-        self.over = asyncio.Event()
         self.handed_over = True
         self.records_handed_over = self.records_left = 0
 
@@ -232,6 +231,7 @@ class SwarmNode:
             group.create_task(run())
         await self.node.committer.submit(lambda txn: catalog.mark_swarm(txn, self.id.hex()))
         await self.crawls.load()
+        self.opened.set()
         if not await self.acquaintances.find(self._network.bootstrap):
             self.entrance.begin_alone()
         group.create_task(self.entrance.run())

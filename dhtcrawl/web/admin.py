@@ -46,7 +46,15 @@ from dhtcrawl.storage import keys
 from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
 from dhtcrawl.web import metrics
 from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, NodeApi, decision_in, submission
-from dhtcrawl.web.guard import bytes_argument, count_argument, json_response, one_line, stranger, text_argument
+from dhtcrawl.web.guard import (
+    bytes_argument,
+    count_argument,
+    doorkeeper,
+    json_response,
+    one_line,
+    stranger,
+    text_argument,
+)
 
 BODY_BYTES_MAX = 64 << 20  # a million seeds
 BODY_TIMEOUT_S = 120.0
@@ -61,13 +69,17 @@ _ACTIONS = ("pause", "resume", "stop")
 
 
 @asynccontextmanager
-async def serve(api: NodeApi, host: str, port: int) -> AsyncIterator[Address]:
+async def serve(
+    api: NodeApi, host: str, port: int, *, is_open: Callable[[], bool] = lambda: True
+) -> AsyncIterator[Address]:
     """Answer on `host` and `port` (0: any free one) until left; yields the address.
+
+    `api` is asked nothing before `is_open`; whoever asks then is told to come again.
 
     Raises:
         UsageError: the address is taken, or not this machine's.
     """
-    runner = web.AppRunner(application(api, host), access_log=None, shutdown_timeout=SHUTDOWN_S)
+    runner = web.AppRunner(application(api, host, is_open), access_log=None, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     try:
         try:
@@ -84,9 +96,10 @@ async def serve(api: NodeApi, host: str, port: int) -> AsyncIterator[Address]:
         await runner.cleanup()
 
 
-def application(api: NodeApi, host: str) -> web.Application:
+def application(api: NodeApi, host: str, is_open: Callable[[], bool]) -> web.Application:
     """The application; `host` is what it listens on."""
-    app = web.Application(middlewares=[one_line, stranger(host)], client_max_size=BODY_BYTES_MAX)
+    middlewares = [one_line, stranger(host), doorkeeper(is_open)]
+    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     asks = Handlers(api)
     app.add_routes(
         [

@@ -21,6 +21,7 @@ import ipaddress
 import json
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -90,6 +91,18 @@ def stranger(bound: str) -> Middleware:
             own = all(origin.lower() == f"http://{hosts[0].strip().lower()}" for origin in origins)
             if not own or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
                 raise ApiError(403, "a web page of another site may not command this node")
+        return await handler(request)
+
+    return check
+
+
+def doorkeeper(is_open: Callable[[], bool]) -> Middleware:
+    """Has whoever asks a node that is just being started come again; the dashboard itself asks nothing."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path != "/" and not is_open():
+            raise ApiError(503, "the node has just been started and reads its store; ask again in a moment")
         return await handler(request)
 
     return check

@@ -19,6 +19,7 @@ from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.wait import exit_of, stop_of
 from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.errors import NotNow
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.storage import catalog, export
 from dhtcrawl.storage.committer import Txn
@@ -223,18 +224,37 @@ def test_a_crawls_end_has_an_exit_code() -> None:
     ]
 
 
-def test_a_node_that_is_silent_for_a_moment_is_waited_for(
-    node: FakeNode, monkeypatch: pytest.MonkeyPatch, here: Here
-) -> None:
+def test_a_node_that_is_silent_or_just_started_is_waited_for(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait, "POLL_S", 0.001)
+    asked = []
+
+    def is_open() -> bool:
+        asked.append(True)
+        return len(asked) > 3
 
     async def main() -> dict[str, Any]:
         port = free_port()
         async with NodeClient(("127.0.0.1", port)) as client, asyncio.TaskGroup() as group:
             following = group.create_task(wait.follow(client, ID, Screen()))
             await asyncio.sleep(0)
-            async with serve(node, "127.0.0.1", port):
+            async with serve(node, "127.0.0.1", port, is_open=is_open):
                 node.known[CRAWL] = node.one(CRAWL, "ended", "complete")
                 return await following
 
     assert asyncio.run(asyncio.wait_for(main(), 30))["ended"] == "complete"
+    assert len(asked) == 4, "three times it read its store"
+
+
+def test_a_node_that_never_gets_ready_is_given_up(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "POLL_S", 0.001)
+    monkeypatch.setattr(wait, "SILENCE_MAX_S", 0.0)
+
+    async def main() -> None:
+        async with (
+            serve(node, "127.0.0.1", 0, is_open=lambda: False) as (host, port),
+            NodeClient((host, port)) as client,
+        ):
+            await wait.follow(client, ID, Screen())
+
+    with pytest.raises(NotNow, match="reads its store; ask again in a moment"):
+        asyncio.run(asyncio.wait_for(main(), 30))
