@@ -251,9 +251,17 @@ class Elsewhere:
 
     @property
     def waiting(self) -> int:
-        """Tasks that another node has, or had until a moment ago, and what an owner is to hear."""
+        """Tasks of ours that another node has, or had until a moment ago, and what an owner is to hear."""
         lent = 0 if self.lender is None else len(self.lender.lent) - self.frozen
-        return len(self._held) + len(self._asked) + lent + self.desk.moving + self._telling + self.borrower.busy
+        # What was ours for a moment only, as when many join at once, is for its owner to wait for: nobody tells us.
+        return (
+            sum(map(self._run.owns, self._held))
+            + len(self._asked)
+            + lent
+            + self.desk.moving
+            + self._telling
+            + self.borrower.busy
+        )
 
     @property
     def frozen(self) -> int:

@@ -73,6 +73,26 @@ def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
     assert by_hand.urls(frontier) == [second.url]
 
 
+def test_what_another_owns_by_now_is_for_that_one_to_wait_for() -> None:
+    tasks, ours = Held(), {b"1", b"2"}
+    tasks.hold(A, 1, [b"1", b"2"], NOW)
+    elsewhere = SimpleNamespace(
+        _held=tasks,
+        _asked=[],
+        _run=SimpleNamespace(owns=ours.__contains__),
+        _telling=0,
+        lender=None,
+        desk=SimpleNamespace(moving=0),
+        borrower=SimpleNamespace(busy=0),
+    )
+    waiting = cast(property, Elsewhere.waiting).fget
+    assert waiting is not None
+    assert waiting(elsewhere) == 2
+    ours.remove(b"1")
+    assert waiting(elsewhere) == 1
+    assert b"1" in tasks, "it may be ours again, and is in flight"
+
+
 def test_who_holds_what_is_known_for_whoever_owns_it_next() -> None:
     tasks = Held()
     tasks.hold(A, 1, [b"1", b"2"], NOW)
