@@ -1,12 +1,16 @@
 """Nodes of a swarm as processes: each is `dhtcrawl join`, killed when its block is left.
 
-Every node listens where the system lets it, and says in one line of JSON where
-that is; a node that is started again listens there again, under the same id.
+Every node has a loopback address to itself, listens at the ports that the system
+gives it, and says in one line of JSON which these are; a node that is started
+again listens there again, under the same id. No other test can have taken its
+ports meanwhile: nobody else has its address.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
 import signal
 import urllib.request
@@ -22,10 +26,17 @@ from .deadline import until
 from .nginx import Nginx
 from .outputs import Outputs
 
-ANY = "127.0.0.1:0"
 DEADLINE_S = 120.0  # for what takes a second on a machine that does nothing else
 ASK_EVERY_S = 0.05
 CLEAN = {"complete": True, "lost": 0, "pages_missing": 0, "politeness_violations": 0}
+
+_ADDRESSES = itertools.count(1)
+
+
+def free_address() -> str:
+    """Any port of a loopback address that nobody else has (Linux answers to all of 127.0.0.0/8), as host:port."""
+    number = next(_ADDRESSES)
+    return f"127.{64 + os.getpid() % 128}.{number // 250 % 250}.{1 + number % 250}:0"
 
 
 class Node:
@@ -33,7 +44,8 @@ class Node:
 
     def __init__(self, crawler: Crawler, data_dir: Path, options: Sequence[str]) -> None:
         self.data_dir = data_dir
-        self.id = self.address = self.admin = ""
+        self.id = ""
+        self.address = self.admin = free_address()
         self._crawler = crawler
         self._options = options
         self._running: Running | None = None
@@ -45,8 +57,8 @@ class Node:
 
     def start(self, *bootstrap: str, listen: str = "") -> Self:
         """Begin to start it; `ready` waits for it."""
-        listen = listen or self.address or ANY
-        argv = ["join", "--json", "--data-dir", str(self.data_dir), "--listen", listen, "--admin", self.admin or ANY]
+        listen = listen or self.address
+        argv = ["join", "--json", "--data-dir", str(self.data_dir), "--listen", listen, "--admin", self.admin]
         argv += [word for address in bootstrap for word in ("--bootstrap", address)]
         self._running = self._crawler.start(*argv, *self._options)
         return self
@@ -150,8 +162,11 @@ class Swarm:
         _each(self.alive, lambda node: not gone & {peer["node"] for peer in node.ask("peers")}, "the dead are given up")
 
     def logs(self) -> str:
-        """The end of what each node said on stderr, for a message."""
-        return "\n".join(f"--- {node.id[:12]}\n{node.running.stderr[-1500:]}" for node in self.nodes)
+        """The end of what each node said on stderr, and how it ended if it did, for a message."""
+        return "\n".join(
+            f"--- {node.id[:12]}{'' if node.alive else ' has ended'}\n{node.running.stderr[-1500:]}"
+            for node in self.nodes
+        )
 
     def check(self) -> None:
         """No node printed a traceback."""
@@ -180,7 +195,10 @@ class SwarmCrawl:
 
     def finish(self, swarm: Swarm, expected: Mapping[str, Any] = CLEAN) -> dict[str, Any]:
         """Wait for its end; the summary, in which `expected` stands."""
-        ended = self.running.wait(DEADLINE_S)
+        try:
+            ended = self.running.wait(DEADLINE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{swarm.logs()}") from None
         assert ended.code == 0, f"{ended}\n{swarm.logs()}"
         summary = ended.ended_with(0).summary
         assert summary == self.outputs.summary()

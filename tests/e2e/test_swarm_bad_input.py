@@ -17,7 +17,7 @@ from dhtcrawl.rpc.signals import Hello
 from .crawler import Crawler
 from .outputs import Outputs
 from .stub import StubServer
-from .swarm import ANY, CLEAN, DEADLINE_S, Node, Swarm, submitted
+from .swarm import CLEAN, DEADLINE_S, Node, Swarm, submitted
 from .test_swarm_stock import address_of
 
 GARBAGE = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
@@ -103,7 +103,7 @@ def test_datagrams_that_make_no_sense_are_dropped(
     crawls_on(swarm, stub, crawler, outputs)
 
 
-def join(data_dir: Path, *, listen: str = ANY, admin: str = ANY) -> list[str]:
+def join(data_dir: Path, *, listen: str = "127.0.0.1:0", admin: str = "127.0.0.1:0") -> list[str]:
     return ["join", "--data-dir", str(data_dir), "--listen", listen, "--admin", admin]
 
 
