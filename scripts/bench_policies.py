@@ -65,8 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--quick", action="store_true", help="everything small; nothing is judged")
     parser.add_argument("--latency-matrix", type=Path, metavar="FILE", help="round trips between nodes, as .npz")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+    parser.add_argument("--json", metavar="FILE", help="write the rows there as they come; - for stdout")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there as they come")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write pictures there, as SVG")
     args = parser.parse_args(argv)
     # What Ctrl-C does, so that the processes that were started are ended.
@@ -79,15 +79,20 @@ def main(argv: list[str] | None = None) -> int:
         if args.experiment is None or experiment.name in args.experiment:
             print(f"{experiment.paper} {experiment.name}: {experiment.text}", file=sys.stderr, flush=True)
             rows += experiment.run(options)
+            # All of it takes more than an hour: what has been measured is there whatever comes.
+            if args.json and args.json != "-":
+                Path(args.json).write_text(json_text(rows))
+            if args.markdown:
+                args.markdown.write_text(markdown_table(rows))
     print(text_table(rows), file=sys.stdout if args.json != "-" else sys.stderr)
-    text = json.dumps({"rows": as_json(rows)}, indent=2, ensure_ascii=False) + "\n"
     if args.json == "-":
-        print(text, end="")
-    elif args.json:
-        Path(args.json).write_text(text)
-    if args.markdown:
-        args.markdown.write_text(markdown_table(rows))
+        print(json_text(rows), end="")
     return 0 if all(row.met is not False for row in rows) else 1
+
+
+def json_text(rows: list[Row]) -> str:
+    """The rows for programs."""
+    return json.dumps({"rows": as_json(rows)}, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -94,3 +94,20 @@ def test_the_command_runs_what_is_asked_for_and_fails_when_a_target_is_not_met(
     shown = capsys.readouterr().out
     assert text_table([good, bad]) in shown
     assert "paper 8 · target ≤ 9 · met" in shown
+
+
+def test_what_has_been_measured_is_written_when_the_rest_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Row("P1", "done", "", "", "1", None, 0)
+
+    def interrupted(options: Options) -> list[Row]:
+        raise KeyboardInterrupt
+
+    done = Experiment("one", "P1", "one", lambda options: [row])
+    monkeypatch.setattr(bench_policies, "EXPERIMENTS", (done, Experiment("two", "P1", "two", interrupted)))
+    rows = tmp_path / "rows.json"
+    with pytest.raises(KeyboardInterrupt):
+        bench_policies.main(["--json", str(rows), "--markdown", str(tmp_path / "rows.md")])
+    assert [each["what"] for each in json.loads(rows.read_text())["rows"]] == ["done"]
+    assert (tmp_path / "rows.md").read_text() == markdown_table([row])
