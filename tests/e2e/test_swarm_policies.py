@@ -43,7 +43,7 @@ def swarm(tmp_path: Path) -> Iterator[Swarm]:
         swarm.check()
 
 
-@pytest.mark.parametrize("policy", ["balanced", "dspider"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_five_nodes_bring_a_site_whole_and_each_page_once(
     policy: str, quiet_swarm: Swarm, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
