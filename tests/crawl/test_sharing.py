@@ -100,6 +100,14 @@ def test_who_is_to_keep_a_key_in_place_of_another_finds_it_in_the_ranges_of_thos
             assert any(first <= key[:20] <= last for first, last in spans)
 
 
+@given(members, ids, st.integers(1, 5))
+def test_whoever_joins_has_an_owner_to_learn_from(some: list[Member], newcomer: bytes, replicas: int) -> None:
+    others = [member for member in some if member.id != newcomer]
+    view = View([*others, Member(newcomer, ("10.0.0.1", 1), MemberState.JOINING)])
+    met = set(neighbours(view, newcomer, replicas))
+    assert met & view.owning or not view.owning
+
+
 def test_neighbours_are_few_in_a_large_swarm() -> None:
     rng = Random(7)
     states = [MemberState.ACTIVE] * 9 + [MemberState.JOINING]
