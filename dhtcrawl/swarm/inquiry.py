@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-# Who does not answer is taken for dead long before, and asked no more; who answers nonsense keeps nobody waiting.
-TIMES_MAX = 60
+# Who is dead is taken for it long before, and asked no more; who is not, and does not answer, keeps nobody waiting.
+WITHIN_S = 60.0
 
 
 class Inquiry:
@@ -51,11 +51,13 @@ class Inquiry:
             self._group.create_task(self._ask(new))
 
     async def _ask(self, keys: list[bytes]) -> None:
-        for _ in range(TIMES_MAX):
-            if await self._compare(keys):
-                break
-            await asyncio.sleep(PAUSE_S)
-        else:
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while True:
+                    if await self._compare(keys):
+                        break
+                    await asyncio.sleep(PAUSE_S)
+        except TimeoutError:
             log.info("what became of %d tasks has not been told by everybody; they are ours again", len(keys))
         for key in keys:
             del self._asked[key]
