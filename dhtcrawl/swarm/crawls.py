@@ -32,7 +32,7 @@ from dhtcrawl.storage.copies import Merged
 from dhtcrawl.storage.crawl_record import heir_of
 from dhtcrawl.swarm.catalogue import Catalogue, parsed
 from dhtcrawl.swarm.exports import counters_of
-from dhtcrawl.swarm.loans import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT
+from dhtcrawl.swarm.loans import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT, first_rows
 from dhtcrawl.swarm.plans import CALL as PLAN
 from dhtcrawl.swarm.run import CrawlRun
 from dhtcrawl.swarm.second_look import SecondLook
@@ -224,7 +224,7 @@ class Crawls:
             for worker, keys in by_worker.items():
                 pieces = (keys[first : first + KEYS_A_CALL] for first in range(0, len(keys), KEYS_A_CALL))
                 rows += [(crawl, piece, worker) for piece in pieces]
-        return rows[:KEYS_A_CALL]
+        return first_rows(rows)
 
     def ended(self, crawl: bytes) -> None:
         """A run is over."""

@@ -5,7 +5,7 @@
     borrowed  by us, for their owner (`dhtcrawl.swarm.borrower`)
     asked     held or lent by who will not tell any more (`dhtcrawl.swarm.inquiry`)
 
-What is held, lent or asked is in no queue of ours; what is borrowed is. A record
+What is held, lent or asked is in no queue of ours in memory; what is borrowed is. A record
 that says that a task is fetched, or dead, ends all of this.
 """
 
@@ -245,9 +245,10 @@ class Elsewhere:
         return self.lender is not None and self.lender.busy
 
     def lent(self) -> dict[bytes, bytes]:
-        """Who has which task of ours: a loan, or since before it was ours."""
+        """Who has which task of ours: loans, then those since before they were ours, of which we have but been told."""
         lent = self.lender.lent if self.lender is not None else Lent()
-        return self._held.holders() | {key: loan.node for key in lent if (loan := lent.get(key)) is not None}
+        loans = {key: loan.node for key in lent if (loan := lent.get(key)) is not None}
+        return loans | {key: node for key, node in self._held.holders().items() if key not in loans}
 
     @property
     def waiting(self) -> int:

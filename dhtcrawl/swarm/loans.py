@@ -8,7 +8,8 @@ in_hand  worker → owner   keys that became the owner's while the worker had th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
 from typing import Any
 
 from dhtcrawl.crawl.lending import Given
@@ -18,6 +19,7 @@ from dhtcrawl.policy.seam import Result
 LEND, RECALL, REPORT, IN_HAND = "lend", "recall", "lent_report", "in_hand"
 # A list on the wire has 512 items at most.
 KEYS_A_CALL_MAX = 500
+KEYS_AN_ANSWER = 8_000  # two thirds of the answer that a newcomer wants to hold, where keys are longest
 HOST_CHARS_MAX = 300
 DETAIL_CHARS_MAX = 200
 _MS = 1000.0
@@ -30,6 +32,12 @@ def keys_in(value: object) -> list[bytes] | None:
         return None
     good = all(isinstance(key, bytes) and len(key) in (KEY_BYTES, 2 * KEY_BYTES) for key in value)
     return list(value) if good and len(set(value)) == len(value) else None
+
+
+def first_rows(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """As many of some rows, each of a crawl, keys and perhaps more, as go into one answer: those in front."""
+    counts = takewhile(lambda count: count <= KEYS_AN_ANSWER, accumulate(len(row[1]) for row in rows))
+    return list(rows[: min(len(list(counts)), KEYS_A_CALL_MAX)])
 
 
 def to_rows(given: Iterable[Given]) -> list[list[Any]]:

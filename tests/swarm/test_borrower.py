@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 import pytest
 from crawl.fake_peers import FakePeers, node, play, view_of
 
@@ -17,7 +18,7 @@ from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.peers import BAD_ARGUMENTS
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.borrower import Borrower
-from dhtcrawl.swarm.loans import KEYS_A_CALL_MAX, REPORT, from_rows, keys_in, to_rows
+from dhtcrawl.swarm.loans import KEYS_A_CALL_MAX, KEYS_AN_ANSWER, REPORT, first_rows, from_rows, keys_in, to_rows
 
 CRAWL = bytes(16)
 OWNER, OTHER = node(1), node(2)
@@ -303,3 +304,14 @@ def test_a_report_comes_over_as_it_was() -> None:
     given = [Given(K1, "a.test", result, 1.5, None, 7, "why") for result in Result]
     assert from_rows(tuple(map(tuple, to_rows(given)))) == given
     assert keys_in((K1, bytes(2 * KEY_BYTES))) == [K1, bytes(2 * KEY_BYTES)]
+
+
+def test_as_many_keys_as_fit_into_an_answer_are_told_those_in_front_first() -> None:
+    full = [(bytes(16), [K1] * KEYS_A_CALL_MAX)] * (KEYS_AN_ANSWER // KEYS_A_CALL_MAX)
+    assert first_rows(full) == full
+    assert first_rows([*full, (bytes(16), [K1])]) == full
+    assert first_rows([(bytes(16), [K1], OWNER), *full]) == [(bytes(16), [K1], OWNER), *full[1:]]
+    single = [(bytes(16), [K1])] * 600
+    assert first_rows(single) == single[:KEYS_A_CALL_MAX]
+    longest = [(bytes(16), [bytes(2 * KEY_BYTES)] * KEYS_A_CALL_MAX, OWNER)] * len(full)
+    assert len(msgpack.packb(longest)) < 512 * 1024 * 2 / 3

@@ -7,9 +7,8 @@ from typing import Any, cast
 
 from crawl import by_hand
 
-from dhtcrawl.swarm import held
 from dhtcrawl.swarm.elsewhere import Elsewhere
-from dhtcrawl.swarm.held import HELD_S, Held
+from dhtcrawl.swarm.held import HELD_A_NODE_MAX, HELD_MAX, HELD_S, Held
 
 A, B = b"a" * 20, b"b" * 20
 NOW = 100.0
@@ -53,8 +52,18 @@ def test_nobody_holds_a_task_for_ever() -> None:
 
 def test_a_node_that_names_too_many_tasks_does_not_fill_the_memory() -> None:
     tasks = Held()
-    tasks.hold(A, 1, (n.to_bytes(20, "big") for n in range(held.HELD_MAX + 10)), NOW)
-    assert len(tasks) == held.HELD_MAX
+    keys = [n.to_bytes(20, "big") for n in range(HELD_MAX + 10)]
+    tasks.hold(A, 1, keys, NOW)
+    assert len(tasks) == HELD_A_NODE_MAX, "nor leaves it no room for what others name"
+    for number in range(20):
+        tasks.hold(bytes([number]) * 20, 1, keys[number * HELD_A_NODE_MAX :][:HELD_A_NODE_MAX], NOW)
+    assert len(tasks) == HELD_MAX
+    tasks.let_go(keys)
+    tasks.hold(A, 1, keys[:5], NOW)
+    tasks.hold(B, 1, keys[:5], NOW)
+    assert tasks.holders() == dict.fromkeys(keys[:5], B)
+    tasks.hold(A, 1, keys[5:], NOW)
+    assert len(tasks) == 5 + HELD_A_NODE_MAX
 
 
 def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
