@@ -230,7 +230,7 @@ class Elsewhere:
         if self.lender is not None:
             self.lender.disowned(self._run.owns)
             for node in self.lender.lent.back(self._incarnation_of):
-                self.lender.avoid(node, inf)
+                self.lender.candidates.avoid(node, inf)
                 self._group.create_task(self._recall_from(self.lender, node))
 
     def stop(self) -> None:
@@ -342,7 +342,7 @@ class Elsewhere:
             if not isinstance(answer, Failure):
                 break
             await asyncio.sleep(LOOK_EVERY_S)
-        lender.avoid(node, self._clock.monotonic())
+        lender.candidates.avoid(node, self._clock.monotonic())
 
     def _tell_owners(self, void: Iterable[bytes]) -> None:
         """Those who own by now what we have in flight, for others: it is not for them to begin."""

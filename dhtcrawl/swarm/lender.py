@@ -50,8 +50,6 @@ TASKS_A_HOST = 64
 PAUSE_S = 0.2
 PAUSE_TIMES = 10.0
 IN_VAIN_MAX = 300  # a minute, and nobody may fetch anything: to be told
-# A node that refuses a loan is asked no sooner: it does not run the crawl yet, or has not its policy.
-REFUSED_S = 5.0
 KEYS_A_CALL = 500
 RECALL_WITHIN_S = 5.0
 LOOK_EVERY_S = 1.0
@@ -134,7 +132,7 @@ class Lender:
         self._ended: dict[bytes, Loan] = {}  # of which the worker has not told yet
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
         self._table: Mapping[str, Any] | None = None  # a plan that the policy is to be given
-        self._candidates = Candidates(peers, policy)
+        self.candidates = Candidates(peers, policy)
         self._work = asyncio.Event()
         self._in_vain = 0
 
@@ -210,10 +208,6 @@ class Lender:
         self._failures.forget(given.key)
         self._hear(self._own, given)
 
-    def avoid(self, node: bytes, until: float) -> None:
-        """Lend it nothing before that time."""
-        self._candidates.avoid(node, until)
-
     def disowned(self, mine: Callable[[bytes], bool]) -> None:
         """Others own what is not `mine`, and ask its workers themselves."""
         self.lent.let_go([key for key in self.lent if not mine(key)])
@@ -271,7 +265,7 @@ class Lender:
     async def _choice(self, tasks: list[Queued]) -> Choice:
         own, frontier, now = self._own, self._desk.frontier, self._clock.monotonic()
         asked = [Task(task.key, host_of(task.url), self._failures.of(task.key)) for task in tasks]
-        nodes = self._candidates.willing(asked, now)
+        nodes = self.candidates.willing(asked, now)
         load = {(own, host): frontier.load(host) for host in {task.host for task in asked}}
         lent = {**self.lent.counts(), **load}
         heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
@@ -305,7 +299,7 @@ class Lender:
         crawl = self._desk.crawl_id
         reply = await self._peers.ask(node, StoreBackup(crawl, tuple(map(wire.record_of, batch))))
         if not isinstance(reply, Ack):
-            self.avoid(node, self._clock.monotonic() + REFUSED_S)
+            self.candidates.refused(node, self._clock.monotonic())
             return False
         if reply.records:
             await self._desk.merged(wire.copies_of(reply.records, len(batch[0].key)))
@@ -318,10 +312,10 @@ class Lender:
         args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect, "epoch": self.epoch}
         answer = await self._peers.call(node, LEND, args)
         if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
-            self.avoid(node, self._clock.monotonic() + REFUSED_S)
+            self.candidates.refused(node, self._clock.monotonic())
             return False
         # A node that has not answered may have it all the same: its loan ends when it is silent.
-        self._candidates.took(node)
+        self.candidates.took(node)
         incarnation = loans[keys[0]].incarnation
         self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
         return True
@@ -331,7 +325,8 @@ class Lender:
 
     def _is_left(self, key: bytes, host: str, origin: str) -> bool:
         """Whether anybody who may be asked might bring a task."""
-        return self._failures.is_left(key, origin, self._candidates.of(key, host), self._clock.monotonic())
+        now = self._clock.monotonic()
+        return self._failures.is_left(key, origin, self.candidates.of(key, host, now), now)
 
     def _another(self, given: Given, node: bytes, origin: str) -> bool:
         """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from crawl.fake_peers import FakePeers, node, view_of
 
 from dhtcrawl.policy.seam import Settings, Task
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.rpc.view import Member, MemberState, View
-from dhtcrawl.swarm.candidates import REFUSALS_MAX, Candidates
+from dhtcrawl.swarm.candidates import PATIENCE_S, REFUSED_S, Candidates
 
 KEY = bytes(20)
 OWN, B, C = node(0), node(1), node(2)
@@ -46,16 +48,47 @@ def test_who_does_not_answer_now_is_waited_for_where_all_others_have_failed() ->
     candidates = make(C)
     assert asked(candidates) == [OWN, B]
     assert asked(candidates, OWN, B) == []
-    assert list(candidates.of(KEY, "a")) == [OWN, B, C]
+    assert list(candidates.of(KEY, "a", NOW)) == [OWN, B, C]
 
 
-def test_who_refuses_for_ever_is_not_waited_for() -> None:
+def test_who_refuses_for_a_minute_on_end_is_not_waited_for() -> None:
     candidates = make()
-    for _ in range(REFUSALS_MAX):
-        assert B in candidates.of(KEY, "a")
-        candidates.avoid(B, NOW + 5)
-    assert asked(candidates, OWN, C) == [OWN, C]
-    assert B not in candidates.of(KEY, "a")
+    for second in range(0, int(PATIENCE_S) + 1, 5):
+        assert B in candidates.of(KEY, "a", NOW + second)
+        candidates.refused(B, NOW + second)
+    now = NOW + PATIENCE_S
+    assert asked(candidates, OWN, C, now=now + 1) == [OWN, C]
+    assert B not in candidates.of(KEY, "a", now)
     candidates.took(B)
-    candidates.avoid(B, NOW + 5)
-    assert asked(candidates, OWN, C) == []
+    candidates.refused(B, now)
+    assert asked(candidates, OWN, C, now=now + 1) == []
+    assert B in candidates.of(KEY, "a", now)
+
+
+def test_that_many_loans_were_refused_at_once_says_no_more_than_one() -> None:
+    candidates = make()
+    for _ in range(50):
+        candidates.refused(B, NOW)
+    assert B in candidates.of(KEY, "a", NOW + 1)
+    assert asked(candidates, OWN, C, now=NOW + 1) == []
+    assert asked(candidates, OWN, C, now=NOW + REFUSED_S) == [OWN, B, C]
+
+
+def test_what_a_node_refused_some_time_ago_is_forgotten() -> None:
+    candidates = make()
+    for second in (0, 30, 60):
+        candidates.refused(B, NOW + second)
+    assert B not in candidates.of(KEY, "a", NOW + 60 + PATIENCE_S - 1)
+    assert B in candidates.of(KEY, "a", NOW + 60 + PATIENCE_S)
+    assert B in asked(candidates, now=NOW + 60 + PATIENCE_S)
+    candidates.refused(B, NOW + 60 + PATIENCE_S)
+    assert B in candidates.of(KEY, "a", NOW + 60 + PATIENCE_S), "it began to refuse just now"
+
+
+def test_who_is_to_be_left_alone_is_asked_no_sooner_for_having_refused() -> None:
+    candidates = make()
+    candidates.avoid(B, inf)
+    candidates.refused(B, NOW)
+    assert B not in asked(candidates, now=NOW + 1000)
+    candidates.avoid(B, NOW + 1000)
+    assert B in asked(candidates, now=NOW + 1000)
