@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Task, Terms
+from dhtcrawl.policy.seam import BATCH_MAX, Candidate, Outcome, Policy, Task, Terms
 from dhtcrawl.policy.xor import Xor
 
 log = logging.getLogger(__name__)
 
 FAULTS_MAX = 3
 DECIDES_WITHIN_S = 5.0
-BATCH_MAX = 1000
 BUDGET_MAX_S = 3600.0
 
 

@@ -27,6 +27,7 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 BATCH = 50
+BATCH_MAX = 1000
 BUDGET_S = 60.0
 
 
@@ -36,6 +37,9 @@ class Task(NamedTuple):
     key: bytes  # the task key; its first 20 bytes place it
     host: str  # hostname[:non-default port]
     failed: tuple[bytes, ...] = ()  # nodes that had it and brought nothing, in this order
+    recalled: tuple[
+        bytes, ...
+    ] = ()  # nodes that had no time for it, who had it last at the end: they come after others
 
 
 class Candidate(NamedTuple):

@@ -32,13 +32,14 @@ class Failures:
     def __init__(self) -> None:
         self._said: dict[bytes, dict[bytes, _Said]] = {}  # key → node
         self._cannot: dict[str, dict[bytes, float]] = {}  # origin → node → until when
+        self._recalled: dict[bytes, tuple[bytes, ...]] = {}  # key → nodes, the last one at the end
 
     def __contains__(self, key: object) -> bool:
         return key in self._said
 
-    def of(self, key: bytes) -> tuple[bytes, ...]:
-        """The nodes that brought nothing of a task, in this order."""
-        return tuple(self._said.get(key, ()))
+    def of(self, key: bytes) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+        """The nodes that brought nothing of a task, in this order; those that had no time for it, in this order."""
+        return tuple(self._said.get(key, ())), self._recalled.get(key, ())
 
     def is_left(self, key: bytes, origin: str, nodes: Sequence[bytes], now: float) -> bool:
         """Whether any of these might bring a task."""
@@ -64,6 +65,13 @@ class Failures:
         if len(self._said) > TASKS_MAX:
             del self._said[next(iter(self._said))]
 
+    def recalled(self, key: bytes, node: bytes) -> None:
+        """A task came back from a node that had no time for it, or tells nothing."""
+        others = tuple(each for each in self._recalled.pop(key, ()) if each != node)
+        self._recalled[key] = (*others, node)
+        if len(self._recalled) > TASKS_MAX:
+            del self._recalled[next(iter(self._recalled))]
+
     def cannot(self, node: bytes, origin: str, now: float) -> None:
         """A node could not connect, for whichever task."""
         nodes = self._cannot.pop(origin, {})
@@ -79,7 +87,9 @@ class Failures:
     def forget(self, key: bytes) -> None:
         """What came of a task is known."""
         self._said.pop(key, None)
+        self._recalled.pop(key, None)
 
     def keep(self, mine: Callable[[bytes], bool]) -> None:
         """Forget the tasks that are not `mine`."""
         self._said = {key: said for key, said in self._said.items() if mine(key)}
+        self._recalled = {key: nodes for key, nodes in self._recalled.items() if mine(key)}

@@ -5,8 +5,9 @@
 
 What became of a loan comes by itself, as a record, since owners are told what
 is fetched anyway; the worker's report says how long it took, and which tasks it
-gives back. A task that enough nodes gave up that connected, or all that may be
-asked, is given up for good, and its record says what each of them said.
+gives back: these go to the next of the ranking. A task that enough nodes gave up
+that connected, or all that may be asked, is given up for good, and its record
+says what each of them said.
 
 Under a policy that has the owner try first, only tasks come to the desk whose
 host the owner could not connect to.
@@ -264,7 +265,7 @@ class Lender:
 
     async def _choice(self, tasks: list[Queued]) -> Choice:
         own, frontier, now = self._own, self._desk.frontier, self._clock.monotonic()
-        asked = [Task(task.key, host_of(task.url), self._failures.of(task.key)) for task in tasks]
+        asked = [Task(task.key, host_of(task.url), *self._failures.of(task.key)) for task in tasks]
         nodes = self.candidates.willing(asked, now)
         load = {(own, host): frontier.load(host) for host in {task.host for task in asked}}
         lent = {**self.lent.counts(), **load}
@@ -330,9 +331,10 @@ class Lender:
 
     def _another(self, given: Given, node: bytes, origin: str) -> bool:
         """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""
-        if given.result is Result.RECALLED:
-            return True
         failures, key = self._failures, given.key
+        if given.result is Result.RECALLED:
+            failures.recalled(key, node)
+            return True
         twice = failures.has_failed(key, node)
         failures.note(node, given)
         # Who failed it has it again only where the policy ranks nobody else.
@@ -392,4 +394,6 @@ class Lender:
 
     def _recalled(self, key: bytes, loan: Loan, now: float) -> None:
         self.recalls += 1
+        if self._incarnation_of(loan.node) == loan.incarnation:  # neither gone nor started anew: it is slow, or silent
+            self._failures.recalled(key, loan.node)
         self._hear(loan.node, Given(key, loan.host, Result.RECALLED, now - loan.since))

@@ -33,7 +33,7 @@ def test_an_origin_that_nobody_could_connect_to_is_left_for_all_its_tasks() -> N
 def test_that_one_could_not_connect_keeps_no_task_from_it_while_another_is_left() -> None:
     told = Failures()
     told.cannot(A, HTTP, 0.0)
-    assert told.of(OTHER) == ()
+    assert told.of(OTHER) == ((), ())
     assert told.is_left(OTHER, HTTP, [A, B], 1.0)
     assert not told.is_left(OTHER, HTTP, [A], 1.0)
 
@@ -58,7 +58,7 @@ def test_only_nodes_that_connected_count_and_all_of_them_are_quoted() -> None:
     assert KEY in told
     assert told.connected(KEY) == 1
     assert list(told.words(KEY).items()) == [(B, "unreachable!"), (A, "failed!")]
-    assert told.of(KEY) == (B, A)
+    assert told.of(KEY) == ((B, A), ())
     assert told.has_failed(KEY, A)
     assert not told.has_failed(KEY, C)
     told.note(B, given(Result.FAILED))
@@ -71,8 +71,21 @@ def test_what_others_own_by_now_is_forgotten() -> None:
     told = Failures()
     told.note(A, given(Result.FAILED))
     told.note(A, given(Result.FAILED, OTHER))
+    told.recalled(KEY, B)
+    told.recalled(OTHER, B)
     told.keep(lambda key: key == OTHER)
     assert (KEY in told, OTHER in told) == (False, True)
+    assert (told.of(KEY), told.of(OTHER)) == (((), ()), ((A,), (B,)))
+
+
+def test_who_had_no_time_for_a_task_is_no_failure_and_comes_in_the_order_of_when() -> None:
+    told = Failures()
+    for node in (A, B, A):
+        told.recalled(KEY, node)
+    assert told.of(KEY) == ((), (B, A))
+    assert (KEY in told, told.is_left(KEY, HTTP, [A], 0.0)) == (False, True)
+    told.forget(KEY)
+    assert told.of(KEY) == ((), ())
 
 
 def test_neither_tasks_nor_hosts_pile_up() -> None:

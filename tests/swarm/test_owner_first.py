@@ -6,11 +6,12 @@ import asyncio
 
 from crawl.fake_peers import node, view_of
 
-from dhtcrawl.policy.seam import Result, Settings
+from dhtcrawl.policy.seam import BATCH, BUDGET_S, Result, Settings
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.rpc.messages import Refused
 from dhtcrawl.rpc.view import Member, View
-from dhtcrawl.swarm.loans import LEND
+from dhtcrawl.swarm.loans import LEND, RECALL
+from dhtcrawl.url import host_of
 
 from .lending_world import OWN, TASKS, Favours, World, failed, tell
 
@@ -211,5 +212,23 @@ def test_nobody_who_refuses_for_ever_keeps_a_page_from_its_end() -> None:
         assert not world.lender.failed_here(TASKS[0], NEITHER)
         assert world.lender.failed_here(TASKS[0], failed(TASKS[0]))
         assert world.killed
+
+    tell(story, XOR)
+
+
+def test_who_takes_a_task_and_has_no_time_for_it_is_not_asked_again_before_the_others() -> None:
+    async def story(world: World) -> None:
+        world.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
+        world.add(TASKS[0])
+        assert world.started()
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        for _ in range(8):
+            await asyncio.sleep(BUDGET_S / 2 + 5)
+            for number in (1, 2):
+                await world.report(number)
+        asked = [peer for peer, _ in lent(world)]
+        assert len(asked) >= 4
+        assert set(asked[:2]) == {node(1), node(2)}
+        assert asked[:-2] == asked[2:], "in turns"
 
     tell(story, XOR)
