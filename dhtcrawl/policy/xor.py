@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dhtcrawl.keyspace import distance, placement
-from dhtcrawl.policy.seam import Candidate, Policy, Task, failed_last
+from dhtcrawl.policy.seam import BATCH_MAX, Candidate, Policy, Task, Terms, failed_last
 
 
 class Xor(Policy):
@@ -26,3 +26,7 @@ class Xor(Policy):
         place = placement(task.key)
         nodes = sorted((candidate.node for candidate in candidates), key=lambda node: distance(place, node))
         return failed_last(nodes, task.failed)
+
+    def terms(self, node: bytes, host: str) -> Terms:
+        # What nobody else brought is the owner's again, however much it is.
+        return Terms(batch=BATCH_MAX) if node == self.settings.own else Terms()

@@ -267,8 +267,9 @@ class Lender:
         own, frontier, now = self._own, self._desk.frontier, self._clock.monotonic()
         asked = [Task(task.key, host_of(task.url), *self._failures.of(task.key)) for task in tasks]
         nodes = self.candidates.willing(asked, now)
-        load = {(own, host): frontier.load(host) for host in {task.host for task in asked}}
-        lent = {**self.lent.counts(), **load}
+        # Where the owner tries first it is full of what nobody has tried: what comes back to it has no other place.
+        hosts = set() if self.policy.owner_first else {task.host for task in asked}
+        lent = {**self.lent.counts(), **{(own, host): frontier.load(host) for host in hosts}}
         heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
         table, self._table = self._table, None
         work = partial(learn_and_choose, self.policy, table, heard, asked, nodes, lent, now)

@@ -48,3 +48,8 @@ def test_who_had_no_time_comes_before_who_failed_and_after_who_has_no_room_now()
     assert chosen(policy, Task(KEY, "a", (A, C), (B,))) == [B]
     assert chosen(policy, Task(KEY, "a", (), (A,)), lent={(B, "a"): BATCH, (C, "a"): BATCH}) == [A]
     assert chosen(Pinned(Settings(A)), Task(KEY, "a", (), (A,)), lent={(B, "a"): 1}) == [], "it waits for the next"
+
+
+def test_under_xor_the_owner_has_room_for_all_that_nobody_brought() -> None:
+    tasks = [Task(number.to_bytes(20, "big"), "a", (A, B, C)) for number in range(2 * BATCH)]
+    assert chosen(Xor(Settings(A)), *tasks) == [A] * len(tasks)

@@ -232,3 +232,21 @@ def test_who_takes_a_task_and_has_no_time_for_it_is_not_asked_again_before_the_o
         assert asked[:-2] == asked[2:], "in turns"
 
     tell(story, XOR)
+
+
+def test_what_nobody_brings_of_a_large_host_is_its_owners_again_however_much_that_has_to_do() -> None:
+    async def story(world: World) -> None:
+        others = [TASKS[1]._replace(key=number.to_bytes(20, "big"), order=number) for number in range(1000, 2500)]
+        world.add(TASKS[0])
+        assert world.started()
+        world.add(*others)
+        assert world.frontier.load(host_of(TASKS[0].url)) > BATCH
+        assert world.lender.failed_here(TASKS[0], NEITHER)
+        for _ in range(2):
+            await asyncio.sleep(1)
+            peer, _ = lent(world)[-1]
+            await world.report(1 if peer == node(1) else 2, NEITHER)
+        await asyncio.sleep(5)
+        assert [key for _, key in lent(world)] == [TASKS[0].key] * 2, "once each"
+
+    tell(story, XOR)
