@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from .nginx import Nginx
 from .outputs import Outputs
 from .sites import GNUPLOT, START
 from .stub import Answer, StubServer
+from .swarm import Swarm, submitted
 from .truth import truth_of
 
 SLOW = Answer(b"<title>slow</title>", headers={"Content-Type": "text/html"}, holds=True)
@@ -54,6 +56,29 @@ def test_a_second_signal_forces_and_the_same_command_still_completes(
         running.wait().ended_with(13)
     stub.release()
     crawler.run(*command).ended_with(0)
+    assert outputs.html().keys() == {"/", "/a", "/slow"}
+    assert stub.paths().count("/") == 1
+    crawler.check(outputs.out)
+
+
+def test_a_second_signal_stops_the_last_node_of_a_swarm_which_goes_on_when_it_is_started_again(
+    stub: StubServer, crawler: Crawler, outputs: Outputs, tmp_path: Path
+) -> None:
+    stub.page("/", "/a", "/slow")
+    stub.page("/a")
+    stub.answers["/slow"] = SLOW
+    with Swarm(tmp_path / "swarm") as swarm:
+        (node,) = swarm.start(1)
+        with submitted(crawler, node, outputs, stub.url + "/", "--delay", "0") as crawl:
+            until(lambda: "/slow" in stub.paths() or crawl.running.ended, "the slow page is asked for")
+            node.running.send(signal.SIGINT)
+            until(lambda: "leaving" in node.running.stderr or node.running.ended, "it has heard")
+            node.running.send(signal.SIGTERM)
+            forced = node.running.wait().ended_with(13)
+            assert "stopped at once" in forced.stderr
+            stub.release()
+            node.start()
+            crawl.finish(swarm)
     assert outputs.html().keys() == {"/", "/a", "/slow"}
     assert stub.paths().count("/") == 1
     crawler.check(outputs.out)
