@@ -47,7 +47,7 @@ def choose(
         choice.nobody += not ranked
         # Who failed has it again only where there is nobody else.
         able = [node for node in ranked if node not in task.failed] or ranked
-        if task.recalled:
+        if task.recalled and not policy.pinned:
             # The next of the ranking, then whoever had it longest ago.
             able = sorted(able, key=lambda node: task.recalled.index(node) if node in task.recalled else -1)
         for node in able[:1] if policy.pinned else able:

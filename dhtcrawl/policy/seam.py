@@ -37,9 +37,7 @@ class Task(NamedTuple):
     key: bytes  # the task key; its first 20 bytes place it
     host: str  # hostname[:non-default port]
     failed: tuple[bytes, ...] = ()  # nodes that had it and brought nothing, in this order
-    recalled: tuple[
-        bytes, ...
-    ] = ()  # nodes that had no time for it, who had it last at the end: they come after others
+    recalled: tuple[bytes, ...] = ()  # nodes that had no time for it, the last at the end
 
 
 class Candidate(NamedTuple):

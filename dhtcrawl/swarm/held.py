@@ -41,8 +41,9 @@ class Held:
     def hold(self, node: bytes, incarnation: int | None, keys: Iterable[bytes], now: float) -> None:
         """`node` has these in flight, in this incarnation."""
         for key in keys:
-            self._drop(key)
-            if len(self._held) < HELD_MAX and self._of[node] < HELD_A_NODE_MAX:
+            # Who names too many takes from others nothing that they hold.
+            if self._of[node] < HELD_A_NODE_MAX and (key in self._held or len(self._held) < HELD_MAX):
+                self._drop(key)
                 self._held[key] = (node, incarnation, now + HELD_S)
                 self._of[node] += 1
 

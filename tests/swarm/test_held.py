@@ -64,6 +64,8 @@ def test_a_node_that_names_too_many_tasks_does_not_fill_the_memory() -> None:
     assert tasks.holders() == dict.fromkeys(keys[:5], B)
     tasks.hold(A, 1, keys[5:], NOW)
     assert len(tasks) == 5 + HELD_A_NODE_MAX
+    tasks.hold(A, 1, keys[:5], NOW)
+    assert [tasks.holders()[key] for key in keys[:5]] == [B] * 5, "who names too many takes nothing from another"
 
 
 def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
