@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dhtcrawl.errors import IdentityError, StorageFull
 from dhtcrawl.keyspace import node_id_of
-from dhtcrawl.storage.engine import storage_error
-from dhtcrawl.storage.files import sync_directory
+from dhtcrawl.storage.store.engine import storage_error
+from dhtcrawl.storage.store.files import sync_directory
 
 FILE_NAME = "identity.pem"
 

@@ -37,12 +37,12 @@ from rpcudp.protocol import RPCProtocol
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dhtcrawl.rpc.events import Failure
-from dhtcrawl.rpc.frame import HEADER, Decoder, Kind
-from dhtcrawl.rpc.messages import Ack, Code, Reply, Request, StoreTask, decode, encode
-from dhtcrawl.rpc.rows import Link
-from dhtcrawl.rpc.signals import Hello
-from dhtcrawl.rpc.transport import TaskTransport
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.frame import HEADER, Decoder, Kind
+from dhtcrawl.rpc.tasks.messages import Ack, Code, Reply, Request, StoreTask, decode, encode
+from dhtcrawl.rpc.tasks.rows import LinkRow
+from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.rpc.tasks.transport import TaskTransport
 
 BATCH = 200
 AT_ONCE = 16
@@ -53,10 +53,10 @@ UDP_RATIO_MIN = 20.0
 CODEC_URLS_PER_S_MIN = 500_000
 
 
-def batch(number: int) -> tuple[Link, ...]:
+def batch(number: int) -> tuple[LinkRow, ...]:
     """Links as a page has them."""
     urls = [f"https://www.site{number}.example/section/page-{index}.html?id={index}" for index in range(BATCH)]
-    return tuple(Link(sha1(url.encode()).digest(), url, 3, f"https://www.site{number}.example/") for url in urls)
+    return tuple(LinkRow(sha1(url.encode()).digest(), url, 3, f"https://www.site{number}.example/") for url in urls)
 
 
 BATCHES = [batch(number) for number in range(20)]
@@ -163,7 +163,7 @@ async def serve(kind: str) -> None:
 # The clients: each sends so many batches, `AT_ONCE` at a time
 
 
-async def _in_turns(count: int, send: Callable[[tuple[Link, ...]], Awaitable[None]]) -> None:
+async def _in_turns(count: int, send: Callable[[tuple[LinkRow, ...]], Awaitable[None]]) -> None:
     numbers = iter(range(count))
 
     async def work() -> None:
@@ -179,7 +179,7 @@ async def send_frames(port: int, count: int) -> None:
     """Our transport."""
     async with TaskTransport(lambda: Hello(bytes([1]) * 20, 0, "active"), accept_all) as transport:
 
-        async def send(links: tuple[Link, ...]) -> None:
+        async def send(links: tuple[LinkRow, ...]) -> None:
             reply = await transport.request(("127.0.0.1", port), StoreTask(CRAWL, links))
             if isinstance(reply, Failure):
                 raise SystemExit(f"bench: {reply}")
@@ -187,11 +187,11 @@ async def send_frames(port: int, count: int) -> None:
         await _in_turns(count, send)
 
 
-async def _send_http(port: int, count: int, post: Callable[[tuple[Link, ...]], bytes], check: Check) -> None:
+async def _send_http(port: int, count: int, post: Callable[[tuple[LinkRow, ...]], bytes], check: Check) -> None:
     url = f"http://127.0.0.1:{port}/tasks"
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
 
-        async def send(links: tuple[Link, ...]) -> None:
+        async def send(links: tuple[LinkRow, ...]) -> None:
             async with session.post(url, data=post(links)) as response:
                 if check(await response.read()) != len(links):
                     raise SystemExit("bench: the HTTP server lost links")
@@ -212,7 +212,7 @@ async def send_http(port: int, count: int) -> None:
 async def send_http_raw(port: int, count: int) -> None:
     """By aiohttp, with bare msgpack."""
 
-    def post(links: tuple[Link, ...]) -> bytes:
+    def post(links: tuple[LinkRow, ...]) -> bytes:
         return cast(bytes, msgpack.packb((CRAWL, links)))
 
     await _send_http(port, count, post, lambda body: len(msgpack.unpackb(body)["codes"]))
@@ -223,7 +223,7 @@ async def send_udp(port: int, count: int) -> None:
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.create_datagram_endpoint(_Tasks, ("127.0.0.1", 0))
 
-    async def send(links: tuple[Link, ...]) -> None:
+    async def send(links: tuple[LinkRow, ...]) -> None:
         for link in links:
             answered, _ = await protocol.store_task(("127.0.0.1", port), CRAWL, *link)
             if not answered:

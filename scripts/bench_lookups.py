@@ -1,7 +1,7 @@
 """Who owns a key, asked of a thousand nodes of the routing plane, before and after a fifth of them dies at once.
 
 All nodes run in this process, on a virtual clock and datagrams in memory; the
-nodes are the real ones (`dhtcrawl.rpc.server`), without membership, which
+nodes are the real ones (`dhtcrawl.rpc.discovery.server`), without membership, which
 would know the owner without asking. They join in waves, each as large as the
 swarm is by then, each through three random nodes. Then look-ups for the owner of random
 keys begin at random nodes, spread over ten seconds: before the kill, in the
@@ -28,9 +28,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dhtcrawl.rpc.server import RoutingServer
+from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, run
-from dhtcrawl.sim.net import Network, Weather
+from dhtcrawl.sim.net import DatagramNetwork, Weather
 
 NODES, QUICK_NODES = (100, 250, 1000), (100, 250)
 # One way 10 to 80 ms, drawn for each pair of nodes, and one datagram of a hundred lost.
@@ -74,7 +74,7 @@ class Swarm:
     def __init__(self, group: asyncio.TaskGroup, seed: int, weather: Weather) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        self.net = Network(loop, seed, weather)
+        self.net = DatagramNetwork(loop, seed, weather)
         loop.network = self.net
         self.nodes: list[RoutingServer] = []  # those that live
         self._loop = loop

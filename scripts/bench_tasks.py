@@ -39,11 +39,11 @@ from web_server import serve_files
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dhtcrawl.rpc.events import Failure
-from dhtcrawl.rpc.messages import Ack, Code, Reply, Request, StoreTask
-from dhtcrawl.rpc.rows import Link
-from dhtcrawl.rpc.signals import Hello
-from dhtcrawl.rpc.transport import TaskTransport
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import Ack, Code, Reply, Request, StoreTask
+from dhtcrawl.rpc.tasks.rows import LinkRow
+from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.rpc.tasks.transport import TaskTransport
 
 BATCH = 300
 AT_ONCE = 8
@@ -158,13 +158,13 @@ def cpu_rows(home: Path, pages: int, rounds: int) -> list[dict[str, Any]]:
 # Links a second
 
 
-def links(numbers: range, seed: str) -> tuple[Link, ...]:
+def links(numbers: range, seed: str) -> tuple[LinkRow, ...]:
     """Links of the crawl of `seed`, as a page has them."""
     urls = (f"{seed}section/page-{number}.html?id={number}" for number in numbers)
-    return tuple(Link(sha1(url.encode()).digest(), url, 3, seed) for url in urls)
+    return tuple(LinkRow(sha1(url.encode()).digest(), url, 3, seed) for url in urls)
 
 
-def mixed(known: int, count: int, seed: str) -> list[tuple[Link, ...]]:
+def mixed(known: int, count: int, seed: str) -> list[tuple[LinkRow, ...]]:
     """Batches of known links and new ones."""
     chance = random.Random(known)
     batches = []

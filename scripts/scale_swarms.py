@@ -21,7 +21,7 @@ from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.crawl_record import COMPLETE
+from dhtcrawl.storage.store.crawl_record import COMPLETE
 
 # As many for every swarm, or nodes would ask more gatekeepers for the robots.txt of fewer pages each.
 HOSTS = 10

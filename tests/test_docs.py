@@ -13,10 +13,10 @@ import pytest
 
 from dhtcrawl.cli.main import cli
 from dhtcrawl.errors import Exit
-from dhtcrawl.sim.run import Result, Scenario, read_scenario
-from dhtcrawl.storage.records import SkipReason
-from dhtcrawl.storage.summary import NodeShare, Summary
-from dhtcrawl.storage.verify import PAGE_FIELDS
+from dhtcrawl.sim.run import Scenario, ScenarioResult, read_scenario
+from dhtcrawl.storage.outputs.summary import NodeShare, Summary
+from dhtcrawl.storage.outputs.verify import PAGE_FIELDS
+from dhtcrawl.storage.store.records import SkipReason
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -189,7 +189,7 @@ def test_every_key_of_a_scenario_is_explained_with_its_default() -> None:
 
 def test_every_field_of_a_simulations_result_is_explained_in_its_order() -> None:
     explained = table(section("docs/simulation.md", "Result"), "field")
-    assert list(explained) == [field.name for field in dataclasses.fields(Result)]
+    assert list(explained) == [field.name for field in dataclasses.fields(ScenarioResult)]
 
 
 def test_the_example_of_a_scenario_is_one(tmp_path: Path) -> None:

@@ -14,9 +14,6 @@ import dhtcrawl
 ROOT = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 TARGETS = {"help", "setup", "crawl", "test", "check", "bench", "sim", "lock", "clean"}
-LINES_MAX = 400
-# A longer file, and why it is still one subject.
-LONG_FILES: dict[str, str] = {}
 
 
 def _read(name: str) -> str:
@@ -72,15 +69,6 @@ def test_the_commands_of_the_readme_are_targets() -> None:
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     assert "## [Unreleased]" in _read("CHANGELOG.md")
     assert re.fullmatch(r"\d+\.\d+\.\d+", dhtcrawl.__version__)
-
-
-def test_no_file_of_the_package_outgrows_its_subject() -> None:
-    sizes = {
-        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-        for path in sorted((ROOT / "dhtcrawl").rglob("*.py"))
-    }
-    assert {name: size for name, size in sizes.items() if size > LINES_MAX and name not in LONG_FILES} == {}
-    assert [name for name in LONG_FILES if sizes.get(name, 0) <= LINES_MAX] == []
 
 
 def test_the_scripts_of_the_project_are_valid_shell() -> None:

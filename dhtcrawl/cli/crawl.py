@@ -14,18 +14,18 @@ import click
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options
-from dhtcrawl.cli.progress import Progress, describe
+from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop, set_up_logging
 from dhtcrawl.cli.seeds import read_seeds
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NothingFetched, UsageError
-from dhtcrawl.node import Node, RunningCrawl
+from dhtcrawl.node.single import Node, RunningCrawl
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.outputs import OutputDirs
-from dhtcrawl.storage.records import SkipReason
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.outputs.outputs import OutputDirs
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.records import SkipReason
 
 _REMEDIES = {
     SkipReason.PRIVATE_ADDRESS: "if it is yours, use --allow-private",
@@ -74,7 +74,7 @@ async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path,
         record, resumed = await _find_or_create(node, spec, out_dir, dirs)
         paths = [out_dir] if data_dir.is_relative_to(out_dir) else [out_dir, data_dir]
         running = await node.prepare(record, dirs, disk_used=disk_watch(config.storage.disk_limit, paths))
-        with _signals(running), Progress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
+        with _signals(running), CrawlProgress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
             summary, exit_code = await _run(running, progress)
         _print(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
         if exit_code == Exit.NOTHING_FETCHED:
@@ -90,7 +90,7 @@ def _print(text: str) -> None:
         fail(f"cannot write to standard output: {error.strerror}; the summary is in summary.json")
 
 
-async def _run(running: RunningCrawl, progress: Progress) -> tuple[Summary, Exit]:
+async def _run(running: RunningCrawl, progress: CrawlProgress) -> tuple[Summary, Exit]:
     async with asyncio.TaskGroup() as group:
         ticking = group.create_task(progress.tick())
         try:

@@ -10,11 +10,12 @@ from dhtcrawl.cli.options import store_options
 from dhtcrawl.cli.runtime import NODE_DIR, find_data_dir
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit, UsageError
-from dhtcrawl.node import FORGET_AT_ONCE
-from dhtcrawl.storage import archive, catalog
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.files import DiskDirectory
-from dhtcrawl.storage.outputs import INDEX_FILE, MISSING_FILE, PAGES_FILE, SKIPPED_FILE, SUMMARY_FILE
+from dhtcrawl.node.single import FORGET_AT_ONCE
+from dhtcrawl.storage.archive import archive
+from dhtcrawl.storage.outputs.outputs import INDEX_FILE, MISSING_FILE, PAGES_FILE, SKIPPED_FILE, SUMMARY_FILE
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.files import DiskDirectory
 
 
 @click.command("forget")

@@ -12,9 +12,9 @@ from dhtcrawl.cli.options import store_options
 from dhtcrawl.cli.runtime import NODE_DIR, find_data_dir
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit
-from dhtcrawl.storage import catalog
-from dhtcrawl.storage.files import DiskDirectory
-from dhtcrawl.storage.fsck import check
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.files import DiskDirectory
+from dhtcrawl.storage.store.fsck import check
 
 
 @click.command("fsck")

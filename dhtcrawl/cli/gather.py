@@ -26,19 +26,20 @@ from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
 from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.keyspace import task_key_bytes
-from dhtcrawl.storage import archive, catalog
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.collect import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
-from dhtcrawl.storage.committer import Committer, GroupRunner, ThreadCommitter, Txn
-from dhtcrawl.storage.crawl_record import left_to
-from dhtcrawl.storage.engine import LevelEngine
-from dhtcrawl.storage.export import CHUNK_BYTES_MAX
-from dhtcrawl.storage.foreign import BadRow, Origin, holds_copies, is_archive_file, is_node
-from dhtcrawl.storage.gather import COPIES, GATHERED, Phase, Progress, finish, merge_rows, wanted_files
-from dhtcrawl.storage.gather_aside import drop_aside
-from dhtcrawl.storage.gather_files import IncomingFile, link_file
-from dhtcrawl.storage.outputs import OutputDirs, Totals, write_outputs
-from dhtcrawl.storage.summary import Summary, write_summary
+from dhtcrawl.storage.archive import archive
+from dhtcrawl.storage.collect.export import CHUNK_BYTES_MAX
+from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
+from dhtcrawl.storage.collect.foreign import BadRow, Origin, holds_copies, is_archive_file, is_node
+from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
+from dhtcrawl.storage.collect.gather_aside import drop_aside
+from dhtcrawl.storage.collect.gather_files import IncomingFile, link_file
+from dhtcrawl.storage.outputs.outputs import OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.outputs.summary import Summary, write_summary
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter, Txn
+from dhtcrawl.storage.store.crawl_record import left_to
+from dhtcrawl.storage.store.engine import LevelEngine
 
 T = TypeVar("T")
 NODES_AT_ONCE = 8  # each has one question under way, and one page or chunk in memory
@@ -166,7 +167,7 @@ class _Gathering:
 
     async def settle(self) -> int:
         """Make what came hold together; how many pages more than one node fetched, each time counted."""
-        at = Progress()
+        at = GatherProgress()
         while at.phase != Phase.OVER:
             at = await self._committer.submit(partial(finish, crawl=self._crawl, at=at))
         return at.refetches

@@ -14,10 +14,10 @@ from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.words import clock, size, some
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.outputs.summary import Summary
 
 
-class Progress:
+class CrawlProgress:
     """Shows a crawl's counters until it is left."""
 
     def __init__(self, crawl: Crawl, *, resumed: bool, sync: bool) -> None:
@@ -27,7 +27,7 @@ class Progress:
         self._sync = sync
         self._last = (0.0, crawl.counters.pages)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> CrawlProgress:
         verb = "going on with" if self._resumed else "crawling"
         unsafe = "" if self._sync else " (storage.sync is off)"
         self._screen.say(f"{verb} {some(self._crawl.spec.seeds)}{unsafe}")

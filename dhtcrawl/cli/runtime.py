@@ -25,9 +25,9 @@ from dhtcrawl.crawl.services import Silent
 from dhtcrawl.errors import ConfigError, StorageError, StoreInUse, UsageError
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.identity import load_or_create
-from dhtcrawl.node import Node, Ports, open_node
-from dhtcrawl.storage.committer import Committer, GroupRunner, ThreadCommitter
-from dhtcrawl.storage.engine import OPEN_FILES_MAX, LevelEngine, storage_error
+from dhtcrawl.node.single import Node, Ports, open_node
+from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
+from dhtcrawl.storage.store.engine import OPEN_FILES_MAX, LevelEngine, storage_error
 
 T = TypeVar("T")
 STORE_DIR, LOCK_FILE, NODE_DIR = "store", "lock", "node"

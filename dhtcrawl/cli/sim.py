@@ -14,7 +14,7 @@ import click
 
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.sim.chance import draw
-from dhtcrawl.sim.run import Result, Scenario, read_scenario, simulate
+from dhtcrawl.sim.run import Scenario, ScenarioResult, read_scenario, simulate
 
 BROKEN_SHOWN = 20
 
@@ -66,11 +66,11 @@ def _given(scenario: Scenario, seed: int) -> Scenario:
     return scenario
 
 
-def _run(choose: Callable[[int], Scenario], changes: dict[str, Any], seed: int) -> Result:
+def _run(choose: Callable[[int], Scenario], changes: dict[str, Any], seed: int) -> ScenarioResult:
     return simulate(dataclasses.replace(choose(seed), **changes), seed)
 
 
-def _results(run: Callable[[int], Result], seeds: range, jobs: int) -> Iterator[Result]:
+def _results(run: Callable[[int], ScenarioResult], seeds: range, jobs: int) -> Iterator[ScenarioResult]:
     """The results, in the order of the seeds."""
     if jobs == 1 or len(seeds) == 1:
         yield from map(run, seeds)
@@ -92,7 +92,7 @@ class _Sums:
         self._mixes: set[tuple[str, ...]] = set()
         self._faults = 0
 
-    def add(self, result: Result) -> None:
+    def add(self, result: ScenarioResult) -> None:
         self._seeds += 1
         self._pages += result.pages
         self._lost += result.lost
@@ -115,7 +115,7 @@ class _Sums:
         return "\n".join(lines)
 
 
-def _in_words(result: Result, *, at_random: bool) -> str:
+def _in_words(result: ScenarioResult, *, at_random: bool) -> str:
     befell = ", ".join(f"{name} {count}" for name, count in sorted(result.faults.items())) or "no faults"
     lines = [
         f"seed {result.seed}: {result.nodes} nodes, {result.pages} pages in {result.virtual_seconds:.0f} virtual "

@@ -11,10 +11,10 @@ from dhtcrawl.cli.gather import gather
 from dhtcrawl.cli.runtime import NODE_DIR, locked
 from dhtcrawl.cli.wait import stop_of
 from dhtcrawl.errors import DhtcrawlError
-from dhtcrawl.storage.collect import CrawlFacts, NodeFacts, Unreachable, read_facts
-from dhtcrawl.storage.crawl_record import COMPLETE, FAILED, NotARecord, from_wire
-from dhtcrawl.storage.outputs import Totals
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, read_facts
+from dhtcrawl.storage.outputs.outputs import Totals
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, NotARecord, from_wire
 from dhtcrawl.web.api import CHUNK_BYTES_MAX, Row
 
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.errors import UsageError
-from dhtcrawl.storage import catalog
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.engine import LevelEngine
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.engine import LevelEngine
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from dhtcrawl.cli.wait import Interrupted, describe_end, exit_of, follow, stop_o
 from dhtcrawl.cli.words import some
 from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.outputs import SUMMARY_FILE
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
+from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.units import Address, parse_address
 
 

@@ -21,11 +21,11 @@ from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.config import Config
 from dhtcrawl.errors import Exit, UsageError
-from dhtcrawl.storage.engine import storage_error
-from dhtcrawl.storage.outputs import OutputDirs
-from dhtcrawl.swarm.api import Api
-from dhtcrawl.swarm.node import SwarmNode
-from dhtcrawl.swarm.planes import Network
+from dhtcrawl.node.api import Api
+from dhtcrawl.node.planes import NetworkConfig
+from dhtcrawl.node.swarm_node import SwarmNode
+from dhtcrawl.storage.outputs.outputs import OutputDirs
+from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.units import Address, format_address
 from dhtcrawl.web.admin import serve
 
@@ -57,7 +57,7 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
         def disk_used(_crawl: bytes) -> Callable[[], Awaitable[bool]]:
             return disk_watch(config.storage.disk_limit, [data_dir])
 
-        network = Network(join.listen, join.advertise, join.bootstrap)
+        network = NetworkConfig(join.listen, join.advertise, join.bootstrap)
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry, data_dir)
         async with serve(api, *join.admin, is_open=swarm.opened.is_set) as admin, asyncio.TaskGroup() as group:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dhtcrawl.errors import Exit
-from dhtcrawl.storage.verify import verify
+from dhtcrawl.storage.outputs.verify import verify
 
 
 @click.command("verify")

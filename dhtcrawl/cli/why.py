@@ -18,7 +18,7 @@ from dhtcrawl.crawl.explain import explain
 from dhtcrawl.errors import DhtcrawlError, Exit, NodeUnreachable, StoreInUse, UsageError
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.spec import typed_url
-from dhtcrawl.storage import catalog
+from dhtcrawl.storage.store import catalog
 
 
 @click.command("why")

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.store.tasks import Queued
 
 # A host with so many pages waiting for another try starts no new ones: it is in
 # trouble, and what waits is in memory.

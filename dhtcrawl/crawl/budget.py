@@ -7,7 +7,7 @@ from enum import Enum
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit
-from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.store.records import SkipReason
 
 
 class Stop(Enum):

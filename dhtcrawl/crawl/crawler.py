@@ -19,21 +19,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from dhtcrawl.crawl.budget import Budget, Stop
-from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
-from dhtcrawl.crawl.rounds import Counters, Start
+from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.fetch.robots_book import RobotsBook
-from dhtcrawl.storage import tasks
-from dhtcrawl.storage.outputs import LivePages
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.outputs.outputs import LivePages
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.tasks import Queued
 
 LIMITS_EVERY_S = 0.25
 
@@ -42,7 +42,7 @@ class Crawl:
     """Runs one crawl; make it, `run` it once, read `counters` at any time."""
 
     def __init__(
-        self, services: Services, start: Start, *, live: LivePages, disk_used: Callable[[], Awaitable[bool]]
+        self, services: Services, start: CrawlStart, *, live: LivePages, disk_used: Callable[[], Awaitable[bool]]
     ) -> None:
         """`disk_used()` says whether the disk limit is reached."""
         config = services.config
@@ -70,7 +70,7 @@ class Crawl:
             on_quiet=services.hosts.quiet,
             waits=services.together.waits,
         )
-        self.corridor = Corridor(
+        self.corridor = RoundWriter(
             services,
             start.crawl_id,
             start.counters,
@@ -111,7 +111,7 @@ class Crawl:
         self._started_at = 0.0
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> CrawlCounters:
         """What was done so far, restarts included."""
         return self.corridor.counters
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from dhtcrawl.crawl.analysis import Analysis
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.records import SkipReason
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import canonicalize
 
 CACHE_MAX = 200_000

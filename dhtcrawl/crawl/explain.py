@@ -16,10 +16,10 @@ from typing import Any
 
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.storage import keys, tasks
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.records import State, unpack
+from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.records import State, unpack
 
 
 def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:

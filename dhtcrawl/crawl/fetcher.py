@@ -14,22 +14,22 @@ from typing import Any
 
 from dhtcrawl.clock import iso8601
 from dhtcrawl.crawl.analysis import analyse
-from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.frontier import Frontier, Job
-from dhtcrawl.crawl.gate import LeaseLost
-from dhtcrawl.crawl.lending import Given
 from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.crawl.robots_fetcher import RobotsFetcher, item_of, shown
+from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import Fetched, Kill
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
-from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request
+from dhtcrawl.fetch.host_access import LeaseLost
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits
 from dhtcrawl.fetch.robots_book import RobotsBook
-from dhtcrawl.policy.seam import Result
+from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.records import SkipReason
-from dhtcrawl.storage.tasks import Page, Queued
+from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.storage.store.tasks import FetchedPage, Queued
 
 # A larger page is parsed off the loop: a megabyte of HTML takes about 10 ms.
 INLINE_BYTES_MAX = 512 << 10
@@ -44,7 +44,7 @@ class Fetcher:
         services: Services,
         spec: CrawlSpec,
         frontier: Frontier,
-        corridor: Corridor,
+        corridor: RoundWriter,
         discovery: Discovery,
         robots: RobotsBook,
         owed: Mapping[str, float],
@@ -103,7 +103,7 @@ class Fetcher:
         await self._corridor.room()
         begun_at, connect_s = self._s.clock.monotonic(), self._s.together.connect_s(job.host)
         limits = self._limits if connect_s is None else replace(self._limits, connect_s=connect_s)
-        request = Request(task.url, self._headers, limits, self._private_hosts)
+        request = HttpRequest(task.url, self._headers, limits, self._private_hosts)
         outcome = await self._s.gate.within_lease(job.host, lambda: self._s.http.exchange(request))
         clock.end(outcome.ended_at)
         now = self._s.clock.monotonic()
@@ -111,7 +111,7 @@ class Fetcher:
             self._again(job, task, now, now, counts=False)
             return
         self._corridor.counters.fetches += 1
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, FetchFailure):
             self._s.observer.event("failure", url=task.url, kind=outcome.kind.value)
             self._failed(job, task, outcome, begun_at)
             return
@@ -132,15 +132,15 @@ class Fetcher:
             return
         self._frontier.finish(job, now)
         took_s = outcome.ended_at - outcome.started_at
-        self._s.together.brought(Given(task.key, job.host, Result.PAGE, took_s, bytes=outcome.body.size))
+        self._s.together.brought(TaskOutcome(task.key, job.host, TaskResult.PAGE, took_s, bytes=outcome.body.size))
         await self._process(job, task, outcome)
 
-    def _failed(self, job: Job, task: Queued, failure: Failure, begun_at: float) -> None:
+    def _failed(self, job: Job, task: Queued, failure: FetchFailure, begun_at: float) -> None:
         now, blame = self._s.clock.monotonic(), retry.FAILURES[failure.kind]
         detail = f"{failure.kind}: {failure.detail}"
         if blame is retry.Blame.HOST:
             self.origins.lost(job.origin, failure, now)
-            given = Given(task.key, job.host, Result.UNREACHABLE, now - begun_at, detail=detail)
+            given = TaskOutcome(task.key, job.host, TaskResult.UNREACHABLE, now - begun_at, detail=detail)
             if self._s.together.passes_on(task, given):
                 self._frontier.finish(job, now)
                 return
@@ -152,9 +152,9 @@ class Fetcher:
             self._again(job, task, now, now + self.origins.backoff.wait_s(job.attempt + 1))
         else:
             self._frontier.finish(job, now)
-            refused = failure.kind is FailureKind.PRIVATE_ADDRESS
+            refused = failure.kind is FetchFailureKind.PRIVATE_ADDRESS
             reason = SkipReason.PRIVATE_ADDRESS if refused else SkipReason.FAILED
-            self._give_up(job, task, reason, detail, Result.FAILED, now=begun_at)
+            self._give_up(job, task, reason, detail, TaskResult.FAILED, now=begun_at)
 
     def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
         """Try a task again at `retry_at`; or leave that to whoever owns it by now, or has it in flight, too."""
@@ -167,14 +167,14 @@ class Fetcher:
         if not together.owns(task.key):
             together.released(task.key)
 
-    def _give_up(self, job: Job, task: Queued, reason: str, detail: str, result: Result, *, now: float) -> None:
+    def _give_up(self, job: Job, task: Queued, reason: str, detail: str, result: TaskResult, *, now: float) -> None:
         """Nothing more is to be tried here; `now` is when the last try began."""
-        given = Given(task.key, job.host, result, self._s.clock.monotonic() - now, detail=detail)
+        given = TaskOutcome(task.key, job.host, result, self._s.clock.monotonic() - now, detail=detail)
         if reason == SkipReason.FAILED and self._s.together.passes_on(task, given):
             return
         # Nobody else is left who might connect: that was all that could be tried.
-        all_tried = given._replace(result=Result.FAILED)
-        if result is Result.UNREACHABLE and self._s.together.passes_on(task, all_tried):
+        all_tried = given._replace(result=TaskResult.FAILED)
+        if result is TaskResult.UNREACHABLE and self._s.together.passes_on(task, all_tried):
             return
         self._kill(job, task, reason, detail)
 
@@ -212,7 +212,7 @@ class Fetcher:
             # Before anybody meets a link of the new scope, everybody is to know it.
             await self._s.together.announce([alias])
             alias = None
-        page = Page(task.key, task.depth, fields, found.link_keys, found.skipped)
+        page = FetchedPage(task.key, task.depth, fields, found.link_keys, found.skipped)
         self._corridor.page(
             Fetched(job.host, item_of(self._s, task.url, exchange), content, page, job.attempt), found.links, alias
         )

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from dhtcrawl.crawl.back_queue import BackQueue
 from dhtcrawl.fetch.politeness import HostClock
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
 
 # With 4,096 hosts of 16 tasks the default of 65,536 in memory is just kept.

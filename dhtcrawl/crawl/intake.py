@@ -14,15 +14,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage import copies, tasks
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.copies import Copy, Merged, Swept
-from dhtcrawl.storage.records import State
-from dhtcrawl.storage.tasks import Link, Queued
+from dhtcrawl.storage.store import replicas, tasks
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.records import State
+from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
+from dhtcrawl.storage.store.tasks import Link, Queued
 
 RECORDS_A_SWEEP = 2_000
 _NOT_SWEPT = object()
@@ -37,7 +37,7 @@ class Intake:
         crawl: bytes,
         spec: CrawlSpec,
         frontier: Frontier,
-        corridor: Corridor,
+        corridor: RoundWriter,
         changed: Callable[[], None],
     ) -> None:
         """`changed` is called when there may be something to start, or nothing left."""
@@ -72,7 +72,7 @@ class Intake:
             changed = {key for key, _ in accepted.changed}
             known = [link.key for link in links if link.key not in changed]
             self.expect(accepted.queued)
-            await self._kept([Copy(*pair) for pair in accepted.changed], known)
+            await self._kept([TaskReplica(*pair) for pair in accepted.changed], known)
             self.add(accepted.queued)
             self._resend(accepted.resend)
         finally:
@@ -198,7 +198,7 @@ class Intake:
         while cursor is not None and not self._sweeps.is_set():
             together = self._s.together
             sweep = partial(
-                copies.sweep,
+                replicas.sweep,
                 crawl=self._crawl,
                 cursor=cursor,
                 limit=RECORDS_A_SWEEP,
@@ -234,7 +234,7 @@ class Intake:
 
         return self._s.committer.submit(write)
 
-    async def _kept(self, changed: list[Copy], known: list[bytes]) -> None:
+    async def _kept(self, changed: list[TaskReplica], known: list[bytes]) -> None:
         """Return once the backups have these records, and those that are on their way there already."""
         together = self._s.together
         waiting = 1
@@ -260,5 +260,5 @@ class Intake:
 
 
 def _everything(_: bytes) -> bool:
-    """Records go when another node has them, see `dhtcrawl.crawl.sync`."""
+    """Records go when another node has them, see `dhtcrawl.swarm.records.sync`."""
     return True

@@ -10,15 +10,15 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dhtcrawl.crawl.corridor import Corridor
+from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
-from dhtcrawl.fetch.http import Exchange, Failure, FailureKind
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind
 from dhtcrawl.fetch.politeness import Backoff, HealthBook
 from dhtcrawl.fetch.robots_book import RobotsBook
-from dhtcrawl.policy.seam import Result
+from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of
 
 GIVEN_UP_MAX = 100_000  # origins remembered as dead
@@ -30,14 +30,14 @@ class Hopeless(NamedTuple):
 
     reason: str
     detail: str
-    result: Result
+    result: TaskResult
 
 
 class Origins:
     """What was learned of them by asking."""
 
     def __init__(
-        self, services: Services, spec: CrawlSpec, corridor: Corridor, robots: RobotsBook, owed: Mapping[str, float]
+        self, services: Services, spec: CrawlSpec, corridor: RoundWriter, robots: RobotsBook, owed: Mapping[str, float]
     ) -> None:
         """`owed` is what the store has of hosts that asked for longer waits than the delay, in seconds."""
         polite = services.config.politeness
@@ -73,7 +73,7 @@ class Origins:
         elif self._health.of(origin).fell_silent(self.backoff):
             self.give_up(origin, SkipReason.FAILED, f"answers {exchange.status} to everything")
 
-    def give_up(self, origin: str, reason: str, detail: str, result: Result = Result.FAILED) -> None:
+    def give_up(self, origin: str, reason: str, detail: str, result: TaskResult = TaskResult.FAILED) -> None:
         """Ask it nothing more."""
         self._given_up[origin] = Hopeless(reason, detail, result)
         if len(self._given_up) > GIVEN_UP_MAX:
@@ -86,13 +86,13 @@ class Origins:
             self._health.forget(origin)
         self._given_up.clear()
 
-    def lost(self, origin: str, failure: Failure, now: float) -> None:
+    def lost(self, origin: str, failure: FetchFailure, now: float) -> None:
         """Nobody was reached: leave the host alone for a while, and give the origin up in the end."""
         health = self._health.of(origin)
         # A certificate that does not verify will not verify in a minute.
-        hopeless = failure.kind is FailureKind.TLS and not health.answered
+        hopeless = failure.kind is FetchFailureKind.TLS and not health.answered
         if health.failed(self.backoff) or hopeless:
-            self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", Result.UNREACHABLE)
+            self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", TaskResult.UNREACHABLE)
         else:
             self._s.hosts.clock(host_of(f"{origin}/")).hold(now, self.backoff.wait_s(health.failures))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.store.tasks import Link
 
 ACKED_MAX = 200_000
 

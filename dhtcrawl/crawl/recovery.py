@@ -8,11 +8,11 @@ from typing import Any
 from dhtcrawl.crawl.analysis import Analysis, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
 from dhtcrawl.fetch.heads import header_pairs
-from dhtcrawl.storage import tasks
-from dhtcrawl.storage.archive import Archive
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.records import Task
-from dhtcrawl.storage.warc import Record
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.archive.warc import WarcRecord
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.records import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class StoredPage:
 
     task: Task
     fields: dict[str, Any]
-    record: Record
+    record: WarcRecord
 
 
 def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> StoredPage:

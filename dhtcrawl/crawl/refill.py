@@ -10,8 +10,8 @@ from typing import Any
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.keyspace import host_key
-from dhtcrawl.storage import tasks
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.tasks import Queued
 
 HOSTS_A_SCAN = 256
 

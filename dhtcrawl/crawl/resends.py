@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from dhtcrawl.crawl import recovery
-from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.discovery import Discovery
+from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import Relinked
 from dhtcrawl.crawl.services import Services
-from dhtcrawl.storage import tasks
-from dhtcrawl.storage.committer import Txn
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.committer import Txn
 
 
 class Resends:
@@ -22,7 +22,7 @@ class Resends:
         self,
         services: Services,
         crawl: bytes,
-        corridor: Corridor,
+        corridor: RoundWriter,
         discovery: Discovery,
         resent: Callable[[], None],
     ) -> None:

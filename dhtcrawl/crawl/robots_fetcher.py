@@ -7,20 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dhtcrawl.clock import iso8601
-from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.frontier import Frontier, Job
-from dhtcrawl.crawl.gate import LeaseLost
 from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import Fetched
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import body
-from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request
-from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, Verdict, product_token, verdict_for_status
+from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsWait
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits
+from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, RobotsVerdict, product_token, verdict_for_status
 from dhtcrawl.fetch.robots_book import RobotsBook
-from dhtcrawl.fetch.robots_desk import RobotsFetch, RobotsWait
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.records import SkipReason
-from dhtcrawl.storage.warc import ArchiveItem
+from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import canonicalize, host_of
 
 ROBOTS_REDIRECTS_MAX = 5  # RFC 9309, 2.3.1.2
@@ -38,7 +37,7 @@ class RobotsFetcher:
         services: Services,
         spec: CrawlSpec,
         frontier: Frontier,
-        corridor: Corridor,
+        corridor: RoundWriter,
         robots: RobotsBook,
         origins: Origins,
         headers: tuple[tuple[str, str], ...],
@@ -86,10 +85,10 @@ class RobotsFetcher:
                 continue
             # Too many redirects, too: "unavailable", as if there were none (2.3.1.2).
             verdict = verdict_for_status(outcome.status)
-            if verdict is Verdict.DISALLOW_ALL and self._try_robots_later(job, outcome):
+            if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, outcome):
                 await self._s.gate.robots_tell(job.origin, self._token, None)
                 return
-            data = self._robots_data(outcome) if verdict is Verdict.PARSE else b""
+            data = self._robots_data(outcome) if verdict is RobotsVerdict.PARSE else b""
             rules = await self._rules(verdict, data)
             await self._s.gate.robots_tell(job.origin, self._token, verdict, data)
             break
@@ -139,7 +138,7 @@ class RobotsFetcher:
     async def _ask_robots(self, url: str, job: Job) -> Exchange | None:
         """One request, begun, on the way to a robots.txt; None where the job is over."""
         host = host_of(url)
-        request = Request(url, self._headers, self._limits, self._private_hosts)
+        request = HttpRequest(url, self._headers, self._limits, self._private_hosts)
         outcome = await self._s.gate.within_lease(host, lambda: self._s.http.exchange(request))
         self._s.hosts.clock(host).end(outcome.ended_at)
         now = self._s.clock.monotonic()
@@ -151,12 +150,12 @@ class RobotsFetcher:
         if host != job.host:
             # The frontier may have looked at that host meanwhile, and found it busy.
             self._frontier.host_free(host, now)
-        if not isinstance(outcome, Failure):
+        if not isinstance(outcome, FetchFailure):
             self._s.observer.event("robots", url=url, status=outcome.status)
             self._origins.note_answer(job.origin, outcome)
             return outcome
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
-        if outcome.kind is FailureKind.PRIVATE_ADDRESS:
+        if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
             self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
         else:
             # Whatever the kind: an origin whose robots.txt cannot be had is not
@@ -184,10 +183,10 @@ class RobotsFetcher:
         encoding = exchange.header("content-encoding")
         return data if encoding is None else body.decode(data, encoding, ROBOTS_BYTES_MAX).data
 
-    async def _rules(self, verdict: Verdict, data: bytes) -> Robots:
+    async def _rules(self, verdict: RobotsVerdict, data: bytes) -> Robots:
         """What a robots.txt comes to."""
-        if verdict is not Verdict.PARSE:
-            return ALLOW_ALL if verdict is Verdict.ALLOW_ALL else DISALLOW_ALL
+        if verdict is not RobotsVerdict.PARSE:
+            return ALLOW_ALL if verdict is RobotsVerdict.ALLOW_ALL else DISALLOW_ALL
 
         def parse() -> Robots:
             rules = Robots.parse(data)

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.fetch.http import Body
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.copies import Copy
-from dhtcrawl.storage.records import pack, unpack
-from dhtcrawl.storage.tasks import Link, Page, Queued
-from dhtcrawl.storage.warc import ArchiveItem
+from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.tasks import FetchedPage, Link, Queued
 
 
 @dataclass(slots=True)
-class Counters:
+class CrawlCounters:
     """What a crawl has done so far, restarts included."""
 
     pages: int = 0
@@ -41,22 +41,22 @@ class Counters:
         return pack(self.figures())
 
     @classmethod
-    def unpack(cls, value: bytes | None) -> Counters:
+    def unpack(cls, value: bytes | None) -> CrawlCounters:
         """The counters in a stored value; all 0 where there is none."""
         stored: dict[str, Any] = {} if value is None else unpack(value)
         return cls(**{name: stored[name] for name in _NAMES if name in stored})
 
 
-_NAMES = tuple(field.name for field in fields(Counters))
+_NAMES = tuple(field.name for field in fields(CrawlCounters))
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class CrawlStart:
     """What the store knows of a crawl when it starts or goes on."""
 
     spec: CrawlSpec
     crawl_id: bytes
-    counters: Counters
+    counters: CrawlCounters
     aliases: list[str]
     owed: dict[str, float]  # seconds to leave hosts alone before the first request
 
@@ -68,7 +68,7 @@ class Fetched:
     host: str
     item: ArchiveItem
     body: Body
-    page: Page | None = None
+    page: FetchedPage | None = None
     attempt: int = 0
     extra: dict[str, Any] | None = None
 
@@ -114,9 +114,9 @@ class RoundResult:
     refetched: set[bytes] = field(default_factory=set)
     killed: int = 0
     failed: int = 0  # of those killed: nobody answered
-    changed: list[Copy] = field(default_factory=list)  # accepted anew, or found on a shorter way
-    arrived: list[Copy] = field(default_factory=list)
-    over: list[Copy] = field(default_factory=list)  # done or dead
+    changed: list[TaskReplica] = field(default_factory=list)  # accepted anew, or found on a shorter way
+    arrived: list[TaskReplica] = field(default_factory=list)
+    over: list[TaskReplica] = field(default_factory=list)  # done or dead
 
 
 class Listener(Protocol):

@@ -19,7 +19,7 @@ from functools import lru_cache
 from publicsuffixlist import PublicSuffixList
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.storage.records import SkipReason
+from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of, hostname_of
 
 

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
-from dhtcrawl.crawl.gate import Gate, Ungated
-from dhtcrawl.crawl.together import Alone, Together
+from dhtcrawl.crawl.ports import SingleNode, Together
+from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
-from dhtcrawl.storage.archive import Archive
-from dhtcrawl.storage.committer import Committer
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.store.committer import Committer
 
 
 class Observer(Protocol):
@@ -48,8 +48,8 @@ class Services:
     incarnation: int
     # Runs a function that takes long (a big page) where it blocks nobody.
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
-    together: Together = field(default_factory=Alone)
-    gate: Gate | Ungated = field(default_factory=Ungated)
+    together: Together = field(default_factory=SingleNode)
+    gate: HostAccess = field(default_factory=UnleasedHosts)
     observer: Observer = field(default_factory=Silent)
 
     def new_record_id(self) -> str:

@@ -34,7 +34,7 @@ from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import REQUEST_ERRORS, failure_of
 from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedRequest, GuardedResolver, Spoiled
 from dhtcrawl.fetch.heads import head_size, header_pairs, response_head
-from dhtcrawl.fetch.http import Body, Exchange, Failure, FailureKind, Limits, Request, Truncated
+from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import Resolver, SystemResolver
 from dhtcrawl.fetch.spool import Spool
 from dhtcrawl.url import path_of
@@ -77,7 +77,7 @@ class AiohttpClient:
         # Connections kept alive, the longest idle first.
         self._idle: OrderedDict[asyncio.Transport, None] = OrderedDict()
 
-    async def exchange(self, request: Request) -> Exchange | Failure:
+    async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         """See `HttpClient.exchange`; waits while `connections_max` others are under way."""
         async with self._slots:
             flight = Flight(request, self._idle, self._clock.monotonic(), self._clock.wall())
@@ -103,7 +103,7 @@ class AiohttpClient:
         self._resolver.close()
         self._spooler.shutdown(wait=False)
 
-    async def _exchange(self, request: Request, flight: Flight) -> Exchange | Failure:
+    async def _exchange(self, request: HttpRequest, flight: Flight) -> Exchange | FetchFailure:
         loop = asyncio.get_running_loop()
         with Deadline(loop, loop.time() + flight.limits.connect_s) as flight.deadline:
             response = await self._head(request, flight)
@@ -118,7 +118,7 @@ class AiohttpClient:
                     flight.transport.abort()
                 response.close()
 
-    async def _head(self, request: Request, flight: Flight) -> aiohttp.ClientResponse:
+    async def _head(self, request: HttpRequest, flight: Flight) -> aiohttp.ClientResponse:
         """Send the request and wait for the response's head."""
         session = self._session or self._open_session()
         url, limits = request.url, flight.limits
@@ -140,13 +140,13 @@ class AiohttpClient:
                     raise aiohttp.ServerDisconnectedError from None
         raise AssertionError("the last attempt returns or raises")
 
-    async def _response(self, response: aiohttp.ClientResponse, flight: Flight) -> Exchange | Failure:
+    async def _response(self, response: aiohttp.ClientResponse, flight: Flight) -> Exchange | FetchFailure:
         raw, reason, version = response.raw_headers, response.reason or "", response.version
         if head_size(raw, reason) > flight.limits.head_bytes_max:
-            return self._failed(flight, FailureKind.HEADERS, "the response head is larger than the limit")
+            return self._failed(flight, FetchFailureKind.HEADERS, "the response head is larger than the limit")
         if response.status < 200 or version is None:
             # A switch of protocols that nobody asked for.
-            return self._failed(flight, FailureKind.PROTOCOL, f"unexpected status {response.status}")
+            return self._failed(flight, FetchFailureKind.PROTOCOL, f"unexpected status {response.status}")
         body, truncated = await self._body(response, flight)
         return Exchange(
             request_head=flight.request_head,
@@ -178,8 +178,8 @@ class AiohttpClient:
             spool.abandon()
             raise
 
-    def _failed(self, flight: Flight, kind: FailureKind, detail: str) -> Failure:
-        return Failure(kind, detail, flight.started_at, self._clock.monotonic())
+    def _failed(self, flight: Flight, kind: FetchFailureKind, detail: str) -> FetchFailure:
+        return FetchFailure(kind, detail, flight.started_at, self._clock.monotonic())
 
     def _open_session(self) -> aiohttp.ClientSession:
         # `limit=0`: the slots above are the limit, so that a request that
@@ -270,7 +270,7 @@ async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -
 
 
 def _timeout_detail(flight: Flight) -> str:
-    if flight.phase is FailureKind.TIMEOUT:
+    if flight.phase is FetchFailureKind.TIMEOUT:
         return f"no complete response head within {flight.limits.head_s:g} s"
-    what = "answer from the name server" if flight.phase is FailureKind.DNS else "connection"
+    what = "answer from the name server" if flight.phase is FetchFailureKind.DNS else "connection"
     return f"no {what} within {flight.limits.connect_s:g} s"

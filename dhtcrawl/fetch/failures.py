@@ -12,7 +12,7 @@ import ssl
 import aiohttp
 from aiohttp.http_exceptions import LineTooLong
 
-from dhtcrawl.fetch.http import FailureKind
+from dhtcrawl.fetch.http import FetchFailureKind
 from dhtcrawl.fetch.resolver import NameFailure
 
 DETAIL_CHARS_MAX = 200
@@ -38,49 +38,49 @@ _CONNECT_DETAILS = {
 }
 
 # The first row that fits decides: subclasses stand before their bases.
-_KINDS: tuple[tuple[type[BaseException], FailureKind], ...] = (
-    (AddressRefused, FailureKind.PRIVATE_ADDRESS),
-    (NameFailure, FailureKind.DNS),
-    (LineTooLong, FailureKind.HEADERS),
-    (ssl.SSLError, FailureKind.TLS),
-    (ssl.CertificateError, FailureKind.TLS),
-    (aiohttp.ClientConnectorDNSError, FailureKind.DNS),
-    (aiohttp.ClientConnectorCertificateError, FailureKind.TLS),
-    (aiohttp.ClientConnectorSSLError, FailureKind.TLS),
-    (aiohttp.ClientConnectorError, FailureKind.CONNECT),
-    (aiohttp.ServerDisconnectedError, FailureKind.DISCONNECTED),
-    (aiohttp.ClientOSError, FailureKind.DISCONNECTED),
-    (aiohttp.ClientConnectionError, FailureKind.DISCONNECTED),
-    (aiohttp.ClientResponseError, FailureKind.PROTOCOL),
-    (ConnectionError, FailureKind.DISCONNECTED),
-    (OSError, FailureKind.CONNECT),
+_KINDS: tuple[tuple[type[BaseException], FetchFailureKind], ...] = (
+    (AddressRefused, FetchFailureKind.PRIVATE_ADDRESS),
+    (NameFailure, FetchFailureKind.DNS),
+    (LineTooLong, FetchFailureKind.HEADERS),
+    (ssl.SSLError, FetchFailureKind.TLS),
+    (ssl.CertificateError, FetchFailureKind.TLS),
+    (aiohttp.ClientConnectorDNSError, FetchFailureKind.DNS),
+    (aiohttp.ClientConnectorCertificateError, FetchFailureKind.TLS),
+    (aiohttp.ClientConnectorSSLError, FetchFailureKind.TLS),
+    (aiohttp.ClientConnectorError, FetchFailureKind.CONNECT),
+    (aiohttp.ServerDisconnectedError, FetchFailureKind.DISCONNECTED),
+    (aiohttp.ClientOSError, FetchFailureKind.DISCONNECTED),
+    (aiohttp.ClientConnectionError, FetchFailureKind.DISCONNECTED),
+    (aiohttp.ClientResponseError, FetchFailureKind.PROTOCOL),
+    (ConnectionError, FetchFailureKind.DISCONNECTED),
+    (OSError, FetchFailureKind.CONNECT),
 )
 
 
-def failure_of(error: BaseException) -> tuple[FailureKind, str]:
+def failure_of(error: BaseException) -> tuple[FetchFailureKind, str]:
     """What kind of failure an exception stands for, and one line about it."""
     # Innermost first: aiohttp's wrappers know less than what they wrap.
     chain = _chain(error)[::-1]
     for wanted, kind in _KINDS:
         for link in chain:
             if isinstance(link, wanted):
-                if kind is FailureKind.PROTOCOL and "Too many headers" in str(link):
-                    kind = FailureKind.HEADERS
+                if kind is FetchFailureKind.PROTOCOL and "Too many headers" in str(link):
+                    kind = FetchFailureKind.HEADERS
                 return kind, _detail(kind, link)
-    return FailureKind.PROTOCOL, one_line(f"the request cannot be sent: {error}")
+    return FetchFailureKind.PROTOCOL, one_line(f"the request cannot be sent: {error}")
 
 
-def _detail(kind: FailureKind, error: BaseException) -> str:
-    if kind is FailureKind.DISCONNECTED:
+def _detail(kind: FetchFailureKind, error: BaseException) -> str:
+    if kind is FetchFailureKind.DISCONNECTED:
         return "the server closed the connection before a complete response head"
-    if kind is FailureKind.HEADERS:
+    if kind is FetchFailureKind.HEADERS:
         return "the response head is larger than the limit"
-    if kind is FailureKind.PROTOCOL:
+    if kind is FetchFailureKind.PROTOCOL:
         message = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
         return one_line(f"not HTTP: {message}")
-    if kind is FailureKind.TLS:
+    if kind is FetchFailureKind.TLS:
         return _tls_detail(error)
-    if kind is FailureKind.CONNECT:
+    if kind is FetchFailureKind.CONNECT:
         number = error.errno if isinstance(error, OSError) else None
         return _CONNECT_DETAILS.get(number or 0, one_line(f"cannot connect: {error}"))
     return one_line(str(error))

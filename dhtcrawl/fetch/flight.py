@@ -28,7 +28,7 @@ from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import AddressRefused
 from dhtcrawl.fetch.guard import permits
 from dhtcrawl.fetch.heads import request_head
-from dhtcrawl.fetch.http import FailureKind, Request
+from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest
 from dhtcrawl.fetch.resolver import Resolver
 from dhtcrawl.url import host_of
 
@@ -46,7 +46,7 @@ class Flight:
     )  # fmt: skip
 
     def __init__(
-        self, request: Request, idle: OrderedDict[asyncio.Transport, None], started_at: float, fetched_at: datetime
+        self, request: HttpRequest, idle: OrderedDict[asyncio.Transport, None], started_at: float, fetched_at: datetime
     ) -> None:
         self.host = host_of(request.url)
         self.limits = request.limits
@@ -54,7 +54,7 @@ class Flight:
         self.idle = idle
         self.started_at = started_at
         self.fetched_at = fetched_at
-        self.phase = FailureKind.CONNECT  # what a deadline that passes now means
+        self.phase = FetchFailureKind.CONNECT  # what a deadline that passes now means
         self.fresh = False
         self.remote_ip = ""
         self.request_head = b""
@@ -80,9 +80,9 @@ class GuardedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         flight = FLIGHT.get()
-        flight.phase = FailureKind.DNS
+        flight.phase = FetchFailureKind.DNS
         found = await self._resolver.addresses(host)
-        flight.phase = FailureKind.CONNECT
+        flight.phase = FetchFailureKind.CONNECT
         allowed = [ip for ip in found if permits(flight.host, ip, flight.private_hosts)]
         if not allowed:
             flight.check(found[0])
@@ -115,7 +115,7 @@ class GuardedRequest(ClientRequest):
             protocol.closed.add_done_callback(_retrieve)
         flight.remote_ip = peer[0]
         flight.transport = transport
-        flight.phase = FailureKind.TIMEOUT
+        flight.phase = FetchFailureKind.TIMEOUT
         flight.deadline.move(self.loop.time() + flight.limits.head_s)
         response = await super().send(conn)
         flight.request_head = request_head(self.url.raw_path_qs, self.headers.items())

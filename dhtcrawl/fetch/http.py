@@ -20,7 +20,7 @@ from typing import BinaryIO, Protocol
 CHUNK_BYTES = 256 * 1024
 
 
-class FailureKind(StrEnum):
+class FetchFailureKind(StrEnum):
     """Why no response came; `dhtcrawl.fetch.retry` says what to do about each."""
 
     DNS = "dns"  # the name does not resolve
@@ -54,10 +54,10 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FetchFailure:
     """No response. `detail` is one line for people."""
 
-    kind: FailureKind
+    kind: FetchFailureKind
     detail: str
     started_at: float  # monotonic
     ended_at: float
@@ -130,7 +130,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A GET of a canonical URL; `headers` are sent as given, after `Host`."""
 
     url: str
@@ -143,7 +143,7 @@ class Request:
 class HttpClient(Protocol):
     """What fetches."""
 
-    async def exchange(self, request: Request) -> Exchange | Failure:
+    async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         """One request, one response; redirects are not followed.
 
         Raises:

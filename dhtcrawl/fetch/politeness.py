@@ -35,7 +35,7 @@ class Backoff:
         return min(self.max_s, self.first_s * 2.0 ** min(failures - 1, 30))
 
 
-class Tally:
+class PolitenessTally:
     """Broken promises, counted over all hosts."""
 
     __slots__ = ("violations",)
@@ -49,8 +49,8 @@ class HostClock:
 
     __slots__ = ("hold_until", "in_flight", "last_end_at", "tally")
 
-    def __init__(self, last_end_at: float = -math.inf, tally: Tally | None = None) -> None:
-        self.tally = tally if tally is not None else Tally()
+    def __init__(self, last_end_at: float = -math.inf, tally: PolitenessTally | None = None) -> None:
+        self.tally = tally if tally is not None else PolitenessTally()
         self.last_end_at = last_end_at
         self.hold_until = -math.inf
         self.in_flight = 0
@@ -142,7 +142,7 @@ class HostBook:
         self._first_end_at = -math.inf if fresh else started_at
         self._clocks: OrderedDict[str, HostClock] = OrderedDict()
         self._clocks_max = clocks_max
-        self._tally = Tally()
+        self._tally = PolitenessTally()
 
     def clock(self, host: str) -> HostClock:
         """The clock of `hostname[:port]`."""

@@ -13,7 +13,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 
-from dhtcrawl.fetch.http import FailureKind, Truncated
+from dhtcrawl.fetch.http import FetchFailureKind, Truncated
 
 
 class Blame(Enum):
@@ -24,15 +24,15 @@ class Blame(Enum):
     NOBODY = "nobody"  # asking again would bring the same
 
 
-FAILURES: dict[FailureKind, Blame] = {
-    FailureKind.DNS: Blame.HOST,
-    FailureKind.CONNECT: Blame.HOST,
-    FailureKind.TLS: Blame.HOST,
-    FailureKind.TIMEOUT: Blame.PAGE,
-    FailureKind.DISCONNECTED: Blame.PAGE,
-    FailureKind.PROTOCOL: Blame.PAGE,
-    FailureKind.HEADERS: Blame.NOBODY,
-    FailureKind.PRIVATE_ADDRESS: Blame.NOBODY,
+FAILURES: dict[FetchFailureKind, Blame] = {
+    FetchFailureKind.DNS: Blame.HOST,
+    FetchFailureKind.CONNECT: Blame.HOST,
+    FetchFailureKind.TLS: Blame.HOST,
+    FetchFailureKind.TIMEOUT: Blame.PAGE,
+    FetchFailureKind.DISCONNECTED: Blame.PAGE,
+    FetchFailureKind.PROTOCOL: Blame.PAGE,
+    FetchFailureKind.HEADERS: Blame.NOBODY,
+    FetchFailureKind.PRIVATE_ADDRESS: Blame.NOBODY,
 }
 
 

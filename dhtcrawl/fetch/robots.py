@@ -43,7 +43,7 @@ _PRODUCT_TOKEN = re.compile(r"[A-Za-z_-]*")
 _FOREIGN = re.compile(rb"[^\t\x20-\x7e]")
 
 
-class Verdict(Enum):
+class RobotsVerdict(Enum):
     """What the status of a robots.txt means (RFC 9309, 2.3.1)."""
 
     PARSE = "parse"
@@ -51,17 +51,17 @@ class Verdict(Enum):
     DISALLOW_ALL = "unreachable"
 
 
-def verdict_for_status(status: int) -> Verdict:
+def verdict_for_status(status: int) -> RobotsVerdict:
     """What to do after a response to /robots.txt, redirects followed as far as one wants to.
 
     A redirect still here leads nowhere: unavailable (2.3.1.2). 429 asks for
     less, not for everything: unreachable, as Google reads it too.
     """
     if 200 <= status < 300:
-        return Verdict.PARSE
+        return RobotsVerdict.PARSE
     if 300 <= status < 500 and status != 429:
-        return Verdict.ALLOW_ALL
-    return Verdict.DISALLOW_ALL
+        return RobotsVerdict.ALLOW_ALL
+    return RobotsVerdict.DISALLOW_ALL
 
 
 def product_token(user_agent: str) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dhtcrawl.policy.seam import BATCH, Outcome, Result
+from dhtcrawl.policy.seam import BATCH, Outcome, TaskResult
 
 FIRST, LEAST = 4, 2
 HORIZON_S = 5.0
@@ -55,7 +55,7 @@ class Backlog:
         self._rounds[pair] = known
         if len(self._rounds) > PAIRS_MAX:
             del self._rounds[next(iter(self._rounds))]
-        if outcome.result is Result.RECALLED:
+        if outcome.result is TaskResult.RECALLED:
             known.size, known.since, known.count = max(known.size // 2, LEAST), now, 0
             return
         known.seconds = KEEPS * known.seconds + (1 - KEEPS) * outcome.seconds if known.seconds else outcome.seconds

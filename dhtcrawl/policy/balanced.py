@@ -16,7 +16,17 @@ from typing import Any
 from dhtcrawl.keyspace import distance, placement
 from dhtcrawl.policy.backlog import Backlog
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Outcome, Planner, Policy, Settings, Task, Terms, failed_last, number_in
+from dhtcrawl.policy.seam import (
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Planner,
+    Policy,
+    PolicyTask,
+    Settings,
+    failed_last,
+    number_in,
+)
 
 # Up to so many, hashing all of them is cheaper than to look for the nearest.
 NEAREST = 256
@@ -66,7 +76,7 @@ class Balanced(Policy):
         self._table: Mapping[str, Any] = {}
         self._backlog = Backlog()
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         nodes = [candidate.node for candidate in candidates]
         far: list[bytes] = []
         if len(nodes) > NEAREST:
@@ -76,8 +86,8 @@ class Balanced(Policy):
         weights = {node: self.weight(node) for node in nodes}
         return failed_last([*rendezvous(task.key, nodes, weights), *far], task.failed)
 
-    def terms(self, node: bytes, host: str) -> Terms:
-        return Terms(self._backlog.size(node, host))
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        return AssignmentTerms(self._backlog.size(node, host))
 
     def heard(self, outcome: Outcome, now: float) -> None:
         self._backlog.heard(outcome, now)

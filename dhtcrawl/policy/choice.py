@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Task, Terms
+from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
 
 TASKS_A_NODE_MAX = 2_000
 
@@ -23,15 +23,15 @@ class Choice:
     """What was decided: the keys for each node, by host, and on which terms."""
 
     keys: dict[bytes, dict[str, list[bytes]]] = field(default_factory=dict)
-    terms: dict[tuple[bytes, str], Terms] = field(default_factory=dict)
+    terms: dict[tuple[bytes, str], AssignmentTerms] = field(default_factory=dict)
     waiting: int = 0  # tasks for which nobody has room
     nobody: int = 0  # tasks that the policy ranks nobody for
 
 
 def choose(
     policy: Policy,
-    tasks: Iterable[Task],
-    candidates_of: Callable[[Task], Sequence[bytes]],
+    tasks: Iterable[PolicyTask],
+    candidates_of: Callable[[PolicyTask], Sequence[bytes]],
     lent: Mapping[tuple[bytes, str], int],
     now: float,
 ) -> Choice:
@@ -68,8 +68,8 @@ def learn_and_choose(
     policy: Policy,
     table: Mapping[str, Any] | None,
     heard: Iterable[tuple[Outcome, float]],
-    tasks: Sequence[Task],
-    candidates_of: Callable[[Task], Sequence[bytes]],
+    tasks: Sequence[PolicyTask],
+    candidates_of: Callable[[PolicyTask], Sequence[bytes]],
     lent: Mapping[tuple[bytes, str], int],
     now: float,
 ) -> Choice:

@@ -14,7 +14,16 @@ from collections.abc import Sequence
 
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Settings, Task, Terms, failed_last
+from dhtcrawl.policy.seam import (
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Policy,
+    PolicyTask,
+    Settings,
+    TaskResult,
+    failed_last,
+)
 
 TIMEOUT_S = 10.0  # the fetcher's own default: `fetch.connect_timeout_s`
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 3.0, 20.0
@@ -37,7 +46,7 @@ class DSpider(Policy):
         self._timeout_s: dict[bytes, float] = {}  # of those who were candidates last
         self._adapted_at = float("-inf")
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         nodes = rendezvous(host_key(task.host), [candidate.node for candidate in candidates], {})
         failed = [node for node, at in self._failed.get(task.host, {}).items() if now - at < FORGIVEN_S]
         if now - self._adapted_at >= ADAPTS_EVERY_S:
@@ -45,17 +54,17 @@ class DSpider(Policy):
             self._adapt(candidates)
         return failed_last(nodes, [*failed, *task.failed])
 
-    def terms(self, node: bytes, host: str) -> Terms:
-        return Terms(connect_timeout_s=self._timeout_s.get(node, TIMEOUT_S))
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        return AssignmentTerms(connect_timeout_s=self._timeout_s.get(node, TIMEOUT_S))
 
     def heard(self, outcome: Outcome, now: float) -> None:
         failed = self._failed.get(outcome.host, {})
-        if outcome.result is Result.UNREACHABLE:
+        if outcome.result is TaskResult.UNREACHABLE:
             self._failed.pop(outcome.host, None)
             self._failed[outcome.host] = {**failed, outcome.node: now}
             if len(self._failed) > HOSTS_MAX:
                 del self._failed[next(iter(self._failed))]
-        elif outcome.result is Result.PAGE and failed.pop(outcome.node, None) is not None and not failed:
+        elif outcome.result is TaskResult.PAGE and failed.pop(outcome.node, None) is not None and not failed:
             del self._failed[outcome.host]
 
     def _adapt(self, candidates: Sequence[Candidate]) -> None:

@@ -28,7 +28,17 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Any, ClassVar, TypeVar
 
-from dhtcrawl.policy.seam import Candidate, Outcome, Planner, Policy, Result, Settings, Task, Terms, failed_last
+from dhtcrawl.policy.seam import (
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Planner,
+    Policy,
+    PolicyTask,
+    Settings,
+    TaskResult,
+    failed_last,
+)
 
 FADES, E_KEEPS = 0.9, 0.7
 EXPLORES = 0.5
@@ -88,7 +98,7 @@ class Dynamic(Policy):
         self._sites: dict[str, _Site] = {}
         self._nodes: dict[bytes, float] = {}  # by how much the logarithm is more or less than the site's
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         # Who has a full batch comes after those who have room, by the same order.
         able = [each for each in candidates if self._type is None or self._types.get(each.node) == self._type]
         scored = [
@@ -116,14 +126,14 @@ class Dynamic(Policy):
         effect = self._sites.get(host, _NOWHERE).effect
         return exp((log(SECONDS_UNKNOWN) if effect is None else effect) + self._nodes.get(node, 0.0))
 
-    def terms(self, node: bytes, host: str) -> Terms:
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
         batch = int(self._pairs.get((node, host), _NOBODY).batch)
         budget_s = min(max(BUDGET_TIMES * batch * self.seconds(node, host), BUDGET_MIN_S), BUDGET_MAX_S)
-        return Terms(batch, budget_s)
+        return AssignmentTerms(batch, budget_s)
 
     def heard(self, outcome: Outcome, now: float) -> None:
         pair = self._pair(outcome.node, outcome.host)
-        good = outcome.result is Result.PAGE
+        good = outcome.result is TaskResult.PAGE
         pair.good = FADES * pair.good + good
         pair.bad = FADES * pair.bad + (not good)
         site = _recent(self._sites, outcome.host, _Site)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.policy.seam import BATCH_MAX, Candidate, Outcome, Policy, Task, Terms
+from dhtcrawl.policy.seam import BATCH_MAX, AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
 from dhtcrawl.policy.xor import Xor
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Guard(Policy):
         self._in_a_row = 0
         self._xor = Xor(inner.settings)
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         if not self.given_up:
             try:
                 ranked = list(self.inner.rank(task, candidates, now))
@@ -57,7 +57,7 @@ class Guard(Policy):
                 self._fault("rank", wrong)
         return self._xor.rank(task, candidates, now)
 
-    def terms(self, node: bytes, host: str) -> Terms:
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
         if not self.given_up:
             try:
                 terms = self.inner.terms(node, host)
@@ -66,7 +66,7 @@ class Guard(Policy):
                 self._fault("terms", f"{terms!r}")
             except BaseException as error:
                 self._fault("terms", error)
-        return Terms()
+        return AssignmentTerms()
 
     def heard(self, outcome: Outcome, now: float) -> None:
         self._tell("heard", outcome, now)
@@ -122,7 +122,7 @@ def _wrong(ranked: list[Any], candidates: Sequence[Candidate]) -> str:
 
 
 def _sensible(terms: object) -> bool:
-    if not isinstance(terms, Terms):
+    if not isinstance(terms, AssignmentTerms):
         return False
     numbers = (terms.batch, terms.budget_s, 1.0 if terms.connect_timeout_s is None else terms.connect_timeout_s)
     if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):

@@ -31,7 +31,7 @@ BATCH_MAX = 1000
 BUDGET_S = 60.0
 
 
-class Task(NamedTuple):
+class PolicyTask(NamedTuple):
     """What a policy may know of a task."""
 
     key: bytes  # the task key; its first 20 bytes place it
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
     lent: int = 0  # tasks that it has from this owner now
 
 
-class Result(Enum):
+class TaskResult(Enum):
     """What came of a task that was lent."""
 
     PAGE = "page"  # whatever its status
@@ -61,14 +61,14 @@ class Outcome(NamedTuple):
 
     node: bytes
     host: str
-    result: Result
+    result: TaskResult
     seconds: float  # what the attempt took, waiting for the host's delay left out
     connect_s: float | None = None  # of it, until the connection was there; None: one was there already
     bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class AssignmentTerms:
     """On which terms a node gets tasks of a host."""
 
     batch: int = BATCH  # tasks that it has at a time
@@ -104,13 +104,13 @@ class Policy:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         """The ids of those who may fetch it, best first. Empty: nobody here may."""
         raise NotImplementedError
 
-    def terms(self, node: bytes, host: str) -> Terms:
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
         """On which terms `node` gets the next tasks of `host`."""
-        return Terms()
+        return AssignmentTerms()
 
     def heard(self, outcome: Outcome, now: float) -> None:
         """Something came of a loan, or nothing did."""
@@ -122,7 +122,7 @@ class Policy:
 class Planner:
     """Makes the table that owners rank by, at the coordinator; `plan` runs off the loop."""
 
-    wants: ClassVar[tuple[str, ...]] = ()  # what it is to know of each node: see `dhtcrawl.swarm.facts`
+    wants: ClassVar[tuple[str, ...]] = ()  # what it is to know of each node: see `dhtcrawl.swarm.assignment.facts`
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         self.options = options or {}

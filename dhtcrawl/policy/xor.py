@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dhtcrawl.keyspace import distance, placement
-from dhtcrawl.policy.seam import BATCH_MAX, Candidate, Policy, Task, Terms, failed_last
+from dhtcrawl.policy.seam import BATCH_MAX, AssignmentTerms, Candidate, Policy, PolicyTask, failed_last
 
 
 class Xor(Policy):
@@ -22,11 +22,11 @@ class Xor(Policy):
     # What a page does wrong it does to everybody.
     failures_max = 1
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         place = placement(task.key)
         nodes = sorted((candidate.node for candidate in candidates), key=lambda node: distance(place, node))
         return failed_last(nodes, task.failed)
 
-    def terms(self, node: bytes, host: str) -> Terms:
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
         # What nobody else brought is the owner's again, however much it is.
-        return Terms(batch=BATCH_MAX) if node == self.settings.own else Terms()
+        return AssignmentTerms(batch=BATCH_MAX) if node == self.settings.own else AssignmentTerms()

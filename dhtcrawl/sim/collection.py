@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dhtcrawl.keyspace import task_key_bytes
-from dhtcrawl.sim.world import Disk
+from dhtcrawl.sim.world import SimDisk
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.gather import COPIES, GATHERED, Phase, Progress, finish, merge_rows
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.outputs import OutputDirs, Totals, write_outputs
-from dhtcrawl.storage.records import unpack
+from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows
+from dhtcrawl.storage.outputs.outputs import OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.files import MemoryDirectory
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import unpack
 
 # Where the page record stands that a row belongs to.
 _PAGE_OF = dict.fromkeys((keys.PAGE, keys.LINKS, keys.FETCHED), keys.PAGE) | dict.fromkeys(COPIES, keys.COPY)
 
 
-def collect(disks: Iterable[tuple[bytes, Disk]], crawl: bytes, spec: CrawlSpec) -> tuple[OutputDirs, Totals, int]:
+def collect(disks: Iterable[tuple[bytes, SimDisk]], crawl: bytes, spec: CrawlSpec) -> tuple[OutputDirs, Totals, int]:
     """Gather disks (of node ids); the outputs, what they hold, and how many page records there were beyond one a page.
 
     Raises:
@@ -34,7 +34,7 @@ def collect(disks: Iterable[tuple[bytes, Disk]], crawl: bytes, spec: CrawlSpec) 
                 merge_rows(txn, crawl, origin, kind, rows, spec.key_of)
     for _, disk in disks:
         _copy_archive(disk, crawl, dirs, txn)
-    at = Progress()
+    at = GatherProgress()
     while at.phase != Phase.OVER:
         at = finish(txn, crawl, at)
     totals = write_outputs(
@@ -43,7 +43,7 @@ def collect(disks: Iterable[tuple[bytes, Disk]], crawl: bytes, spec: CrawlSpec) 
     return dirs, totals, at.refetches
 
 
-def _rows(node: bytes, disk: Disk, crawl: bytes, kind: bytes) -> dict[str, list[tuple[bytes, bytes]]]:
+def _rows(node: bytes, disk: SimDisk, crawl: bytes, kind: bytes) -> dict[str, list[tuple[bytes, bytes]]]:
     """A disk's rows by who fetched what they are about: a node that left gave its pages to another."""
     found: dict[str, list[tuple[bytes, bytes]]] = {}
     for full, value in disk.engine.scan(*keys.bounds(kind, crawl)):
@@ -57,7 +57,7 @@ def _rows(node: bytes, disk: Disk, crawl: bytes, kind: bytes) -> dict[str, list[
     return found
 
 
-def _copy_archive(disk: Disk, crawl: bytes, dirs: OutputDirs, txn: Txn) -> None:
+def _copy_archive(disk: SimDisk, crawl: bytes, dirs: OutputDirs, txn: Txn) -> None:
     source, target = disk.outputs.archive, dirs.archive
     assert isinstance(source, MemoryDirectory), "a simulated disk"
     assert isinstance(target, MemoryDirectory), "the collection, too"

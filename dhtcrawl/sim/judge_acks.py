@@ -14,8 +14,8 @@ from functools import partial
 from math import inf
 
 from dhtcrawl.keyspace import placement
-from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, Reply, Request, StoreBackup, StoreTask
-from dhtcrawl.rpc.view import View
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Reply, Request, StoreBackup, StoreTask
 from dhtcrawl.sim.ledger import NOTHING, Deleted, Finished, Rank, rank_of
 from dhtcrawl.sim.scene import Scene, is_active, is_owner, view_of
 from dhtcrawl.sim.swarm import SimHost

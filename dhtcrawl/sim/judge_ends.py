@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import inf
 
 from dhtcrawl.keyspace import placement
-from dhtcrawl.rpc.view import View
+from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.sim.ledger import NOTHING, CrawlBook, Rank
 from dhtcrawl.sim.scene import QUIET_S, Scene, is_active, is_owner, view_from, view_of
 from dhtcrawl.sim.swarm import SimHost

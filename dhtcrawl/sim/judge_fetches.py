@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from dhtcrawl.rpc.pace import GossipSettings
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.sim.ledger import NOTHING, Reopened
 from dhtcrawl.sim.outcome import brings
 from dhtcrawl.sim.scene import Scene

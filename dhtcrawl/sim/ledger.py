@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.engine import Batch
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import Place, State, unpack, unpack_task
-from dhtcrawl.storage.tasks import link_keys_of
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.engine import Batch
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import Place, State, unpack, unpack_task
+from dhtcrawl.storage.store.tasks import link_keys_of
 
 # A disk that was lost a moment ago counts for what was decided while it was there.
 LOST_LATELY_S = 30.0

@@ -22,7 +22,7 @@ BLOCKED = 0.2
 
 
 @dataclass(slots=True)
-class Machine:
+class SimMachine:
     """One of them. Times are seconds on the caller's clock."""
 
     cpu_s: float
@@ -42,7 +42,7 @@ class Machine:
         return max(self.cpu_s, size / self.bytes_per_s)
 
 
-def machine(seed: int, number: int, machines: int, hosts: list[str]) -> Machine:
+def machine(seed: int, number: int, machines: int, hosts: list[str]) -> SimMachine:
     """The machine of a number, of a swarm that began with so many."""
     rng = Random(f"{seed} machines")
     last = max(machines - 1, 1)
@@ -50,7 +50,7 @@ def machine(seed: int, number: int, machines: int, hosts: list[str]) -> Machine:
     own = number % machines
     draws = Random(f"{seed} machines blocked {number}")
     blocked = [(host, draws.random() < BLOCKED) for host in hosts]
-    return Machine(
+    return SimMachine(
         CPU_S * CPU_TIMES ** (cpu[own] / last),
         LINE_BYTES_PER_S / LINE_TIMES ** (line[own] / last),
         {host: None for index, (host, is_blocked) in enumerate(blocked) if is_blocked and index % machines != own},

@@ -25,7 +25,7 @@ from dhtcrawl.sim.loop import current_host
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.wires import OneWay, Wires
 
-__all__ = ["Network", "Weather", "current_host"]
+__all__ = ["DatagramNetwork", "Weather", "current_host"]
 
 Address = tuple[str, int]
 
@@ -47,7 +47,7 @@ class Weather:
     late_s: float = 0.0  # one in ten is late by up to this much, and others overtake it
 
 
-class Network:
+class DatagramNetwork:
     """All hosts of a simulation."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Network:
 class _Endpoint(asyncio.DatagramTransport):
     """One bound address, as asyncio's transport."""
 
-    def __init__(self, network: Network, address: Address, protocol: asyncio.DatagramProtocol) -> None:
+    def __init__(self, network: DatagramNetwork, address: Address, protocol: asyncio.DatagramProtocol) -> None:
         super().__init__({"sockname": address})
         self.address = address
         self.protocol = protocol

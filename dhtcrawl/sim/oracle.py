@@ -35,7 +35,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from dhtcrawl.rpc.messages import Reply, Request
+from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.sim.judge_acks import Acks
 from dhtcrawl.sim.judge_ends import Ends
 from dhtcrawl.sim.judge_fetches import Fetches

@@ -6,9 +6,9 @@ import io
 import json
 
 from dhtcrawl.sim.web import SimWeb
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.outputs import PAGES_FILE, OutputDirs
-from dhtcrawl.storage.warc import scan
+from dhtcrawl.storage.archive.warc import scan
+from dhtcrawl.storage.outputs.outputs import PAGES_FILE, OutputDirs
+from dhtcrawl.storage.store.files import MemoryDirectory
 
 
 def check_outputs(web: SimWeb, dirs: OutputDirs, depth: int) -> list[str]:

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 
-from dhtcrawl.fetch.http import Exchange, Failure, Request
+from dhtcrawl.fetch.http import Exchange, FetchFailure, HttpRequest
 from dhtcrawl.fetch.links import extract
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.sim.loop import VirtualClock
@@ -283,10 +283,10 @@ class PaperHost:
                 self._fetching[url] = self._swarm.group.create_task(self._fetch(url))
 
     async def _fetch(self, url: str) -> None:
-        outcome: Exchange | Failure | None = None
+        outcome: Exchange | FetchFailure | None = None
         for attempt in range(0 if self._swarm.web.disallows(url) else ATTEMPTS_MAX):
             await asyncio.sleep(RETRY_S if attempt else 0)
-            outcome = await self._client.exchange(Request(url))
+            outcome = await self._client.exchange(HttpRequest(url))
             if isinstance(outcome, Exchange) and outcome.status not in _TRY_LATER:
                 break
         links = []

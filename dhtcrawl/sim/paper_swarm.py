@@ -20,13 +20,13 @@ from typing import Any, cast
 
 from dhtcrawl.config import SwarmSettings
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.rpc.view import Member, View
+from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.faults import Faults
-from dhtcrawl.sim.net import Network, Weather
+from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.paper import REPUBLISH_S, PaperHost
 from dhtcrawl.sim.scenario import Scenario
-from dhtcrawl.sim.tally import Tally
+from dhtcrawl.sim.tally import MessageTally
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.wires import Wires, read_matrix
@@ -49,7 +49,7 @@ class PaperSwarm:
         group: asyncio.TaskGroup,
         web: SimWeb,
         trace: Trace,
-        datagrams: Network,
+        datagrams: DatagramNetwork,
         concurrency: int,
     ) -> None:
         self.group = group
@@ -60,7 +60,7 @@ class PaperSwarm:
         self.replicas = SwarmSettings().replicas  # as many as ours has
         self.seed = web.seed
         self.loop = asyncio.get_running_loop()
-        self.tally = Tally()
+        self.tally = MessageTally()
         self.lookups = 0
         self.hosts: list[PaperHost] = []
         self.scope = {host_of(url) for url in web.seeds()}
@@ -173,7 +173,9 @@ async def _simulate(scenario: Scenario, seed: int) -> PaperResult:
     matrix = read_matrix(Path(scenario.latency_matrix)) if scenario.latency_matrix else None
     wires = Wires(seed, (min(0.01, scenario.latency_s), scenario.latency_s), matrix)
     async with asyncio.TaskGroup() as group:
-        swarm = PaperSwarm(group, web, trace, Network(running, seed, weather, wires=wires), scenario.concurrency)
+        swarm = PaperSwarm(
+            group, web, trace, DatagramNetwork(running, seed, weather, wires=wires), scenario.concurrency
+        )
         faults = Faults(cast(Any, swarm), cast(Any, judge), scenario, seed)
         for _ in range(scenario.nodes):
             swarm.add().begin([])

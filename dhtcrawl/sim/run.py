@@ -15,27 +15,27 @@ from dhtcrawl.config import Config, CrawlSettings, load
 from dhtcrawl.errors import Exit
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.outcome import brings, check_haste, check_outputs
-from dhtcrawl.sim.scenario import Result, Scenario, read_scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
-from dhtcrawl.sim.world import Disk, SimNode
+from dhtcrawl.sim.world import SimDisk, SimNode
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage import catalog, fsck
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store import catalog, fsck
+from dhtcrawl.storage.store.committer import Txn
 
-__all__ = ["Result", "Scenario", "read_scenario", "simulate"]
+__all__ = ["Scenario", "ScenarioResult", "read_scenario", "simulate"]
 
 TAIL_EVENTS = 20
 
 
-def simulate(scenario: Scenario, seed: int) -> Result:
+def simulate(scenario: Scenario, seed: int) -> ScenarioResult:
     """Run `scenario` with `seed` on a virtual clock."""
     return loop.run(_simulate(scenario, seed)) if scenario.nodes == 1 else simulate_swarm(scenario, seed)
 
 
-async def _simulate(scenario: Scenario, seed: int) -> Result:
+async def _simulate(scenario: Scenario, seed: int) -> ScenarioResult:
     time = asyncio.get_running_loop().time
     web = SimWeb(seed, **scenario.web())
     trace = Trace(time, tail=TAIL_EVENTS)
@@ -60,7 +60,7 @@ async def _simulate(scenario: Scenario, seed: int) -> Result:
     violations += _check_outcome(scenario, web, node.disk, summary, exit_code)
     if refetches > in_flight:
         violations.append(f"I8: {refetches} pages were fetched twice, but at most {in_flight} were in flight")
-    return Result(
+    return ScenarioResult(
         nodes=scenario.nodes,
         seed=seed,
         pages=summary.pages,
@@ -80,7 +80,7 @@ def _settings(config: Config, scenario: Scenario) -> CrawlSettings:
     return dataclasses.replace(config.crawl, delay_s=scenario.delay_s, key=scenario.key, depth=scenario.depth)
 
 
-def _check_disk(disk: Disk, spec: CrawlSpec) -> list[str]:
+def _check_disk(disk: SimDisk, spec: CrawlSpec) -> list[str]:
     """The store against itself and the archive, after a crash or at the end (I1–I3, I8)."""
     txn = Txn(disk.engine, {})
     problems = []
@@ -90,7 +90,7 @@ def _check_disk(disk: Disk, spec: CrawlSpec) -> list[str]:
     return problems
 
 
-def _check_outcome(scenario: Scenario, web: SimWeb, disk: Disk, summary: Summary, exit_code: Exit) -> list[str]:
+def _check_outcome(scenario: Scenario, web: SimWeb, disk: SimDisk, summary: Summary, exit_code: Exit) -> list[str]:
     """The outputs against the web, and the summary."""
     problems = check_outputs(web, disk.outputs, scenario.depth) + check_haste(web, scenario.delay_s)
     if exit_code is not Exit.COMPLETE or not summary.complete:

@@ -76,7 +76,7 @@ class Scenario:
 
 
 @dataclass(slots=True)
-class Result:
+class ScenarioResult:
     """What came of it; `violations` is empty when every invariant held."""
 
     nodes: int

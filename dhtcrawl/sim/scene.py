@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from dhtcrawl.rpc.hello import NodeState
-from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.rpc.membership.hello import NodeState
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.sim.ledger import DiskBook, Ledger
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 

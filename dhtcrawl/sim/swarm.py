@@ -1,6 +1,6 @@
 """Many nodes in one process: a swarm on a virtual clock, in-memory networks and a seeded web.
 
-The nodes are the real ones (`dhtcrawl.swarm.node`). A crash takes a node off
+The nodes are the real ones (`dhtcrawl.node.swarm_node`). A crash takes a node off
 both networks, leaves its disk as a crash would, and tells nobody. A `Witness`
 sees what no node can: all disks, all messages and all requests.
 """
@@ -16,27 +16,27 @@ from typing import Any, Protocol
 
 from dhtcrawl.config import Config
 from dhtcrawl.errors import BootstrapUnreachable, StorageFull
-from dhtcrawl.node import Node, Ports, open_node
-from dhtcrawl.rpc.messages import Reply, Request
-from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.node.planes import NetworkConfig
+from dhtcrawl.node.single import Node, Ports, open_node
+from dhtcrawl.node.swarm_node import SwarmNode
+from dhtcrawl.rpc.tasks.messages import Reply, Request
+from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
-from dhtcrawl.sim.machines import Machine
-from dhtcrawl.sim.net import Network as Datagrams
+from dhtcrawl.sim.machines import SimMachine
+from dhtcrawl.sim.net import DatagramNetwork as Datagrams
 from dhtcrawl.sim.net import Weather, current_host
 from dhtcrawl.sim.streams import Streams, StreamWeather
-from dhtcrawl.sim.tally import Tally
+from dhtcrawl.sim.tally import MessageTally
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.sim.wires import Wires
-from dhtcrawl.sim.world import CrashingCommitter, Disk
+from dhtcrawl.sim.world import CrashingCommitter, SimDisk
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.committer import Committer, GroupRunner
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import unpack
-from dhtcrawl.swarm.node import SwarmNode
-from dhtcrawl.swarm.planes import Network
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Committer, GroupRunner
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import unpack
 
 PORT = 8468
 # What a supervisor does with a node that found nobody to join through.
@@ -81,7 +81,7 @@ class SimSwarm:
         bytes_per_s: float = 12_500_000.0,
         commit_s: float = 0.004,
         skew_s: float = 0.0,
-        machine_of: Callable[[int], Machine] | None = None,
+        machine_of: Callable[[int], SimMachine] | None = None,
     ) -> None:
         """`bytes_per_s` of each connection, each way; `commit_s` is what an fsync takes.
 
@@ -96,7 +96,7 @@ class SimSwarm:
         self.web = web
         self.trace = trace
         self.commit_s = commit_s
-        self.tally = Tally()
+        self.tally = MessageTally()
         self.skew_s = skew_s
         self.machine_of = machine_of
         self.loop = loop
@@ -270,9 +270,9 @@ class SimHost:
             await self._task
         self.swarm = None
 
-    def _new_disk(self) -> Disk:
+    def _new_disk(self) -> SimDisk:
         witness = self._world.witness
-        return Disk() if witness is None else Disk(witness.engine(self))
+        return SimDisk() if witness is None else SimDisk(witness.engine(self))
 
     async def _run(self, bootstrap: list[str]) -> None:
         while not await self._run_once(bootstrap):
@@ -292,7 +292,7 @@ class SimHost:
                     self._world.witness,
                     self._world.tally,
                     node,
-                    Network(
+                    NetworkConfig(
                         listen=(self.address, PORT),
                         bootstrap=tuple((address, PORT) for address in bootstrap),
                         source=self.address,
@@ -353,7 +353,13 @@ class _WatchedNode(SwarmNode):
     """A node whose messages are seen by the witness, those to itself included."""
 
     def __init__(
-        self, host: SimHost, witness: Witness | None, tally: Tally, node: Node, network: Network, **parts: Any
+        self,
+        host: SimHost,
+        witness: Witness | None,
+        tally: MessageTally,
+        node: Node,
+        network: NetworkConfig,
+        **parts: Any,
     ) -> None:
         super().__init__(node, network, **parts)
         self._host = host

@@ -21,13 +21,13 @@ from dhtcrawl.sim.machines import machine
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.outcome import brings, check_outputs
-from dhtcrawl.sim.scenario import Result, Scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm import RATE_OFF, SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.wires import Wires, read_matrix
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.foreign import BadRow
+from dhtcrawl.storage.collect.foreign import BadRow
 
 TAIL_EVENTS = 20
 STEP_S = 0.5
@@ -42,7 +42,7 @@ OUT_IN_S = 300.0
 PATIENCE_S = 30.0
 
 
-def simulate_swarm(scenario: Scenario, seed: int) -> Result:
+def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
     """Run `scenario` with `seed` on a virtual clock."""
     config = load(
         flags={"fetch.concurrency": scenario.concurrency, "swarm.holder_grace_s": f"{scenario.holder_grace_s}s"}
@@ -76,7 +76,7 @@ class _Run:
         self._spec = spec
         self._crawl = spec.crawl_id(NONCE)
         self._told_at: float | None = None  # since when all know of the end
-        self.result = Result(scenario.nodes, seed, 0, 0, 0, [], 0.0, 0.0, "")
+        self.result = ScenarioResult(scenario.nodes, seed, 0, 0, 0, [], 0.0, 0.0, "")
 
     async def run(self) -> None:
         """Live, judge, and fill in `result`."""

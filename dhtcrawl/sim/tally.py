@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dhtcrawl.rpc.messages import Records, Reply, Request, encode
+from dhtcrawl.rpc.tasks.messages import Records, Reply, Request, encode
 
 # What moves task records without being asked for them; each item of one is a record.
 RECORD_KINDS = ("STORE_TASK", "STORE_BACKUP", "DELETE_BACKUP")
 PULLED = "REFRESH_TASK"  # its answer holds records
 
 
-class Tally:
-    """Of one swarm. Kinds are the names of `dhtcrawl.rpc.frame.Kind`."""
+class MessageTally:
+    """Of one swarm. Kinds are the names of `dhtcrawl.rpc.tasks.frame.Kind`."""
 
     def __init__(self) -> None:
         self.frames: Counter[str] = Counter()  # requests

@@ -19,8 +19,8 @@ from typing import Any
 from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.guard import permits
 from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
-from dhtcrawl.fetch.http import Body, Exchange, Failure, FailureKind, Request, Truncated
-from dhtcrawl.sim.machines import Machine
+from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Truncated
+from dhtcrawl.sim.machines import SimMachine
 from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response
 from dhtcrawl.url import host_of, hostname_of, path_of
 
@@ -103,7 +103,7 @@ class SimClient:
         clock: Clock,
         name: str = "",
         asks: Callable[[str], None] = lambda url: None,
-        machine: Machine | None = None,
+        machine: SimMachine | None = None,
     ) -> None:
         """`name` is the client's, for the web's books; `asks` is called before each request.
 
@@ -116,16 +116,16 @@ class SimClient:
         self._asks = asks
         self._machine = machine
 
-    async def exchange(self, request: Request) -> Exchange | Failure:
+    async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         """See `HttpClient.exchange`."""
         started_at, fetched_at = self._clock.monotonic(), self._clock.wall()
         host = host_of(request.url)
         refusal = _refusal(host, request, self._web)
         if self._machine is not None and host in self._machine.blocked:
-            refusal = FailureKind.CONNECT, "connection refused"
+            refusal = FetchFailureKind.CONNECT, "connection refused"
         if refusal is not None:
             await asyncio.sleep(_LOOKUP_S)
-            return Failure(*refusal, started_at, self._clock.monotonic())
+            return FetchFailure(*refusal, started_at, self._clock.monotonic())
         loop = asyncio.get_running_loop()
         if self.gone:
             await loop.create_future()
@@ -139,10 +139,10 @@ class SimClient:
             await asyncio.sleep(min(latency, limits.head_s))
             if latency > limits.head_s:
                 detail = f"no complete response head within {limits.head_s:g} s"
-                return Failure(FailureKind.TIMEOUT, detail, started_at, self._clock.monotonic())
+                return FetchFailure(FetchFailureKind.TIMEOUT, detail, started_at, self._clock.monotonic())
             if response is None:
                 detail = "the server closed the connection before the response head was complete"
-                return Failure(FailureKind.DISCONNECTED, detail, started_at, self._clock.monotonic())
+                return FetchFailure(FetchFailureKind.DISCONNECTED, detail, started_at, self._clock.monotonic())
             content, truncated = response.body[: limits.body_bytes_max], None
             if len(content) < len(response.body):
                 truncated = Truncated.LENGTH
@@ -175,15 +175,15 @@ class SimClient:
         """Nothing is open."""
 
 
-def _refusal(host: str, request: Request, web: SimWeb) -> tuple[FailureKind, str] | None:
+def _refusal(host: str, request: HttpRequest, web: SimWeb) -> tuple[FetchFailureKind, str] | None:
     """Why no connection to `host` comes about."""
     literal = hostname_of(host).strip("[]")
     if _is_address(literal) and not permits(host, literal, request.private_hosts):
-        return FailureKind.PRIVATE_ADDRESS, f"{host} is at {literal}, which is not a public address"
+        return FetchFailureKind.PRIVATE_ADDRESS, f"{host} is at {literal}, which is not a public address"
     if host == DOWN_HOST or _is_address(literal):
-        return FailureKind.CONNECT, "connection refused"
+        return FetchFailureKind.CONNECT, "connection refused"
     if host not in web.hosts:
-        return FailureKind.DNS, "the name does not resolve"
+        return FetchFailureKind.DNS, "the name does not resolve"
     return None
 
 

@@ -1,6 +1,6 @@
 """One simulated node on a seeded web: run it, crash it, start it again.
 
-The node is the real one (`dhtcrawl.node`); only its ports are made here. What
+The node is the real one (`dhtcrawl.node.single`); only its ports are made here. What
 it keeps on disk, an engine and directories in memory, outlives a crash the way
 a disk would: what was committed is whole, and of what was appended to a file
 after the last commit a part of any length may be there.
@@ -18,22 +18,22 @@ from typing import Any
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
 from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull
-from dhtcrawl.node import Ports, open_node
+from dhtcrawl.node.single import Ports, open_node
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, Txn
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.outputs import OutputDirs
-from dhtcrawl.storage.records import unpack
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.outputs.outputs import OutputDirs
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.files import MemoryDirectory
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import unpack
 
 
 @dataclass(slots=True)
-class Disk:
+class SimDisk:
     """What a node leaves behind."""
 
     engine: MemoryEngine = field(default_factory=MemoryEngine)
@@ -87,7 +87,7 @@ class SimNode:
 
     def __init__(self, name: str, seed: int, config: Config, web: SimWeb, trace: Trace, *, commit_s: float) -> None:
         """`commit_s` is how long its disk takes for an fsync."""
-        self.disk = Disk()
+        self.disk = SimDisk()
         self.id = Random(f"{seed} {name} id").randbytes(20)
         self._rng = Random(f"{seed} {name}")
         self._config = config

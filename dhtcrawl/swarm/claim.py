@@ -7,12 +7,12 @@ it may only fetch what was its own by the view that it has asked about, too.
 
 from __future__ import annotations
 
-from dhtcrawl.crawl.sharing import owned_bits
 from dhtcrawl.keyspace import KEY_BYTES
-from dhtcrawl.rpc.view import View
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.swarm.replica_sets import owned_bits
 
 
-class Claim:
+class KeyClaim:
     """Of one node, by its view and by the one that is settled, if one is."""
 
     __slots__ = ("_node", "_owned", "bits")

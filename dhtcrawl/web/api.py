@@ -117,7 +117,7 @@ class NodeApi(Protocol):
         ...
 
     async def export_record(self, crawl_id: bytes) -> bytes:
-        """A crawl's record as nodes send it to each other, `dhtcrawl.storage.crawl_record.to_wire`."""
+        """A crawl's record as nodes send it to each other, `dhtcrawl.storage.store.crawl_record.to_wire`."""
         ...
 
     async def export_nodes(self, crawl_id: bytes) -> list[dict[str, Any]]:

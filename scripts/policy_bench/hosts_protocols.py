@@ -23,7 +23,7 @@ from functools import partial
 
 from dhtcrawl.keyspace import distance, host_key
 from dhtcrawl.policy.dspider import DSpider
-from dhtcrawl.policy.seam import BATCH, Candidate, Outcome, Result, Settings, Task
+from dhtcrawl.policy.seam import BATCH, Candidate, Outcome, PolicyTask, Settings, TaskResult
 from policy_bench.hosts_world import Crawl, World
 
 OFFERED = -1  # to all who have not failed it, in place of a node
@@ -104,12 +104,12 @@ class Ranked(Crawl):
         """Whose a host is, as far as `node` knows; None: it is dead, all failed."""
         if len(failed) == len(self._ids):
             return None
-        task = Task(host_key(self._names[host]), self._names[host], failed)
+        task = PolicyTask(host_key(self._names[host]), self._names[host], failed)
         return self._numbers[self._policies[node].rank(task, self._candidates, self.now * SECONDS_A_T)[0]]
 
     def unreachable(self, hears: int, node: int, host: int) -> None:
         """A node's policy hears that somebody could not connect."""
-        outcome = Outcome(self._ids[node], self._names[host], Result.UNREACHABLE, 0.0)
+        outcome = Outcome(self._ids[node], self._names[host], TaskResult.UNREACHABLE, 0.0)
         self._policies[hears].heard(outcome, self.now * SECONDS_A_T)
 
 

@@ -25,8 +25,8 @@ from scipy.optimize import linprog
 
 from dhtcrawl.policy import registry
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task, failed_last
-from dhtcrawl.sim.machines import Machine, machine
+from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask, Settings, failed_last
+from dhtcrawl.sim.machines import SimMachine, machine
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.web import SimWeb
@@ -59,7 +59,7 @@ class Anybody(Policy):
 
     name = "random"
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return failed_last(rendezvous(task.key, [each.node for each in candidates], {}), task.failed)
 
 
@@ -73,7 +73,7 @@ class Oracle(Policy):
         super().__init__(settings)
         self._given: Counter[tuple[str, bytes]] = Counter()
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         shares = self.shares.get(task.host, {})
         nodes = rendezvous(task.key, [each.node for each in candidates], {})
         nodes.sort(key=lambda node: (self._given[task.host, node] + 0.5) / max(shares.get(node, 1.0), 1e-6))
@@ -83,7 +83,7 @@ class Oracle(Policy):
         return ranked
 
 
-def best_shares(machines: Sequence[Machine], pages: dict[str, list[int]]) -> tuple[dict[str, list[float]], float]:
+def best_shares(machines: Sequence[SimMachine], pages: dict[str, list[int]]) -> tuple[dict[str, list[float]], float]:
     """How many pages of each host each machine brings when all end as soon as they can, and when that is.
 
     `pages` are the sizes of the pages of each host, in bytes.

@@ -19,7 +19,7 @@ from scipy.spatial.distance import squareform
 from dhtcrawl.policy.gnp.planner import Atlas
 from dhtcrawl.policy.gnp.policy import Gnp
 from dhtcrawl.policy.gnp.space import embed, landmarks
-from dhtcrawl.policy.seam import Candidate, Settings, Task
+from dhtcrawl.policy.seam import Candidate, PolicyTask, Settings
 from policy_bench.latency import RTT_MIN_S, Array, World
 
 RANDOM_PROBES, BEST_PROBES = 5, 4  # of a site, by crawlers: as many as there are landmarks
@@ -48,7 +48,7 @@ class Ranked:
         """The crawlers for a site, best first; `lent` is what each of them has to do."""
         key = sha256(site(where).encode()).digest()
         candidates = [Candidate(node, has) for node, has in zip(self._ids, lent, strict=True)]
-        return [self._numbers[node] for node in self._policy.rank(Task(key, site(where)), candidates, 0.0)]
+        return [self._numbers[node] for node in self._policy.rank(PolicyTask(key, site(where)), candidates, 0.0)]
 
     def idle(self, where: int) -> list[int]:
         """The same while nobody has anything to do: the nearest first."""

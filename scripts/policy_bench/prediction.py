@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dhtcrawl.crawl.pace import BATCHES_S
 from dhtcrawl.policy.bp_pso.nets import INPUTS, LogNet, Net, PaperNet
 from dhtcrawl.policy.bp_pso.planner import SAMPLES_MIN
 from dhtcrawl.policy.bp_pso.split import Array
+from dhtcrawl.swarm.assignment.pace import BATCHES_S
 from policy_bench.machines import BATCH_PAGES_MAX, draw, history, timed_history, true_seconds
 from policy_bench.report import Experiment, Options, Row, each, line_plot
 

@@ -37,7 +37,7 @@ PAPER_CLAIM = "0.575: 134 s against 233 s"
 EQUAL = '''
 """An equal split: each task is one node's by lot, until it is done."""
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Policy, Terms
+from dhtcrawl.policy.seam import AssignmentTerms, Policy
 
 
 class Equal(Policy):
@@ -48,7 +48,7 @@ class Equal(Policy):
         return rendezvous(task.key, [each.node for each in candidates], {})
 
     def terms(self, node, host):
-        return Terms(batch=100_000, budget_s=100_000.0)
+        return AssignmentTerms(batch=100_000, budget_s=100_000.0)
 '''
 
 ONE = Machine(line_bps=30e6, cores=(0,))

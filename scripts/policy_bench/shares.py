@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from dhtcrawl.keyspace import KEY_BYTES, distance
 from dhtcrawl.policy.balanced import NEAREST, Balanced
-from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task
+from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask, Settings
 from policy_bench.report import Experiment, Options, Row, each
 
 JUDGED = 50  # nodes: the size that the target names
@@ -64,7 +64,7 @@ def owner_of(nodes: Sequence[bytes], key: bytes) -> bytes:
 def first_of(policy: Policy, nodes: Sequence[bytes]) -> Assign:
     """Whom a policy ranks first of nodes with nothing to do."""
     candidates = [Candidate(node) for node in nodes]
-    return lambda key: policy.rank(Task(key, ""), candidates, 0.0)[0]
+    return lambda key: policy.rank(PolicyTask(key, ""), candidates, 0.0)[0]
 
 
 def ways(weights: Weights, nodes: Sequence[bytes]) -> dict[str, Assign]:

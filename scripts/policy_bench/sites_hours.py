@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.policy.dynamic import BATCH_FIRST, BUDGET_MAX_S, Dynamic
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Task, Terms
+from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask, TaskResult
 from policy_bench.sites_schedules import SETTINGS, AtRandom
 from policy_bench.sites_world import TIMEOUT_S, World
 
@@ -93,7 +93,7 @@ class Run:
     def __init__(self, world: World, on: Switches, seed: int, hours: float = HOURS, off_budget_s: float = BUDGET_MAX_S):
         self.found = Hours()
         self._world, self._on, self._end_s = world, on, hours * 3600
-        self._off = Terms(BATCH_FIRST, off_budget_s)
+        self._off = AssignmentTerms(BATCH_FIRST, off_budget_s)
         self._rng = Random(seed)
         self._refusals = Refusals(world, seed, self._end_s)
         self._learns = Dynamic(SETTINGS)
@@ -123,7 +123,7 @@ class Run:
 
     def _hand_over(self, site: str, now: float) -> None:
         free = [Candidate(node, self._lent[node]) for node in self._world.nodes if self._busy[node] < SLOTS]
-        task = Task(url_key(f"http://{site}/{self._turn}"), site, self._last.get(site, ()))
+        task = PolicyTask(url_key(f"http://{site}/{self._turn}"), site, self._last.get(site, ()))
         ranked = self._ranks.rank(task, free, now)
         node = ([each for each in ranked if each not in task.failed] or ranked)[0]
         terms = self._learns.terms(node, site) if self._on.modification else self._off
@@ -139,7 +139,7 @@ class Run:
         self._later(now + took_s, batch.site, batch, good, took_s)
 
     def _tried(self, batch: _Batch, good: bool, took_s: float, now: float) -> None:
-        self._hear(batch, Result.PAGE if good else Result.UNREACHABLE, took_s, now)
+        self._hear(batch, TaskResult.PAGE if good else TaskResult.UNREACHABLE, took_s, now)
         batch.left -= 1
         self._lent[batch.node] -= 1
         if good:
@@ -154,14 +154,14 @@ class Run:
 
     def _over(self, batch: _Batch, now: float) -> None:
         for _ in range(batch.left):
-            self._hear(batch, Result.RECALLED, now - batch.begun_at, now)
+            self._hear(batch, TaskResult.RECALLED, now - batch.begun_at, now)
         self._lent[batch.node] -= batch.left
         self._busy[batch.node] -= 1
         # "Give to another node": not to the one that just brought nothing.
         self._last[batch.site] = (batch.node,) if batch.page_at == batch.begun_at else ()
         self._later(now + HAND_OVER_S, batch.site)
 
-    def _hear(self, batch: _Batch, result: Result, seconds: float, now: float) -> None:
+    def _hear(self, batch: _Batch, result: TaskResult, seconds: float, now: float) -> None:
         self._learns.heard(Outcome(batch.node, batch.site, result, seconds), now)
 
 

@@ -13,7 +13,7 @@ from random import Random
 from dhtcrawl.keyspace import distance, host_key, placement
 from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Settings, Task, failed_last
+from dhtcrawl.policy.seam import Candidate, Outcome, Policy, PolicyTask, Settings, TaskResult, failed_last
 from policy_bench.sites_world import PolicyOf, World
 
 SETTINGS = Settings(bytes(20))
@@ -26,7 +26,7 @@ class AtRandom(Policy):
         super().__init__(SETTINGS)
         self._rng = Random(seed)
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return self._rng.sample([each.node for each in candidates], len(candidates))
 
 
@@ -39,7 +39,7 @@ class FixedOwner(Policy):
         self._hands_off = hands_off  # a task that failed goes to the next
         self._ranked: dict[str, list[bytes]] = {}
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         if task.host not in self._ranked:
             self._ranked[task.host] = rendezvous(host_key(task.host), self._nodes, {})
         ranked = self._ranked[task.host]
@@ -55,7 +55,7 @@ class Completion(Policy):
         self._asked: Counter[tuple[bytes, str]] = Counter()
         self._fetched: Counter[tuple[bytes, str]] = Counter()
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         # The paper says nothing of equals: by a hash of the task, so that no node is favoured.
         ranked = rendezvous(task.key, [each.node for each in candidates], {})
         return failed_last(sorted(ranked, key=lambda node: -self._rate(node, task.host)), task.failed)
@@ -66,7 +66,7 @@ class Completion(Policy):
 
     def heard(self, outcome: Outcome, now: float) -> None:
         self._asked[outcome.node, outcome.host] += 1
-        self._fetched[outcome.node, outcome.host] += outcome.result is Result.PAGE
+        self._fetched[outcome.node, outcome.host] += outcome.result is TaskResult.PAGE
 
 
 class Oracle(Policy):
@@ -76,16 +76,16 @@ class Oracle(Policy):
         super().__init__(SETTINGS)
         self._world = world
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return sorted((each.node for each in candidates), key=lambda node: -self._world.rate(node, task.host))
 
 
-def owners(world: World, key_of: Callable[[Task], bytes]) -> PolicyOf:
+def owners(world: World, key_of: Callable[[PolicyTask], bytes]) -> PolicyOf:
     """Nobody sees all outcomes: each node has a `dynamic` of its own, and decides about the tasks closest to it."""
     policies = {node: Dynamic(Settings(node)) for node in world.nodes}
     owner_of: dict[bytes, bytes] = {}
 
-    def policy_of(task: Task) -> Policy:
+    def policy_of(task: PolicyTask) -> Policy:
         key = placement(key_of(task))
         if key not in owner_of:
             owner_of[key] = min(world.nodes, key=lambda node: distance(node, key))

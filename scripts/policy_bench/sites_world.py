@@ -23,7 +23,7 @@ from random import Random
 
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.policy.choice import choose
-from dhtcrawl.policy.seam import Outcome, Policy, Result, Task
+from dhtcrawl.policy.seam import Outcome, Policy, PolicyTask, TaskResult
 
 SLOTS = 10  # all in all twice as many as 60 sites can use
 TIMEOUT_S = 10.0
@@ -33,7 +33,7 @@ PAGES_MIN, PAGES_MAX = 60, 180
 NODE_SPREAD, SITE_SPREAD, PAIR_SPREAD = 1.4, 2.1, 0.3  # exponents: 4 times, 8 times, and a standard deviation
 NODE_FASTEST_S = 0.5
 
-PolicyOf = Callable[[Task], Policy]
+PolicyOf = Callable[[PolicyTask], Policy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Run:
 class _State:
     """Where everything is."""
 
-    waiting: dict[str, deque[Task]]  # of each site
+    waiting: dict[str, deque[PolicyTask]]  # of each site
     idle: dict[str, None]  # sites that have tasks and are not asked, the longest idle first
     lent: Counter[tuple[bytes, str]]
     free: dict[bytes, int]
@@ -101,7 +101,7 @@ def simulate(world: World, policy_of: PolicyOf, seed: int, slots: int = SLOTS) -
     """All pages of all sites; each task has a policy that decides about it, and hears what came of it."""
     rng, run, now, turn = Random(seed), Run(), 0.0, 0
     state = _start(world, slots)
-    events: list[tuple[float, int, bytes, Task, bool, float]] = []
+    events: list[tuple[float, int, bytes, PolicyTask, bool, float]] = []
     while True:
         for node, task in _begun(state, policy_of, now):
             good, took_s = world.attempt(node, task.host, rng)
@@ -114,7 +114,9 @@ def simulate(world: World, policy_of: PolicyOf, seed: int, slots: int = SLOTS) -
         del state.lent[node, task.host]
         run.makespan_s = now
         run.attempts += 1
-        policy_of(task).heard(Outcome(node, task.host, Result.PAGE if good else Result.UNREACHABLE, took_s), now)
+        policy_of(task).heard(
+            Outcome(node, task.host, TaskResult.PAGE if good else TaskResult.UNREACHABLE, took_s), now
+        )
         failed = tuple(dict.fromkeys((*task.failed, node)))
         if good:
             run.pages += 1
@@ -128,13 +130,13 @@ def simulate(world: World, policy_of: PolicyOf, seed: int, slots: int = SLOTS) -
 
 def _start(world: World, slots: int) -> _State:
     waiting = {
-        site: deque(Task(url_key(f"http://{site}/{number}"), site) for number in range(count))
+        site: deque(PolicyTask(url_key(f"http://{site}/{number}"), site) for number in range(count))
         for site, count in world.pages.items()
     }
     return _State(waiting, dict.fromkeys(world.pages), Counter(), dict.fromkeys(world.nodes, slots))
 
 
-def _begun(state: _State, policy_of: PolicyOf, now: float) -> list[tuple[bytes, Task]]:
+def _begun(state: _State, policy_of: PolicyOf, now: float) -> list[tuple[bytes, PolicyTask]]:
     """What can begin, site after site."""
     begun = []
     for site in list(state.idle):
@@ -148,7 +150,7 @@ def _begun(state: _State, policy_of: PolicyOf, now: float) -> list[tuple[bytes, 
     return begun
 
 
-def _chosen(state: _State, policy: Policy, task: Task, now: float) -> bytes | None:
+def _chosen(state: _State, policy: Policy, task: PolicyTask, now: float) -> bytes | None:
     """Who is to try a task now; None: it waits."""
     free = [node for node, slots in state.free.items() if slots]
     return next(iter(choose(policy, [task], lambda _: free, state.lent, now).keys), None) if free else None

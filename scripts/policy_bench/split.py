@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dhtcrawl.crawl.pace import BATCHES_S, RATE_BATCHES
 from dhtcrawl.policy.bp_pso.nets import Array, LogNet
 from dhtcrawl.policy.bp_pso.planner import BATCHES_MAX, MODES, VECTOR, Split
 from dhtcrawl.policy.bp_pso.policy import BpPso
 from dhtcrawl.policy.bp_pso.pso import paper_pso, repaired_pso
 from dhtcrawl.policy.bp_pso.split import Counts, Times, equal_split, exact_split, largest_remainder
-from dhtcrawl.policy.seam import Candidate, Settings, Task
+from dhtcrawl.policy.seam import Candidate, PolicyTask, Settings
+from dhtcrawl.swarm.assignment.pace import BATCHES_S, RATE_BATCHES
 from policy_bench.machines import as_uneven_as, draw, history, optimum_s, own_history, timed_history, times_of
 from policy_bench.report import Experiment, Options, Row, each
 
@@ -196,7 +196,7 @@ def plan_cluster(seed: int, batches: int, mode: str, *, vectors: bool = True, ti
     counts = dict.fromkeys(told, 0)
     for task in range(TASKS):
         key = identity(NODES + task)
-        counts[policy.rank(Task(key, "site.test"), [Candidate(node) for node in told], 0.0)[0]] += 1
+        counts[policy.rank(PolicyTask(key, "site.test"), [Candidate(node) for node in told], 0.0)[0]] += 1
     times = times_of(nodes)
     took_s = float(times(np.array(list(counts.values()))).max())
     return Plan(list(counts.values()), took_s, took_s / float(times(equal_split(TASKS, NODES)).max()))

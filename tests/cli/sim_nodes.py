@@ -19,16 +19,16 @@ from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.world import SimNode
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage import catalog, keys
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.collect import CrawlFacts, NodeFacts, Unreachable
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.export import export_chunk, export_files, export_rows
-from dhtcrawl.storage.files import Directory, DiskDirectory, MemoryDirectory
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.outputs import INDEX_FILE, PAGES_FILE, SKIPPED_FILE, OutputDirs
-from dhtcrawl.storage.records import unpack
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.collect.export import export_chunk, export_files, export_rows
+from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable
+from dhtcrawl.storage.outputs.outputs import INDEX_FILE, PAGES_FILE, SKIPPED_FILE, OutputDirs
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import unpack
 
 SEED = 11
 NONCE = bytes(16)

@@ -17,16 +17,17 @@ from dhtcrawl.cli.gather import gather
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
 from dhtcrawl.errors import StorageFull, UsageError
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage import catalog, gather_files, keys
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.collect import CrawlFacts, read_facts
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.engine import LevelEngine
-from dhtcrawl.storage.export import Row
-from dhtcrawl.storage.records import State, pack, unpack_task
-from dhtcrawl.storage.summary import Summary
-from dhtcrawl.storage.tasks import get_page
-from dhtcrawl.storage.verify import verify
+from dhtcrawl.storage.collect import gather_files
+from dhtcrawl.storage.collect.export import Row
+from dhtcrawl.storage.collect.facts import CrawlFacts, read_facts
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.outputs.verify import verify
+from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.records import State, pack, unpack_task
+from dhtcrawl.storage.store.tasks import get_page
 
 from .conftest import Here
 from .sim_nodes import Crawled, FakeSource, Part, crawled, ended, onto_disk, outputs, owner, record

@@ -15,10 +15,10 @@ from demo_site import expected
 from dhtcrawl.cli.runtime import locked
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage import catalog, keys
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.engine import LevelEngine
+from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.engine import LevelEngine
 
 from .conftest import DemoCrawl, Here
 

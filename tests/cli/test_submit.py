@@ -21,11 +21,12 @@ from dhtcrawl.cli.wait import exit_of, stop_of
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import NotNow
 from dhtcrawl.identity import load_or_create
-from dhtcrawl.storage import catalog, export
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.crawl_record import to_wire
-from dhtcrawl.storage.engine import LevelEngine
-from dhtcrawl.storage.files import DiskDirectory
+from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.crawl_record import to_wire
+from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.files import DiskDirectory
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, Row
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.fetch.politeness import HostBook
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.store.tasks import Queued
 
 from .stored import task
 

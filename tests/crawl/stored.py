@@ -14,7 +14,7 @@ from functools import partial
 
 from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.fetch.politeness import HostBook
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
 
 

@@ -7,9 +7,9 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dhtcrawl.crawl.crawler import Crawl
+from swarm.fake_peers import play
 
-from .fake_peers import play
+from dhtcrawl.crawl.crawler import Crawl
 
 
 def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() -> None:

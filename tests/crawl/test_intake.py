@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from dhtcrawl.crawl.corridor import Corridor
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.copies import Merged
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.store.replicas import Merged
+from dhtcrawl.storage.store.tasks import Queued
 
 HOST = "a.example"
 
@@ -69,7 +69,7 @@ def intake(frontier: Frontier, held: set[bytes], under_way: UnderWay) -> Intake:
     services = SimpleNamespace(together=together, clock=SimpleNamespace(monotonic=lambda: 0.0))
     corridor = SimpleNamespace(resend=lambda pages: None)
     return Intake(
-        cast(Services, services), b"c" * 16, cast(CrawlSpec, None), frontier, cast(Corridor, corridor), lambda: None
+        cast(Services, services), b"c" * 16, cast(CrawlSpec, None), frontier, cast(RoundWriter, corridor), lambda: None
     )
 
 

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 from storage.stores import CRAWL, SPEC
+from swarm.fake_peers import play
+from swarm.sync_swarm import copy
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.storage import copies as stored
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.copies import Copy, Merged
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import Place, State
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import replicas as stored
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import Place, State
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.storage.store.tasks import Link
 
 from .by_hand import make
-from .fake_peers import play
-from .sync_swarm import copy
 
 DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
 
@@ -41,8 +41,8 @@ class World:
         self.frontier: Frontier = make(parallel=100)
         self.owned: Callable[[bytes], bool] = lambda key: True
         self.waiting: list[Callable[[], None]] = []
-        self.kept: list[Copy] = []
-        self.told: list[Copy] = []
+        self.kept: list[TaskReplica] = []
+        self.told: list[TaskReplica] = []
         self.resent: list[bytes] = []
         self.changes = 0
         corridor: Any = SimpleNamespace(
@@ -62,7 +62,7 @@ class World:
         self.counters = corridor.counters
         self.intake = Intake(services, CRAWL, SPEC, self.frontier, corridor, changed=self._changed)
 
-    def _keep(self, kept: Sequence[Copy], then: Callable[[], None]) -> None:
+    def _keep(self, kept: Sequence[TaskReplica], then: Callable[[], None]) -> None:
         self.kept += kept
         self.waiting.append(then)
 
@@ -84,7 +84,7 @@ class World:
     def queued(self) -> set[bytes]:
         return {keys.queue_task(key) for key, _ in self.engine.scan(*keys.bounds(keys.QUEUE, CRAWL))}
 
-    async def merge(self, *found: Copy) -> None:
+    async def merge(self, *found: TaskReplica) -> None:
         def write(txn: Any) -> Merged:
             return stored.merge_in(
                 txn,

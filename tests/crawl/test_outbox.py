@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl.outbox import AckedFilter, Outbox
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.store.tasks import Link
 
 
 def link(name: str, depth: int = 1) -> Link:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from web_server import free_port
 
-from dhtcrawl.rpc import frame, signals
-from dhtcrawl.rpc.frame import Kind
-from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.tasks import frame, signals
+from dhtcrawl.rpc.tasks.frame import Kind
+from dhtcrawl.rpc.tasks.signals import Hello
 
 from .crawler import Crawler
 from .outputs import Outputs

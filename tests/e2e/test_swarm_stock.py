@@ -13,7 +13,7 @@ import pytest
 from kademlia.network import Server
 
 from dhtcrawl.clock import SystemClock
-from dhtcrawl.rpc.server import RoutingServer
+from dhtcrawl.rpc.discovery.server import RoutingServer
 
 from .conftest import Serve
 from .crawler import Crawler

@@ -19,7 +19,7 @@ from dhtcrawl.clock import SystemClock
 from dhtcrawl.errors import StorageFull
 from dhtcrawl.fetch import spool
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
-from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request, Truncated
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure
 from fetch.raw_server import Peer, RawServer, page, sends, serving
 
@@ -53,31 +53,31 @@ async def client_in(directory: Path, **options: Any) -> AsyncIterator[AiohttpCli
         await client.close()
 
 
-def asked(server: RawServer, path: str = "/", **options: Any) -> Request:
+def asked(server: RawServer, path: str = "/", **options: Any) -> HttpRequest:
     """A request whose seed named the server."""
     fields: dict[str, Any] = {"limits": LIMITS, "private_hosts": frozenset({server.host})}
-    return Request(server.url(path), **fields | options)
+    return HttpRequest(server.url(path), **fields | options)
 
 
 def fetched(
     directory: Path, script: Callable[[Peer], None], *, limits: Limits = LIMITS, **options: Any
-) -> Exchange | Failure:
+) -> Exchange | FetchFailure:
     """What one exchange with a scripted server comes to."""
 
-    async def main() -> Exchange | Failure:
+    async def main() -> Exchange | FetchFailure:
         async with serving(script) as server, client_in(directory, **options) as client:
             return await client.exchange(asked(server, limits=limits))
 
     return asyncio.run(main())
 
 
-def exchange_of(result: Exchange | Failure) -> Exchange:
+def exchange_of(result: Exchange | FetchFailure) -> Exchange:
     assert isinstance(result, Exchange), result
     return result
 
 
-def failure_of(result: Exchange | Failure) -> Failure:
-    assert isinstance(result, Failure), result
+def failure_of(result: Exchange | FetchFailure) -> FetchFailure:
+    assert isinstance(result, FetchFailure), result
     assert "\n" not in result.detail
     return result
 
@@ -124,7 +124,7 @@ def test_a_cookie_is_not_sent_back(tmp_path: Path) -> None:
         async with serving(script) as server, client_in(tmp_path, resolver=resolver) as client:
             host = f"site.example:{server.port}"
             for _ in range(2):
-                request = Request(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+                request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
                 exchange_of(await client.exchange(request))
             assert b"ookie" not in server.requests[1]
 
@@ -182,7 +182,7 @@ def test_an_ipv6_literal_is_reached(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(sends(page()), address="::1") as server, client_in(tmp_path) as client:
             host = f"[::1]:{server.port}"
-            request = Request(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+            request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
             exchange = exchange_of(await client.exchange(request))
             assert exchange.remote_ip == "::1"
             assert f"Host: {host}".encode() in server.requests[0]
@@ -196,22 +196,22 @@ def test_an_ipv6_literal_is_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sent", "kind"),
     [
-        (b"SSH-2.0-OpenSSH_9.2\r\n", FailureKind.PROTOCOL),
-        (b"\x00\xff" * 100, FailureKind.PROTOCOL),
-        (b"HTTP/1.1 99999 Huge\r\n\r\n", FailureKind.PROTOCOL),
-        (OK + b"Content-Length: -3\r\n\r\nabc", FailureKind.PROTOCOL),
-        (OK + b"Content-Length: 99999999999999999999999\r\n\r\nabc", FailureKind.PROTOCOL),
-        (OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", FailureKind.PROTOCOL),
-        (OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", FailureKind.PROTOCOL),
-        (OK + b"no colon here\r\n\r\n", FailureKind.PROTOCOL),
-        (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", FailureKind.PROTOCOL),
-        (OK + b"X: " + b"a" * (1 << 20) + b"\r\n\r\n", FailureKind.HEADERS),
-        (b"HTTP/1.1 200 " + b"a" * (1 << 20) + b"\r\n\r\n", FailureKind.HEADERS),
-        (OK + b"X: a\r\n" * 1000 + b"\r\n", FailureKind.HEADERS),
-        (OK + (b"X: " + b"a" * 1000 + b"\r\n") * 100 + b"\r\n", FailureKind.HEADERS),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", FetchFailureKind.PROTOCOL),
+        (b"\x00\xff" * 100, FetchFailureKind.PROTOCOL),
+        (b"HTTP/1.1 99999 Huge\r\n\r\n", FetchFailureKind.PROTOCOL),
+        (OK + b"Content-Length: -3\r\n\r\nabc", FetchFailureKind.PROTOCOL),
+        (OK + b"Content-Length: 99999999999999999999999\r\n\r\nabc", FetchFailureKind.PROTOCOL),
+        (OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", FetchFailureKind.PROTOCOL),
+        (OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", FetchFailureKind.PROTOCOL),
+        (OK + b"no colon here\r\n\r\n", FetchFailureKind.PROTOCOL),
+        (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", FetchFailureKind.PROTOCOL),
+        (OK + b"X: " + b"a" * (1 << 20) + b"\r\n\r\n", FetchFailureKind.HEADERS),
+        (b"HTTP/1.1 200 " + b"a" * (1 << 20) + b"\r\n\r\n", FetchFailureKind.HEADERS),
+        (OK + b"X: a\r\n" * 1000 + b"\r\n", FetchFailureKind.HEADERS),
+        (OK + (b"X: " + b"a" * 1000 + b"\r\n") * 100 + b"\r\n", FetchFailureKind.HEADERS),
     ],
 )
-def test_what_is_not_http_is_a_failure(tmp_path: Path, sent: bytes, kind: FailureKind) -> None:
+def test_what_is_not_http_is_a_failure(tmp_path: Path, sent: bytes, kind: FetchFailureKind) -> None:
     failure = failure_of(fetched(tmp_path, sends(sent)))
     assert failure.kind is kind
     assert len(failure.detail) < 250
@@ -220,7 +220,7 @@ def test_what_is_not_http_is_a_failure(tmp_path: Path, sent: bytes, kind: Failur
 
 @pytest.mark.parametrize("sent", [b"", b"HT", OK, OK + b"X: y"])
 def test_a_server_that_closes_before_the_head_is_complete_disconnected(tmp_path: Path, sent: bytes) -> None:
-    assert failure_of(fetched(tmp_path, sends(sent, close=True))).kind is FailureKind.DISCONNECTED
+    assert failure_of(fetched(tmp_path, sends(sent, close=True))).kind is FetchFailureKind.DISCONNECTED
 
 
 def test_an_early_close_leaves_what_arrived(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_chunked_body_without_an_end_is_disconnected(tmp_path: Path) -> None:
 @given(st.binary(max_size=300), st.sampled_from([b"", OK, CHUNKED, CHUNKED + b"3\r\nabc\r\n"]))
 def test_no_bytes_whatever_raise(noise: bytes, start: bytes) -> None:
     result = fetched(Path("unused"), sends(start, noise, close=True))
-    assert isinstance(result, Exchange | Failure)
+    assert isinstance(result, Exchange | FetchFailure)
 
 
 def test_a_request_is_never_repeated_behind_our_back(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_request_is_never_repeated_behind_our_back(tmp_path: Path) -> None:
         async with serving(script) as server, client_in(tmp_path) as client:
             exchange_of(await client.exchange(asked(server)))
             for expected in (2, 3):
-                assert failure_of(await client.exchange(asked(server))).kind is FailureKind.DISCONNECTED
+                assert failure_of(await client.exchange(asked(server))).kind is FetchFailureKind.DISCONNECTED
                 assert len(server.requests) == expected
 
     run(main())
@@ -330,7 +330,7 @@ def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_request(tmp_path:
 
 def test_a_server_that_says_nothing_times_out(tmp_path: Path) -> None:
     failure = failure_of(fetched(tmp_path, sends(b""), limits=Limits(head_s=0.05)))
-    assert (failure.kind, failure.detail) == (FailureKind.TIMEOUT, "no complete response head within 0.05 s")
+    assert (failure.kind, failure.detail) == (FetchFailureKind.TIMEOUT, "no complete response head within 0.05 s")
 
 
 def drips(start: bytes, drop: bytes) -> Callable[[Peer], None]:
@@ -350,12 +350,12 @@ def drips(start: bytes, drop: bytes) -> Callable[[Peer], None]:
 
 def test_a_head_that_drips_times_out(tmp_path: Path) -> None:
     failure = failure_of(fetched(tmp_path, drips(OK, b"X: y\r\n"), limits=Limits(head_s=0.1)))
-    assert failure.kind is FailureKind.TIMEOUT
+    assert failure.kind is FetchFailureKind.TIMEOUT
 
 
 def test_informational_responses_without_end_time_out(tmp_path: Path) -> None:
     failure = failure_of(fetched(tmp_path, drips(b"", b"HTTP/1.1 103 Hint\r\n\r\n"), limits=Limits(head_s=0.1)))
-    assert failure.kind is FailureKind.TIMEOUT
+    assert failure.kind is FetchFailureKind.TIMEOUT
 
 
 def test_a_body_that_drips_is_cut_at_its_time(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from dhtcrawl.fetch import resolver as resolver_module
-from dhtcrawl.fetch.http import FailureKind, Limits, Request, Truncated
+from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure, SystemResolver
 from fetch.raw_server import page, sends, serving
 from fetch.test_aiohttp_client import LIMITS, FakeResolver, asked, client_in, exchange_of, failure_of, floods, run
@@ -28,8 +28,10 @@ def test_a_refused_port_is_a_connection_failure(tmp_path: Path) -> None:
             unheard.bind(("127.0.0.1", 0))
             host = f"127.0.0.1:{unheard.getsockname()[1]}"
             async with client_in(tmp_path) as client:
-                failure = failure_of(await client.exchange(Request(f"http://{host}/", private_hosts=frozenset({host}))))
-                assert (failure.kind, failure.detail) == (FailureKind.CONNECT, "connection refused")
+                failure = failure_of(
+                    await client.exchange(HttpRequest(f"http://{host}/", private_hosts=frozenset({host})))
+                )
+                assert (failure.kind, failure.detail) == (FetchFailureKind.CONNECT, "connection refused")
 
     run(main())
 
@@ -38,7 +40,7 @@ def test_a_refused_port_is_a_connection_failure(tmp_path: Path) -> None:
 def test_a_private_literal_is_refused(tmp_path: Path, url: str) -> None:
     async def main() -> None:
         async with client_in(tmp_path) as client:
-            assert failure_of(await client.exchange(Request(url))).kind is FailureKind.PRIVATE_ADDRESS
+            assert failure_of(await client.exchange(HttpRequest(url))).kind is FetchFailureKind.PRIVATE_ADDRESS
 
     run(main())
 
@@ -48,7 +50,7 @@ def test_another_port_than_the_seeds_is_refused(tmp_path: Path) -> None:
         async with serving(sends(page())) as seed, serving(sends(page())) as other, client_in(tmp_path) as client:
             exchange_of(await client.exchange(asked(seed)))
             failure = failure_of(await client.exchange(asked(other, private_hosts=frozenset({seed.host}))))
-            assert failure.kind is FailureKind.PRIVATE_ADDRESS
+            assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
             assert other.connections == 0
 
     run(main())
@@ -58,8 +60,8 @@ def test_a_name_that_resolves_to_a_private_address_is_refused(tmp_path: Path) ->
     async def main() -> None:
         resolver = FakeResolver({"evil.example": ["127.0.0.1", "10.0.0.1"]})
         async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
-            failure = failure_of(await client.exchange(Request(f"http://evil.example:{server.port}/")))
-            assert failure.kind is FailureKind.PRIVATE_ADDRESS
+            failure = failure_of(await client.exchange(HttpRequest(f"http://evil.example:{server.port}/")))
+            assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
             assert "127.0.0.1" in failure.detail
             assert server.connections == 0
 
@@ -71,7 +73,7 @@ def test_a_private_name_that_a_seed_names_is_reached(tmp_path: Path) -> None:
         resolver = FakeResolver({"intranet.example": ["127.0.0.1"]})
         async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
             host = f"intranet.example:{server.port}"
-            request = Request(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+            request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
             assert exchange_of(await client.exchange(request)).remote_ip == "127.0.0.1"
 
     run(main())
@@ -82,7 +84,7 @@ def test_a_connection_kept_alive_by_one_crawl_is_no_way_in_for_another(tmp_path:
         async with serving(sends(page())) as server, client_in(tmp_path) as client:
             exchange_of(await client.exchange(asked(server)))
             failure = failure_of(await client.exchange(asked(server, private_hosts=frozenset())))
-            assert failure.kind is FailureKind.PRIVATE_ADDRESS
+            assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
             assert len(server.requests) == 1
 
     run(main())
@@ -91,8 +93,8 @@ def test_a_connection_kept_alive_by_one_crawl_is_no_way_in_for_another(tmp_path:
 def test_a_name_without_addresses_is_a_dns_failure(tmp_path: Path) -> None:
     async def main() -> None:
         async with client_in(tmp_path, resolver=FakeResolver({})) as client:
-            failure = failure_of(await client.exchange(Request("http://nowhere.example/")))
-            assert (failure.kind, failure.detail) == (FailureKind.DNS, "the name does not resolve")
+            failure = failure_of(await client.exchange(HttpRequest("http://nowhere.example/")))
+            assert (failure.kind, failure.detail) == (FetchFailureKind.DNS, "the name does not resolve")
 
     run(main())
 
@@ -105,8 +107,8 @@ def test_a_resolver_that_never_answers_is_a_dns_failure(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with client_in(tmp_path, resolver=Silent({})) as client:
-            request = Request("http://nowhere.example/", limits=Limits(connect_s=0.05))
-            assert failure_of(await client.exchange(request)).kind is FailureKind.DNS
+            request = HttpRequest("http://nowhere.example/", limits=Limits(connect_s=0.05))
+            assert failure_of(await client.exchange(request)).kind is FetchFailureKind.DNS
 
     run(main())
 
@@ -209,9 +211,9 @@ def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 def test_a_certificate_that_nobody_signed_is_a_tls_failure(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
     async def main() -> None:
         async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path) as client:
-            request = Request(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+            request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
             failure = failure_of(await client.exchange(request))
-            assert (failure.kind, failure.detail) == (FailureKind.TLS, "self-signed certificate")
+            assert (failure.kind, failure.detail) == (FetchFailureKind.TLS, "self-signed certificate")
             assert server.requests == []
 
     run(main())
@@ -220,7 +222,7 @@ def test_a_certificate_that_nobody_signed_is_a_tls_failure(tmp_path: Path, self_
 def test_https_works_where_the_certificate_does_not_matter(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
     async def main() -> None:
         async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
-            request = Request(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+            request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
             for _ in range(2):
                 assert exchange_of(await client.exchange(request)).body.data == b"hello"
             assert server.connections == 1
@@ -232,7 +234,7 @@ def test_a_flood_over_tls_ends_with_the_limit(tmp_path: Path, self_signed: ssl.S
     async def main() -> None:
         async with serving(floods, tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
             limits = Limits(body_bytes_max=1 << 20)
-            request = Request(f"https://{server.host}/", limits=limits, private_hosts=frozenset({server.host}))
+            request = HttpRequest(f"https://{server.host}/", limits=limits, private_hosts=frozenset({server.host}))
             assert exchange_of(await client.exchange(request)).truncated is Truncated.LENGTH
             async with asyncio.timeout(10):
                 for peer in list(server.open):
@@ -245,7 +247,7 @@ def test_https_to_a_plain_server_is_a_tls_failure(tmp_path: Path) -> None:
     async def main() -> None:
         greeting = b"HTTP/1.1 400 Bad Request\r\n\r\n"
         async with serving(sends(), greeting=greeting) as server, client_in(tmp_path) as client:
-            request = Request(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
-            assert failure_of(await client.exchange(request)).kind is FailureKind.TLS
+            request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+            assert failure_of(await client.exchange(request)).kind is FetchFailureKind.TLS
 
     run(main())

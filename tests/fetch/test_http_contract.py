@@ -14,7 +14,7 @@ from aiohttp import web
 
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
-from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, HttpClient, Limits, Request, Truncated
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpClient, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure
 from dhtcrawl.sim import loop as virtual
 from dhtcrawl.sim.web import DOWN_HOST, SimClient, SimWeb
@@ -24,7 +24,7 @@ SEED = 11
 HEADERS = (("User-Agent", "dhtcrawl/0.1"), ("Accept", "*/*"))
 LIMITS = Limits(connect_s=20, head_s=20, body_s=20, idle_s=20)
 # As the sockets' side serves the web on one port, its hosts carry that port.
-Fetch = Callable[[Request], Awaitable[Exchange | Failure]]
+Fetch = Callable[[HttpRequest], Awaitable[Exchange | FetchFailure]]
 Check = Callable[[SimWeb, Fetch], Awaitable[None]]
 
 
@@ -77,7 +77,7 @@ def on_sockets(directory: Path, check: Check) -> None:
             async with served(sim) as port:
                 client = AiohttpClient(SystemClock(), directory, connections_max=4, resolver=_Names())
 
-                async def fetch(request: Request) -> Exchange | Failure:
+                async def fetch(request: HttpRequest) -> Exchange | FetchFailure:
                     host = host_of(request.url)
                     if host.endswith(".test"):
                         host = f"{host}:{closed_port if host == DOWN_HOST else port}"
@@ -128,7 +128,7 @@ def test_every_sort_of_url_is_answered_as_the_web_says(hold: Callable[[Check], N
         for url in quick(sim):
             for attempt in (1, 2):
                 expected = sim.respond(url, attempt)
-                exchange = await fetch(Request(url, HEADERS, LIMITS))
+                exchange = await fetch(HttpRequest(url, HEADERS, LIMITS))
                 assert isinstance(exchange, Exchange)
                 assert exchange.status == expected.status
                 assert b"".join(exchange.body.chunks()) == expected.body
@@ -142,7 +142,7 @@ def test_every_sort_of_url_is_answered_as_the_web_says(hold: Callable[[Check], N
 
 def test_heads_are_those_of_a_get(hold: Callable[[Check], None]) -> None:
     async def check(sim: SimWeb, fetch: Fetch) -> None:
-        exchange = await fetch(Request(f"http://{sim.hosts[1]}/?", HEADERS, LIMITS))
+        exchange = await fetch(HttpRequest(f"http://{sim.hosts[1]}/?", HEADERS, LIMITS))
         assert isinstance(exchange, Exchange)
         line, host, *rest = exchange.request_head.split(b"\r\n")
         assert line == b"GET /? HTTP/1.1"
@@ -161,7 +161,7 @@ def test_heads_are_those_of_a_get(hold: Callable[[Check], None]) -> None:
 def test_a_body_past_the_limit_is_cut(hold: Callable[[Check], None]) -> None:
     async def check(sim: SimWeb, fetch: Fetch) -> None:
         url = sim.seeds()[0]
-        exchange = await fetch(Request(url, limits=replace(LIMITS, body_bytes_max=100)))
+        exchange = await fetch(HttpRequest(url, limits=replace(LIMITS, body_bytes_max=100)))
         assert isinstance(exchange, Exchange)
         assert exchange.body.data == sim.respond(url).body[:100]
         assert exchange.truncated is Truncated.LENGTH
@@ -173,9 +173,9 @@ def test_a_body_past_the_limit_is_cut(hold: Callable[[Check], None]) -> None:
 def test_no_head_in_time_is_a_timeout(hold: Callable[[Check], None]) -> None:
     async def check(sim: SimWeb, fetch: Fetch) -> None:
         slow = next(url for url in sorted(sim.truth(obey_robots=False)) if sim.latency(url) > 1)
-        failure = await fetch(Request(slow, limits=replace(LIMITS, head_s=0.1)))
-        assert isinstance(failure, Failure)
-        assert (failure.kind, failure.detail) == (FailureKind.TIMEOUT, "no complete response head within 0.1 s")
+        failure = await fetch(HttpRequest(slow, limits=replace(LIMITS, head_s=0.1)))
+        assert isinstance(failure, FetchFailure)
+        assert (failure.kind, failure.detail) == (FetchFailureKind.TIMEOUT, "no complete response head within 0.1 s")
 
     hold(check)
 
@@ -183,17 +183,17 @@ def test_no_head_in_time_is_a_timeout(hold: Callable[[Check], None]) -> None:
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        (f"http://{DOWN_HOST}/", FailureKind.CONNECT),
-        ("http://unknown.example/", FailureKind.DNS),
-        ("http://127.0.0.1:1/", FailureKind.PRIVATE_ADDRESS),
-        ("http://[::1]/", FailureKind.PRIVATE_ADDRESS),
-        ("http://169.254.169.254/latest/", FailureKind.PRIVATE_ADDRESS),
+        (f"http://{DOWN_HOST}/", FetchFailureKind.CONNECT),
+        ("http://unknown.example/", FetchFailureKind.DNS),
+        ("http://127.0.0.1:1/", FetchFailureKind.PRIVATE_ADDRESS),
+        ("http://[::1]/", FetchFailureKind.PRIVATE_ADDRESS),
+        ("http://169.254.169.254/latest/", FetchFailureKind.PRIVATE_ADDRESS),
     ],
 )
-def test_no_connection_is_a_failure(hold: Callable[[Check], None], url: str, kind: FailureKind) -> None:
+def test_no_connection_is_a_failure(hold: Callable[[Check], None], url: str, kind: FetchFailureKind) -> None:
     async def check(sim: SimWeb, fetch: Fetch) -> None:
-        failure = await fetch(Request(url, limits=LIMITS))
-        assert isinstance(failure, Failure)
+        failure = await fetch(HttpRequest(url, limits=LIMITS))
+        assert isinstance(failure, FetchFailure)
         assert failure.kind is kind
         assert failure.detail
         assert failure.started_at <= failure.ended_at

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.fetch.http import FailureKind, Truncated
+from dhtcrawl.fetch.http import FetchFailureKind, Truncated
 from dhtcrawl.fetch.retry import FAILURES, STATUSES, TRUNCATIONS, Blame, retry_after_s
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
@@ -17,16 +17,16 @@ LIMIT_S = 3600.0
 
 
 def test_every_kind_of_failure_is_somebodys() -> None:
-    assert set(FAILURES) == set(FailureKind)
+    assert set(FAILURES) == set(FetchFailureKind)
 
 
 def test_where_nobody_answers_the_host_is_blamed() -> None:
     blamed = {kind for kind, blame in FAILURES.items() if blame is Blame.HOST}
-    assert blamed == {FailureKind.DNS, FailureKind.CONNECT, FailureKind.TLS}
+    assert blamed == {FetchFailureKind.DNS, FetchFailureKind.CONNECT, FetchFailureKind.TLS}
 
 
 def test_a_refused_address_is_not_asked_again() -> None:
-    assert FAILURES[FailureKind.PRIVATE_ADDRESS] is Blame.NOBODY
+    assert FAILURES[FetchFailureKind.PRIVATE_ADDRESS] is Blame.NOBODY
 
 
 def test_only_passing_troubles_are_tried_again() -> None:

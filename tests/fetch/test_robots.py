@@ -17,7 +17,7 @@ from dhtcrawl.fetch.robots import (
     MATCH_WORK_MAX,
     PARSED_BYTES_MAX,
     Robots,
-    Verdict,
+    RobotsVerdict,
     product_token,
     verdict_for_status,
 )
@@ -165,12 +165,12 @@ def test_sitemaps_belong_to_the_whole_file() -> None:
 @pytest.mark.parametrize(
     ("verdict", "statuses"),
     [
-        (Verdict.PARSE, (200, 204, 299)),
-        (Verdict.ALLOW_ALL, (301, 304, 399, 400, 401, 403, 404, 410, 499)),
-        (Verdict.DISALLOW_ALL, (429, 500, 503, 599, 600, 999, 0, 100)),
+        (RobotsVerdict.PARSE, (200, 204, 299)),
+        (RobotsVerdict.ALLOW_ALL, (301, 304, 399, 400, 401, 403, 404, 410, 499)),
+        (RobotsVerdict.DISALLOW_ALL, (429, 500, 503, 599, 600, 999, 0, 100)),
     ],
 )
-def test_a_status_decides_as_the_rfc_says(verdict: Verdict, statuses: tuple[int, ...]) -> None:  # 2.3.1
+def test_a_status_decides_as_the_rfc_says(verdict: RobotsVerdict, statuses: tuple[int, ...]) -> None:  # 2.3.1
     assert {verdict_for_status(status) for status in statuses} == {verdict}
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Settings, Task
+from dhtcrawl.policy.seam import Candidate, Outcome, Policy, PolicyTask, Settings, TaskResult
 
 OWN = bytes(20)
 TASKS = 2_000
@@ -38,16 +38,16 @@ def nodes(count: int) -> list[Candidate]:
     return [Candidate(node(number)) for number in range(count)]
 
 
-def task(number: int, failed: tuple[bytes, ...] = ()) -> Task:
+def task(number: int, failed: tuple[bytes, ...] = ()) -> PolicyTask:
     """One of many, of 40 hosts."""
-    return Task(url_key(f"http://site-{number % 40}.test/{number}"), f"site-{number % 40}.test", failed)
+    return PolicyTask(url_key(f"http://site-{number % 40}.test/{number}"), f"site-{number % 40}.test", failed)
 
 
 def history(policy: Policy, seed: int, count: int = 300) -> None:
     """Things that happened to a policy: all results, known and unknown nodes."""
     rng = Random(seed)
     for index in range(count):
-        result = rng.choices(list(Result), (8, 1, 1, 1))[0]
+        result = rng.choices(list(TaskResult), (8, 1, 1, 1))[0]
         who = node(rng.randrange(12))
         policy.heard(
             Outcome(who, f"site-{rng.randrange(40)}.test", result, rng.expovariate(1.0), bytes=1000), index * 0.1
@@ -115,7 +115,7 @@ def forgiving(make: Make) -> None:
     for now, table in zip(cycle((0.0, 1e9, -5.0)), RUBBISH, strict=False):
         policy = make()
         policy.adopt(table)
-        policy.heard(Outcome(node(50), "nowhere.test", Result.RECALLED, 0.0), now)
+        policy.heard(Outcome(node(50), "nowhere.test", TaskResult.RECALLED, 0.0), now)
         for number in range(20):
             assert sorted(policy.rank(task(number), nodes(5), -now)) == sorted(each.node for each in nodes(5))
         terms = policy.terms(node(1), "site-1.test")

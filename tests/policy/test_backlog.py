@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.policy.backlog import FIRST, HORIZON_S, LATENCIES, LEAST, Backlog
-from dhtcrawl.policy.seam import BATCH, Outcome, Result
+from dhtcrawl.policy.seam import BATCH, Outcome, TaskResult
 
 NODE, HOST = b"n" * 20, "site.test"
 REPORT_S = 0.5  # what came of a task is told so much later, and so much later there is another
 RUN_S = 300.0
 
 
-def outcome(seconds: float = 0.1, result: Result = Result.PAGE, host: str = HOST) -> Outcome:
+def outcome(seconds: float = 0.1, result: TaskResult = TaskResult.PAGE, host: str = HOST) -> Outcome:
     return Outcome(NODE, host, result, seconds)
 
 
@@ -76,7 +76,7 @@ def test_who_brings_nothing_in_time_gets_half_as_many() -> None:
     for number in range(100):
         backlog.heard(outcome(), 0.05 * number)
     for number in range(6):
-        backlog.heard(outcome(60.0, Result.RECALLED), 65.0 + number)
+        backlog.heard(outcome(60.0, TaskResult.RECALLED), 65.0 + number)
         sizes.append(backlog.size(NODE, HOST))
     assert sizes == [25, 12, 6, 3, 2, LEAST]
 

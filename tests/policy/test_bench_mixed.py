@@ -14,9 +14,9 @@ from policy_bench import mixed
 from policy_bench.mixed import best_shares, crawl, makespans
 from policy_bench.report import Experiment, Options, Row, markdown_table, text_table
 
-from dhtcrawl.sim.machines import CPU_S, CPU_TIMES, LINE_BYTES_PER_S, LINE_TIMES, Machine, machine
+from dhtcrawl.sim.machines import CPU_S, CPU_TIMES, LINE_BYTES_PER_S, LINE_TIMES, SimMachine, machine
 
-FAST, SLOW = Machine(1.0, 1e9), Machine(3.0, 1e9)
+FAST, SLOW = SimMachine(1.0, 1e9), SimMachine(3.0, 1e9)
 
 
 def test_machines_that_are_busy_as_long_as_each_other_end_first() -> None:
@@ -26,15 +26,15 @@ def test_machines_that_are_busy_as_long_as_each_other_end_first() -> None:
 
 
 def test_a_host_that_one_cannot_reach_is_the_others_and_that_one_does_more_of_the_rest() -> None:
-    blocked = Machine(1.0, 1e9, {"a.test": None})
-    shares, seconds = best_shares([blocked, Machine(1.0, 1e9)], {"a.test": [100] * 100, "b.test": [100] * 100})
+    blocked = SimMachine(1.0, 1e9, {"a.test": None})
+    shares, seconds = best_shares([blocked, SimMachine(1.0, 1e9)], {"a.test": [100] * 100, "b.test": [100] * 100})
     assert shares["a.test"] == pytest.approx([0, 100])
     assert shares["b.test"] == pytest.approx([100, 0])
     assert seconds == pytest.approx(100)
 
 
 def test_a_narrow_line_counts_as_a_slow_processor_does() -> None:
-    narrow = Machine(1.0, 25.0)  # four seconds for 100 bytes
+    narrow = SimMachine(1.0, 25.0)  # four seconds for 100 bytes
     shares, _ = best_shares([FAST, narrow], {"a.test": [100] * 100})
     assert shares["a.test"] == pytest.approx([80, 20])
 
@@ -52,7 +52,7 @@ def test_machines_span_their_ranges_and_every_host_is_reached() -> None:
 
 
 def test_one_page_after_another_uses_line_and_processor() -> None:
-    own = Machine(2.0, 100.0)
+    own = SimMachine(2.0, 100.0)
     assert [own.has_at(0.0, 100), own.has_at(0.0, 100), own.has_at(0.5, 100)] == [3.0, 5.0, 7.0]
 
 

@@ -155,7 +155,7 @@ def test_what_the_nodes_said_is_kept_where_something_broke(
 
 def test_the_equal_split_is_a_policy_as_a_package_brings_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dhtcrawl.policy import registry
-    from dhtcrawl.policy.seam import Candidate, Settings, Task
+    from dhtcrawl.policy.seam import Candidate, PolicyTask, Settings
 
     monkeypatch.syspath_prepend(str(equal_policy(tmp_path)))
     try:
@@ -163,7 +163,9 @@ def test_the_equal_split_is_a_policy_as_a_package_brings_one(tmp_path: Path, mon
     finally:
         sys.modules.pop("equal_split", None)
     nodes = [Candidate(bytes([number]) * 20) for number in range(5)]
-    shares = [policy.rank(Task(Random(task).randbytes(20), "site.test"), nodes, 0.0)[0][0] for task in range(1_000)]
+    shares = [
+        policy.rank(PolicyTask(Random(task).randbytes(20), "site.test"), nodes, 0.0)[0][0] for task in range(1_000)
+    ]
     assert all(150 < shares.count(number) < 250 for number in range(5))
 
 

@@ -16,7 +16,7 @@ from policy_bench.sites_world import TIMEOUT_S, World, draw, simulate
 
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.policy.dynamic import Dynamic
-from dhtcrawl.policy.seam import Candidate, Outcome, Result, Settings, Task
+from dhtcrawl.policy.seam import Candidate, Outcome, PolicyTask, Settings, TaskResult
 
 A, B, C = (bytes([number]) * 20 for number in (1, 2, 3))
 
@@ -45,9 +45,9 @@ def world(seconds: dict[tuple[bytes, str], float], *blocked: tuple[bytes, str], 
     )
 
 
-def task(site: str, failed: tuple[bytes, ...] = ()) -> Task:
+def task(site: str, failed: tuple[bytes, ...] = ()) -> PolicyTask:
     """A page of it."""
-    return Task(url_key(f"http://{site}/"), site, failed)
+    return PolicyTask(url_key(f"http://{site}/"), site, failed)
 
 
 def test_a_page_takes_what_its_pair_takes_and_a_blocked_one_a_time_out() -> None:
@@ -99,14 +99,14 @@ def test_a_fixed_owner_tries_again_and_hands_off_only_where_it_may() -> None:
 
 def test_completion_only_never_tries_again_what_was_bad_while_somebody_is_better() -> None:
     policy, free = Completion(), [Candidate(A), Candidate(B)]
-    policy.heard(Outcome(A, "x", Result.UNREACHABLE, 10.0), 0.0)
+    policy.heard(Outcome(A, "x", TaskResult.UNREACHABLE, 10.0), 0.0)
     for _ in range(500):
-        policy.heard(Outcome(B, "x", Result.PAGE, 9.0), 0.0)
+        policy.heard(Outcome(B, "x", TaskResult.PAGE, 9.0), 0.0)
     assert policy.rank(task("x"), free, 0.0) == [B, A]
     ours = Dynamic(Settings(bytes(20)))
-    ours.heard(Outcome(A, "x", Result.UNREACHABLE, 10.0), 0.0)
+    ours.heard(Outcome(A, "x", TaskResult.UNREACHABLE, 10.0), 0.0)
     for _ in range(500):
-        ours.heard(Outcome(B, "x", Result.PAGE, 9.0), 0.0)
+        ours.heard(Outcome(B, "x", TaskResult.PAGE, 9.0), 0.0)
     assert ours.score(A, "x") > 0.85 * ours.score(B, "x"), "which dynamic does before long"
 
 
@@ -119,7 +119,7 @@ def test_each_owner_hears_of_its_own_tasks_only() -> None:
     small = draw(1, 3, 2)
     by_page = SCHEDULES["dynamic, an owner a page"](small, 1)
     by_site = SCHEDULES["dynamic, an owner a site"](small, 1)
-    tasks = [Task(url_key(f"http://x/{number}"), "x") for number in range(50)]
+    tasks = [PolicyTask(url_key(f"http://x/{number}"), "x") for number in range(50)]
     assert len({id(by_page(each)) for each in tasks}) == 3
     assert len({id(by_site(each)) for each in tasks}) == 1
 

@@ -13,7 +13,7 @@ from dhtcrawl.policy.dspider import DSpider
 from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.gnp.policy import Gnp
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Policy, Task
+from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask
 from dhtcrawl.policy.xor import Xor
 
 from . import contract
@@ -28,28 +28,28 @@ def test_a_policy_keeps_the_contract(policy: type[Policy]) -> None:
 class ByChance(Policy):
     """Not deterministic."""
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return Random().sample([each.node for each in candidates], len(candidates))
 
 
 class ByOrder(Policy):
     """Not stable."""
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return [each.node for each in candidates]
 
 
 class Short(Policy):
     """Not total."""
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return sorted(each.node for each in candidates)[:5]
 
 
 class ByRemainder(Policy):
     """Not fair to change: nearly all tasks move when a node comes."""
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         ids = sorted(each.node for each in candidates)
         start = task.key[0] % len(ids) if ids else 0
         return ids[start:] + ids[:start]
@@ -58,7 +58,7 @@ class ByRemainder(Policy):
 class Forgetful(Policy):
     """Failed nodes are not last."""
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return rendezvous(task.key, [each.node for each in candidates], {})
 
 

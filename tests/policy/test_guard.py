@@ -12,13 +12,13 @@ import pytest
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.guard import FAULTS_MAX, Guard
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Task, Terms
+from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask, TaskResult
 from dhtcrawl.policy.xor import Xor
 
 from . import contract
 from .contract import node, nodes, settings, task
 
-OUTCOME = Outcome(node(1), "a.test", Result.PAGE, 1.0)
+OUTCOME = Outcome(node(1), "a.test", TaskResult.PAGE, 1.0)
 
 
 class Odd(Policy):
@@ -26,12 +26,12 @@ class Odd(Policy):
 
     name = "odd"
 
-    def __init__(self, answer: Callable[[Task, Sequence[Candidate]], Any]) -> None:
+    def __init__(self, answer: Callable[[PolicyTask, Sequence[Candidate]], Any]) -> None:
         super().__init__(settings())
         self.answer = answer
         self.asked = 0
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         self.asked += 1
         found: list[bytes] = self.answer(task, candidates)
         return found
@@ -74,7 +74,7 @@ def is_speechless(*_: object) -> list[bytes]:
     ],
 )
 def test_a_policy_that_throws_or_ranks_nonsense_is_replaced_and_that_is_said(
-    answer: Callable[[Task, Sequence[Candidate]], Any], caplog: pytest.LogCaptureFixture
+    answer: Callable[[PolicyTask, Sequence[Candidate]], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = Odd(answer)
     guard = Guard(odd)
@@ -132,16 +132,25 @@ def test_a_policy_that_hangs_is_not_asked_again() -> None:
 
 @pytest.mark.parametrize(
     "terms",
-    [None, 3, Terms(batch=0), Terms(batch=10**9), Terms(budget_s=0), Terms(budget_s=float("nan")),
-     Terms(connect_timeout_s=-1.0), Terms(batch=True), Terms(budget_s="x")],  # type: ignore[arg-type]
-)  # fmt: skip
+    [
+        None,
+        3,
+        AssignmentTerms(batch=0),
+        AssignmentTerms(batch=10**9),
+        AssignmentTerms(budget_s=0),
+        AssignmentTerms(budget_s=float("nan")),
+        AssignmentTerms(connect_timeout_s=-1.0),
+        AssignmentTerms(batch=True),
+        AssignmentTerms(budget_s="x"),  # type: ignore[arg-type]
+    ],
+)
 def test_senseless_terms_are_replaced(terms: Any) -> None:
     class Hasty(Xor):
-        def terms(self, node: bytes, host: str) -> Terms:
-            found: Terms = terms
+        def terms(self, node: bytes, host: str) -> AssignmentTerms:
+            found: AssignmentTerms = terms
             return found
 
-    assert Guard(Hasty(settings())).terms(node(1), "a.test") == Terms()
+    assert Guard(Hasty(settings())).terms(node(1), "a.test") == AssignmentTerms()
 
 
 def test_what_a_policy_is_told_never_comes_back_as_an_error() -> None:

@@ -15,7 +15,7 @@ from dhtcrawl.policy.bp_pso.planner import MODES, SAMPLES_MIN, VECTOR, Split  # 
 from dhtcrawl.policy.gnp.landmarks import well_apart  # noqa: E402
 from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas  # noqa: E402
 from dhtcrawl.policy.gnp.policy import Gnp  # noqa: E402
-from dhtcrawl.policy.seam import Candidate, Planner, Task  # noqa: E402
+from dhtcrawl.policy.seam import Candidate, Planner, PolicyTask  # noqa: E402
 
 from .contract import node, settings  # noqa: E402
 
@@ -111,7 +111,7 @@ def test_a_site_is_given_to_those_who_are_near_it() -> None:
     assert len(table["nodes"]) == 20
     policy = Gnp(settings())
     policy.adopt(table)
-    ranked = policy.rank(Task(bytes(20), "a.test"), [Candidate(node(i)) for i in range(20)], 0.0)
+    ranked = policy.rank(PolicyTask(bytes(20), "a.test"), [Candidate(node(i)) for i in range(20)], 0.0)
     real = sorted(range(20), key=lambda i: float(away[i]))
     assert len({node(i) for i in real[:5]} & set(ranked[:3])) >= 2
     # Somebody measures a little less: the same three are nearest, and nothing is published.
@@ -215,7 +215,7 @@ def test_gnp_chooses_as_it_is_told(choice: str, first: int) -> None:
     policy = Gnp(replace(settings(), options={"choice": choice}))
     policy.adopt({"nodes": {node(n): [float(n)] for n in range(1, 6)}, "sites": {"a.test": [0.0]}})
     lent = {1: 9, 2: 5, 3: 0, 4: 0, 5: 0}
-    ranked = policy.rank(Task(bytes(20), "a.test"), [Candidate(node(n), lent[n]) for n in range(1, 6)], 0.0)
+    ranked = policy.rank(PolicyTask(bytes(20), "a.test"), [Candidate(node(n), lent[n]) for n in range(1, 6)], 0.0)
     assert ranked[0] == node(first)
     assert set(ranked[:3]) == {node(1), node(2), node(3)}
     assert ranked[3:] == [node(4), node(5)]

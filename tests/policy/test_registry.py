@@ -11,7 +11,7 @@ import pytest
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.registry import GROUP, OURS, check, load, names
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Result, Task
+from dhtcrawl.policy.seam import Candidate, Outcome, Policy, PolicyTask, TaskResult
 
 from . import contract
 from .contract import node, nodes, settings
@@ -92,9 +92,9 @@ def test_the_documented_policy_keeps_the_contract_and_does_what_it_says() -> Non
     home = bytes.fromhex("5c1d9a7e") + bytes(16)
     candidates = [*nodes(5), Candidate(home)]
     for number in range(50):
-        assert policy.rank(Task(contract.task(number).key, "example.de:8080"), candidates, 0.0)[0] == home
+        assert policy.rank(PolicyTask(contract.task(number).key, "example.de:8080"), candidates, 0.0)[0] == home
     assert policy.terms(node(1), "a.test").batch == 100
-    policy.heard(Outcome(node(1), "a.test", Result.PAGE, 9.0), 0.0)
+    policy.heard(Outcome(node(1), "a.test", TaskResult.PAGE, 9.0), 0.0)
     assert policy.terms(node(1), "a.test").batch == 10
 
 

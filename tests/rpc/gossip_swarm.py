@@ -13,11 +13,11 @@ import msgpack
 from dhtcrawl.clock import Clock
 from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.contact import Address
-from dhtcrawl.rpc.gossip import Gossip
-from dhtcrawl.rpc.hello import MemberRecord, NodeState
-from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.rpc.pace import GossipSettings
-from dhtcrawl.rpc.view import MemberState
+from dhtcrawl.rpc.membership.gossip import Gossip
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dhtcrawl.rpc.hello import MemberRecord, NodeState
-from dhtcrawl.rpc.members import Members
-from dhtcrawl.rpc.pace import GossipSettings
-from dhtcrawl.rpc.view import MemberState
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.members import Members
+from dhtcrawl.rpc.membership.view import MemberState
 
 JOINING, ACTIVE, SUSPECTED, LEFT, DEAD = NodeState
 ME = MemberRecord.newcomer(b"m" * 20, ("10.0.0.1", 1), 3)

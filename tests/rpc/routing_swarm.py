@@ -16,10 +16,10 @@ from kademlia.network import Server
 from kademlia.node import Node
 
 from dhtcrawl.rpc.contact import Contact
-from dhtcrawl.rpc.datagram import Request, decode, encode_request
-from dhtcrawl.rpc.server import RoutingServer
+from dhtcrawl.rpc.discovery.datagram import DatagramRequest, decode, encode_request
+from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
-from dhtcrawl.sim.net import Network, Weather
+from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.trace import Trace
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class World:
     """One network and the nodes on it; `kind` is "ours" or "stock"."""
 
     def __init__(self, loop: VirtualLoop, seed: int, weather: Weather, trace: Trace | None = None) -> None:
-        self.net = Network(loop, seed, weather, trace)
+        self.net = DatagramNetwork(loop, seed, weather, trace)
         loop.network = self.net
         self.loop = loop
         self.seed = seed
@@ -144,7 +144,7 @@ class Raw(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         self.received.append((data, addr))
         message = decode(data)
-        if isinstance(message, Request):
+        if isinstance(message, DatagramRequest):
             self.requests.append((message.name, message.args))
             if self._answer is not None:
                 reply = self._answer(message.name, message.args)

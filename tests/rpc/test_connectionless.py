@@ -9,19 +9,19 @@ from typing import Any, cast
 
 import msgpack
 import pytest
-from crawl.fake_peers import node, play
 from hypothesis import given
 from hypothesis import strategies as st
+from swarm.fake_peers import node, play
 
-from dhtcrawl.rpc.connectionless import FRAME_BYTES_MAX, OPEN_MAX, RPC, SHUNNED_S, Connectionless
 from dhtcrawl.rpc.contact import Address
-from dhtcrawl.rpc.datagram import DATAGRAM_BYTES_MAX, encode_reply, encode_request
-from dhtcrawl.rpc.events import Failure, FailureKind
-from dhtcrawl.rpc.frame import Kind
-from dhtcrawl.rpc.hello import MemberRecord, NodeState
-from dhtcrawl.rpc.messages import Ack, Call, Code, Refused, Reply, StoreTask, encode
-from dhtcrawl.rpc.protocol import RoutingProtocol
-from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, encode_reply, encode_request
+from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.peers.connectionless import FRAME_BYTES_MAX, OPEN_MAX, RPC, SHUNNED_S, Connectionless
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.frame import Kind
+from dhtcrawl.rpc.tasks.messages import Ack, Call, Code, Refused, Reply, StoreTask, encode
+from dhtcrawl.rpc.tasks.signals import Hello
 from rpc.wire import CRAWL, LINK
 
 US, THEM = node(1), node(2)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dhtcrawl.rpc.connectionless import FRAME_BYTES_MAX, RPC, Connectionless
-from dhtcrawl.rpc.datagram import DATAGRAM_BYTES_MAX
-from dhtcrawl.rpc.hello import MemberRecord
-from dhtcrawl.rpc.messages import Ack, Code, Reply, StoreTask, encode
-from dhtcrawl.rpc.protocol import PING_BYTES
-from dhtcrawl.rpc.rows import Peer
-from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX
+from dhtcrawl.rpc.discovery.protocol import PING_BYTES
+from dhtcrawl.rpc.membership.hello import MemberRecord
+from dhtcrawl.rpc.peers.connectionless import FRAME_BYTES_MAX, RPC, Connectionless
+from dhtcrawl.rpc.tasks.messages import Ack, Code, Reply, StoreTask, encode
+from dhtcrawl.rpc.tasks.rows import PeerRow
+from dhtcrawl.rpc.tasks.signals import Hello
 from rpc.routing_swarm import PORT, Raw, request, simulate, world
 from rpc.wire import CRAWL, LINK
 
@@ -27,7 +27,9 @@ def frame(number: int, message: Any) -> bytes:
 
 def moved(count: int) -> Ack:
     """To as many nodes as it has links."""
-    peers = tuple(Peer(bytes([number]) * 20, "2001:db8:1234:5678:9abc:def0:1234:5678", 8468) for number in range(count))
+    peers = tuple(
+        PeerRow(bytes([number]) * 20, "2001:db8:1234:5678:9abc:def0:1234:5678", 8468) for number in range(count)
+    )
     return Ack(bytes([Code.MOVED]) * count, bytes(range(count)), peers)
 
 

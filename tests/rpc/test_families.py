@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from dhtcrawl.clock import SystemClock
-from dhtcrawl.rpc.server import RoutingServer
+from dhtcrawl.rpc.discovery.server import RoutingServer
 
 ELSEWHERE = ("2001:db8::1", 8468)
 

@@ -12,10 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.rpc.frame import FRAME_BYTES_MAX, HEADER, Decoder, Kind, Malformed, TooLong, pack, unpack
-from dhtcrawl.rpc.messages import ANSWERS, MESSAGES, Ack, Code, Message, Records, RefreshTask, StoreTask, decode, encode
-from dhtcrawl.rpc.rows import Peer, Place, Record
-from dhtcrawl.rpc.signals import SIGNALS, Credit, Goodbye, Hello, Ping, encode_signal, parse_signal
+from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, HEADER, Decoder, Kind, Malformed, TooLong, pack, unpack
+from dhtcrawl.rpc.tasks.messages import (
+    ANSWERS,
+    MESSAGES,
+    Ack,
+    Code,
+    Message,
+    Records,
+    RefreshTask,
+    StoreTask,
+    decode,
+    encode,
+)
+from dhtcrawl.rpc.tasks.rows import PeerRow, PlaceRow, RecordRow
+from dhtcrawl.rpc.tasks.signals import SIGNALS, Credit, Goodbye, Hello, Ping, encode_signal, parse_signal
 from rpc.wire import CRAWL, KEY, LINK, hello, links, messages, task
 
 
@@ -241,20 +252,20 @@ def test_a_code_of_a_later_version_reads_as_failed() -> None:
 
 
 def test_an_ack_says_where_each_moved_item_went() -> None:
-    peers = (Peer(KEY, "10.0.0.1", 1), Peer(KEY, "10.0.0.2", 2))
+    peers = (PeerRow(KEY, "10.0.0.1", 1), PeerRow(KEY, "10.0.0.2", 2))
     ack = Ack(bytes([Code.MOVED, Code.KNOWN, Code.MOVED]), b"\x01\x00", peers)
     assert ack.moved_to() == {0: peers[1], 2: peers[0]}
 
 
 @pytest.mark.parametrize("moved", [b"", b"\x00", b"\x00\x02", b"\x00\x00\x00"])
 def test_an_ack_names_a_peer_for_each_moved_item(moved: bytes) -> None:
-    peers = (Peer(KEY, "10.0.0.1", 1), Peer(KEY, "10.0.0.2", 2))
+    peers = (PeerRow(KEY, "10.0.0.1", 1), PeerRow(KEY, "10.0.0.2", 2))
     with pytest.raises(Malformed):
         Ack(bytes([Code.MOVED, Code.MOVED]), moved, peers)
 
 
 def test_the_place_of_a_body_arrives_under_its_names() -> None:
-    record = Record(KEY, "http://a.example/", 0, "", 0, True, 1, 4, 0, 1, "", "", Place("n", "f", 5, 6))
+    record = RecordRow(KEY, "http://a.example/", 0, "", 0, True, 1, 4, 0, 1, "", "", PlaceRow("n", "f", 5, 6))
     _, message = decode(Kind.RECORDS, encode(1, Records((record,)))[5:])
     assert isinstance(message, Records)
     assert message.records[0].place is not None

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dhtcrawl.errors import BootstrapUnreachable
-from dhtcrawl.rpc.datagram import DATAGRAM_BYTES_MAX
-from dhtcrawl.rpc.gossip import Gossip
-from dhtcrawl.rpc.hello import MemberRecord, NodeState
-from dhtcrawl.rpc.view import MemberState, View
+from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX
+from dhtcrawl.rpc.membership.gossip import Gossip
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace

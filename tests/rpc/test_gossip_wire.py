@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.clock import SystemClock
-from dhtcrawl.rpc import datagram
-from dhtcrawl.rpc.exchange import REPLY_BYTES_MAX
-from dhtcrawl.rpc.gossip import Gossip
-from dhtcrawl.rpc.hello import EPOCH_MAX, MemberRecord, NodeState
-from dhtcrawl.rpc.messages import Call, Refused, Reply, Request, Result
-from dhtcrawl.rpc.pace import GossipSettings
-from dhtcrawl.rpc.peers import CallRegistry
-from dhtcrawl.rpc.server import RoutingServer
-from dhtcrawl.rpc.signals import INCARNATION_MAX, Hello
-from dhtcrawl.rpc.transport import TaskTransport
+from dhtcrawl.rpc.discovery import datagram
+from dhtcrawl.rpc.discovery.server import RoutingServer
+from dhtcrawl.rpc.membership.gossip import Gossip
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
+from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState
+from dhtcrawl.rpc.membership.member_exchange import REPLY_BYTES_MAX
+from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Request, Result
+from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX, Hello
+from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.sim.net import Weather
 from rpc.gossip_swarm import states_of, swarm
 from rpc.routing_swarm import PORT, Raw, host, request, simulate
@@ -201,7 +201,9 @@ def test_nobody_can_make_a_node_ask_an_address_of_their_choice() -> None:
             asker.transport.sendto(request("hello_for", other.members.me.id), node.members.me.address)
             asker.transport.sendto(request("hello_for", b"x" * 20), node.members.me.address)
             await asyncio.sleep(1)
-            answers = [m.value for data, _ in asker.received if isinstance(m := datagram.decode(data), datagram.Reply)]
+            answers = [
+                m.value for data, _ in asker.received if isinstance(m := datagram.decode(data), datagram.DatagramReply)
+            ]
             assert answers == [False, node.members.me.id, True, False]
             assert [args[0][0] for name, args in asker.requests if name == "hello_from"] == [other.members.me.id]
 

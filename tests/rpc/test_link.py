@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from dhtcrawl.rpc.events import Answered, Asked, Ended, Failed, Failure, FailureKind, Opened
-from dhtcrawl.rpc.frame import FRAME_BYTES_MAX, Kind, pack
-from dhtcrawl.rpc.lanes import COST_BYTES_MIN
-from dhtcrawl.rpc.link import TRANSITIONS, LinkLimits, PeerLink, State, Step
-from dhtcrawl.rpc.messages import Ack, Code, Lane, Records, RefreshTask, Refused, Request, StoreTask, encode
-from dhtcrawl.rpc.signals import Credit, Goodbye, Ping, Why, encode_signal
+from dhtcrawl.rpc.tasks.events import Answered, Asked, Ended, Failure, FailureKind, Opened, RequestFailed
+from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, pack
+from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN
+from dhtcrawl.rpc.tasks.link import TRANSITIONS, LinkLimits, LinkState, LinkStep, PeerLink
+from dhtcrawl.rpc.tasks.messages import Ack, Code, Lane, Records, RefreshTask, Refused, Request, StoreTask, encode
+from dhtcrawl.rpc.tasks.signals import Credit, Goodbye, Ping, Why, encode_signal
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, links, pair, shuttle, task
 
 
@@ -25,7 +25,7 @@ def ask(link: PeerLink, message: Request, now: float = 0.0, wait_s: float = 30.0
 
 
 def failures(link: PeerLink) -> dict[int, FailureKind]:
-    return {event.request_id: event.failure.kind for event in link.take_events() if isinstance(event, Failed)}
+    return {event.request_id: event.failure.kind for event in link.take_events() if isinstance(event, RequestFailed)}
 
 
 def ending(link: PeerLink) -> Failure:
@@ -35,7 +35,7 @@ def ending(link: PeerLink) -> Failure:
 
 def goodbye(link: PeerLink) -> bytes:
     """What a link that ended says last."""
-    assert link.state is State.CLOSED
+    assert link.state is LinkState.CLOSED
     return link.take_bytes()
 
 
@@ -44,7 +44,7 @@ def goodbye(link: PeerLink) -> bytes:
 
 def test_both_sides_greet_and_open() -> None:
     a, b = pair()
-    assert (a.state, b.state) == (State.OPEN, State.OPEN)
+    assert (a.state, b.state) == (LinkState.OPEN, LinkState.OPEN)
     assert a.take_events() == [Opened(hello(2))]
     assert b.take_events() == [Opened(hello(1))]
 
@@ -64,7 +64,7 @@ def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None
     assert b"versions 4 to 9 here, 1 to 1 there" in goodbye(b)
     events = a.take_events()
     failure = Failure(FailureKind.VERSION, "versions 1 to 1 here, 4 to 9 there")
-    assert events == [Failed(number, replace(failure, sent=False)), Ended(failure)]
+    assert events == [RequestFailed(number, replace(failure, sent=False)), Ended(failure)]
     assert ending(b).kind is FailureKind.VERSION
 
 
@@ -90,7 +90,7 @@ def test_no_handshake_in_time_is_a_failure() -> None:
     a.connected(5.0)
     assert a.next_at() == 15.0
     a.tick(14.9)
-    assert a.state is State.GREETED
+    assert a.state is LinkState.GREETED
     a.tick(15.0)
     assert failures(a) == {number: FailureKind.CONNECT}
 
@@ -177,7 +177,7 @@ def test_a_request_of_a_kind_that_is_not_known_is_refused_and_the_connection_sta
     b.receive(pack(0x3A, {"id": 9, "what": "ever"}), 0.0)
     b.receive(pack(0x0E, {"what": "ever"}), 0.0)
     assert encode(9, Refused("unknown", "kind 0x3a")) in b.take_bytes()
-    assert (a.state, b.state) == (State.OPEN, State.OPEN)
+    assert (a.state, b.state) == (LinkState.OPEN, LinkState.OPEN)
 
 
 def test_a_refused_request_is_a_failure_that_says_why() -> None:
@@ -186,7 +186,7 @@ def test_a_refused_request_is_a_failure_that_says_why() -> None:
     shuttle(a, b, 0.0)
     b.reply(number, Refused("failed", "OSError"), 0.0)
     shuttle(a, b, 0.0)
-    assert a.take_events()[-1] == Failed(number, Failure(FailureKind.REFUSED, "failed: OSError"))
+    assert a.take_events()[-1] == RequestFailed(number, Failure(FailureKind.REFUSED, "failed: OSError"))
 
 
 def test_a_request_that_fits_into_no_frame_is_a_failure_at_once() -> None:
@@ -204,7 +204,7 @@ def test_an_answer_that_fits_into_no_frame_is_a_refusal() -> None:
     b.reply(number, Records((long._replace(referrer="y" * 8000),) * 300), 0.0)
     shuttle(a, b, 0.0)
     assert failures(a) == {number: FailureKind.REFUSED}
-    assert b.state is State.OPEN
+    assert b.state is LinkState.OPEN
 
 
 def test_a_deadline_ends_the_wait_and_the_late_answer_is_dropped() -> None:
@@ -217,7 +217,7 @@ def test_a_deadline_ends_the_wait_and_the_late_answer_is_dropped() -> None:
     b.reply(number, Ack(b"\0"), 6.0)
     shuttle(a, b, 6.0)
     assert a.take_events() == []
-    assert (a.state, a.idle) == (State.OPEN, True)
+    assert (a.state, a.idle) == (LinkState.OPEN, True)
 
 
 def test_a_forgotten_request_brings_no_event() -> None:
@@ -372,7 +372,7 @@ def test_a_silent_peer_is_asked_twice_and_then_given_up() -> None:
     number = ask(a, task(), wait_s=100.0)
     shuttle(a, b, 0.0)
     times = []
-    while a.state is State.OPEN:
+    while a.state is LinkState.OPEN:
         now = a.next_at()
         a.tick(now)
         times.append((now, bool(a.take_bytes())))
@@ -383,13 +383,13 @@ def test_a_silent_peer_is_asked_twice_and_then_given_up() -> None:
 def test_a_peer_that_answers_pings_lives_until_it_is_idle_for_long() -> None:
     a, b = pair()
     now = 0.0
-    while a.state is State.OPEN:
+    while a.state is LinkState.OPEN:
         now = min(a.next_at(), b.next_at())
         a.tick(now)
         b.tick(now)
         shuttle(a, b, now)
     assert now == 300.0
-    assert (a.state, b.state) == (State.CLOSED, State.CLOSED)
+    assert (a.state, b.state) == (LinkState.CLOSED, LinkState.CLOSED)
     assert ending(a).kind is FailureKind.PARTED
 
 
@@ -404,7 +404,7 @@ def test_a_peer_that_never_answers_is_given_up() -> None:
     numbers = [ask(a, task(), wait_s=float(wait)) for wait in (1, 2, 3, 20)]
     shuttle(a, b, 0.0)
     for now in (1.0, 2.0, 3.0):
-        assert a.state is State.OPEN
+        assert a.state is LinkState.OPEN
         a.tick(now)
     assert list(failures(a).items()) == [
         *((number, FailureKind.TIMEOUT) for number in numbers[:3]),
@@ -420,10 +420,13 @@ def test_a_loss_fails_every_request_and_says_which_were_never_sent() -> None:
     a.take_bytes()
     a.lost("connection reset", 1.0)
     events = a.take_events()
-    assert {e.request_id: e.failure.sent for e in events if isinstance(e, Failed)} == {first: True, second: False}
+    assert {e.request_id: e.failure.sent for e in events if isinstance(e, RequestFailed)} == {
+        first: True,
+        second: False,
+    }
     assert isinstance(events[-1], Ended)
     assert a.take_bytes() == b""
-    assert b.state is State.OPEN
+    assert b.state is LinkState.OPEN
 
 
 def test_after_a_goodbye_what_was_asked_is_answered_and_both_sides_end() -> None:
@@ -432,13 +435,13 @@ def test_after_a_goodbye_what_was_asked_is_answered_and_both_sides_end() -> None
     shuttle(a, b, 0.0)
     a.leave(Why.LEAVING, 0.0)
     shuttle(a, b, 0.0)
-    assert (a.state, b.state) == (State.DRAINING, State.DRAINING)
+    assert (a.state, b.state) == (LinkState.DRAINING, LinkState.DRAINING)
     assert isinstance(a.request(task(), 0.0, 1.0), Failure)
     assert isinstance(b.request(task(), 0.0, 1.0), Failure)
     a.reply(from_b, Ack(b"\0"), 0.0)
     b.reply(from_a, Ack(b"\1"), 0.0)
     shuttle(a, b, 0.0)
-    assert (a.state, b.state) == (State.CLOSED, State.CLOSED)
+    assert (a.state, b.state) == (LinkState.CLOSED, LinkState.CLOSED)
     assert Answered(from_a, Ack(b"\1")) in a.take_events()
     assert Answered(from_b, Ack(b"\0")) in b.take_events()
 
@@ -456,7 +459,7 @@ def test_a_request_that_crossed_the_goodbye_is_answered_and_one_that_waited_was_
     a.reply(crossing, Ack(b"\0"), 0.0)
     shuttle(a, b, 0.0)
     assert b.take_events()[0] == Answered(crossing, Ack(b"\0"))
-    assert a.state is State.CLOSED
+    assert a.state is LinkState.CLOSED
 
 
 def test_a_goodbye_without_end_is_ended() -> None:
@@ -475,9 +478,9 @@ def test_an_idle_link_whose_goodbye_is_not_answered_still_waits_between_its_look
     a, _ = pair()
     a.receive(encode_signal(Ping(1)), 290.0)
     a.tick(300.0)
-    assert a.state is State.DRAINING
+    assert a.state is LinkState.DRAINING
     ticks = 0
-    while a.state is State.DRAINING:
+    while a.state is LinkState.DRAINING:
         now = a.next_at()
         a.tick(now)
         ticks += 1
@@ -498,13 +501,13 @@ def test_both_may_leave_at_once() -> None:
     a.leave(Why.DUPLICATE, 0.0)
     b.leave(Why.DUPLICATE, 0.0)
     shuttle(a, b, 0.0)
-    assert (a.state, b.state) == (State.CLOSED, State.CLOSED)
+    assert (a.state, b.state) == (LinkState.CLOSED, LinkState.CLOSED)
 
 
 def test_every_state_but_the_last_has_an_end_and_nothing_leaves_the_last() -> None:
-    for state in State:
-        assert ((state, Step.ENDED) in TRANSITIONS) == (state is not State.CLOSED)
-    assert not [state for state, _ in TRANSITIONS if state is State.CLOSED]
+    for state in LinkState:
+        assert ((state, LinkStep.ENDED) in TRANSITIONS) == (state is not LinkState.CLOSED)
+    assert not [state for state, _ in TRANSITIONS if state is LinkState.CLOSED]
 
 
 # Any order of things
@@ -603,7 +606,7 @@ class TwoLinks(RuleBasedStateMachine):
                     assert event.request_id not in self.seen[side], "asked twice"
                     self.seen[side].add(event.request_id)
                     self.open[side][event.request_id] = event.message
-                elif isinstance(event, Answered | Failed):
+                elif isinstance(event, Answered | RequestFailed):
                     assert event.request_id in self.asked[side], "an event for what nobody waits for"
                     self.asked[side][event.request_id] += 1
                     assert self.asked[side][event.request_id] == 1
@@ -623,7 +626,7 @@ class TwoLinks(RuleBasedStateMachine):
                 assert outlet.queued_bytes <= self.limits.queue_bytes_max
                 answering = peer.answering
                 assert answering.left[lane] >= 0
-                if peer.state is not State.CLOSED:
+                if peer.state is not LinkState.CLOSED:
                     assert answering.left[lane] + answering.handled[lane] + answering.owed[lane] == window
             assert link._decoder.held_bytes <= FRAME_BYTES_MAX + 4
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dhtcrawl.rpc.hello import EPOCH_MAX, MemberRecord, NodeState, merge
-from dhtcrawl.rpc.members import Members
-from dhtcrawl.rpc.signals import INCARNATION_MAX
-from dhtcrawl.rpc.view import MemberState
+from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
+from dhtcrawl.rpc.membership.members import Members
+from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
 from rpc.records import ACTIVE, DEAD, JOINING, LEFT, SUSPECTED, members, node, records, seen
 
 

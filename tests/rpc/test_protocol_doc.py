@@ -6,15 +6,15 @@ import dataclasses
 import re
 from pathlib import Path
 
-from dhtcrawl.rpc import connectionless
-from dhtcrawl.rpc.datagram import DATAGRAM_BYTES_MAX, encode_request
-from dhtcrawl.rpc.frame import FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, Decoder, Kind
-from dhtcrawl.rpc.lanes import COST_BYTES_MIN
-from dhtcrawl.rpc.link import LinkLimits, State
-from dhtcrawl.rpc.messages import MESSAGES, Ack, Code, StoreTask, decode, encode
-from dhtcrawl.rpc.rows import ITEMS_MAX, Link, Peer, Place, Record, Tombstone
-from dhtcrawl.rpc.signals import SIGNALS, Why
-from dhtcrawl.rpc.transport import TransportLimits
+from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, encode_request
+from dhtcrawl.rpc.peers import connectionless
+from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, Decoder, Kind
+from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN
+from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState
+from dhtcrawl.rpc.tasks.messages import MESSAGES, Ack, Code, StoreTask, decode, encode
+from dhtcrawl.rpc.tasks.rows import ITEMS_MAX, LinkRow, PeerRow, PlaceRow, RecordRow, TombstoneRow
+from dhtcrawl.rpc.tasks.signals import SIGNALS, Why
+from dhtcrawl.rpc.tasks.transport import TransportLimits
 from rpc.wire import CRAWL, KEY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol-tasks.md").read_text("utf-8")
@@ -29,7 +29,7 @@ def examples() -> list[bytes]:
 
 def test_the_examples_are_our_bytes_both_ways() -> None:
     request, answer, _ = examples()
-    task = StoreTask(CRAWL, (Link(KEY, "http://a.example/", 0, "", 0, True),))
+    task = StoreTask(CRAWL, (LinkRow(KEY, "http://a.example/", 0, "", 0, True),))
     for frame, message in ((request, task), (answer, Ack.all(Code.ACCEPTED, 1))):
         assert encode(7, message) == frame
         ((kind, body),) = Decoder().feed(frame)
@@ -63,7 +63,13 @@ def test_the_table_of_kinds_is_complete_and_names_every_field() -> None:
 
 def test_the_table_of_rows_has_their_fields_in_order() -> None:
     rows = dict(re.findall(r"^\| (link|record|tombstone|place|peer) \| (.*) \|$", PAGE, re.MULTILINE))
-    for name, kind in (("link", Link), ("record", Record), ("tombstone", Tombstone), ("place", Place), ("peer", Peer)):
+    for name, kind in (
+        ("link", LinkRow),
+        ("record", RecordRow),
+        ("tombstone", TombstoneRow),
+        ("place", PlaceRow),
+        ("peer", PeerRow),
+    ):
         plain = re.sub(r" ?\([^)]*\)|nil, or: ", "", rows[name])
         assert tuple(plain.replace("node id", "node_id").split(", ")) == kind._fields
 
@@ -73,7 +79,7 @@ def test_every_code_reason_and_state_is_explained() -> None:
     assert {int(number): name for number, name in codes} == {code.value: code.name for code in Code}
     (reasons,) = re.findall(r"\*\*Reasons\.\*\* (.*?); others", PAGE, re.DOTALL)
     assert set(re.findall(r"`(\w+)`", reasons)) == set(Why)
-    assert all(re.search(rf"^{state.name} ", PAGE, re.MULTILINE) for state in State)
+    assert all(re.search(rf"^{state.name} ", PAGE, re.MULTILINE) for state in LinkState)
 
 
 def test_the_numbers_are_those_of_the_code() -> None:

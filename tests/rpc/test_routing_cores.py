@@ -11,21 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.rpc.contact import Contact, canonical_host, parse_contacts
-from dhtcrawl.rpc.datagram import (
+from dhtcrawl.rpc.discovery.datagram import (
     DATAGRAM_BYTES_MAX,
     RECEIVED_BYTES_MAX,
+    DatagramReply,
+    DatagramRequest,
     Garbage,
-    Reply,
-    Request,
     TooLarge,
     decode,
     encode_reply,
     encode_request,
 )
-from dhtcrawl.rpc.lookup import ASKS_MAX, CANDIDATES_MAX, Lookup, State
-from dhtcrawl.rpc.rtt import ADDRESSES_MAX, INITIAL_S, MAX_S, MIN_S, Estimator, RttBook
-from dhtcrawl.rpc.table import FAILURES_MAX, REFRESH_S, SHUN_S, SHUNNED_MAX, STALE_S, RoutingTable, Verdict
-from dhtcrawl.rpc.values import TTL_S, ValueStore
+from dhtcrawl.rpc.discovery.lookup import ASKS_MAX, CANDIDATES_MAX, Lookup, LookupState
+from dhtcrawl.rpc.discovery.rtt import ADDRESSES_MAX, INITIAL_S, MAX_S, MIN_S, Estimator, RttBook
+from dhtcrawl.rpc.discovery.table import (
+    FAILURES_MAX,
+    REFRESH_S,
+    SHUN_S,
+    SHUNNED_MAX,
+    STALE_S,
+    ContactVerdict,
+    RoutingTable,
+)
+from dhtcrawl.rpc.discovery.values import TTL_S, ValueStore
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.loop import VirtualClock
 
@@ -54,17 +62,17 @@ def closest_of(contacts: Any, key: bytes) -> list[Contact]:
 
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda tail: b"\x00" + ID + tail))
 def test_no_bytes_make_the_codec_raise(data: bytes) -> None:
-    assert isinstance(decode(data), Request | Reply | Garbage)
+    assert isinstance(decode(data), DatagramRequest | DatagramReply | Garbage)
 
 
 @given(st.text(max_size=20), st.lists(values, max_size=4))
 def test_a_request_is_read_as_it_was_written(name: str, args: list[Any]) -> None:
-    assert decode(encode_request(ID, name, args)) == Request(ID, name, args)
+    assert decode(encode_request(ID, name, args)) == DatagramRequest(ID, name, args)
 
 
 @given(values)
 def test_a_reply_is_read_as_it_was_written(value: Any) -> None:
-    assert decode(encode_reply(ID, value)) == Reply(ID, value)
+    assert decode(encode_reply(ID, value)) == DatagramReply(ID, value)
 
 
 @pytest.mark.parametrize("count", [1, 10, 15, 16, 20, 64])
@@ -73,7 +81,7 @@ def test_a_list_is_cut_to_what_fits_and_not_shorter(count: int) -> None:
     for bytes_max in range(100, DATAGRAM_BYTES_MAX + 1):
         datagram = encode_reply(ID, contacts, bytes_max)
         reply = decode(datagram)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, DatagramReply)
         assert len(datagram) <= bytes_max
         assert reply.value == contacts[: len(reply.value)]
         assert len(reply.value) == len(contacts) or len(datagram) + 64 + 3 > bytes_max
@@ -199,12 +207,12 @@ def test_whatever_happens_the_table_stays_whole(seed: int) -> None:
 
 def test_hearing_from_somebody_does_not_let_it_in() -> None:
     table = RoutingTable(OWN)
-    assert table.hear(contact(5), 0.0) is Verdict.WANTED
+    assert table.hear(contact(5), 0.0) is ContactVerdict.WANTED
     assert len(table) == 0
     assert table.confirm(contact(5), 0.0) is True
-    assert table.hear(contact(5), 1.0) is Verdict.KNOWN
-    assert table.hear(contact(5, "10.0.0.2"), 1.0) is Verdict.MOVED
-    assert table.hear(Contact(OWN, "10.0.0.3", 1), 1.0) is Verdict.SELF
+    assert table.hear(contact(5), 1.0) is ContactVerdict.KNOWN
+    assert table.hear(contact(5, "10.0.0.2"), 1.0) is ContactVerdict.MOVED
+    assert table.hear(Contact(OWN, "10.0.0.3", 1), 1.0) is ContactVerdict.SELF
 
 
 def test_a_full_bucket_keeps_its_contacts_until_one_is_suspected() -> None:
@@ -212,7 +220,7 @@ def test_a_full_bucket_keeps_its_contacts_until_one_is_suspected() -> None:
     old, young, new = contact(0x80), contact(0x81), contact(0x82)
     table.confirm(old, 0.0)
     table.confirm(young, 0.0)
-    assert table.hear(new, 1.0) is Verdict.FULL
+    assert table.hear(new, 1.0) is ContactVerdict.FULL
     assert table.confirm(new, 1.0) is False
     assert table.failed(old, 2.0) is True
     assert table.due(2.0, 9) == [new]  # the spare, for which there is a place now
@@ -265,7 +273,7 @@ def test_an_answer_ends_suspicion() -> None:
     table = RoutingTable(OWN)
     table.confirm(contact(5), 0.0)
     table.failed(contact(5), 1.0)
-    assert table.hear(contact(5), 1.5) is Verdict.SUSPECT
+    assert table.hear(contact(5), 1.5) is ContactVerdict.SUSPECT
     assert table.answered(contact(5), 2.0)
     assert table.closest(OWN) == [contact(5)]
     assert not table.shunned(contact(5), 2.0)
@@ -385,7 +393,7 @@ def test_whoever_did_not_answer_stays_unreachable_though_others_name_it() -> Non
     assert lookup.next() == [dead, alive]
     lookup.failed(dead.id)
     lookup.answered(alive.id, [dead])
-    assert lookup.state(dead.id) is State.UNREACHABLE
+    assert lookup.state(dead.id) is LookupState.UNREACHABLE
     assert lookup.done
     assert lookup.closest() == [alive]
 

@@ -17,7 +17,7 @@ from kademlia.storage import ForgetfulStorage
 from kademlia.utils import digest
 
 from dhtcrawl.errors import BootstrapUnreachable
-from dhtcrawl.rpc.lookup import ASKS_MAX
+from dhtcrawl.rpc.discovery.lookup import ASKS_MAX
 from rpc.routing_swarm import PORT, Raw, World, add, both, host, request, simulate, spider, table_of, world, xor
 
 NOBODY = ("10.9.9.9", PORT)

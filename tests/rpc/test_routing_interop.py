@@ -14,9 +14,9 @@ from kademlia.protocol import KademliaProtocol
 
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.rpc.contact import Contact
-from dhtcrawl.rpc.datagram import VALUE_BYTES_MAX, encode_reply, encode_request
-from dhtcrawl.rpc.protocol import RoutingProtocol
-from dhtcrawl.rpc.server import RoutingServer
+from dhtcrawl.rpc.discovery.datagram import VALUE_BYTES_MAX, encode_reply, encode_request
+from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
+from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.sim.net import Weather
 from rpc.routing_swarm import PORT, Raw, host, request, simulate, table_of, world
 

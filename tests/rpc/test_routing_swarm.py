@@ -10,7 +10,7 @@ import pytest
 from kademlia.utils import digest
 
 from dhtcrawl.rpc.contact import Contact
-from dhtcrawl.rpc.rtt import INITIAL_S
+from dhtcrawl.rpc.discovery.rtt import INITIAL_S
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace
 from rpc.routing_swarm import PORT, Raw, World, host, request, simulate, table_of, world, xor

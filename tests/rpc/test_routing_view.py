@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.keyspace import distance
-from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
 
 # Random ids, and crowded ones: an adversary may choose a prefix.
 ids = st.binary(min_size=20, max_size=20) | st.integers(0, 255).map(lambda end: b"c" * 19 + bytes([end]))

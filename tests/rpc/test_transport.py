@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from dhtcrawl.rpc.events import Failure, FailureKind
-from dhtcrawl.rpc.frame import HEADER, Kind
-from dhtcrawl.rpc.link import LinkLimits, State
-from dhtcrawl.rpc.messages import Ack, Code, Records, RefreshTask, Reply, Request, encode
-from dhtcrawl.rpc.signals import Hello, encode_signal
-from dhtcrawl.rpc.transport import TransportLimits
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.frame import HEADER, Kind
+from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState
+from dhtcrawl.rpc.tasks.messages import Ack, Code, Records, RefreshTask, Reply, Request, encode
+from dhtcrawl.rpc.tasks.signals import Hello, encode_signal
+from dhtcrawl.rpc.tasks.transport import TransportLimits
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
 from rpc.worlds import WORLDS, Slow, Stranger, World, until
 
@@ -533,7 +533,7 @@ def test_a_peer_of_another_version_is_reported_with_both_ranges(world: World) ->
 def test_a_peer_that_does_not_read_holds_up_no_more_than_our_buffers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dhtcrawl.rpc.connection.CLOSE_S", 0.1)
+    monkeypatch.setattr("dhtcrawl.rpc.tasks.connection.CLOSE_S", 0.1)
 
     async def main() -> None:
         limits = replace(SHORT, request_s=2.0, link=LinkLimits(silent_s=0.3, keepalive_s=0.1))
@@ -566,7 +566,7 @@ def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_loop_o
                 peer, _ = await loop.sock_accept(server)
                 peer.setblocking(False)
                 await loop.sock_sendall(peer, encode_signal(hello(9)))
-                await until(lambda: [c.link.state for c in a._connections] == [State.OPEN])
+                await until(lambda: [c.link.state for c in a._connections] == [LinkState.OPEN])
                 (connection,) = a._connections
                 await until(lambda: not connection.link.asking.queued_bytes(task().lane))
                 # Whoever has read everything goes with a FIN, which the other end has not noticed yet.

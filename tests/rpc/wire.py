@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from dhtcrawl.rpc.link import LinkLimits, PeerLink
-from dhtcrawl.rpc.messages import (
+from dhtcrawl.rpc.tasks.link import LinkLimits, PeerLink
+from dhtcrawl.rpc.tasks.messages import (
     Ack,
     Answer,
     Call,
@@ -19,22 +19,23 @@ from dhtcrawl.rpc.messages import (
     StoreBackup,
     StoreTask,
 )
-from dhtcrawl.rpc.rows import Link, Peer, Place, Record, Tombstone
-from dhtcrawl.rpc.signals import Hello
+from dhtcrawl.rpc.tasks.rows import LinkRow, PeerRow, PlaceRow, RecordRow, TombstoneRow
+from dhtcrawl.rpc.tasks.signals import Hello
 
 CRAWL = bytes(range(16))
 KEY = bytes(range(20))
-LINK = Link(KEY, "http://a.example/", 1, "http://a.example/index.html")
+LINK = LinkRow(KEY, "http://a.example/", 1, "http://a.example/index.html")
 
 
 def hello(name: int = 1, port: int = 0, **fields: object) -> Hello:
     return Hello(bytes([name]) * 20, 7, "active", ("xor",), port, **fields)  # type: ignore[arg-type]
 
 
-def links(count: int, padding: int = 0) -> tuple[Link, ...]:
+def links(count: int, padding: int = 0) -> tuple[LinkRow, ...]:
     """Distinct links, each with so much more text."""
     return tuple(
-        Link(number.to_bytes(20, "big"), f"http://a.example/{number}{'x' * padding}", 1, "") for number in range(count)
+        LinkRow(number.to_bytes(20, "big"), f"http://a.example/{number}{'x' * padding}", 1, "")
+        for number in range(count)
     )
 
 
@@ -43,7 +44,7 @@ def task(count: int = 1, padding: int = 0) -> StoreTask:
 
 
 def backup(count: int = 1) -> StoreBackup:
-    return StoreBackup(CRAWL, tuple(Record(key, url, 0, "", 0, False, 0, 0, 0, 0) for key, url, *_ in links(count)))
+    return StoreBackup(CRAWL, tuple(RecordRow(key, url, 0, "", 0, False, 0, 0, 0, 0) for key, url, *_ in links(count)))
 
 
 def answer_to(message: Message) -> Answer:
@@ -83,11 +84,11 @@ _id = st.binary(min_size=20, max_size=20)
 _crawl = st.binary(min_size=16, max_size=16)
 _extra = st.binary(max_size=20)
 _url = st.text(min_size=1, max_size=30)
-_place = st.none() | st.builds(Place, _text, _text, _large, _large)
-_link = st.builds(Link, _key, _url, _small, _text, _small, st.booleans(), _extra)
+_place = st.none() | st.builds(PlaceRow, _text, _text, _large, _large)
+_link = st.builds(LinkRow, _key, _url, _small, _text, _small, st.booleans(), _extra)
 _state = st.integers(0, 15)
 _record = st.builds(
-    Record,
+    RecordRow,
     _key,
     _url,
     _small,
@@ -103,8 +104,8 @@ _record = st.builds(
     _place,
     _extra,
 )
-_tombstone = st.builds(Tombstone, _key, _state, _small, _small, _text, _text, _place, _extra)
-_peer = st.builds(Peer, _id, st.text(min_size=1, max_size=20), st.integers(1, 65_535))
+_tombstone = st.builds(TombstoneRow, _key, _state, _small, _small, _text, _text, _place, _extra)
+_peer = st.builds(PeerRow, _id, st.text(min_size=1, max_size=20), st.integers(1, 65_535))
 
 
 def _some(rows: st.SearchStrategy[object], least: int = 1) -> st.SearchStrategy[tuple[object, ...]]:

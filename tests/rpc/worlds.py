@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import uvloop
 
-from dhtcrawl.rpc.connection import Address
-from dhtcrawl.rpc.messages import Reply, Request
-from dhtcrawl.rpc.signals import Hello
-from dhtcrawl.rpc.transport import Handler, TaskTransport, TransportLimits
+from dhtcrawl.rpc.tasks.connection import Address
+from dhtcrawl.rpc.tasks.messages import Reply, Request
+from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.rpc.tasks.transport import Handler, TaskTransport, TransportLimits
 from dhtcrawl.sim.loop import VirtualLoop
 from dhtcrawl.sim.streams import Streams, StreamWeather
 from rpc.wire import answer_to, hello

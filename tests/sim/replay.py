@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
-from dhtcrawl.fetch.http import Exchange, Failure, Request
+from dhtcrawl.fetch.http import Exchange, FetchFailure, HttpRequest
 from dhtcrawl.sim.loop import VirtualClock, run
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
@@ -41,10 +41,10 @@ class Crawl:
 
     async def _fetch(self, url: str) -> None:
         for _ in range(3):
-            result = await self._client.exchange(Request(url))
+            result = await self._client.exchange(HttpRequest(url))
             self.trace.event("fetched", url=url, status=result.status if isinstance(result, Exchange) else None)
             await asyncio.sleep(self.delay)
-            if isinstance(result, Failure) or result.status != 503:
+            if isinstance(result, FetchFailure) or result.status != 503:
                 break
         if isinstance(result, Exchange):
             self._take(url, result)

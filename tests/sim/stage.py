@@ -9,18 +9,18 @@ from typing import Any
 
 from dhtcrawl.config import load
 from dhtcrawl.keyspace import placement, url_key
-from dhtcrawl.rpc.hello import NodeState
-from dhtcrawl.rpc.messages import Ack, Code, StoreTask
-from dhtcrawl.rpc.rows import Link as LinkRow
-from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.rpc.membership.hello import NodeState
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.rpc.tasks.messages import Ack, Code, StoreTask
+from dhtcrawl.rpc.tasks.rows import LinkRow
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.ledger import WatchedEngine
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb, Visit
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.records import Place, State, Task, pack
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.records import Place, State, Task, pack
 
 CRAWL = bytes(16)
 GRACE_S = 60.0

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from dhtcrawl.crawl.copier import Copier
-from dhtcrawl.sim.scenario import Result, Scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm_run import simulate_swarm
-from dhtcrawl.storage import body_copies, tasks
-from dhtcrawl.swarm import copying
-from dhtcrawl.swarm.copying import Copying
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.swarm.bodies import copying
+from dhtcrawl.swarm.bodies.copier import Copier
+from dhtcrawl.swarm.bodies.copying import BodyCopies
 
 CALM = Scenario(nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, crash_every_s=1.5, holder_grace_s=20, copies=2)
 IN_FLIGHT = CALM.concurrency  # of one node: what its end makes the swarm fetch once more
 
 
-def simulate(seed: int, **changes: Any) -> Result:
+def simulate(seed: int, **changes: Any) -> ScenarioResult:
     """A run in which no promise was broken; so nothing is lost, and no body is missing."""
     result = simulate_swarm(dataclasses.replace(CALM, **changes), seed)
     assert result.violations == [], result.tail
@@ -150,10 +151,10 @@ def _then(function: Any, also: Any) -> Any:
 
 
 def test_copies_that_are_not_looked_for_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nobody(self: Copying, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
+    async def nobody(self: BodyCopies, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
         return pages, 0
 
-    monkeypatch.setattr(Copying, "rehome", nobody)
+    monkeypatch.setattr(BodyCopies, "rehome", nobody)
     result = simulate_swarm(dataclasses.replace(CALM, **LATE), 3)
     assert result.refetches > IN_FLIGHT
 

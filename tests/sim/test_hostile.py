@@ -12,18 +12,18 @@ from dhtcrawl.config import Config, load
 from dhtcrawl.crawl.services import Silent
 from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.heads import request_head, response_head
-from dhtcrawl.fetch.http import Body, Exchange, Failure, FailureKind, Request
-from dhtcrawl.node import Ports, open_node
+from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
+from dhtcrawl.node.single import Ports, open_node
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.committer import LoopCommitter
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.outputs import OutputDirs
-from dhtcrawl.storage.summary import Summary
+from dhtcrawl.storage.outputs.outputs import OutputDirs
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store.committer import LoopCommitter
+from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.url import host_of, path_of
 
-Answer = tuple[int, dict[str, str], bytes] | FailureKind
+Answer = tuple[int, dict[str, str], bytes] | FetchFailureKind
 
 
 class ScriptedClient:
@@ -35,13 +35,13 @@ class ScriptedClient:
         self._clock = clock
         self._latency_s = latency_s
 
-    async def exchange(self, request: Request) -> Exchange | Failure:
+    async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         started_at, fetched_at = self._clock.monotonic(), self._clock.wall()
         self.asked.append((started_at, request.url))
         await asyncio.sleep(self._latency_s)
         answer, ended_at = self._answer(request.url), self._clock.monotonic()
-        if isinstance(answer, FailureKind):
-            return Failure(answer, "as scripted", started_at, ended_at)
+        if isinstance(answer, FetchFailureKind):
+            return FetchFailure(answer, "as scripted", started_at, ended_at)
         status, headers, content = answer
         raw = [(name.encode(), value.encode()) for name, value in headers.items()]
         return Exchange(
@@ -92,7 +92,7 @@ def page(*links: str) -> Answer:
 def test_a_scheme_that_nobody_answers_does_not_take_the_other_with_it() -> None:
     def answer(url: str) -> Answer:
         if url.startswith("https://"):
-            return FailureKind.CONNECT
+            return FetchFailureKind.CONNECT
         links = ["https://a.test/secure", *(f"/{number}" for number in range(40))]
         return (404, {}, b"") if url.endswith("robots.txt") else page(*links)
 
@@ -102,7 +102,7 @@ def test_a_scheme_that_nobody_answers_does_not_take_the_other_with_it() -> None:
 
 def test_a_certificate_that_does_not_verify_is_not_asked_again() -> None:
     def answer(url: str) -> Answer:
-        return FailureKind.TLS
+        return FetchFailureKind.TLS
 
     summary, code, asked = crawl(["https://a.test/"], answer)
     assert (len(asked), summary.skipped, code) == (1, {"failed": 1}, Exit.NOTHING_FETCHED)
@@ -149,7 +149,7 @@ def test_a_host_that_never_answers_its_pages_is_given_up() -> None:
     def answer(url: str) -> Answer:
         if url.endswith("/robots.txt"):
             return 404, {}, b""
-        return page(*(f"/{number}" for number in range(1000))) if path_of(url) == "/" else FailureKind.TIMEOUT
+        return page(*(f"/{number}" for number in range(1000))) if path_of(url) == "/" else FetchFailureKind.TIMEOUT
 
     summary, code, asked = crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
     assert (summary.skipped, code) == ({"failed": 1000}, Exit.COMPLETE)
@@ -172,7 +172,7 @@ def test_an_outage_of_a_quarter_of_an_hour_loses_nothing() -> None:
     def flaky(now: Callable[[], float]) -> Callable[[str], Answer]:
         def answer(url: str) -> Answer:
             if 30 < now() < 30 + 15 * 60:
-                return FailureKind.CONNECT
+                return FetchFailureKind.CONNECT
             return (404, {}, b"") if url.endswith("robots.txt") else page(*(f"/{number}" for number in range(100)))
 
         return answer

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dhtcrawl.sim.judge_fetches import EARLY_S
-from dhtcrawl.storage.records import State
+from dhtcrawl.storage.store.records import State
 
 from .stage import GRACE_S, Stage, tell
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from dhtcrawl.keyspace import placement, url_key
-from dhtcrawl.rpc.hello import NodeState
-from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, StoreBackup
-from dhtcrawl.rpc.rows import Record, Tombstone
-from dhtcrawl.rpc.view import View
+from dhtcrawl.rpc.membership.hello import NodeState
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, StoreBackup
+from dhtcrawl.rpc.tasks.rows import RecordRow, TombstoneRow
 from dhtcrawl.sim.judge_acks import UNDER_WAY_S
 from dhtcrawl.sim.judge_ends import ENDING_S, ON_ITS_WAY_S, STUCK_S
 from dhtcrawl.sim.scene import MEET_S, QUIET_S
-from dhtcrawl.storage.records import State
+from dhtcrawl.storage.store.records import State
 
 from .stage import CRAWL, Stage, tell
 
@@ -218,9 +218,9 @@ def test_a_backup_says_what_it_knows_better(says_so: bool) -> None:
         key, host = url_key(stage.url()), stage.hosts[0]
         stage.write(stage.url(), host, state=DONE, gen=1)
         answered = stage.oracle.asked(
-            host, stage.hosts[1].id, DeleteBackup(CRAWL, (Tombstone(key, int(State.DEAD), 0, 0, "", "", None),))
+            host, stage.hosts[1].id, DeleteBackup(CRAWL, (TombstoneRow(key, int(State.DEAD), 0, 0, "", "", None),))
         )
-        known = Record(key, stage.url(), 0, "", 0, False, 1, int(DONE), 1, 0, "", "", None)
+        known = RecordRow(key, stage.url(), 0, "", 0, False, 1, int(DONE), 1, 0, "", "", None)
         answered(Ack(bytes([Code.ACCEPTED]), records=(known,) if says_so else ()))
 
     assert tell(story).told == ([] if says_so else ["I6"])
@@ -232,7 +232,9 @@ def test_a_record_that_goes_twice_in_one_message_has_come_as_far_as_the_further_
     async def story(stage: Stage) -> None:
         key, url, host = url_key(stage.url()), stage.url(), stage.hosts[0]
         stage.write(url, host, state=DONE)
-        rows = [Record(key, url, 0, "", 0, False, 1, int(state), 0, 0, "", "", None) for state in (State.PENDING, DONE)]
+        rows = [
+            RecordRow(key, url, 0, "", 0, False, 1, int(state), 0, 0, "", "", None) for state in (State.PENDING, DONE)
+        ]
         stage.oracle.asked(host, stage.hosts[1].id, StoreBackup(CRAWL, tuple(rows)))(Ack(bytes([Code.ACCEPTED] * 2)))
 
     assert tell(story).told == []

@@ -12,14 +12,14 @@ from typing import Any
 import bench_churn
 import pytest
 
-from dhtcrawl.rpc.messages import Ack, Call, Code, DeleteBackup, Records, RefreshTask, StoreTask
-from dhtcrawl.rpc.rows import Link, Record, Tombstone
+from dhtcrawl.rpc.tasks.messages import Ack, Call, Code, DeleteBackup, Records, RefreshTask, StoreTask
+from dhtcrawl.rpc.tasks.rows import LinkRow, RecordRow, TombstoneRow
 from dhtcrawl.sim import loop, paper
-from dhtcrawl.sim.net import Network, Weather
+from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.paper_swarm import PaperResult, PaperSwarm, simulate_paper
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
-from dhtcrawl.sim.tally import Tally
+from dhtcrawl.sim.tally import MessageTally
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 
@@ -73,7 +73,7 @@ def test_pages_on_lost_disks_are_missed_where_no_backup_brings_them_back(monkeyp
 async def in_a_swarm(nodes: int, concurrency: int, then: Callable[[PaperSwarm], Awaitable[None]]) -> None:
     running = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
-        network = Network(running, 1, Weather())
+        network = DatagramNetwork(running, 1, Weather())
         swarm = PaperSwarm(group, SimWeb(1, hosts=3, pages=30), Trace(running.time), network, concurrency)
         for _ in range(nodes):
             swarm.add().begin([])
@@ -135,24 +135,24 @@ def test_the_same_seed_brings_the_same_web_and_the_same_faults_to_both() -> None
 # What is counted
 
 
-LINK = Link(bytes(20), "http://a.test/", 0, "")
-RECORD = Record(bytes(20), "http://a.test/", 0, "", 0, False, 0, 0, 0, 0)
+LINK = LinkRow(bytes(20), "http://a.test/", 0, "")
+RECORD = RecordRow(bytes(20), "http://a.test/", 0, "", 0, False, 0, 0, 0, 0)
 
 
 def test_only_what_goes_from_one_node_to_another_is_counted() -> None:
-    tally = Tally()
+    tally = MessageTally()
     message = StoreTask(bytes(16), (LINK, LINK))
     tally.asked(b"one", b"one", message)
     assert tally.records_moved == tally.record_frames == 0
     tally.asked(b"one", b"two", message)
-    tally.asked(b"one", b"two", DeleteBackup(bytes(16), (Tombstone(bytes(20), 4, 0, 0),)))
+    tally.asked(b"one", b"two", DeleteBackup(bytes(16), (TombstoneRow(bytes(20), 4, 0, 0),)))
     assert dict(tally.records) == {"STORE_TASK": 2, "DELETE_BACKUP": 1}
     assert (tally.records_moved, tally.record_frames) == (3, 2)
     assert tally.bytes["STORE_TASK"] > 2 * len(LINK.url)
 
 
 def test_answers_count_only_for_the_records_that_were_asked_for() -> None:
-    tally = Tally()
+    tally = MessageTally()
     tally.asked(b"one", b"two", RefreshTask(bytes(16), bytes(20), b"\xff" * 20))
     tally.asked(b"one", b"two", Call("wave", {}))
     tally.answered(b"one", b"two", Ack.all(Code.ACCEPTED, 2))

@@ -10,7 +10,7 @@ import pytest
 
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
-from dhtcrawl.swarm.lender import Lender
+from dhtcrawl.swarm.assignment.assigner import Assigner
 
 NODES = 5
 Adopted = dict[bytes, list[tuple[int, Mapping[str, Any]]]]
@@ -20,13 +20,13 @@ Adopted = dict[bytes, list[tuple[int, Mapping[str, Any]]]]
 def adopted(monkeypatch: pytest.MonkeyPatch) -> Adopted:
     """The plans that each node was given, in order."""
     found: Adopted = {}
-    adopt = Lender.adopt
+    adopt = Assigner.adopt
 
-    def note(self: Lender, epoch: int, table: Mapping[str, Any]) -> None:
+    def note(self: Assigner, epoch: int, table: Mapping[str, Any]) -> None:
         found.setdefault(self._own, []).append((epoch, table))
         adopt(self, epoch, table)
 
-    monkeypatch.setattr(Lender, "adopt", note)
+    monkeypatch.setattr(Assigner, "adopt", note)
     return found
 
 

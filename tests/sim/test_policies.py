@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from dhtcrawl.policy.choice import Choice
-from dhtcrawl.policy.seam import Candidate, Planner, Policy, Task
+from dhtcrawl.policy.seam import Candidate, Planner, Policy, PolicyTask
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.sim import machines
 from dhtcrawl.sim.run import simulate
-from dhtcrawl.sim.scenario import Result, Scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm import SimHost
-from dhtcrawl.swarm import policies
+from dhtcrawl.swarm.assignment import policies
 
 NODES = 4
 
 
-def crawl(policy: str, **fields: Any) -> Result:
+def crawl(policy: str, **fields: Any) -> ScenarioResult:
     return simulate(Scenario(nodes=NODES, hosts=4, pages=80, delay_s=0.0, concurrency=4, policy=policy, **fields), 3)
 
 
-def whole(result: Result) -> None:
+def whole(result: ScenarioResult) -> None:
     assert result.violations == [], result.tail
     assert (result.lost, result.refetches) == (0, 0)
 
@@ -88,12 +88,12 @@ class _Broken(Policy):
 
 
 class Throws(_Broken):
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         raise KeyError("weights")
 
 
 class Nonsense(_Broken):
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return [b"nobody", *(each.node for each in candidates)]
 
 
@@ -101,7 +101,7 @@ class CannotBeMade(_Broken):
     def __init__(self, settings: Any) -> None:
         raise OSError("no such file: weights.json")
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         return []
 
 
@@ -155,7 +155,7 @@ def test_what_a_policy_ranks_nobody_for_waits_and_is_not_forgotten(monkeypatch: 
     asked = Counter[bytes]()
 
     class Reluctant(_Broken):
-        def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
             asked[task.key] += 1
             return [each.node for each in candidates] if asked[task.key] > 5 else []
 

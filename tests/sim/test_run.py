@@ -18,8 +18,8 @@ from dhtcrawl.errors import ConfigError
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.sim import swarm_run
 from dhtcrawl.sim.run import Scenario, read_scenario, simulate
-from dhtcrawl.storage import tasks
-from dhtcrawl.storage.archive import Archive
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.store import tasks
 
 CRASHING = Scenario(hosts=3, pages=120, delay_s=0.5, crashes=3, crash_every_s=12, commit_s=0.3)
 

@@ -11,12 +11,12 @@ import bench_scale
 import pytest
 import scale_swarms
 
-from dhtcrawl.rpc import transport
-from dhtcrawl.rpc.connectionless import Connectionless
-from dhtcrawl.rpc.messages import Ack, StoreTask
+from dhtcrawl.rpc.peers.connectionless import Connectionless
+from dhtcrawl.rpc.tasks import transport
+from dhtcrawl.rpc.tasks.messages import Ack, StoreTask
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
-from dhtcrawl.swarm import audit
+from dhtcrawl.swarm.lifecycle import audit
 
 CROWD = Scenario(nodes=14, hosts=6, pages=100, delay_s=0.0, loss=0.02, crash_every_s=1.5)
 

@@ -22,8 +22,8 @@ import pytest
 from kademlia.network import Server
 
 from dhtcrawl.config import load
-from dhtcrawl.rpc import server as routing
-from dhtcrawl.rpc.lookup import Lookup
+from dhtcrawl.rpc.discovery import server as routing
+from dhtcrawl.rpc.discovery.lookup import Lookup
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.faults import Faults
 from dhtcrawl.sim.scenario import Scenario

@@ -15,24 +15,24 @@ from typing import Any, cast
 
 import pytest
 
-from dhtcrawl.crawl import sync
 from dhtcrawl.crawl.refill import Refill
-from dhtcrawl.crawl.replicator import Replicator
-from dhtcrawl.crawl.sync import Syncer
-from dhtcrawl.crawl.termination import Judgement, Verdict, Waves
-from dhtcrawl.rpc.messages import Code
-from dhtcrawl.rpc.view import MemberState
+from dhtcrawl.node.crawl_run import CrawlRun
+from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.rpc.tasks.messages import Code
 from dhtcrawl.sim.chance import draw
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.world import CrashingCommitter
-from dhtcrawl.storage import copies
-from dhtcrawl.swarm.bodies import Bodies
-from dhtcrawl.swarm.crawls import Crawls
-from dhtcrawl.swarm.entrance import Entrance
-from dhtcrawl.swarm.inbox import Inbox
-from dhtcrawl.swarm.run import CrawlRun
+from dhtcrawl.storage.store import replicas
+from dhtcrawl.swarm.bodies.missing import MissingBodies
+from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves, WaveVerdict
+from dhtcrawl.swarm.membership.join import Join
+from dhtcrawl.swarm.records import sync
+from dhtcrawl.swarm.records.inbox import Inbox
+from dhtcrawl.swarm.records.replicate import Replicator
+from dhtcrawl.swarm.records.sync import Syncer
 
 CALM = Scenario(nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, crash_every_s=1.5, holder_grace_s=20)
 
@@ -179,12 +179,12 @@ def test_a_newcomer_that_takes_what_others_have_in_flight_is_caught(monkeypatch:
 
 
 def test_a_newcomer_that_owns_before_it_knows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def only_greets(self: Entrance, node: bytes) -> None:
+    async def only_greets(self: Join, node: bytes) -> None:
         await self._membership.exchange(node)
         await self._crawls.pull(node)
         self._met[node] = self._membership.view.owning
 
-    monkeypatch.setattr(Entrance, "_meet", only_greets)
+    monkeypatch.setattr(Join, "_meet", only_greets)
     # Of four nodes all keep everything, so nobody has to hand over what a newcomer did not ask for.
     assert "I4" in _told(scenario(nodes=3, joins=1, pages=120, crash_every_s=5), 2)
 
@@ -198,7 +198,7 @@ def test_an_end_after_one_wave_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
     real = Waves.judge
 
     def hasty(self: Waves, *args: Any, **kwargs: Any) -> Judgement:
-        return dataclasses.replace(real(self, *args, **kwargs), verdict=Verdict.COMPLETE)
+        return dataclasses.replace(real(self, *args, **kwargs), verdict=WaveVerdict.COMPLETE)
 
     monkeypatch.setattr(Waves, "judge", hasty)
     assert "I10" in _told(CALM, 1)
@@ -229,15 +229,15 @@ def test_a_page_that_is_begun_unasked_when_its_former_owner_is_gone_is_caught(mo
 
 
 def test_a_copy_that_overwrites_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "merge", lambda ours, came: came)
+    monkeypatch.setattr(replicas, "merge", lambda ours, came: came)
     assert "I2" in _told(scenario(crashes=2, away_s=2), 1)
 
 
 def test_a_body_that_nobody_has_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def blind(self: Bodies, node: str, *, reopen: bool) -> None:
+    async def blind(self: MissingBodies, node: str, *, reopen: bool) -> None:
         self._missing[node] = 0
 
-    monkeypatch.setattr(Bodies, "_look", blind)
+    monkeypatch.setattr(MissingBodies, "_look", blind)
     assert "I11" in _told(scenario(disk_losses=1), 2)
 
 
@@ -249,7 +249,7 @@ def test_a_node_that_goes_on_without_its_disk_is_caught_and_the_simulation_ends(
 
 
 def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: Entrance) -> None:
+    async def at_once(self: Join) -> None:
         self._membership.become(MemberState.ACTIVE)
         self._owning(True)
         self._crawls.settled(self._membership.view)
@@ -257,8 +257,8 @@ def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.
         await asyncio.sleep(5)
         await real(self)
 
-    real = Entrance._activate
-    monkeypatch.setattr(Entrance, "_activate", at_once)
+    real = Join._activate
+    monkeypatch.setattr(Join, "_activate", at_once)
     assert "I12" in _told(scenario(joins=1), 1)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.fetch.http import Exchange, Failure, FailureKind, Limits, Request, Truncated
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.sim.loop import VirtualClock, run
 from dhtcrawl.sim.pages import Pages, Response
 from dhtcrawl.sim.trace import Trace
@@ -40,7 +40,7 @@ def test_requests_side_by_side_are_a_violation() -> None:
         client = SimClient(web, VirtualClock(loop))
         async with asyncio.TaskGroup() as group:
             for _ in range(2):
-                group.create_task(client.exchange(Request("http://site-0.test/")))
+                group.create_task(client.exchange(HttpRequest("http://site-0.test/")))
         (violation,) = web.violations(0.0)
         assert violation.gap < 0
 
@@ -121,7 +121,7 @@ def test_a_body_takes_its_time(limits: Limits, truncated: Truncated | None, size
     async def main() -> None:
         web = Large(1)
         exchange = await SimClient(web, VirtualClock(asyncio.get_running_loop())).exchange(
-            Request("http://site-0.test/", limits=limits)
+            HttpRequest("http://site-0.test/", limits=limits)
         )
         assert isinstance(exchange, Exchange)
         assert (exchange.truncated, exchange.body.size) == (truncated, size)
@@ -136,20 +136,20 @@ def test_a_cancelled_request_has_an_end() -> None:
         client = SimClient(web, VirtualClock(asyncio.get_running_loop()))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await client.exchange(Request("http://site-0.test/"))
+                await client.exchange(HttpRequest("http://site-0.test/"))
         assert web.visits[0].end == 1.0
 
     run(main())
 
 
 def test_a_host_that_is_down_refuses() -> None:
-    async def main() -> Exchange | Failure:
+    async def main() -> Exchange | FetchFailure:
         client = SimClient(SimWeb(1), VirtualClock(asyncio.get_running_loop()))
-        return await client.exchange(Request(f"http://{DOWN_HOST}/"))
+        return await client.exchange(HttpRequest(f"http://{DOWN_HOST}/"))
 
     failure = run(main())
-    assert isinstance(failure, Failure)
-    assert failure.kind is FailureKind.CONNECT
+    assert isinstance(failure, FetchFailure)
+    assert failure.kind is FetchFailureKind.CONNECT
 
 
 def test_a_trace_tells_order_time_and_fields_apart() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.sim.loop import VirtualLoop
-from dhtcrawl.sim.net import Network, Weather
+from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.streams import Streams, StreamWeather
 from dhtcrawl.sim.wires import OneWay, Wires, read_matrix
 
@@ -89,7 +89,7 @@ class Mailbox(asyncio.DatagramProtocol):
 def sent(weather: Weather, count: int = 500) -> list[bytes]:
     """What arrives of numbered datagrams, in the order of arrival."""
     loop = VirtualLoop()
-    network = loop.network = Network(loop, 1, weather)
+    network = loop.network = DatagramNetwork(loop, 1, weather)
 
     async def main() -> list[bytes]:
         box = Mailbox()
@@ -114,7 +114,7 @@ def test_late_datagrams_are_overtaken_and_none_is_lost() -> None:
 
 def test_what_is_sent_to_a_host_that_stands_still_arrives_when_it_goes_on() -> None:
     loop = VirtualLoop()
-    network = loop.network = Network(loop, 1, Weather())
+    network = loop.network = DatagramNetwork(loop, 1, Weather())
 
     async def main() -> list[tuple[float, bytes]]:
         box = Mailbox()

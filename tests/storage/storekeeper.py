@@ -11,12 +11,12 @@ from pathlib import Path
 from storage.stores import CRAWL, SPEC, archive_in, link, page
 from storage.warcs import item
 
-from dhtcrawl.storage import catalog, tasks
-from dhtcrawl.storage.archive import Archive
-from dhtcrawl.storage.committer import GroupRunner, ThreadCommitter, Txn
-from dhtcrawl.storage.engine import LevelEngine
-from dhtcrawl.storage.files import DiskDirectory
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.store import catalog, tasks
+from dhtcrawl.storage.store.committer import GroupRunner, ThreadCommitter, Txn
+from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.files import DiskDirectory
+from dhtcrawl.storage.store.tasks import Link
 
 BYTES_MAX = 20_000  # some ten exchanges a file
 SIDE_BY_SIDE = 4

@@ -12,16 +12,16 @@ from storage.warcs import DATE, item
 from dhtcrawl.clock import iso8601
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage import tasks
-from dhtcrawl.storage.archive import Archive
-from dhtcrawl.storage.committer import Participant, Txn
-from dhtcrawl.storage.engine import Engine
-from dhtcrawl.storage.files import Directory
-from dhtcrawl.storage.fsck import Findings, check
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import Place, Task
-from dhtcrawl.storage.tasks import Accepted, Link, Page
-from dhtcrawl.storage.warc import ArchiveItem
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.committer import Participant, Txn
+from dhtcrawl.storage.store.engine import Engine
+from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.fsck import Findings, check
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import Place, Task
+from dhtcrawl.storage.store.tasks import Accepted, FetchedPage, Link
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Store:
     def accept(self, *links: Link, depth_matters: bool = True) -> Accepted:
         return self.run(lambda txn: tasks.accept(txn, CRAWL, links, self.orders, depth_matters=depth_matters))
 
-    def fetched(self, page: Page, place: Place = PLACE, attempt: int = 0) -> tuple[bool, bool]:
+    def fetched(self, page: FetchedPage, place: Place = PLACE, attempt: int = 0) -> tuple[bool, bool]:
         arrival = self.run(lambda txn: tasks.fetched(txn, CRAWL, page, place, attempt))
         return arrival.again, arrival.resend
 
@@ -92,7 +92,7 @@ def page(
     *,
     second: int = 0,
     **fields: Any,
-) -> Page:
+) -> FetchedPage:
     """What the fetch of `url` brought, `second` seconds after the first."""
     known: dict[str, Any] = {
         "url": url,
@@ -103,7 +103,7 @@ def page(
         "fetched_at": iso8601(DATE + timedelta(seconds=second)),
         "mime": "text/html; charset=utf-8",
     }
-    return Page(SPEC.key_of(url), depth, known | fields, b"".join(map(SPEC.key_of, links)), list(skipped))
+    return FetchedPage(SPEC.key_of(url), depth, known | fields, b"".join(map(SPEC.key_of, links)), list(skipped))
 
 
 def archive_in(

@@ -8,14 +8,15 @@ from functools import partial
 
 from storage.stores import CRAWL, SPEC, Store, archive_in, exchanges, link, page
 
-from dhtcrawl.storage import body_copies, fsck, keys, tasks
-from dhtcrawl.storage.archive import COPIES as COPIES_SERIES
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.export import ROWS_BYTES, export_chunk, export_files, export_rows
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.foreign import holds_copies
-from dhtcrawl.storage.gather import COPIES, GATHERED, Phase, Progress, finish, merge_rows, wanted_files
-from dhtcrawl.storage.records import merge, pack, unpack, unpack_task
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.archive.archive import COPIES as COPIES_SERIES
+from dhtcrawl.storage.collect.export import ROWS_BYTES, export_chunk, export_files, export_rows
+from dhtcrawl.storage.collect.foreign import holds_copies
+from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
+from dhtcrawl.storage.store import fsck, keys, tasks
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.files import MemoryDirectory
+from dhtcrawl.storage.store.records import merge, pack, unpack, unpack_task
 
 NODES = tuple(letter * 40 for letter in "abc")
 Page = tuple[str, bytes, list[tuple[bytes, bytes]]]  # node, kind, rows
@@ -125,7 +126,7 @@ class Collection:
 
     def finish(self, keys_max: int = 1000) -> int:
         """How many page rows there were beyond one a key."""
-        at = Progress()
+        at = GatherProgress()
         while at.phase != Phase.OVER:
             at = self.store.run(partial(finish, crawl=CRAWL, at=at, keys_max=keys_max))
         return at.refetches

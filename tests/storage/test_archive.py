@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from storage.stores import CRAWL, NODE, Store, archive_in, exchanges
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage import archive as module
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.committer import Txn
-from dhtcrawl.storage.files import Directory, DiskDirectory, MemoryDirectory
-from dhtcrawl.storage.records import Place, unpack
-from dhtcrawl.storage.warc import Member, scan
+from dhtcrawl.storage.archive import archive as module
+from dhtcrawl.storage.archive.warc import GzipMember, scan
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
+from dhtcrawl.storage.store.records import Place, unpack
 
 FIRST = f"{CRAWL.hex()[:12]}-{NODE[:12]}-00000.warc.gz"
 SECOND = FIRST.replace("00000", "00001")
@@ -78,7 +78,7 @@ class Rig:
     def sizes(self) -> dict[str, int]:
         return {name: len(self.directory.read(name, 0, 1 << 30)) for name in self.directory.names()}
 
-    def members(self, name: str) -> list[Member]:
+    def members(self, name: str) -> list[GzipMember]:
         return list(scan(io.BytesIO(self.directory.read(name, 0, 1 << 30))))
 
     def is_whole(self) -> None:

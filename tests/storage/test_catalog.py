@@ -13,10 +13,10 @@ from storage.stores import PLACE, Store, link, page
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit, StorageError, StoreTooNew
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage import catalog, keys, tasks
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.engine import LevelEngine
-from dhtcrawl.storage.records import pack, unpack
+from dhtcrawl.storage.store import catalog, keys, tasks
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.records import pack, unpack
 
 # Neighbours in byte order, and ids that end in the highest byte.
 IDS = [bytes(16), bytes(15) + b"\1", bytes(15) + b"\xff", b"\xff" * 15 + b"\xfe", b"\xff" * 16]

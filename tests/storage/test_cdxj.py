@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from storage.warcs import DATE, NAME, archive, item, tool
 
-from dhtcrawl.storage.cdxj import line, surt
+from dhtcrawl.storage.outputs.cdxj import line, surt
 from dhtcrawl.url import canonicalize
 
 URLS = (

@@ -13,16 +13,9 @@ import pytest
 
 from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.sim import loop as virtual
-from dhtcrawl.storage.committer import (
-    GROUP_JOBS_MAX,
-    Committer,
-    GroupRunner,
-    LoopCommitter,
-    ThreadCommitter,
-    Txn,
-)
-from dhtcrawl.storage.engine import Batch
-from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, ThreadCommitter, Txn
+from dhtcrawl.storage.store.engine import Batch
+from dhtcrawl.storage.store.memory import MemoryEngine
 
 HANGS_AFTER_S = 30.0
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage import crawl_record
-from dhtcrawl.storage.crawl_record import (
+from dhtcrawl.storage.store import crawl_record
+from dhtcrawl.storage.store.crawl_record import (
     COMPLETE,
     FAILED,
     INFLATED_BYTES_MAX,

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage.engine import Engine, LevelEngine, storage_error
-from dhtcrawl.storage.memory import MemoryEngine
+from dhtcrawl.storage.store.engine import Engine, LevelEngine, storage_error
+from dhtcrawl.storage.store.memory import MemoryEngine
 
 Reopen = Callable[[Engine], Engine]
 
@@ -137,7 +137,7 @@ def test_a_torn_log_loses_the_last_batch_as_a_whole(tmp_path: Path) -> None:
 
 def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from dhtcrawl.storage.engine import LevelEngine\n"
+        "import os, sys; from pathlib import Path; from dhtcrawl.storage.store.engine import LevelEngine\n"
         "LevelEngine(Path(sys.argv[1])).write({b'k': b'v'}, sync=True); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False).returncode == -9

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from storage.stores import CRAWL, SPEC, Store
 from storage.swarm_stores import NODES, Node
 
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.export import (
+from dhtcrawl.storage.collect.export import (
     CHUNK_BYTES_MAX,
     EXPORTED,
     ROWS_MAX,
@@ -19,7 +18,8 @@ from dhtcrawl.storage.export import (
     export_files,
     export_rows,
 )
-from dhtcrawl.storage.records import pack
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.records import pack
 
 A, B, C = (f"http://a.example/{name}" for name in "abc")
 OTHER = bytes(16)

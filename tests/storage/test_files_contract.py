@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage.files import Directory, DiskDirectory, MemoryDirectory
+from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -13,10 +13,10 @@ from storage.swarm_stores import NODES, Collection, Node, Page
 from storage.test_gather import outputs
 
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.foreign import BadRow
-from dhtcrawl.storage.gather import GATHERED
-from dhtcrawl.storage.records import Place, State, Task, pack
+from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.collect.gather import GATHERED
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.records import Place, State, Task, pack
 
 A, B = "http://a.example/a", "http://a.example/b"
 FILE = f"000102030405-{NODES[0][:12]}-00000.warc.gz"

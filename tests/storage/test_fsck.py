@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from storage.stores import CRAWL, SPEC, Store, archive_in, exchanges, link, page
 
 from dhtcrawl.keyspace import host_key
-from dhtcrawl.storage import fsck, keys
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.records import pack, unpack
+from dhtcrawl.storage.store import fsck, keys
+from dhtcrawl.storage.store.files import MemoryDirectory
+from dhtcrawl.storage.store.records import pack, unpack
 
 PENDING, FETCHED, DONE, DEAD = (f"http://a.example/{name}" for name in ("pending", "fetched", "done", "dead"))
 FILE = "000102030405-abababababab-00000.warc.gz"

@@ -10,9 +10,10 @@ import pytest
 from storage.stores import CRAWL, NODE, PLACE, SPEC, Store, link, page
 
 from dhtcrawl.keyspace import host_key
-from dhtcrawl.storage import body_copies, catalog, keys
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.records import Place, State, Task, pack
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store.files import MemoryDirectory
+from dhtcrawl.storage.store.records import Place, State, Task, pack
 
 HERE, DONE_HERE, THERE, DEAD, OPEN = (
     f"http://a.example/{name}" for name in ("here", "done-here", "there", "dead", "open")

@@ -13,12 +13,13 @@ from storage.stores import CRAWL, SPEC
 from storage.swarm_stores import NODES, Collection, Node
 from storage.test_outputs import lines, skipped, write
 
-from dhtcrawl.storage import catalog, gather, keys
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.gather_aside import drop_aside
-from dhtcrawl.storage.outputs import MISSING_FILE, PAGES_FILE, OutputDirs, Totals
-from dhtcrawl.storage.records import State, unpack
-from dhtcrawl.storage.tasks import get_page
+from dhtcrawl.storage.collect import gather
+from dhtcrawl.storage.collect.gather_aside import drop_aside
+from dhtcrawl.storage.outputs.outputs import MISSING_FILE, PAGES_FILE, OutputDirs, Totals
+from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.records import State, unpack
+from dhtcrawl.storage.store.tasks import get_page
 
 A, B, C, D, E = URLS = [f"http://a.example/{name}" for name in "abcde"]
 

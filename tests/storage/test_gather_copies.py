@@ -13,11 +13,12 @@ from storage.swarm_stores import NODES, Collection, Node
 from storage.test_gather import ACTIONS, URLS, Swarm, node_of, outputs
 from storage.test_outputs import lines
 
-from dhtcrawl.storage import body_copies, keys
-from dhtcrawl.storage.foreign import BadRow, holds_copies
-from dhtcrawl.storage.gather import COPIES, GATHERED
-from dhtcrawl.storage.outputs import PAGES_FILE
-from dhtcrawl.storage.records import pack, unpack
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.collect.foreign import BadRow, holds_copies
+from dhtcrawl.storage.collect.gather import COPIES, GATHERED
+from dhtcrawl.storage.outputs.outputs import PAGES_FILE
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.records import pack, unpack
 
 A, B, C, *_ = URLS
 

@@ -11,10 +11,10 @@ from storage.storekeeper import BYTES_MAX, url_of
 from storage.stores import CRAWL, SPEC, Store, archive_in
 from storage.warcs import scan_file
 
-from dhtcrawl.storage import catalog, keys, tasks
-from dhtcrawl.storage.engine import LevelEngine
-from dhtcrawl.storage.files import DiskDirectory
-from dhtcrawl.storage.records import State, unpack
+from dhtcrawl.storage.store import catalog, keys, tasks
+from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.files import DiskDirectory
+from dhtcrawl.storage.store.records import State, unpack
 
 KILLS = 10
 ROOT = Path(__file__).parent.parent.parent

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from storage.stores import CRAWL, NODE, SPEC, Store, link, page
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage import keys, outputs
-from dhtcrawl.storage.files import Directory
-from dhtcrawl.storage.outputs import (
+from dhtcrawl.storage.outputs import outputs
+from dhtcrawl.storage.outputs.outputs import (
     INDEX_FILE,
     PAGES_FILE,
     SKIPPED_FILE,
@@ -27,8 +26,10 @@ from dhtcrawl.storage.outputs import (
     count_lost,
     write_outputs,
 )
-from dhtcrawl.storage.records import Place, SkipReason, pack
-from dhtcrawl.storage.tasks import Page
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.records import Place, SkipReason, pack
+from dhtcrawl.storage.store.tasks import FetchedPage
 
 FILE = "f.warc.gz"
 A, B, C, D = (f"http://a.example/{name}" for name in "abcd")
@@ -51,7 +52,7 @@ def skipped(dirs: OutputDirs) -> dict[str, str]:
     return dict(found)
 
 
-def fetch(store: Store, found: Page, offset: int = 0, *, depth: int = 1) -> None:
+def fetch(store: Store, found: FetchedPage, offset: int = 0, *, depth: int = 1) -> None:
     store.accept(link(found.fields["url"], depth))
     store.fetched(found, Place(NODE, FILE, offset, 10))
 

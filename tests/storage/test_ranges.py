@@ -12,24 +12,26 @@ from storage.stores import CRAWL, PLACE, Store
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
-from dhtcrawl.storage import copies, keys, ranges
-from dhtcrawl.storage.copies import Copy
-from dhtcrawl.storage.ranges import FIRST, LAST, Digests
-from dhtcrawl.storage.records import Place, State, Task, pack
+from dhtcrawl.storage.store import keys, ranges, replicas
+from dhtcrawl.storage.store.ranges import FIRST, LAST, Digests
+from dhtcrawl.storage.store.records import Place, State, Task, pack
+from dhtcrawl.storage.store.replicas import TaskReplica
 
 URLS = [f"http://a.example/{n}" for n in range(40)]
 BITS = 4
 
 
-def copy(url: str, *, host_mode: bool = False) -> Copy:
+def copy(url: str, *, host_mode: bool = False) -> TaskReplica:
     key = host_key("a.example") + url_key(url) if host_mode else url_key(url)
-    return Copy(key, Task(url, 1, 0, "http://a.example/"))
+    return TaskReplica(key, Task(url, 1, 0, "http://a.example/"))
 
 
-def holding(*some: Copy) -> Store:
+def holding(*some: TaskReplica) -> Store:
     store = Store()
     store.run(
-        lambda txn: copies.merge_in(txn, CRAWL, some, store.orders, mine=everything, held=nothing, depth_matters=False)
+        lambda txn: replicas.merge_in(
+            txn, CRAWL, some, store.orders, mine=everything, held=nothing, depth_matters=False
+        )
     )
     return store
 
@@ -98,7 +100,7 @@ def test_a_call_looks_at_a_bounded_number_of_records(monkeypatch: pytest.MonkeyP
 @given(st.permutations(URLS[:6]), st.permutations(URLS[:6]))
 def test_digests_do_not_depend_on_when_and_how_tasks_were_found(one: list[str], other: list[str]) -> None:
     a = holding(*map(copy, one))
-    b = holding(*(Copy(key, replace(task, referrer="http://x.example/")) for key, task in map(copy, other)))
+    b = holding(*(TaskReplica(key, replace(task, referrer="http://x.example/")) for key, task in map(copy, other)))
     assert digests(a).pack(BITS) == digests(b).pack(BITS)
 
 
@@ -120,7 +122,8 @@ def test_digests_do_not_depend_on_when_and_how_tasks_were_found(one: list[str], 
 def test_a_record_that_differs_changes_the_digest_of_its_part_and_no_other(change: dict[str, object]) -> None:
     some = list(map(copy, URLS))
     key, task = some[3]
-    ours, theirs = digests(holding(*some)), digests(holding(*some[:3], Copy(key, replace(task, **change)), *some[4:]))  # type: ignore[arg-type]
+    changed = TaskReplica(key, replace(task, **change))  # type: ignore[arg-type]
+    ours, theirs = digests(holding(*some)), digests(holding(*some[:3], changed, *some[4:]))
     differing = [n for n in range(1 << BITS) if ours.digest(n) != theirs.digest(n)]
     assert differing == [key[0] >> 8 - BITS]
 

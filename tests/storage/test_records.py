@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StoreTooNew
-from dhtcrawl.storage.records import Place, State, Task, merge, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import Place, State, Task, merge, pack, unpack, unpack_task
 
 URL = "http://a.example/"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from storage.stores import CRAWL, NODE, PLACE, SPEC, Store, link, page
 
 from dhtcrawl.keyspace import host_key, url_key
-from dhtcrawl.storage import keys, tasks
-from dhtcrawl.storage.records import Place, State
-from dhtcrawl.storage.tasks import Queued
+from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store.records import Place, State
+from dhtcrawl.storage.store.tasks import Queued
 
 A, B, C = "http://a.example/a", "http://a.example/b", "http://a.example/c"
 

@@ -15,11 +15,11 @@ from storage.stores import CRAWL, PLACE, Store, page
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import host_key, task_key_bytes
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage import tasks
-from dhtcrawl.storage.fsck import check
-from dhtcrawl.storage.outputs import count_lost
-from dhtcrawl.storage.records import SkipReason, State
-from dhtcrawl.storage.tasks import Link
+from dhtcrawl.storage.outputs.outputs import count_lost
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.fsck import check
+from dhtcrawl.storage.store.records import SkipReason, State
+from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import host_of
 
 HOSTS = ("a.example", "b.example:8080")
@@ -94,7 +94,7 @@ class Tasks(RuleBasedStateMachine):
             "link_keys": b"".join(map(self.spec.key_of, links)),
             "skipped": brought.skipped,
         }
-        _, again, resend = self.store.run(lambda txn: tasks.fetched(txn, CRAWL, tasks.Page(**keyed), PLACE, 0))
+        _, again, resend = self.store.run(lambda txn: tasks.fetched(txn, CRAWL, tasks.FetchedPage(**keyed), PLACE, 0))
         assert again == known.arrived
         assert resend == (late > 0 and not again)
         if not again:

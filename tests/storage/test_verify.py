@@ -11,8 +11,8 @@ import pytest
 from storage.warcs import DATE, NAME, archive, item
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.storage.cdxj import line
-from dhtcrawl.storage.verify import PAGE_FIELDS, PROBLEMS_KEPT_MAX, SUMMARY_FIELDS, Report, verify
+from dhtcrawl.storage.outputs.cdxj import line
+from dhtcrawl.storage.outputs.verify import PAGE_FIELDS, PROBLEMS_KEPT_MAX, SUMMARY_FIELDS, VerifyReport, verify
 
 URLS = [f"http://example.org/{n}" for n in range(4)]
 PAGES = "pages/a.jsonl"
@@ -63,7 +63,7 @@ def change(path: Path, how: Callable[[list[bytes]], object]) -> None:
 
 def test_a_sound_crawl_passes_and_is_counted(out: Path) -> None:
     report = verify(out)
-    assert report == Report(
+    assert report == VerifyReport(
         archives=1, records=9, responses=4, payload_bytes=24, index_lines=4, pages=5, skipped=2, problems=[]
     )
     assert report.ok

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from storage.warcs import DATE, HEAD, INFO_ID, NAME, archive, begin, item, scan_file, tool
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.warc import (
+from dhtcrawl.storage.archive.warc import (
     ArchiveItem,
-    Member,
-    Record,
+    GzipMember,
+    WarcRecord,
     Written,
     append_exchange,
     payload_of,
@@ -29,6 +28,7 @@ from dhtcrawl.storage.warc import (
     scan,
     warcinfo,
 )
+from dhtcrawl.storage.store.files import MemoryDirectory
 
 HEADS = st.one_of(
     st.binary(max_size=200),
@@ -42,7 +42,7 @@ def sha1_of(data: bytes) -> str:
     return "sha1:" + base64.b32encode(hashlib.sha1(data).digest()).decode()
 
 
-def members(data: bytes) -> list[Member]:
+def members(data: bytes) -> list[GzipMember]:
     return list(scan(io.BytesIO(data)))
 
 
@@ -50,7 +50,7 @@ def problems(data: bytes) -> list[str]:
     return [problem for member in members(data) for problem in member.problems]
 
 
-def record_of(directory: MemoryDirectory, written: Written) -> Record:
+def record_of(directory: MemoryDirectory, written: Written) -> WarcRecord:
     return read_record(directory.read(NAME, written.offset, written.length))
 
 

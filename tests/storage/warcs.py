@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from dhtcrawl.storage.files import AppendFile, MemoryDirectory
-from dhtcrawl.storage.warc import ArchiveItem, Member, Written, append_exchange, scan, warcinfo
+from dhtcrawl.storage.archive.warc import ArchiveItem, GzipMember, Written, append_exchange, scan, warcinfo
+from dhtcrawl.storage.store.files import AppendFile, MemoryDirectory
 
 NAME = "a.warc.gz"
 DATE = datetime(2026, 1, 31, 12, 0, 5, 999_000, tzinfo=UTC)
@@ -64,7 +64,7 @@ def archive(*items: ArchiveItem) -> tuple[MemoryDirectory, list[Written]]:
     return directory, [append_exchange(file, one) for one in items]
 
 
-def scan_file(path: Path) -> list[Member]:
+def scan_file(path: Path) -> list[GzipMember]:
     """All members of a file."""
     with path.open("rb") as stream:
         return list(scan(stream))

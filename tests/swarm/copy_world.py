@@ -8,27 +8,29 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from crawl.fake_peers import node as node_id
-from crawl.sync_swarm import across
 from storage.stores import CRAWL, SPEC, archive_in, page
 from storage.warcs import item
 
-from dhtcrawl.crawl.copier import CALL, Copier
-from dhtcrawl.rpc.events import Failure, FailureKind
-from dhtcrawl.rpc.messages import Call, Refused
-from dhtcrawl.rpc.peers import refused
-from dhtcrawl.rpc.view import Member, MemberState, View
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.rpc.peers.port import refused
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Call, Refused
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.storage import body_copies, export, keys, tasks
-from dhtcrawl.storage.archive import COPIES, Archive
-from dhtcrawl.storage.committer import GroupRunner, LoopCommitter, Txn
-from dhtcrawl.storage.crawl_record import CrawlRecord
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import Place, unpack
-from dhtcrawl.swarm import rehome
-from dhtcrawl.swarm.copy_desk import CopyDesk
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.archive.archive import COPIES, Archive
+from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.files import MemoryDirectory
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import Place, unpack
+from dhtcrawl.swarm.bodies import rehome
+from dhtcrawl.swarm.bodies.copier import CALL, Copier
+from dhtcrawl.swarm.bodies.copy_service import CopyService
+from swarm.fake_peers import node as node_id
+from swarm.sync_swarm import across
 
 T = TypeVar("T")
 
@@ -98,7 +100,7 @@ class Node:
         self.copier = Copier(
             self, self.committer, clock, group, CRAWL, self.directory, further=further, tell_crawl=self._tell
         )
-        self.desk = CopyDesk(
+        self.desk = CopyService(
             self,
             self.committer,
             lambda: world.record,

@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from crawl.fake_peers import FakePeers, node, play, view_of
 from storage.stores import CRAWL
 
-from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.storage import export, keys
-from dhtcrawl.storage.committer import GroupRunner, LoopCommitter, Txn
-from dhtcrawl.storage.files import MemoryDirectory
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import pack, unpack
-from dhtcrawl.swarm.adopt import Adoption
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.files import MemoryDirectory
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.swarm.bodies.adopt import Adoption
+from swarm.fake_peers import FakePeers, node, play, view_of
 
 LEAVER = node(1)
 

@@ -7,18 +7,18 @@ import itertools
 from typing import Any, cast
 
 import pytest
-from crawl.fake_peers import FakePeers, node, play, view_of
-from crawl.sync_swarm import copy
 from storage.stores import CRAWL, SPEC
 
-from dhtcrawl.rpc.events import Failure, FailureKind
-from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.rpc.view import Member, View
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.crawl_record import CrawlRecord
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.swarm.audit import CALLS_AT_ONCE, KEYS_A_CALL, PAGES_A_READ, Auditor, CrawlAudit
+from dhtcrawl.rpc.membership.view import Member, View
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.swarm.lifecycle.audit import CALLS_AT_ONCE, KEYS_A_CALL, PAGES_A_READ, Auditor, CrawlAudit
+from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.sync_swarm import copy
 
 PAGES = [copy(n).key for n in range(1_000, 1_003)]
 LINKS = [copy(n).key for n in range(9)]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import inf
 
-from crawl.fake_peers import FakePeers, node, view_of
-
-from dhtcrawl.policy.seam import Settings, Task
+from dhtcrawl.policy.seam import PolicyTask, Settings
 from dhtcrawl.policy.xor import Xor
-from dhtcrawl.rpc.view import Member, MemberState, View
-from dhtcrawl.swarm.candidates import PATIENCE_S, REFUSED_S, Candidates
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.swarm.assignment.candidates import PATIENCE_S, REFUSED_S, Candidates
+from swarm.fake_peers import FakePeers, node, view_of
 
 KEY = bytes(20)
 OWN, B, C = node(0), node(1), node(2)
@@ -24,7 +23,7 @@ def make(*suspected: bytes) -> Candidates:
 
 
 def asked(candidates: Candidates, *failed: bytes, now: float = NOW) -> list[bytes]:
-    task = Task(KEY, "a", failed)
+    task = PolicyTask(KEY, "a", failed)
     return list(candidates.willing([task], now)(task))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.sharing import owned_bits
-from dhtcrawl.rpc.view import Member, MemberState, View
-from dhtcrawl.swarm.claim import Claim
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.swarm.claim import KeyClaim
+from dhtcrawl.swarm.replica_sets import owned_bits
 
 # Few different first and last bytes, so that some ids agree in many bits.
 IDS = st.builds(lambda first, last: bytes([first]) + bytes(18) + bytes([last]), st.integers(0, 255), st.integers(0, 3))
@@ -33,12 +33,12 @@ def test_what_is_ours_is_what_both_views_give_us(
 ) -> None:
     node = sorted(members)[which % len(members)]
     view, settled = view_of(members), view_of(before)
-    claim = Claim(node, view, settled)
+    claim = KeyClaim(node, view, settled)
     for key in [*keys, *members, *before]:
         assert claim.owns(key) == owns(view, node, key)
         assert claim.mine(key) == (owns(view, node, key) and owns(settled, node, key))
-        assert not Claim(node, view, None).mine(key), "nothing is, before it has asked"
-        assert Claim(node, view, view).mine(key) == owns(view, node, key)
+        assert not KeyClaim(node, view, None).mine(key), "nothing is, before it has asked"
+        assert KeyClaim(node, view, view).mine(key) == owns(view, node, key)
 
 
 @given(members=MEMBERS, others=MEMBERS, keys=KEYS)
@@ -46,7 +46,7 @@ def test_claims_with_equal_bits_are_claims_to_the_same_keys(
     members: dict[bytes, MemberState], others: dict[bytes, MemberState], keys: list[bytes]
 ) -> None:
     node = min(members)
-    one, other = (Claim(node, view, view) for view in map(view_of, (members, others)))
+    one, other = (KeyClaim(node, view, view) for view in map(view_of, (members, others)))
     if one.bits == other.bits:
         assert all(one.mine(key) == other.mine(key) for key in [*keys, *members, *others])
 

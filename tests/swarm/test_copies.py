@@ -7,17 +7,17 @@ import random
 from typing import Any
 
 import pytest
-from crawl.fake_peers import node as node_id
 from storage.stores import CRAWL, SPEC
 
-from dhtcrawl.crawl.copier import BATCH_BYTES, CALL, INLINE_BYTES, PAGES_A_CALL, Code, targets
 from dhtcrawl.keyspace import placement
-from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.rpc.peers import BAD_ARGUMENTS
-from dhtcrawl.rpc.view import MemberState
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.records import pack, unpack
-from dhtcrawl.swarm.copy_desk import SPARE_BYTES
+from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, CALL, INLINE_BYTES, PAGES_A_CALL, CopyCode, targets
+from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
+from swarm.fake_peers import node as node_id
 
 from .copy_world import Node, World, play, url
 
@@ -342,7 +342,7 @@ def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_others_take
             None,
         ]
         found = await codes(first, second, *bad, good)
-        assert found == bytes([Code.REFUSED] * len(bad) + [Code.HAS_IT])
+        assert found == bytes([CopyCode.REFUSED] * len(bad) + [CopyCode.HAS_IT])
         assert list(second.copies()) == [good[0]]
         for nonsense in ((), tuple([good] * (PAGES_A_CALL + 1)), "pages", None):
             answer = await second.desk.on_copy(first.id, {"crawl": CRAWL, "pages": nonsense})

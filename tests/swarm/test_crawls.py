@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from crawl.fake_peers import FakePeers, node, play, view_of
 from storage.stores import SPEC, link
 
 from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.crawl.termination import VIEW_BYTES
 from dhtcrawl.keyspace import placement
-from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.rpc.peers import BAD_ARGUMENTS, CallRegistry
-from dhtcrawl.storage import catalog, tasks
-from dhtcrawl.storage.catalog import CrawlRecord
-from dhtcrawl.storage.committer import GroupRunner, LoopCommitter, Txn
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.swarm.catalogue import CRAWLS_A_LIST
-from dhtcrawl.swarm.crawls import Crawls
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.store import catalog, tasks
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.swarm.lifecycle.crawl_list import CRAWLS_A_LIST
+from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.waves import VIEW_BYTES
+from swarm.fake_peers import FakePeers, node, play, view_of
 
 
 def record(number: int = 0, **fields: Any) -> CrawlRecord:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from crawl.fake_peers import node
-
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.swarm.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, About, Facts, facts_of
+from dhtcrawl.swarm.assignment.facts import HOSTS_MAX, MEMBERS_MAX, SAMPLES_MAX, NodeTraits, PlannerFacts, facts_of
+from swarm.fake_peers import node
 
 
 def test_only_what_is_wanted_is_told() -> None:
-    facts = Facts(About(lambda: {node(1): 0.1}), lambda: 7, finite=True)
+    facts = PlannerFacts(NodeTraits(lambda: {node(1): 0.1}), lambda: 7, finite=True)
     assert facts.report(("open", "finite", "colour")) == {"open": 7, "finite": True}
     assert facts.report(("rate", "batches", "rtts", "probes")) == {
         "rate": 0.0,
@@ -20,7 +19,7 @@ def test_only_what_is_wanted_is_told() -> None:
 
 
 def test_a_site_is_as_near_as_the_lower_half_of_the_latest_requests_says() -> None:
-    facts = Facts(About(), int)
+    facts = PlannerFacts(NodeTraits(), int)
     for seconds in (9.0, *[0.1] * SAMPLES_MAX, 0.2, 5.0):
         facts.answered("a.test", seconds)
     assert facts.report(("probes",)) == {"probes": {"a.test": 0.1}}
@@ -28,7 +27,7 @@ def test_a_site_is_as_near_as_the_lower_half_of_the_latest_requests_says() -> No
 
 def test_the_hosts_of_late_and_some_members_are_told() -> None:
     rtts = {number.to_bytes(20, "big"): 0.1 for number in range(2 * MEMBERS_MAX)}
-    facts = Facts(About(lambda: rtts), int)
+    facts = PlannerFacts(NodeTraits(lambda: rtts), int)
     for number in range(HOSTS_MAX + 3):
         facts.answered(f"{number}.test", 0.1)
     report = facts.report(("rtts", "probes"))
@@ -39,7 +38,7 @@ def test_the_hosts_of_late_and_some_members_are_told() -> None:
 
 def test_a_node_says_what_it_is_made_of_once_all_of_it_is_known() -> None:
     known: dict[str, float] = {}
-    facts = Facts(About(machine=lambda: known, labels={"type": "meta"}), int)
+    facts = PlannerFacts(NodeTraits(machine=lambda: known, labels={"type": "meta"}), int)
     assert facts.report(("vector", "labels")) == {"vector": {}, "labels": {"type": "meta"}}
     known["cores"] = 2.0
     assert facts.report(("vector",)) == {"vector": {}}, "how much it takes in is not known yet"
@@ -50,7 +49,7 @@ def test_a_node_says_what_it_is_made_of_once_all_of_it_is_known() -> None:
 
 def test_a_crawl_may_ask_for_another_estimate_of_times() -> None:
     settings = CrawlSettings(policy="gnp", policy_options=("rtt=median",), depth=0)
-    facts = facts_of(settings, About(), int)
+    facts = facts_of(settings, NodeTraits(), int)
     for seconds in (0.1, 0.2, 0.3, 0.9, 0.9):
         facts.answered("a.test", seconds)
     assert facts.report(("probes", "finite")) == {"probes": {"a.test": 0.3}, "finite": True}

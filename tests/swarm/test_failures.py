@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dhtcrawl.crawl.lending import Given
-from dhtcrawl.policy.seam import Result
-from dhtcrawl.swarm import failures
-from dhtcrawl.swarm.failures import CANNOT_S, Failures
+from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.swarm.assignment import failures
+from dhtcrawl.swarm.assignment.failures import CANNOT_S, Failures
 
 A, B, C = (bytes([number]) * 20 for number in (1, 2, 3))
 NODES = [A, B, C]
@@ -15,8 +15,8 @@ KEY, OTHER = b"k" * 20, b"o" * 20
 HTTP, HTTPS = "http://a", "https://a"
 
 
-def given(result: Result, key: bytes = KEY) -> Given:
-    return Given(key, "a", result, 1.0, detail=f"{result.value}!")
+def given(result: TaskResult, key: bytes = KEY) -> TaskOutcome:
+    return TaskOutcome(key, "a", result, 1.0, detail=f"{result.value}!")
 
 
 def test_an_origin_that_nobody_could_connect_to_is_left_for_all_its_tasks() -> None:
@@ -53,15 +53,15 @@ def test_who_could_not_connect_is_asked_again_after_a_while_or_once_it_brought_a
 def test_only_nodes_that_connected_count_and_all_of_them_are_quoted() -> None:
     told = Failures()
     assert KEY not in told
-    told.note(B, given(Result.UNREACHABLE))
-    told.note(A, given(Result.FAILED))
+    told.note(B, given(TaskResult.UNREACHABLE))
+    told.note(A, given(TaskResult.FAILED))
     assert KEY in told
     assert told.connected(KEY) == 1
     assert list(told.words(KEY).items()) == [(B, "unreachable!"), (A, "failed!")]
     assert told.of(KEY) == ((B, A), ())
     assert told.has_failed(KEY, A)
     assert not told.has_failed(KEY, C)
-    told.note(B, given(Result.FAILED))
+    told.note(B, given(TaskResult.FAILED))
     assert told.connected(KEY) == 2
     told.forget(KEY)
     assert (KEY in told, told.connected(KEY), told.words(KEY)) == (False, 0, {})
@@ -69,8 +69,8 @@ def test_only_nodes_that_connected_count_and_all_of_them_are_quoted() -> None:
 
 def test_what_others_own_by_now_is_forgotten() -> None:
     told = Failures()
-    told.note(A, given(Result.FAILED))
-    told.note(A, given(Result.FAILED, OTHER))
+    told.note(A, given(TaskResult.FAILED))
+    told.note(A, given(TaskResult.FAILED, OTHER))
     told.recalled(KEY, B)
     told.recalled(OTHER, B)
     told.keep(lambda key: key == OTHER)
@@ -91,7 +91,7 @@ def test_who_had_no_time_for_a_task_is_no_failure_and_comes_in_the_order_of_when
 def test_neither_tasks_nor_hosts_pile_up() -> None:
     told = Failures()
     for number in range(failures.TASKS_MAX + 10):
-        told.note(A, given(Result.FAILED, number.to_bytes(20)))
+        told.note(A, given(TaskResult.FAILED, number.to_bytes(20)))
     for number in range(failures.ORIGINS_MAX + 10):
         told.cannot(A, f"http://{number}", 0.0)
     assert len(told._said) == failures.TASKS_MAX

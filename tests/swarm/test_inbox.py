@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from crawl.fake_peers import FakePeers, node, play, view_of
-from crawl.sync_swarm import copy
 from storage.stores import CRAWL
 
-from dhtcrawl.crawl import wire
 from dhtcrawl.keyspace import placement, url_key
-from dhtcrawl.rpc.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask
-from dhtcrawl.rpc.peers import CallRegistry
-from dhtcrawl.rpc.signals import Hello
-from dhtcrawl.rpc.view import Member, MemberState, View
-from dhtcrawl.storage import keys
-from dhtcrawl.storage.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.copies import Copy, Merged
-from dhtcrawl.storage.memory import MemoryEngine
-from dhtcrawl.storage.records import Place, State, unpack_task
-from dhtcrawl.storage.tasks import Link
-from dhtcrawl.swarm.inbox import Inbox
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask
+from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import Place, State, unpack_task
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.swarm.records import wire
+from dhtcrawl.swarm.records.inbox import Inbox
+from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.sync_swarm import copy
 
 HELLO = Hello(node(1), 1, "active", ())
 DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
@@ -55,7 +55,7 @@ class FakeRun:
     def held(self, key: bytes) -> bool:
         return False
 
-    def heard(self, found: Sequence[Copy]) -> None:
+    def heard(self, found: Sequence[TaskReplica]) -> None:
         self.states += [self.state_of(each.key) for each in found]
 
     def buried(self, keys: Sequence[bytes]) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from crawl.fake_peers import node, view_of
-
-from dhtcrawl.policy.seam import BATCH, BUDGET_S, Result, Settings
+from dhtcrawl.policy.seam import BATCH, BUDGET_S, Settings, TaskResult
 from dhtcrawl.policy.xor import Xor
-from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.rpc.view import Member, View
-from dhtcrawl.swarm.loans import LEND, RECALL
+from dhtcrawl.rpc.membership.view import Member, View
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.swarm.assignment.wire import LEND, RECALL
 from dhtcrawl.url import host_of
+from swarm.fake_peers import node, view_of
 
-from .lending_world import OWN, TASKS, Favours, World, failed, tell
+from .assigning_world import OWN, TASKS, Favours, World, failed, tell
 
 XOR = Xor(Settings(OWN))
-NEITHER = failed(TASKS[0], Result.UNREACHABLE)
+NEITHER = failed(TASKS[0], TaskResult.UNREACHABLE)
 
 
 def lent(world: World) -> list[tuple[bytes, bytes]]:
@@ -106,8 +105,8 @@ def test_that_nobody_takes_a_hosts_certificate_says_nothing_of_its_pages_without
             if world.lender.lent.count(node(number)):
                 await world.report(number, NEITHER)
             await asyncio.sleep(1)
-        assert not world.lender.failed_here(secure[1], failed(secure[1], Result.UNREACHABLE)), "nobody is left"
-        assert world.lender.failed_here(TASKS[2], failed(TASKS[2], Result.UNREACHABLE)), "another may be let in"
+        assert not world.lender.failed_here(secure[1], failed(secure[1], TaskResult.UNREACHABLE)), "nobody is left"
+        assert world.lender.failed_here(TASKS[2], failed(TASKS[2], TaskResult.UNREACHABLE)), "another may be let in"
 
     tell(story, XOR)
 
@@ -115,14 +114,14 @@ def test_that_nobody_takes_a_hosts_certificate_says_nothing_of_its_pages_without
 def test_a_policy_hears_once_what_came_of_a_task_that_was_tried_by_all() -> None:
     async def story(world: World) -> None:
         world.peers.view = view_of([0])
-        for result in (Result.UNREACHABLE, Result.FAILED):
+        for result in (TaskResult.UNREACHABLE, TaskResult.FAILED):
             world.lender.failed_here(TASKS[0], failed(TASKS[0], result))
         world.add(TASKS[1])
         await asyncio.sleep(1)
 
     policy = Favours(OWN)
     tell(story, policy)
-    assert policy.heard_of == [(OWN, Result.FAILED)]
+    assert policy.heard_of == [(OWN, TaskResult.FAILED)]
 
 
 def test_what_a_page_does_wrong_is_no_reason_to_ask_another_node() -> None:

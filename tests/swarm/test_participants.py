@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from crawl.fake_peers import play, view_of
-
 from dhtcrawl.config import load
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.crawl_record import CrawlRecord, merge_crawls
-from dhtcrawl.swarm.participants import Participants
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, merge_crawls
+from dhtcrawl.swarm.lifecycle.participants import Participants
+from swarm.fake_peers import play, view_of
 
 A, B, C = ("aa" * 20, "bb" * 20, "cc" * 20)
 

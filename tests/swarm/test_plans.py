@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import msgpack
 import pytest
-from crawl.fake_peers import FakePeers, node, play, view_of
 
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.policy.seam import Planner
-from dhtcrawl.rpc.peers import BAD_ARGUMENTS
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
 from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.swarm.plans import CALL, EVERY_S, PLANS_WITHIN_S, REPORT_BYTES_MAX, Plans
+from dhtcrawl.swarm.assignment.plans import CALL, EVERY_S, PLANS_WITHIN_S, REPORT_BYTES_MAX, Plans
+from swarm.fake_peers import FakePeers, node, play, view_of
 
 OWN, OTHER = node(0), node(1)
 BOTH = view_of([0, 1])

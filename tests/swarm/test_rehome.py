@@ -7,20 +7,21 @@ from functools import partial
 from typing import Any
 
 import pytest
-from crawl.fake_peers import node as node_id
 from storage.stores import CRAWL, SPEC
 
-from dhtcrawl.crawl.copier import Copier
-from dhtcrawl.crawl.rounds import Counters
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import KEY_BYTES, placement
-from dhtcrawl.rpc.messages import Refused
-from dhtcrawl.rpc.peers import BAD_ARGUMENTS
-from dhtcrawl.rpc.view import Member, MemberState, View
-from dhtcrawl.storage import body_copies, keys
-from dhtcrawl.storage.records import Place
-from dhtcrawl.swarm.copy_desk import KEYS_A_CALL
-from dhtcrawl.swarm.copy_watch import CopyWatch
-from dhtcrawl.swarm.rehome import ASKED_MAX, CALL, Sought, seek
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.records import Place
+from dhtcrawl.swarm.bodies.copier import Copier
+from dhtcrawl.swarm.bodies.copy_service import KEYS_A_CALL
+from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
+from dhtcrawl.swarm.bodies.rehome import ASKED_MAX, CALL, Sought, seek
+from swarm.fake_peers import node as node_id
 
 from .copy_world import World, play, url
 
@@ -183,7 +184,7 @@ class Watched:
 
     def __init__(self, world: World, number: int = 0) -> None:
         self.world, self.node = world, world.nodes[number]
-        self.counters = Counters()
+        self.counters = CrawlCounters()
         self.gone: dict[bytes, bytes | None] = {}  # who is given up, and who has what it had
         self.copier: Copier = self.node.copier
         self.watch = CopyWatch(
@@ -245,7 +246,7 @@ def test_copies_that_were_left_to_an_heir_count_and_those_left_to_us_do_not() ->
         watched = Watched(world)
         pages = await watched.fetch(30)
         (of_two, of_three) = ([k for k in pages if watched.holders(k) == [node_id(n)]] for n in (2, 3))
-        watched.gone = {node_id(2): node_id(4), node_id(3): None}  # three left to us: see `Copying._standing`
+        watched.gone = {node_id(2): node_id(4), node_id(3): None}  # three left to us: see `BodyCopies._standing`
         watched.watch.holders_changed()
         await while_watching(watched)
         assert all(watched.holders(key) == [node_id(2)] for key in of_two)

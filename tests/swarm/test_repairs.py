@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from crawl.fake_peers import node, view_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.crawl.sharing import owned_bits, replica_set
-from dhtcrawl.rpc.view import Member, MemberState, View
-from dhtcrawl.swarm.repairs import PATIENCE_S, Repairs
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.swarm.membership.repairs import PATIENCE_S, Repairs
+from dhtcrawl.swarm.replica_sets import owned_bits, replica_set
+from swarm.fake_peers import node, view_of
 
 REPLICAS = 3
 ALL = list(range(16))

@@ -9,12 +9,12 @@ from collections import Counter
 from dhtcrawl.sim.scene import view_of
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.spec import make_spec
-from dhtcrawl.swarm.entrance import Entrance
+from dhtcrawl.swarm.membership.join import Join
 
 from .story import World, tell
 
 
-def entrance_of(host: SimHost) -> Entrance:
+def entrance_of(host: SimHost) -> Join:
     assert host.swarm is not None
     return host.swarm.entrance
 

@@ -13,7 +13,16 @@ from typing import Any, ClassVar
 from dhtcrawl.policy.backlog import Backlog
 from dhtcrawl.policy.bp_pso.planner import MODES, Split
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Outcome, Policy, Settings, Task, Terms, failed_last, number_in
+from dhtcrawl.policy.seam import (
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Policy,
+    PolicyTask,
+    Settings,
+    failed_last,
+    number_in,
+)
 
 
 class BpPso(Policy):
@@ -29,7 +38,7 @@ class BpPso(Policy):
         self._backlog = Backlog()
         self._given: dict[bytes, int] = {}  # under this plan, by node
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         nodes = [candidate.node for candidate in candidates]
         shares = {node: number_in(self._table, "shares", node, 1.0) for node in nodes}
         ranked = rendezvous(task.key, nodes, shares)
@@ -42,8 +51,8 @@ class BpPso(Policy):
             self._given[ranked[0]] = self._given.get(ranked[0], 0) + 1
         return ranked
 
-    def terms(self, node: bytes, host: str) -> Terms:
-        return Terms(self._backlog.size(node, host))
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        return AssignmentTerms(self._backlog.size(node, host))
 
     def heard(self, outcome: Outcome, now: float) -> None:
         self._backlog.heard(outcome, now)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from dhtcrawl.policy.gnp.planner import SPACES, TOP, Atlas, Place, places_in
 from dhtcrawl.policy.gnp.rtt import ESTIMATORS
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Policy, Settings, Task, failed_last
+from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask, Settings, failed_last
 
 CHOICES = ("least-loaded", "top3", "top1")
 
@@ -35,7 +35,7 @@ class Gnp(Policy):
         self._nodes: dict[bytes, Place] = {}
         self._sites: dict[str, Place] = {}
 
-    def rank(self, task: Task, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         place = self._sites.get(task.host)
         lots = rendezvous(task.key, [candidate.node for candidate in candidates], {})
         if place is None:

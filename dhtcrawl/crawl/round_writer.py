@@ -1,0 +1,386 @@
+"""From fetched pages to done ones: everything of a crawl that is written, in rounds.
+
+A round is one transaction: the bodies that arrived go into the archive, their
+pages become `fetched`, the links under way are accepted, pages whose last link
+was accepted in an earlier round become `done`, tasks without hope become
+`dead`. While a round is being committed the next one gathers, so that the
+price of an fsync and of a thread hop is paid by a round, never by a page.
+
+    page() ─▶ fetched ─┐
+              outbox ──┼─▶ round ─▶ commit ─▶ backups ─▶ queued tasks to the frontier
+    kill() ─▶ dead ────┤                                 acked links to the outbox
+              done ────┘                                 pages without links under way, copied: done
+
+Links that another node owns leave through `Together.send` and come back by
+`acked` or `put_back`. What was written goes to the backups through
+`Together.keep` and `bury` (for a node by itself, both are over at once); until
+the tombstone of a page is there, the page counts as open: it is what a crash
+of this node would make the swarm fetch again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from dhtcrawl.crawl.copy_barrier import CopyBarrier, Holders
+from dhtcrawl.crawl.outbox import Outbox
+from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Listener, Relinked, Round, RoundResult
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.outputs.outputs import LivePages
+from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.records import SkipReason, pack, unpack
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.tasks import Link, Queued
+
+LINKS_A_ROUND_MAX = 4096
+
+# A fetcher waits when this much is not on disk yet: memory stays bounded when
+# the disk is slower than the web.
+BACKLOG_BYTES_MAX = 64 << 20
+# Links under way do not stop the parser, but the next fetch.
+BACKLOG_LINKS_MAX = 200_000
+
+
+class RoundWriter:
+    """Writes one crawl's progress."""
+
+    def __init__(
+        self,
+        services: Services,
+        crawl: bytes,
+        counters: CrawlCounters,
+        listener: Listener,
+        *,
+        depth_matters: bool,
+        orders: Iterator[int],
+        aliases: list[str],
+        live: LivePages,
+        copies: int = 1,
+    ) -> None:
+        self.counters = counters
+        self.copying = CopyBarrier(copies - 1)
+        self.outbox = Outbox(depth_matters=depth_matters)
+        self._services = services
+        self._crawl = crawl
+        self._listener = listener
+        self._depth_matters = depth_matters
+        self.orders = orders
+        self._aliases = aliases
+        self._new_aliases: list[str] = []
+        self._live = live
+        self._lines: list[dict[str, Any]] = []
+        self._owed: dict[str, float] = {}
+        self._fetched: list[Fetched] = []
+        self._kills: list[Kill] = []
+        self._done: dict[bytes, None] = {}
+        self._relinked: dict[bytes, Relinked] = {}
+        self._owing: set[bytes] = set()  # pages whose links are to be sent again
+        self._backlog_bytes = 0
+        self._pages_unwritten = 0
+        self._open: dict[bytes, None] = {}
+        self.rounds = 0
+        self._busy = False
+        self._closing = False
+        self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def idle(self) -> bool:
+        """Everything that was handed in is on disk."""
+        return not (self._busy or self._fetched or self._kills or self._done or len(self.outbox) or self._new_aliases)
+
+    @property
+    def unwritten_pages(self) -> int:
+        """Pages that arrived and are not counted yet."""
+        return self._pages_unwritten
+
+    @property
+    def open_pages(self) -> dict[bytes, None]:
+        """Task keys of pages that arrived in this run and of which the backups do not know."""
+        return self._open
+
+    def acked(self, links: list[Link]) -> None:
+        """Their owners have these."""
+        self._done_with(dict.fromkeys(self.outbox.acked(links)))
+        self._work.set()
+
+    def resend(self, pages: Iterable[bytes]) -> None:
+        """A shorter way to these pages was found: their links go out again before they are done."""
+        # Those that went out before do not make it done: the mark would be
+        # gone, and a crash would lose the rest.
+        for page in pages:
+            self._owing.add(page)
+            self._done.pop(page, None)
+            self._listener.resend(page)
+
+    def lost(self, page: bytes, links: Iterable[bytes]) -> None:
+        """No owner has a record of these links of a page any more, though one acknowledged them: they go out again."""
+        for link in links:
+            self.outbox.forget(link)
+        self.resend([page])
+
+    def put_back(self, links: list[Link]) -> None:
+        """These did not reach their owner; it may be another by now."""
+        self.outbox.put_back(links)
+        self._work.set()
+
+    def page(self, fetched: Fetched, links: list[Link], alias: str | None) -> None:
+        """A page arrived, with the links to send."""
+        assert fetched.page is not None
+        self._open[fetched.page.key] = None
+        if alias is not None:
+            self._new_aliases.append(alias)
+        self.outbox.add(fetched.page.key, links)
+        self._pages_unwritten += 1
+        self.archive(fetched)
+
+    def archive(self, fetched: Fetched) -> None:
+        """Something arrived that is to be archived."""
+        self._fetched.append(fetched)
+        self._backlog_bytes += 0 if fetched.body.spooled else fetched.body.size
+        if self._overfull():
+            self._room.clear()
+        self._work.set()
+
+    def kill(self, kill: Kill) -> None:
+        """A task has no hope."""
+        self._kills.append(kill)
+        self._work.set()
+
+    def send_again(self, page: bytes, links: list[Link], found: Relinked) -> None:
+        """The links to send of a page that is fetched but not done, and what there is to note of all its links."""
+        self._owing.discard(page)
+        if page not in self._relinked:
+            self.copying.hold([page])  # as it will be then
+        self._relinked[page] = found
+        if self.outbox.add(page, links):
+            self._done[page] = None
+        self._work.set()
+
+    def forget_resend(self, page: bytes) -> None:
+        """There is nothing to send again: the page is not here."""
+        self._owing.discard(page)
+        self._work.set()
+
+    def owe(self, host: str, wait_s: float) -> None:
+        """A restart is to leave `host` alone for `wait_s`; 0 takes that back."""
+        self._owed[host] = wait_s
+        self._work.set()
+
+    async def room(self) -> None:
+        """Return once a fetcher may bring more."""
+        await self._room.wait()
+
+    async def run(self) -> None:
+        """Commit rounds until `close`, and what is left then."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while (round_ := self._gather()) is not None:
+                self._busy = True
+                result = await self._services.committer.submit(partial(self._write, round_))
+                self._busy = False
+                self._after(round_, result)
+                # Writes no record, so costs no fsync.
+                await self._services.committer.submit(partial(self._show, self._lines))
+                self._lines = []
+            self._listener.settled()
+            if self._closing:
+                return
+
+    def close(self) -> None:
+        """No more will be handed in."""
+        self._closing = True
+        self._work.set()
+
+    def _overfull(self) -> bool:
+        return self._backlog_bytes >= BACKLOG_BYTES_MAX or len(self.outbox) >= BACKLOG_LINKS_MAX
+
+    def _gather(self) -> Round | None:
+        together = self._services.together
+        links = self.outbox.take(LINKS_A_ROUND_MAX)
+        if not together.alone:
+            theirs = [link for link in links if not together.owns(link.key)]
+            if theirs:
+                links = [link for link in links if together.owns(link.key)]
+                together.send(theirs)
+        for fetched in self._fetched:
+            if fetched.page is not None:
+                # Its links may all have been acked for other pages; it is looked at again once it is written.
+                self._done.pop(fetched.page.key, None)
+        done, self._done = self.copying.pass_through(self._done)
+        relinked = self._relinked if self.copying.further else {}  # to be copied as they are then
+        if not (self._fetched or self._kills or done or links or self._new_aliases or relinked or self._owed):
+            return None
+        copied = self.copying.take(done)
+        round_ = Round(self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed, copied)
+        self._fetched, self._kills, self._new_aliases = [], [], []
+        self._relinked, self._owed = {}, {}
+        self._backlog_bytes = 0
+        return round_
+
+    def _write(self, round_: Round, txn: Txn) -> RoundResult:
+        """The round's transaction; runs on the committer's thread."""
+        crawl, archive, result = self._crawl, self._services.archive, RoundResult()
+        if round_.aliases:
+            self._aliases.extend(round_.aliases)
+            key = keys.key(keys.CRAWL, crawl)
+            record = unpack(txn.get(key) or pack({}))
+            txn.put(key, pack({**record, "aliases": self._aliases}))
+        for host, wait_s in round_.owed.items():
+            tasks.owe(txn, crawl, host, wait_s)
+        for page_key, found in round_.relinked.items():
+            tasks.relink(txn, crawl, page_key, found.link_keys)
+            tasks.skip(txn, crawl, found.skipped)
+        # Before `accept`, which may mark a page that must send its links again.
+        for page_key in round_.done:
+            settled = tasks.settle(txn, crawl, page_key, depth_matters=self._depth_matters)
+            if settled is not None:
+                result.over.append(TaskReplica(page_key, settled))
+        for page_key, holders in round_.copied.items():
+            before = body_copies.put_holders(txn, crawl, page_key, holders)
+            short = len(holders) < self.copying.further
+            self.counters.pages_undercopied += short - (before is not None and before < self.copying.further)
+        for fetched in round_.fetched:
+            place, digest = archive.append(fetched.item)
+            page = fetched.page
+            if page is None:
+                if fetched.extra is not None:
+                    entry = {**fetched.extra, "payload_digest": digest, "place": place}
+                    txn.put(keys.extra_key(crawl, place.file, place.offset), pack(entry))
+                continue
+            page.fields["payload_digest"] = digest
+            arrival = tasks.fetched(txn, crawl, page, place, fetched.attempt)
+            result.arrived.append(TaskReplica(page.key, arrival.task))
+            if arrival.again:
+                result.refetched.add(page.key)
+            if arrival.resend:
+                result.resend.append(page.key)
+        for kill in round_.kills:
+            dead = tasks.kill(txn, crawl, kill.key, kill.reason, kill.detail, kill.attempt)
+            if dead is not None:
+                result.killed += 1
+                result.failed += kill.reason == SkipReason.FAILED
+                result.over.append(TaskReplica(kill.key, dead))
+        if round_.links:
+            safe = self._services.together.mine
+            accepted = tasks.accept(txn, crawl, round_.links, self.orders, depth_matters=self._depth_matters, safe=safe)
+            result.queued = accepted.queued
+            result.changed = [TaskReplica(*changed) for changed in accepted.changed]
+            result.resend += accepted.resend
+            self.counters.urls_seen += accepted.new
+        self._count(round_, result)
+        txn.put(keys.key(keys.COUNTERS, crawl), self.counters.pack())
+        return result
+
+    def _show(self, lines: list[dict[str, Any]], _: Txn) -> None:
+        """Let whoever watches pages.jsonl see the pages of a round."""
+        if lines:
+            self._live.append(lines)
+
+    def _count(self, round_: Round, result: RoundResult) -> None:
+        counters = self.counters
+        for fetched in round_.fetched:
+            if fetched.page is None:
+                continue
+            if fetched.page.key in result.refetched:
+                counters.refetches += 1
+                continue
+            status = fetched.page.fields["status"]
+            counters.pages += 1
+            counters.body_bytes += fetched.body.size
+            counters.redirects += 300 <= status < 400
+            counters.errors += status >= 400
+        counters.dead += result.killed
+        counters.errors += result.failed
+
+    def _after(self, round_: Round, result: RoundResult) -> None:
+        self.rounds += 1
+        self.resend(result.resend)
+        for fetched in round_.fetched:
+            self._arrived(fetched, result)
+        for kill in round_.kills:
+            self._listener.written(kill.host, kill.key)
+        self._keep(round_.links, round_.done, result)
+        # A page's links were handed in together with it, so that whatever is
+        # acked now belongs to a page that is written by now.
+        self._done_with(
+            {f.page.key: None for f in round_.fetched if f.page is not None and not self.outbox.waits(f.page.key)}
+        )
+        self._copy(round_, result)
+        if not self._overfull():
+            self._room.set()
+
+    def _copy(self, round_: Round, result: RoundResult) -> None:
+        """What was written goes to further nodes, where the crawl wants it there."""
+        if not self.copying.further:
+            return
+        together = self._services.together
+        written = [f.page.key for f in round_.fetched if f.page is not None and f.page.key not in result.refetched]
+        self.copying.hold(written)
+        for pages, again in ((written, False), (list(round_.relinked), True)):
+            if pages:
+                together.copy(pages, self._copied, again=again)
+
+    def _copied(self, page: bytes, holders: Holders) -> None:
+        self.copying.copied(page, holders)
+        self._work.set()
+
+    def _arrived(self, fetched: Fetched, result: RoundResult) -> None:
+        fetched.body.close()
+        page = fetched.page
+        if page is None:
+            return
+        self._pages_unwritten -= 1
+        if page.key in result.refetched:
+            self._open.pop(page.key, None)
+        else:
+            self._lines.append(page.fields)
+        self._listener.written(fetched.host, page.key)
+
+    def _keep(self, links: list[Link], done: list[bytes], result: RoundResult) -> None:
+        """What was written goes to the backups; links are acked, and tasks queued, once they have it (I1)."""
+        together = self._services.together
+        changed = {copy.key for copy in result.changed}
+        known = [link for link in links if link.key not in changed]
+        if not together.alone:
+            # Somebody sent it a moment ago: as good as accepted, once the backups have it.
+            known = [link for link in known if not together.when_kept(link.key, partial(self.acked, [link]))]
+            # The owner of a page that was fetched here nevertheless is to know it soon.
+            arrived = [copy for copy in result.arrived if not together.owns(copy.key)]
+            if arrived:
+                together.keep(arrived, _nothing)
+        self._done_with(dict.fromkeys(self.outbox.acked(known)))
+        fresh = [link for link in links if link.key in changed]
+        self._listener.expected(result.queued)
+        if result.changed:
+            together.keep(result.changed, partial(self._kept, fresh, result.queued))
+        over = {copy.key for copy in result.over}
+        for page in done:
+            if page not in over and page not in self._owing:
+                self._open.pop(page, None)  # other nodes have its record by now: nothing to bury
+        if result.over:
+            together.bury(result.over, partial(self._buried, result.over))
+
+    def _kept(self, links: list[Link], queued: list[Queued]) -> None:
+        self._listener.queued(queued)
+        self.acked(links)
+
+    def _buried(self, copies: list[TaskReplica]) -> None:
+        for copy in copies:
+            self._open.pop(copy.key, None)
+        self._listener.settled()
+
+    def _done_with(self, pages: dict[bytes, None]) -> None:
+        """Pages of which every link is acked."""
+        self._done.update((page, None) for page in pages if page not in self._owing)
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,78 @@
+"""The port through which fetchers reach hosts: whose turn it is, and what robots.txt is known.
+
+A node by itself keeps to its own host clocks (`UnleasedHosts`). In a swarm
+`dhtcrawl.swarm.hosts` leases each host to one node at a time, and has each
+robots.txt fetched once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from dhtcrawl.fetch.robots import RobotsVerdict
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """A request was given up, or not begun, because its lease ended; `ended_at` is on the node's clock."""
+
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsKnown:
+    """What a robots.txt came to `age_s` ago: its rules are those of `body` where the verdict is to parse it."""
+
+    verdict: RobotsVerdict
+    body: bytes
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsFetch:
+    """You fetch it, and tell what came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsWait:
+    """Somebody fetches it: ask again after `after_s`."""
+
+    after_s: float
+
+
+RobotsAnswer = RobotsKnown | RobotsFetch | RobotsWait
+
+
+class HostAccess(Protocol):
+    """What a fetcher asks before and after it turns to a host."""
+
+    async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
+        """What `start()` comes to, a request to `host`; `LeaseLost` where its lease ended before or meanwhile."""
+        ...
+
+    async def robots(self, origin: str, agent: str) -> RobotsAnswer:
+        """What to do about the robots.txt of `scheme://host[:port]`, for a product token."""
+        ...
+
+    async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
+        """What came of a fetch that `robots` asked for; None: nothing, others may try."""
+        ...
+
+
+class UnleasedHosts:
+    """What a node without a swarm has instead: hosts need no lease, and robots.txt is its own affair."""
+
+    async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
+        """As `HostAccess`."""
+        return await start()
+
+    async def robots(self, origin: str, agent: str) -> RobotsAnswer:
+        """As `HostAccess`."""
+        return RobotsFetch()
+
+    async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
+        """As `HostAccess`."""

@@ -1,0 +1,364 @@
+"""`NodeApi` of a node of a swarm: what the admin HTTP and the commands see and do."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import resource
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dhtcrawl import __version__
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.crawl.explain import explain
+from dhtcrawl.crawl.rounds import CrawlCounters
+from dhtcrawl.keyspace import crawl_key, host_key, placement
+from dhtcrawl.node.swarm_node import SwarmNode
+from dhtcrawl.rpc.membership.view import Member, MemberState
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import (
+    COMPLETE,
+    PAUSED,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    changed,
+    fits_the_wire,
+    to_wire,
+)
+from dhtcrawl.swarm.lifecycle.manual_queue import RELEASE
+from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
+from dhtcrawl.units import format_address
+from dhtcrawl.url import canonicalize
+from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, Decision, Row
+
+SEEDS_SHOWN = 3
+REPORT_TIMEOUT_S = 5.0
+EXPORT_REPLY_BYTES = 1 << 20
+_SUMMED = [field.name for field in dataclasses.fields(CrawlCounters)]
+
+
+class Api:
+    """Of one node."""
+
+    def __init__(self, swarm: SwarmNode, registry: CallRegistry, data_dir: Path | None = None) -> None:
+        self._swarm = swarm
+        self._data_dir = data_dir
+        self._started_at = swarm.node.ports.clock.monotonic()
+        registry.register("why", self._on_why)
+        registry.register("explain_host", self._on_explain_host)
+
+    # The node
+
+    async def status(self) -> dict[str, Any]:
+        swarm = self._swarm
+        states = Counter(member.state.value for member in swarm.gossip.view.members)
+        return {
+            "node": swarm.id.hex(),
+            "state": swarm.state,
+            "version": __version__,
+            "address": format_address(swarm.address),
+            "uptime_s": round(swarm.node.ports.clock.monotonic() - self._started_at, 3),
+            "members": dict(states),
+            "crawls": len(swarm.crawls.runs),
+            "pages_undercopied": sum(run.crawl.counters.pages_undercopied for run in swarm.crawls.runs.values()),
+            "storage_sync": swarm.node.config.storage.sync,
+        }
+
+    async def peers(self) -> list[dict[str, Any]]:
+        swarm = self._swarm
+        return [
+            {
+                "node": member.id.hex(),
+                "address": format_address(member.address),
+                "state": member.state.value,
+                "self": member.id == swarm.id,
+                "rtt_s": None if member.id == swarm.id else swarm.rtt_s(member.address),
+                "seen_s": None,
+            }
+            for member in swarm.gossip.view.members
+        ]
+
+    async def leave(self) -> dict[str, Any]:
+        alone = not any(
+            member.id != self._swarm.id and member.state is not MemberState.JOINING
+            for member in self._swarm.gossip.view.members
+        )
+        self._swarm.leave()
+        await self._swarm.over.wait()
+        return {"handed_over": self._swarm.records_handed_over, "left": self._swarm.records_left, "alone": alone}
+
+    async def drain(self) -> dict[str, Any]:
+        return {"drained": await self._swarm.drain()}
+
+    async def shutdown(self) -> dict[str, Any]:
+        self._swarm.shutdown()
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        swarm = self._swarm
+        found: dict[str, float] = {}
+        for state in MemberState:
+            count = sum(member.state is state for member in swarm.gossip.view.members)
+            found[f'members{{state="{state.value}"}}'] = count
+        totals: Counter[str] = Counter()
+        for run in swarm.crawls.runs.values():
+            counters = run.crawl.counters
+            for name in ("pages", "fetches", "refetches", "errors", "body_bytes", "urls_seen", "robots_fetches"):
+                totals[name] += getattr(counters, name)
+        found |= {f"{name}_total": float(totals[name]) for name in sorted(totals)}
+        found["crawls_running"] = len(swarm.crawls.runs)
+        found["pages_undercopied"] = sum(run.crawl.counters.pages_undercopied for run in swarm.crawls.runs.values())
+        found["links_taken_total"] = swarm.inbox.links_taken
+        found["records_taken_total"] = swarm.inbox.records_taken
+        found["records_sent_total"] = swarm.replicator.records_sent
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        found["process_cpu_seconds_total"] = usage.ru_utime + usage.ru_stime
+        return found
+
+    # Crawls
+
+    async def crawls(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "crawl": record.crawl_id.hex(),
+                "state": _state(record),
+                "seeds": list(record.spec.seeds[:SEEDS_SHOWN]),
+                "seeds_total": len(record.spec.seeds),
+                "ended": record.ended,
+                "counters": await self._counters_here(record),
+            }
+            for record in self._swarm.crawls
+        ]
+
+    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+        if not self._swarm.ready.is_set():
+            raise ApiError(503, "the node has not joined yet; try again in a moment")
+        values: dict[str, Any] = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in settings.items()
+        }
+        spec = CrawlSpec(tuple(seeds), CrawlSettings(**values))
+        nonce = self._swarm.node.ports.rng.randbytes(NONCE_BYTES)
+        if not fits_the_wire(CrawlRecord(spec.crawl_id(nonce), spec, nonce)):
+            raise ApiError(
+                400, f"{len(spec.seeds)} seeds are too many for one crawl of a swarm; split them into several"
+            )
+        record = await self._swarm.crawls.create(spec, nonce)
+        return {"crawl": record.crawl_id.hex()}
+
+    async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
+        record, run = self._record(crawl_id), self._swarm.crawls.run_of(crawl_id)
+        reports = await self._reports(crawl_id)
+        counters: Counter[str] = Counter()
+        for value in reports.values():
+            counters.update({name: count for name, count in value["counters"].items() if name != "seconds"})
+        counters["seconds"] = max((value["counters"].get("seconds", 0) for value in reports.values()), default=0)
+        coordinator = self._swarm.gossip.view.owner(crawl_key(crawl_id))
+        return {
+            "crawl": crawl_id.hex(),
+            "spec": {"seeds": list(record.spec.seeds), "settings": dataclasses.asdict(record.spec.settings)},
+            "state": _state(record),
+            "ended": record.ended,
+            "counters": dict(counters),
+            "per_node": [{"node": node, "counters": value["counters"]} for node, value in reports.items()],
+            "coordinator": None if coordinator is None else coordinator.id.hex(),
+            "waiting_for": [
+                f"{node[:12]}: {count} {word}" for node, value in reports.items() for word, count in value["waiting"]
+            ]
+            if run is not None
+            else [],
+        }
+
+    async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
+        record = self._record(crawl_id)
+        if record.ended:
+            raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}")
+        state = {"pause": PAUSED, "resume": RUNNING, "stop": STOPPING}[action]
+        after = changed(record, state, cause=STOPPED if action == "stop" else "")
+        merged = await self._swarm.crawls.learn(after)
+        await self._swarm.crawls.tell_all(crawl_id)
+        return {"crawl": crawl_id.hex(), "state": _state(merged)}
+
+    async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
+        listed = await self._swarm.given_up.listed(self._record(crawl_id).crawl_id)
+        rows = [{"url": r.url, "depth": r.depth, "attempts": r.attempts, "detail": r.detail} for r in listed.tasks]
+        return {"tasks": rows, "silent": [node.hex() for node in listed.silent], "cut": listed.cut}
+
+    async def decide(self, crawl_id: bytes, decision: Decision, urls: list[str] | None) -> dict[str, Any]:
+        record = self._record(crawl_id)
+        if decision == RELEASE and record.ended and record.ended not in FINAL:
+            raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}; nothing more of it is fetched")
+        decided = await self._swarm.given_up.decide(crawl_id, decision, urls)
+        return {"count": decided.tasks, "silent": [node.hex() for node in decided.silent]}
+
+    # Where things are
+
+    async def locate(self, url: str, crawl_id: bytes | None) -> list[dict[str, Any]]:
+        view, replicas = self._swarm.gossip.view, self._swarm.node.config.swarm.replicas
+        found = []
+        for record in self._asked(crawl_id):
+            key = record.spec.key_of(url)
+            holders = [_place(member) for member in view.closest(placement(key), replicas + 1)]
+            owner = holders[0] if holders else None
+            found.append({"crawl": record.crawl_id.hex(), "key": key.hex(), "owner": owner, "backups": holders[1:]})
+        return found
+
+    async def why(self, url: str, crawl_id: bytes | None) -> list[dict[str, Any]]:
+        answers = []
+        for record in self._asked(crawl_id):
+            owner = self._swarm.gossip.view.owner(placement(record.spec.key_of(url)))
+            args = {"crawl": record.crawl_id, "url": url}
+            node = self._swarm.id if owner is None else owner.id
+            value = await self._swarm.peers.call(node, "why", args, reply_bytes_max=64 * 1024)
+            if isinstance(value, Failure):
+                raise ApiError(503, f"the owner of {url}, {node.hex()[:12]}, does not answer: {value.detail}")
+            answers.append(dict(value))
+        return answers
+
+    async def explain_host(self, host: str) -> dict[str, Any]:
+        gatekeeper = self._swarm.gossip.view.owner(host_key(host))
+        node = self._swarm.id if gatekeeper is None else gatekeeper.id
+        value = await self._swarm.peers.call(node, "explain_host", {"host": host}, reply_bytes_max=64 * 1024)
+        if isinstance(value, Failure):
+            raise ApiError(503, f"the gatekeeper of {host}, {node.hex()[:12]}, does not answer: {value.detail}")
+        return {"host": host, "gatekeeper": node.hex(), **_plain(value)}
+
+    # What is gathered
+
+    async def export_record(self, crawl_id: bytes) -> bytes:
+        return to_wire(self._record(crawl_id))
+
+    async def export_nodes(self, crawl_id: bytes) -> list[dict[str, Any]]:
+        record = self._record(crawl_id)
+        members = {member.id.hex(): member for member in self._swarm.gossip.view.members}
+        # Who left gave its pages to somebody who is named too.
+        named = dict.fromkeys([*(node for node in record.participants if node not in record.adopted), *members])
+        if record.ended == COMPLETE:
+            # What a node had that is not here any more was fetched anew by others.
+            named = dict.fromkeys(node for node in named if node in members)
+        return [fact for node in named if (fact := await self._facts(crawl_id, node, node in members)) is not None]
+
+    async def export_rows(
+        self, crawl_id: bytes, node: bytes, kind: bytes, cursor: bytes
+    ) -> tuple[list[Row], bytes | None]:
+        args = {"crawl": crawl_id, "kind": kind, "cursor": cursor}
+        value = await self._export(node, "export_rows", args)
+        after = value.get("cursor")
+        rows = [(bytes(key), bytes(row)) for key, row in value.get("rows", ())]
+        return rows, after if isinstance(after, bytes) else None
+
+    async def export_files(self, crawl_id: bytes, node: bytes) -> list[tuple[str, int]]:
+        files: list[tuple[str, int]] = []
+        while True:
+            after = files[-1][0] if files else ""
+            value = await self._export(node, "export_files", {"crawl": crawl_id, "after": after})
+            page = [(str(name), int(length)) for name, length in value.get("files", ())]
+            if not page:
+                return files
+            files += page
+
+    async def export_chunk(self, crawl_id: bytes, node: bytes, name: str, offset: int, limit: int) -> bytes:
+        args = {"crawl": crawl_id, "name": name, "offset": offset, "limit": min(limit, CHUNK_BYTES_MAX)}
+        data = (await self._export(node, "export_chunk", args)).get("data")
+        if not isinstance(data, bytes):
+            raise ApiError(502, f"{node.hex()[:12]} sent no bytes of {name}")
+        return data
+
+    # Inside
+
+    def _record(self, crawl_id: bytes) -> CrawlRecord:
+        record = self._swarm.crawls.get(crawl_id)
+        if record is None:
+            raise ApiError(404, f"no crawl {crawl_id.hex()[:12]} here; see 'dhtcrawl crawls'")
+        return record
+
+    def _asked(self, crawl_id: bytes | None) -> list[CrawlRecord]:
+        return list(self._swarm.crawls) if crawl_id is None else [self._record(crawl_id)]
+
+    async def _reports(self, crawl_id: bytes) -> dict[str, dict[str, Any]]:
+        """What each member that answers says of a crawl: counters, and pairs of what it waits for."""
+        members = [member.id for member in self._swarm.gossip.view.members]
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(self._report(node, crawl_id)) for node in members]
+        found = {node.hex(): task.result() for node, task in zip(members, asking, strict=True)}
+        return {node: value for node, value in found.items() if value is not None}
+
+    async def _report(self, node: bytes, crawl_id: bytes) -> dict[str, Any] | None:
+        value = await self._swarm.peers.call(node, "crawl_progress", {"crawl": crawl_id}, timeout_s=REPORT_TIMEOUT_S)
+        if isinstance(value, Failure):
+            return None
+        return {"counters": _numbers(value.get("counters")), "waiting": list(_numbers(value.get("waiting")).items())}
+
+    async def _counters_here(self, record: CrawlRecord) -> dict[str, Any]:
+        run = self._swarm.crawls.run_of(record.crawl_id)
+        if run is not None:
+            return dataclasses.asdict(run.crawl.counters)
+        value = await self._swarm.peers.call(self._swarm.id, "export_facts", {"crawl": record.crawl_id})
+        return {} if isinstance(value, Failure) else _numbers(value.get("counters"))
+
+    async def _facts(self, crawl_id: bytes, node: str, member: bool) -> dict[str, Any] | None:
+        value: dict[str, Any] | Failure = Failure.__new__(Failure)
+        if member:
+            value = await self._swarm.peers.call(bytes.fromhex(node), "export_facts", {"crawl": crawl_id})
+        reachable = not isinstance(value, Failure)
+        facts: Mapping[str, Any] = {} if isinstance(value, Failure) else value
+        counters = _numbers(facts.get("counters"))
+        if reachable and not counters and node not in self._record(crawl_id).participants:
+            return None  # it has nothing of this crawl
+        return {
+            "node": node,
+            "counters": counters,
+            "cpu_seconds": counters.get("cpu_seconds", 0.0),
+            "rss_bytes_max": facts.get("rss_bytes_max", 0),
+            "seconds": counters.get("seconds", 0.0),
+            "archive_dir": None,
+            "reachable": reachable,
+        }
+
+    async def _export(self, node: bytes, name: str, args: dict[str, Any]) -> dict[str, Any]:
+        value = await self._swarm.peers.call(node, name, args, reply_bytes_max=EXPORT_REPLY_BYTES, timeout_s=60.0)
+        if isinstance(value, Failure):
+            raise ApiError(502, f"{node.hex()[:12]} does not answer {name}: {value.detail}")
+        return value
+
+    # What other nodes ask
+
+    def _on_why(self, _asker: bytes, args: dict[str, Any]) -> Any:
+        crawl, url = args.get("crawl"), args.get("url")
+        record = self._swarm.crawls.get(crawl) if isinstance(crawl, bytes) else None
+        if record is None or not isinstance(url, str) or canonicalize(url) != url:
+            return BAD_ARGUMENTS
+        return self._swarm.node.committer.submit(partial(explain, crawl=record, url=url))
+
+    def _on_explain_host(self, _asker: bytes, args: dict[str, Any]) -> Any:
+        host = args.get("host")
+        return self._swarm.explain_host(host) if isinstance(host, str) else BAD_ARGUMENTS
+
+
+def _state(record: CrawlRecord) -> str:
+    return "ended" if record.ended else record.state
+
+
+def _place(member: Member) -> dict[str, Any]:
+    return {"node": member.id.hex(), "address": format_address(member.address), "state": member.state.value}
+
+
+def _numbers(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {name: count for name, count in value.items() if isinstance(name, str) and isinstance(count, int | float)}
+
+
+def _plain(value: object) -> Any:
+    """What came over the wire in JSON's types."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value

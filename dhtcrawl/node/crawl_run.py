@@ -1,0 +1,396 @@
+"""One crawl on one node of a swarm: what the crawl asks of the others (`Together`), and what they ask of it.
+
+Crawl ──send──▶ Courier ──▶ owners          owners and backups ──▶ Inbox ──▶ Intake of the crawl
+└────keep, bury──▶ Replicator ──▶ backups
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.config import SwarmSettings
+from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.tasks.rows import PeerRow
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.crawl_record import RUNNING
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.storage.store.tasks import Link, Queued
+from dhtcrawl.swarm.assignment.assignments import Assignments
+from dhtcrawl.swarm.assignment.facts import NodeTraits, facts_of
+from dhtcrawl.swarm.assignment.policies import Policies
+from dhtcrawl.swarm.bodies.copier import Copied
+from dhtcrawl.swarm.bodies.copying import BodyCopies, BodyStore
+from dhtcrawl.swarm.bodies.missing import MissingBodies
+from dhtcrawl.swarm.claim import KeyClaim
+from dhtcrawl.swarm.lifecycle.audit import Auditor, CrawlAudit
+from dhtcrawl.swarm.lifecycle.board import PageNeed
+from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
+from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
+from dhtcrawl.swarm.lifecycle.participants import Participants
+from dhtcrawl.swarm.lifecycle.waves import FROZEN, CrawlReport
+from dhtcrawl.swarm.records.owner_news import OwnerNews
+from dhtcrawl.swarm.records.replicate import Replicator
+from dhtcrawl.swarm.records.send_links import LinkSender
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all crawls of a node have in common."""
+
+    peers: Peers
+    replicator: Replicator
+    tidings: OwnerNews
+    committer: Committer
+    clock: Clock
+    settings: SwarmSettings
+    moved: Callable[[PeerRow], None]
+    incarnation_of: Callable[[bytes], int | None]  # a member's; None: it is not there
+    learn: Callable[[CrawlRecord], Awaitable[object]]
+    auditor: Auditor
+    awake: Callable[[], bool]  # False once this node learns that it did not run for a while
+    incarnation: int
+    reconciling: Callable[[], bool]
+    tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
+    announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    disk: Callable[[CrawlRecord], BodyStore]
+    policies: Policies
+    merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]]  # (crawl, records of another node)
+    compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with whoever keeps them
+    about: NodeTraits  # this node, for planners
+
+
+class CrawlRun:
+    """A crawl that runs here."""
+
+    alone = False
+
+    def __init__(self, shared: Shared, record: CrawlRecord, group: asyncio.TaskGroup) -> None:
+        self._record = record
+        self.key_bytes = task_key_bytes(record.spec.key_mode)
+        self.depth_matters = record.spec.settings.depth >= 0
+        self._shared = shared
+        self._id = record.crawl_id
+        self._group = group
+        self._own = shared.peers.node_id
+        self._crawl: Crawl | None = None
+        self._view = shared.peers.view
+        self._settled: View | None = None
+        self._claim = KeyClaim(self._own, self._view, None)
+        self.elsewhere = Assignments(
+            self,
+            shared.peers,
+            shared.clock,
+            shared.committer,
+            group,
+            incarnation_of=shared.incarnation_of,
+            policy=shared.policies.of(record),
+            policies=shared.policies,
+            merge=shared.merge,
+            compare=shared.compare,
+            facts=facts_of(record.spec.settings, shared.about, lambda: len(self.crawl.frontier)),
+        )
+        self._participants = Participants(record, shared.learn, group)
+        self.held_back = False  # nothing is started: joining once more, or about to leave
+        self.courier = LinkSender(
+            shared.peers,
+            self._id,
+            group,
+            acked=lambda links: self.crawl.corridor.acked(links),
+            put_back=lambda links: self.crawl.corridor.put_back(links),
+            moved=shared.moved,
+            tell_crawl=lambda node: shared.tell_crawl(node, self._id),
+        )
+        self.copying = BodyCopies(self, shared, shared.disk(record), group)
+        self.bodies = MissingBodies(
+            shared.committer,
+            shared.clock,
+            self._id,
+            grace_s=shared.settings.holder_grace_s,
+            absent=self._absent,
+            mine=self.claims,
+            held=self.held,
+            opened=self._opened,
+            rehome=self.copying.rehome,
+            gave_up=self.copying.holders_changed,
+        )
+
+    @property
+    def crawl(self) -> Crawl:
+        """The crawl, once it was begun."""
+        assert self._crawl is not None, "begin first"
+        return self._crawl
+
+    @property
+    def intake(self) -> Intake:
+        return self.crawl.intake
+
+    def begin(self, crawl: Crawl) -> None:
+        """The crawl that this is the swarm's side of."""
+        self._crawl = crawl
+        self.copying.begin(crawl.corridor)
+        self._allowance = PageAllowance(self._record.spec.settings.max_pages)
+        self._allowance.begin(crawl.counters.pages, self._shared.incarnation)
+        self._audit = CrawlAudit(self._shared.auditor, self._record, crawl.corridor, doubt=crawl.counters.pages > 0)
+        self.coordinator = Coordinator(self._shared.peers, self._shared.clock, self._id, self, self._allowance)
+        self._hold()
+
+    # Together: what the crawl asks
+
+    @property
+    def busy(self) -> bool:
+        busy = self._shared.replicator.busy_with(self._id) or bool(self.elsewhere.releasing)
+        return self.courier.busy or busy
+
+    @property
+    def joins(self) -> bool:
+        return self._shared.replicator.joins
+
+    def owns(self, key: bytes) -> bool:
+        return self._claim.owns(key)
+
+    def mine(self, key: bytes) -> bool:
+        return self.elsewhere.mine(key)
+
+    def held(self, key: bytes) -> bool:
+        return self.elsewhere.held(key)
+
+    def waits(self, key: bytes) -> bool:
+        return self.elsewhere.waits(key)
+
+    def assign(self) -> None:
+        self.elsewhere.assign()
+
+    def stays(self, key: bytes) -> bool:
+        return self.elsewhere.stays(key)
+
+    def connect_s(self, host: str) -> float | None:
+        return self.elsewhere.connect_s(host)
+
+    def brought(self, given: TaskOutcome) -> None:
+        self.elsewhere.brought(given)
+
+    def killed(self, key: bytes) -> None:
+        self.elsewhere.killed(key)
+
+    def passes_on(self, task: Queued, given: TaskOutcome) -> bool:
+        return self.elsewhere.passes_on(task, given)
+
+    def send(self, links: Sequence[Link]) -> None:
+        self.courier.send(links)
+
+    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
+        self._shared.replicator.keep(self._id, copies, then)
+
+    def bury(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
+        self._shared.replicator.keep(self._id, copies, then, over=True)
+
+    def tell(self, copies: Sequence[TaskReplica]) -> None:
+        self._shared.tidings.tell(self._id, copies)
+
+    def copy(self, pages: Sequence[bytes], copied: Copied, *, again: bool) -> None:
+        self.copying.copy(pages, copied, again=again)
+
+    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
+        return self._shared.replicator.when_kept(self._id, key, then)
+
+    def unsafe(self, key: bytes) -> bool:
+        return self._shared.replicator.unsafe(self._id, key)
+
+    def released(self, key: bytes) -> None:
+        self.elsewhere.released(key)
+
+    async def announce(self, aliases: Sequence[str]) -> None:
+        await self._shared.announce(self._id, aliases)
+
+    def took_part(self, nodes: Sequence[str]) -> None:
+        self._participants.met(nodes)
+        self.bodies.lie_at(nodes)
+
+    def may_start(self, pages_open: int) -> bool:
+        # A node that stood still may have been taken for dead: it asks before it fetches (I12).
+        return self._shared.awake() and self._allowance.may_start(self.crawl.counters.pages + pages_open)
+
+    # What others ask
+
+    def heard(self, found: Sequence[TaskReplica]) -> None:
+        """Copies came: what is over is with nobody else any more."""
+        self.elsewhere.heard(found)
+
+    def buried(self, keys: Sequence[bytes]) -> None:
+        """These are over: they were safe before they were fetched, so links to them need not be sent again."""
+        if not self.depth_matters:
+            learn = self.crawl.corridor.outbox.learn
+            for key in keys:
+                learn(key)
+        self.elsewhere.over(keys)
+
+    def in_flight(self, key: bytes) -> bool:
+        """Whether a task's record must stay: it is being fetched here, or its outcome is not with its owner yet."""
+        return self.crawl.has_in_flight(key) or self.elsewhere.is_borrowed(key)
+
+    @property
+    def draining(self) -> bool:
+        """Whether anything that was begun is not over."""
+        waiting = self.crawl.waiting
+        taking = bool(self.copying.desk.busy) or self.elsewhere.lending
+        return self.courier.busy or taking or any(count for word, count in waiting.items() if word != "queued")
+
+    @property
+    def crawl_id(self) -> bytes:
+        return self._id
+
+    @property
+    def owning(self) -> bool:
+        """Whether what is this node's own may be fetched, or lent."""
+        return not self.crawl.held
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nothing more is begun here, whatever the crawl does."""
+        return self.held_back or self._settled is None
+
+    def claims(self, key: bytes) -> bool:
+        """Whether a task is for this node to fetch, or to lend."""
+        return self._claim.mine(key)
+
+    # What happens around it
+
+    def view_changed(self, view: View) -> None:
+        """Other keys are ours than before, or only somebody did not answer for a while."""
+        before, self._view = self._view, view
+        if view.alike(before):
+            if self._settled is before:
+                self._settled = view
+            return
+        self._audit.view_changed(before, view)
+        self._reclaim()
+        self.copying.nodes_came()
+        self.coordinator.view_changed()
+
+    def settle(self, view: View | None) -> None:
+        """What is ours by `view` may be fetched."""
+        self._settled = self._view if view is not None and view.alike(self._view) else view
+        self._hold()
+        self._reclaim()
+
+    def _reclaim(self) -> None:
+        before, self._claim = self._claim, KeyClaim(self._own, self._view, self._settled)
+        self.crawl.intake.view_changed(self._claim.bits)
+        # What was somebody else's a moment ago may lie at a node that is gone.
+        self.bodies.view_changed(ours=self._claim.bits != before.bits)
+        self.elsewhere.view_changed()
+
+    def changed(self, record: CrawlRecord) -> None:
+        """The crawl's record has changed."""
+        if record.adopted != self._record.adopted:
+            self.copying.holders_changed()
+        self._record = record
+        self._participants.changed(record)
+        self.crawl.learn_aliases(record.aliases)
+        self._hold()
+        self.bodies.view_changed(ours=False)
+        self.coordinator.record_changed()
+        if record.ended:
+            self.crawl.finish()
+        else:
+            self.crawl.settled()
+
+    def hold(self, hold: bool) -> None:
+        """Start nothing, whatever else says that we may."""
+        self.held_back = hold
+        self._hold()
+        if hold:
+            self.elsewhere.stop()
+
+    def _hold(self) -> None:
+        self.crawl.held = self.held_back or self._settled is None or self._record.state != RUNNING
+
+    async def run(self) -> None:
+        """Look after what others have and what is missing, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.bodies.run())
+            group.create_task(self.copying.run())
+            group.create_task(self.elsewhere.run())
+
+    # Board: how the crawl stands here, for its coordinator
+
+    def record(self) -> CrawlRecord:
+        return self._record
+
+    def report(self) -> CrawlReport:
+        crawl, counters = self.crawl, self.crawl.counters
+        waiting = {word: count for word, count in self._waiting().items() if count}
+        return CrawlReport(
+            self._shared.incarnation,
+            idle=not waiting,
+            activity=crawl.activity,
+            waiting=waiting,
+            counters={
+                **counters.figures(),
+                "bytes": counters.body_bytes,
+                "queued": len(crawl.frontier),
+                "in_flight": crawl.frontier.in_flight,
+                "seconds": crawl.seconds,
+            },
+        )
+
+    def _waiting(self) -> dict[str, int]:
+        """What keeps the crawl from its end, in the words of `termination.WAITING`."""
+        crawl = self.crawl
+        found = crawl.waiting
+        if "queued" in found and (crawl.held or not self.may_start(len(crawl.in_flight))):
+            found[FROZEN] = found.pop("queued")
+        if self._settled is not self._view:
+            found["repair"] = 1
+        return found | {
+            "links": found.get("links", 0) + self.courier.busy,
+            "backups": int(self._shared.replicator.busy_with(self._id)),
+            "bodies": self.bodies.missing + self._participants.busy,
+            "copies": found.get("copies", 0) + self.copying.under_way,
+            "held": self.elsewhere.waiting,
+            FROZEN: found.get(FROZEN, 0) + self.elsewhere.frozen,
+            "hand_over": self.elsewhere.releasing + self._shared.reconciling(),
+        }
+
+    async def audit(self) -> tuple[int, int]:
+        return await self._audit.run()
+
+    async def update(self, record: CrawlRecord) -> None:
+        await self._shared.learn(record)
+
+    def need(self) -> PageNeed:
+        crawl = self.crawl
+        return PageNeed(crawl.counters.pages + len(crawl.in_flight), 0 if crawl.held else len(crawl.frontier))
+
+    def granted(self) -> None:
+        self.crawl.settled()
+
+    # Inside
+
+    def _is_member(self, node: str) -> bool:
+        return self._shared.incarnation_of(bytes.fromhex(node)) is not None
+
+    def awaited(self) -> list[str]:
+        """Participants that may yet come back, with bodies that nobody else has."""
+        return [node for node in self._absent() if node not in self.bodies.given_up]
+
+    def _absent(self) -> list[str]:
+        return self._participants.absent(self._shared.peers.view, self._is_member)
+
+    def stands(self, node: str) -> bool:
+        """Whether a node is a member, or may yet come back."""
+        return self._is_member(node) or not (node in self._record.adopted or node in self.bodies.given_up)
+
+    def _opened(self, opened: list[TaskReplica], merged: Merged) -> None:
+        if opened:
+            self.keep(opened, partial(self.crawl.intake.merged, merged))

@@ -1,0 +1,340 @@
+"""A node: builds the parts, runs crawls, and stops them in named stages.
+
+    open ──▶ running ──stop intake──▶ drain ──▶ write outputs ──▶ closed
+
+What touches the world (clocks, chance, sockets, disk, threads) is handed in as
+`Ports`; `dhtcrawl.cli` hands in the real ones, `dhtcrawl.sim` its own.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dhtcrawl import __version__
+from dhtcrawl.clock import Clock
+from dhtcrawl.config import Config
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.ports import SingleNode, Together
+from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
+from dhtcrawl.crawl.services import Observer, Services
+from dhtcrawl.errors import Exit
+from dhtcrawl.fetch.host_access import UnleasedHosts
+from dhtcrawl.fetch.http import HttpClient
+from dhtcrawl.fetch.politeness import HostBook
+from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.storage.archive.archive import COPIES, Archive
+from dhtcrawl.storage.archive.archive import forget as forget_files
+from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.outputs.summary import NodeShare, Summary, write_summary
+from dhtcrawl.storage.store import catalog, keys, tasks
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Committer, GroupRunner, Txn
+from dhtcrawl.storage.store.engine import Engine
+from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.records import Task
+from dhtcrawl.swarm.hosts.host_leases import HostLeases
+
+FORGET_AT_ONCE = 10_000
+
+
+@dataclass(slots=True)
+class Ports:
+    """Everything of the world that a node touches."""
+
+    clock: Clock
+    rng: random.Random
+    http: HttpClient
+    engine: Engine
+    make_committer: Callable[[GroupRunner], Committer]
+    offload: Callable[[Callable[[], Any]], Awaitable[Any]]
+    # The same for what may never come back: nobody waits for it when the node ends.
+    aside: Callable[[Callable[[], Any]], Awaitable[Any]]
+    node_id: bytes
+    observer: Observer
+    # What the machine is made of, where that can be said: names and positive numbers.
+    machine: Callable[[], Mapping[str, float]] = dict
+
+
+class Node:
+    """One node with its store open; made by `open_node`."""
+
+    def __init__(
+        self, config: Config, ports: Ports, runner: GroupRunner, committer: Committer, incarnation: int
+    ) -> None:
+        self.config = config
+        self.node_id = ports.node_id.hex()
+        self.ports = ports
+        self.committer = committer
+        self.incarnation = incarnation
+        self._runner = runner
+        self._hosts = HostBook(started_at=ports.clock.monotonic(), fresh=incarnation == 1)
+
+    async def crawls(self) -> list[CrawlRecord]:
+        """The crawls in the store."""
+        return await self.committer.submit(catalog.crawls)
+
+    async def create_crawl(self, spec: CrawlSpec) -> CrawlRecord:
+        """A new crawl of `spec`; it has an id and a record, and no task yet."""
+        nonce = self.ports.rng.randbytes(NONCE_BYTES)
+        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+        await self.committer.submit(lambda txn: catalog.put_crawl(txn, record))
+        return record
+
+    async def forget(self, crawl_id: bytes, dirs: OutputDirs) -> int:
+        """Drop all records of a crawl and its archive files; how many records there were."""
+        await self.committer.submit(lambda txn: forget_files(dirs.archive, txn, crawl_id))
+        dropped = 0
+        while count := await self.committer.submit(lambda txn: catalog.forget(txn, crawl_id, FORGET_AT_ONCE)):
+            dropped += count
+        return dropped
+
+    async def task(self, record: CrawlRecord, key: bytes) -> Task | None:
+        """Where one task stands."""
+        return await self.committer.submit(partial(tasks.get_task, crawl=record.crawl_id, key=key))
+
+    async def prepare(
+        self,
+        record: CrawlRecord,
+        dirs: OutputDirs,
+        *,
+        disk_used: Callable[[], Awaitable[bool]],
+        together: Together | None = None,
+        gate: HostLeases | None = None,
+    ) -> RunningCrawl:
+        """Make a crawl ready to run: counters read, torn files cut.
+
+        In a swarm `together` is the crawl's way to the other nodes, and `gate` leases it its hosts.
+        """
+        archive = self._archive(record, dirs.archive)
+
+        def recover(txn: Txn) -> tuple[CrawlCounters, dict[str, float]]:
+            archive.recover(txn)
+            counters = CrawlCounters.unpack(txn.get(keys.key(keys.COUNTERS, record.crawl_id)))
+            return counters, tasks.owed(txn, record.crawl_id)
+
+        counters, owed = await self.committer.submit(recover)
+        services = Services(
+            config=self.config,
+            clock=self.ports.clock,
+            rng=self.ports.rng,
+            http=self.ports.http,
+            committer=self.committer,
+            archive=archive,
+            hosts=gate.book if gate is not None else self._hosts,
+            node=self.node_id,
+            incarnation=self.incarnation,
+            offload=self.ports.offload,
+            together=together if together is not None else SingleNode(),
+            gate=gate if gate is not None else UnleasedHosts(),
+            observer=self.ports.observer,
+        )
+        live = LivePages(dirs.pages)
+        start = CrawlStart(record.spec, record.crawl_id, counters, record.aliases, owed)
+        crawl = Crawl(services, start, live=live, disk_used=disk_used)
+        self._runner.participants.append(archive)
+        return RunningCrawl(record, crawl, dirs, live, self.committer, self.config, self.node_id)
+
+    async def copies_archive(self, record: CrawlRecord, directory: Directory) -> Archive:
+        """Where copies of other nodes' bodies go, ready to be written to; once a crawl."""
+        archive = self._archive(record, directory, COPIES)
+        await self.committer.submit(archive.recover)
+        self._runner.participants.append(archive)
+        return archive
+
+    def _archive(self, record: CrawlRecord, directory: Directory, series: str = "") -> Archive:
+        return Archive(
+            directory,
+            crawl=record.crawl_id,
+            node=self.node_id,
+            bytes_max=self.config.storage.warc_bytes_max,
+            sync=self.config.storage.sync,
+            wall=self.ports.clock.wall,
+            info=_warcinfo(record),
+            series=series,
+        )
+
+
+class RunningCrawl:
+    """A crawl with its outputs."""
+
+    def __init__(
+        self,
+        record: CrawlRecord,
+        crawl: Crawl,
+        dirs: OutputDirs,
+        live: LivePages,
+        committer: Committer,
+        config: Config,
+        node_id: str,
+    ) -> None:
+        self.record = record
+        self.crawl = crawl
+        self._dirs = dirs
+        self._live = live
+        self._committer = committer
+        self._config = config
+        self._node_id = node_id
+        self._cpu_before = crawl.counters.cpu_seconds
+
+    async def run(self) -> tuple[Summary, Exit]:
+        """Crawl to the end, write the outputs; what came of it, and the exit code.
+
+        Raises:
+            StorageError: the disk failed or is full; the same crawl can go on.
+        """
+        # A run that was killed may have left a torn or outdated pages.jsonl.
+        await self._write(partial(self._outputs, pending_reason=""))
+        await self.crawl.run()
+        stopped = self.crawl.stopped
+        pending_reason = stopped.reason if stopped is not None else ""
+        totals = await self._write(partial(self._outputs, pending_reason=pending_reason))
+        self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
+        summary = self._summary(totals)
+        await self._write(lambda txn: self._finish(txn, summary))
+        return summary, _exit_code(summary, stopped)
+
+    async def run_part(self, ours: Callable[[bytes], bool]) -> None:
+        """Crawl as one node of a swarm until the swarm says that it is over; write what this node has of it.
+
+        `ours` tells, by task key, which tasks are this node's to tell of.
+        """
+        write = partial(self._outputs, pending_reason="", ours=ours)
+        if self.crawl.counters.pages:
+            # A run that was killed may have left a torn or outdated pages.jsonl.
+            await self._write(write)
+        await self.crawl.run()
+        await self._write(write)
+        self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
+        counters = self.crawl.counters.pack()
+        key = keys.key(keys.COUNTERS, self.record.crawl_id)
+        await self._write(lambda txn: txn.put(key, counters))
+
+    async def _write(self, function: Callable[[Txn], Any]) -> Any:
+        return await self._committer.submit(function)
+
+    def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> Totals:
+        self._live.close()
+        spec = self.record.spec
+        return write_outputs(
+            txn,
+            self.record.crawl_id,
+            self._dirs,
+            key_bytes=task_key_bytes(spec.key_mode),
+            key_of=spec.key_of,
+            pending_reason=pending_reason,
+            ours=ours,
+        )
+
+    def _finish(self, txn: Txn, summary: Summary) -> None:
+        crawl_id = self.record.crawl_id
+        txn.put(keys.key(keys.COUNTERS, crawl_id), self.crawl.counters.pack())
+        catalog.set_ended(txn, crawl_id, _ended(summary))
+        write_summary(self._dirs.root, summary)
+
+    def _summary(self, totals: Totals) -> Summary:
+        counters, settings = self.crawl.counters, self.record.spec.settings
+        return Summary(
+            crawl=self.record.crawl_id.hex(),
+            complete=self.crawl.complete
+            and totals.brought == totals.pages
+            and not (totals.unsettled or totals.lost or totals.pages_missing),
+            nodes=1,
+            seconds=round(counters.seconds, 3),
+            pages=totals.pages,
+            fetches=counters.fetches,
+            refetches=counters.refetches,
+            redirects=totals.redirects,
+            errors=totals.errors,
+            skipped=dict(sorted(totals.skipped.items())),
+            bytes=totals.bytes,
+            urls_seen=totals.urls_seen,
+            lost=totals.lost,
+            pages_missing=totals.pages_missing,
+            pages_undercopied=counters.pages_undercopied,
+            politeness_violations=counters.politeness_violations,
+            politeness_exceptions=counters.politeness_exceptions,
+            storage_sync=self._config.storage.sync,
+            policy=settings.policy,
+            key=settings.key,
+            copies=settings.copies,
+            per_node=[
+                NodeShare(
+                    node=self._node_id,
+                    pages=totals.pages,
+                    bytes=totals.bytes,
+                    cpu_seconds=round(counters.cpu_seconds, 3),
+                    rss_bytes_max=_rss_bytes_max(),
+                )
+            ],
+        )
+
+
+@asynccontextmanager
+async def open_node(config: Config, ports: Ports) -> AsyncIterator[Node]:
+    """A node on its store, closed in the end whatever happens.
+
+    Raises:
+        StoreTooNew: a later version wrote the store.
+        StorageError: it cannot be read or written.
+    """
+    runner = GroupRunner(ports.engine, sync=config.storage.sync)
+    committer = ports.make_committer(runner)
+    try:
+
+        def start(txn: Txn) -> int:
+            catalog.check_format(txn)
+            return catalog.next_incarnation(txn)
+
+        yield Node(config, ports, runner, committer, await committer.submit(start))
+    finally:
+        await ports.http.close()
+        await committer.close()
+        for participant in runner.participants:
+            participant.close()
+        ports.engine.close()
+
+
+def _ended(summary: Summary) -> str:
+    if not summary.complete:
+        return ""
+    # A crawl that brought nothing is tried anew by the same command.
+    return "complete" if summary.pages else "failed"
+
+
+def _exit_code(summary: Summary, stopped: Stop | None) -> Exit:
+    if stopped is not None:
+        return stopped.exit_code
+    if summary.pages == 0:
+        return Exit.NOTHING_FETCHED
+    return Exit.COMPLETE if summary.complete else Exit.FAILURE
+
+
+def _warcinfo(record: CrawlRecord) -> dict[str, str]:
+    settings = record.spec.settings
+    return {
+        "software": f"dhtcrawl/{__version__}",
+        "format": "WARC File Format 1.0",
+        "conformsTo": "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.0/",
+        "robots": "ignore" if settings.ignore_robots else "obey",
+        "http-header-user-agent": record.spec.user_agent,
+        "isPartOf": record.crawl_id.hex(),
+    } | ({"operator": settings.contact} if settings.contact else {})
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _rss_bytes_max() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

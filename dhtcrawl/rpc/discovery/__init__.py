@@ -1,0 +1,1 @@
+"""The routing plane over UDP: Kademlia, with the faults of the stock library mended."""

@@ -1,0 +1,188 @@
+"""One look-up: who is closest to a key (Kademlia 2002, section 2.3), without I/O.
+
+A contact is in one of four states, in go-libp2p-kad-dht's words:
+
+    HEARD ──ask──▶ WAITING ──reply──▶ QUERIED
+      ▲               │
+      └─ other addr. ─┴──no reply──▶ UNREACHABLE     and stays so for this look-up
+
+It is over when the `width` closest that are not unreachable have answered,
+when `asks_max` have been asked, or when nobody is left to ask. `width` = k is
+the paper's look-up; 1 finds the owner alone, in about a quarter of the RPCs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from dhtcrawl.rpc.contact import Contact
+
+K = 20  # Kademlia 2002, section 2.2
+ALPHA = 3  # section 2.3
+ASKS_MAX = 128  # six times k: only somebody who invents contacts makes a look-up longer
+CANDIDATES_MAX = 512
+ADDRESSES_MAX = 3  # for one id, in one look-up
+
+
+class LookupState(Enum):
+    """How far a look-up has got with a contact."""
+
+    HEARD = auto()
+    WAITING = auto()
+    QUERIED = auto()
+    UNREACHABLE = auto()
+
+
+@dataclass(slots=True)
+class _Candidate:
+    contact: Contact
+    state: LookupState
+    others: list[Contact]  # the same id at other addresses, still to be tried
+    tried: list[Contact]
+
+
+class Lookup:
+    """The state of one look-up.
+
+    `shunned` says of a contact that it did not answer lately. Such a one is
+    unreachable from the start, whoever names it, unless nobody else is left.
+    """
+
+    def __init__(
+        self,
+        target: bytes,
+        contacts: Iterable[Contact],
+        *,
+        own_id: bytes,
+        width: int = K,
+        alpha: int = ALPHA,
+        asks_max: int = ASKS_MAX,
+        shunned: Callable[[Contact], bool] = lambda _: False,
+    ) -> None:
+        self.target = target
+        self.asked = 0
+        self._number = int.from_bytes(target, "big")
+        self._own_id = own_id
+        self._width = width
+        self._alpha = alpha
+        self._asks_max = asks_max
+        self._shunned = shunned
+        self._by_id: dict[bytes, _Candidate] = {}
+        self._ordered: list[_Candidate] = []  # closest first
+        self._distances: list[int] = []  # of those, in the same order
+        self._in_flight = 0
+        self._add(contacts)
+        if not any(candidate.state is LookupState.HEARD for candidate in self._ordered):
+            self._last_resort()
+
+    def next(self) -> list[Contact]:
+        """Whom to ask now: the closest not asked yet, at most `alpha` at a time. They become WAITING."""
+        asks: list[Contact] = []
+        for candidate in self._frontier():
+            if self._in_flight >= self._alpha or self.asked >= self._asks_max:
+                break
+            if candidate.state is LookupState.HEARD:
+                candidate.state = LookupState.WAITING
+                candidate.tried.append(candidate.contact)
+                self._in_flight += 1
+                self.asked += 1
+                asks.append(candidate.contact)
+        return asks
+
+    def answered(self, node_id: bytes, contacts: Iterable[Contact]) -> None:
+        """`node_id` replied with these contacts."""
+        if self._leave_waiting(node_id, LookupState.QUERIED):
+            self._add(contacts)
+
+    def failed(self, node_id: bytes) -> None:
+        """`node_id` did not reply; another address somebody named for it is tried next."""
+        if not self._leave_waiting(node_id, LookupState.UNREACHABLE):
+            return
+        candidate = self._by_id[node_id]
+        if candidate.others:
+            candidate.contact = candidate.others.pop(0)
+            candidate.state = LookupState.HEARD
+
+    @property
+    def done(self) -> bool:
+        """Nothing that is still to come can change the result, or too much was asked."""
+        if all(candidate.state is LookupState.QUERIED for candidate in self._frontier()):
+            return True
+        return self._in_flight == 0 and self.asked >= self._asks_max
+
+    def closest(self, n: int | None = None) -> list[Contact]:
+        """Those that answered, closest first, at most `n` (or `width`)."""
+        queried = [candidate.contact for candidate in self._ordered if candidate.state is LookupState.QUERIED]
+        return queried[: self._width if n is None else n]
+
+    def heard(self, n: int) -> list[Contact]:
+        """Of the `n` closest that may be reachable, those that were not asked."""
+        reachable = [candidate for candidate in self._ordered if candidate.state is not LookupState.UNREACHABLE]
+        return [candidate.contact for candidate in reachable[:n] if candidate.state is LookupState.HEARD]
+
+    def state(self, node_id: bytes) -> LookupState | None:
+        """What became of `node_id`; None when nobody named it."""
+        candidate = self._by_id.get(node_id)
+        return None if candidate is None else candidate.state
+
+    def _frontier(self) -> Iterator[_Candidate]:
+        """The `width` closest that are not unreachable; whoever goes through them mostly stops at the first ones."""
+        left = self._width
+        for candidate in self._ordered:
+            if candidate.state is not LookupState.UNREACHABLE:
+                yield candidate
+                left -= 1
+                if left == 0:
+                    return
+
+    def _leave_waiting(self, node_id: bytes, state: LookupState) -> bool:
+        candidate = self._by_id.get(node_id)
+        if candidate is None or candidate.state is not LookupState.WAITING:
+            return False
+        candidate.state = state
+        self._in_flight -= 1
+        return True
+
+    def _add(self, contacts: Iterable[Contact]) -> None:
+        for contact in contacts:
+            known = self._by_id.get(contact.id)
+            if known is None:
+                self._insert(contact)
+            elif known.contact != contact:
+                self._another_address(known, contact)
+
+    def _insert(self, contact: Contact) -> None:
+        if contact.id == self._own_id:
+            return
+        state = LookupState.UNREACHABLE if self._shunned(contact) else LookupState.HEARD
+        candidate = _Candidate(contact, state, [], [])
+        distance = contact.number ^ self._number
+        at = bisect(self._distances, distance)
+        self._by_id[contact.id] = candidate
+        self._ordered.insert(at, candidate)
+        self._distances.insert(at, distance)
+        if len(self._ordered) > CANDIDATES_MAX:
+            self._drop_furthest()
+
+    def _drop_furthest(self) -> None:
+        at = next(i for i in reversed(range(len(self._ordered))) if self._ordered[i].state is not LookupState.WAITING)
+        del self._by_id[self._ordered.pop(at).contact.id], self._distances[at]
+
+    def _another_address(self, known: _Candidate, contact: Contact) -> None:
+        # Whoever named the first address may have been wrong, or have lied.
+        addresses = (known.contact, *known.others, *known.tried)
+        if known.state is LookupState.QUERIED or contact in addresses or len(set(addresses)) >= ADDRESSES_MAX:
+            return
+        if self._shunned(contact):
+            return
+        if known.state is LookupState.UNREACHABLE:
+            known.contact, known.state = contact, LookupState.HEARD
+        else:
+            known.others.append(contact)
+
+    def _last_resort(self) -> None:
+        for candidate in self._ordered:
+            candidate.state = LookupState.HEARD

@@ -1,0 +1,324 @@
+"""Membership at work: a node that joins, stays known to all others, and leaves.
+
+    Gossip(server, me, …)     once the routing plane listens
+    run                       asks, tells and is asked, in the caller's TaskGroup, until `stop`
+    join                      through any nodes of a swarm; after it all members are known
+    set_state                 we are ACTIVE from now on
+    leave                     LEFT, said to several
+
+SWIM (Das et al. 2002) with Lifeguard's local health (Dadgar et al. 2018): what
+is decided stands in `members`, what is sent in `probe` and `exchange`. Here is
+when. `docs/protocol-members.md` has the datagrams to the field.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.rpc.contact import Address, Contact
+from dhtcrawl.rpc.discovery.server import RoutingServer
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
+from dhtcrawl.rpc.membership.health import PauseDetector
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState, Row
+from dhtcrawl.rpc.membership.member_exchange import AskMembers, MemberExchange
+from dhtcrawl.rpc.membership.members import Learned, Members
+from dhtcrawl.rpc.membership.probe import GossipCounters, Probes
+from dhtcrawl.rpc.membership.rumours import tellings
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.tasks.messages import Refused
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+STATE_TOLD = 3  # who hears of a change of our state at once; the others by gossip
+LEAVE_TOLD_MIN = 5
+JOIN_HELLOS_MAX = 64
+JOIN_EXCHANGES_MAX = 3
+# Before a newcomer believes that nobody there is a member: it would begin a swarm of its own. Each waits twice as long.
+JOIN_ROUNDS = 3
+STRANGERS_A_TICK = 8
+# In a swarm of this size and below everybody exchanges all records every `exchange_s` (memberlist's pushPullScale).
+EXCHANGE_MEMBERS = 32
+
+
+class Gossip:
+    """One node's membership. Callbacks run on the loop, after what they tell of has happened."""
+
+    def __init__(
+        self,
+        server: RoutingServer,
+        me: MemberRecord,
+        *,
+        clock: Clock,
+        rng: Random,
+        ask_members: AskMembers,
+        settings: GossipSettings | None = None,
+        boottime: Callable[[], float] | None = None,
+    ) -> None:
+        """`boottime` is a clock that also counts while the machine sleeps; without one a suspend goes unnoticed."""
+        self.on_change: list[Callable[[View], None]] = []
+        self.on_declared_dead: list[Callable[[], None]] = []
+        self.settings = settings or GossipSettings()
+        self.members = Members(me, rng, self.settings)
+        self._server = server
+        self._clock = clock
+        self._rng = rng
+        self._boottime = boottime or clock.monotonic
+        # Between two ticks nobody could tell a pause from waiting.
+        self._pauses = PauseDetector(max(self.settings.suspicion_s, self.settings.tick_s_max))
+        self._probes = Probes(server.plane, self.members, clock, self.settings, self._heard)
+        self._exchange = MemberExchange(self.members, ask_members, clock, self.counters, self._heard)
+        self._stopping = asyncio.Event()
+        self._exchange_now = asyncio.Event()
+        self._exchange_with: MemberRecord | None = None
+        self._published = self.members.view()
+        self._publishing = False
+        self._strangers: OrderedDict[Contact, float] = OrderedDict()  # asked; not again until then
+        self._dead_probe_at = 0.0
+
+    # What is known
+
+    @property
+    def view(self) -> View:
+        """Who owns what, as of now."""
+        return self.members.view()
+
+    @property
+    def counters(self) -> GossipCounters:
+        return self._probes.counters
+
+    def fingerprint(self) -> bytes:
+        """Equal at two nodes that know the same members in the same roles."""
+        return self.members.fingerprint()
+
+    # What we do
+
+    def set_state(self, state: NodeState) -> None:
+        """JOINING, ACTIVE or LEFT. A few members hear it at once, the others by gossip."""
+        if self.members.set_state(state):
+            self._publish()
+            self._probes.tell(STATE_TOLD)
+
+    def mark_active(self, node_id: bytes, incarnation: int) -> bool:
+        """A newcomer called `activate`: it owns from now on. False when no such newcomer is known here."""
+        known = self.members.mark_active(node_id, incarnation, self._clock.monotonic())
+        self._publish()
+        return known
+
+    def rows(self) -> list[Row]:
+        """All records as they go over the wire."""
+        return self._exchange.rows()
+
+    def learn(self, rows: Any, sender: bytes | None = None) -> None:
+        """Rows that a node sent with some other call; they may be anything."""
+        self._exchange.learn(rows, sender)
+
+    def answer_members(self, asker: bytes, args: dict[str, Any]) -> dict[str, Any] | Refused:
+        """The handler of the call `members`."""
+        return self._exchange.answer(asker, args)
+
+    def check_paused(self) -> bool:
+        """Whether this node stood still since it was last looked at, which `on_declared_dead` then hears too.
+
+        Cheap: to be called before what only an owner may do.
+        """
+        if not self._pauses.was_paused(self._boottime()) or self.members.me.state is NodeState.LEFT:
+            return False
+        self.counters.pauses += 1
+        self.members.rejoin()
+        self._declared_dead()
+        return True
+
+    async def join(self, addresses: Sequence[Address]) -> None:
+        """Find the swarm through these nodes; then its members are known, as far as anybody could tell us.
+
+        Raises:
+            BootstrapUnreachable: none of them answered.
+        """
+        closest = await self._server.bootstrap(addresses)
+        contacts = list(dict.fromkeys([*closest, *self._server.plane.table]))[:JOIN_HELLOS_MAX]
+        found: list[MemberRecord] = []
+        for doublings in range(JOIN_ROUNDS):
+            timeout_s = self.settings.probe_timeout_s * 2**doublings
+            answers = await _together(
+                self._probes.greet(contact.address, contact.id, timeout_s=timeout_s) for contact in contacts
+            )
+            found = [record for _, record in answers if record is not None and record.id != self.members.me.id]
+            if found:
+                break
+        for record in found[:JOIN_EXCHANGES_MAX]:
+            if await self._exchange.with_(record.address, record.id, news=False):
+                return
+        if found:
+            log.warning("join: no member gave us its list; learning of the others takes longer")
+
+    async def exchange(self, node_id: bytes) -> bool:
+        """All records, both ways, with one member; whether it answered."""
+        record = self.members.get(node_id)
+        return record is not None and await self._exchange.with_(record.address, record.id)
+
+    def greet(self, address: Address, node_id: bytes) -> None:
+        """Say hello to a node that somebody else takes for a member; what it answers is learned."""
+        self._probes.begin(address, node_id, _ignore, timeout_s=self.settings.stranger_timeout_s)
+
+    async def meet(self, address: Address) -> None:
+        """Look which nodes answer there, and say hello to those that are not known as members."""
+        for contact in await self._server.nodes_at(address):
+            if contact.id not in self.members:
+                self.greet(contact.address, contact.id)
+
+    async def leave(self) -> None:
+        """Say LEFT to several members, which tell the others; over within `leave_s`."""
+        if not self.members.set_state(NodeState.LEFT):
+            return
+        self._publish()
+        told = self.members.some(max(LEAVE_TOLD_MIN, tellings(len(self.members))))
+        try:
+            async with asyncio.timeout(self.settings.leave_s):
+                await _together(self._probes.greet(member.address, member.id) for member in told)
+        except TimeoutError:
+            log.info("leave: not everybody has confirmed it")
+
+    async def run(self) -> None:
+        """Runs until `stop`."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._probing(group))
+            group.create_task(self._exchanging())
+
+    def stop(self) -> None:
+        """`run` ends soon. May be called twice."""
+        self._stopping.set()
+        self._exchange_now.set()
+        self._probes.stop()
+
+    # When
+
+    async def _probing(self, group: asyncio.TaskGroup) -> None:
+        self._dead_probe_at = self._clock.monotonic() + self._spread(self.settings.dead_probe_s)
+        while True:
+            pause_s = self._spread(self.settings.period_s)
+            planned_at = self._clock.monotonic() + pause_s
+            if await _within(pause_s, self._stopping):
+                return
+            self.members.health.timer_fired(self._clock.monotonic() - planned_at)
+            self._tick(group)
+
+    def _tick(self, group: asyncio.TaskGroup) -> None:
+        now = self._clock.monotonic()
+        self.check_paused()
+        dead = self.members.tick(now)
+        self.counters.deaths += len(dead)
+        self._publish()
+        if self.members.me.state is NodeState.LEFT:
+            return
+        target = self.members.next_target(self._probes.busy)
+        if target is not None:
+            group.create_task(self._probes.probe(target))
+        if self.members.rumours:
+            self._probes.tell(self.settings.fanout)
+        self._ask_strangers(now)
+        if now >= self._dead_probe_at:
+            self._dead_probe_at = now + self._spread(self.settings.dead_probe_s)
+            self._ask_dead()
+
+    def _ask_dead(self) -> None:
+        dead = self.members.some_dead()
+        if dead is not None:
+            self._probes.begin(dead.address, dead.id, _ignore)
+
+    def _ask_strangers(self, now: float) -> None:
+        """Contacts that came into the routing table: perhaps they are members."""
+        asked = 0
+        for contact in self._server.plane.table:
+            if contact.id in self.members or self._strangers.get(contact, now) > now:
+                continue
+            if asked == STRANGERS_A_TICK:
+                return
+            asked += 1
+            self._strangers[contact] = now + self.settings.stranger_s
+            self._strangers.move_to_end(contact)
+            if len(self._strangers) > self.settings.strangers_max:
+                self._strangers.popitem(last=False)
+            self._probes.begin(contact.address, contact.id, _ignore, timeout_s=self.settings.stranger_timeout_s)
+
+    async def _exchanging(self) -> None:
+        wait_s = self.settings.exchange_retry_s
+        while not self._stopping.is_set():
+            await _within(self._spread(wait_s), self._exchange_now)
+            self._exchange_now.clear()
+            asked, self._exchange_with = self._exchange_with or next(iter(self.members.some(1)), None), None
+            if asked is None or self._stopping.is_set() or self.members.me.state is NodeState.LEFT:
+                continue
+            if await self._exchange.with_(asked.address, asked.id) or self.counters.exchanges:
+                scale = 1 + max(0, math.ceil(math.log2(max(len(self.members), 1) / EXCHANGE_MEMBERS)))
+                wait_s = self.settings.exchange_s * scale
+
+    def _spread(self, seconds: float) -> float:
+        return seconds * self._rng.uniform(0.9, 1.1)
+
+    # What it comes to
+
+    def _heard(self, learned: Learned, sender: MemberRecord | None) -> None:
+        self.counters.refutations += learned.refuted
+        if learned.declared_dead:
+            self.counters.declared_dead += 1
+            # What we believed of the others was wrong: whoever knew better shall tell all it knows.
+            self._exchange_with = sender
+            self._exchange_now.set()
+            self._declared_dead()
+        elif learned.changed:
+            self._publish()
+
+    def _declared_dead(self) -> None:
+        for callback in list(self.on_declared_dead):
+            _guarded(callback)
+        self._publish()
+        self._probes.tell(STATE_TOLD)
+
+    def _publish(self) -> None:
+        """Tell the callbacks of a new view; one that a callback itself brought about comes after it."""
+        if self._publishing:
+            return
+        self._publishing = True
+        try:
+            while (view := self.members.view()) is not self._published:
+                self._published = view
+                for callback in list(self.on_change):
+                    _guarded(callback, view)
+        finally:
+            self._publishing = False
+
+
+def _guarded(callback: Callable[..., None], *args: Any) -> None:
+    # It may run within the handler of a datagram, which has to be answered.
+    try:
+        callback(*args)
+    except Exception:
+        log.exception("a listener of the membership failed")
+
+
+def _ignore(_happened: bool, _record: MemberRecord | None) -> None:
+    """What was learned is enough."""
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether it was set, or is by then."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(coroutine) for coroutine in coroutines]
+    return [task.result() for task in tasks]

@@ -1,0 +1,365 @@
+"""Who is in the swarm, as one node knows it: SWIM's membership (Das et al. 2002), without I/O.
+
+               set_state             suspect            tick, suspicion_s later
+    JOINING ─────────────▶ ACTIVE ───────────▶ SUSPECTED ──────────────────────▶ DEAD
+       ▲                     │ ▲                  │                               │
+       │            set_state│ └──────────────────┘ it hears so, and refutes      │
+       │                     ▼                                                    │
+       │                    LEFT                                                  │
+       └──────────────────────────── it hears that it was declared dead ──────────┘
+
+A JOINING node is suspected and refutes like an ACTIVE one. Only the node itself
+raises its epoch, and with it every state but SUSPECTED and DEAD is its own
+doing; these two are what others say, so of equal epochs the worse counts.
+
+What is merged here may come in any order and any number of times. The shell is
+`dhtcrawl.rpc.membership.gossip`. `now` is seconds on the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+from operator import attrgetter
+from random import Random
+from typing import NamedTuple
+
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
+from dhtcrawl.rpc.membership.health import LocalHealth
+from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
+from dhtcrawl.rpc.membership.rumours import Rumours
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
+
+FINGERPRINT_BYTES = 8
+
+
+class Learned(NamedTuple):
+    """What hearing records came to. `declared_dead`: the others took us for dead, and we are JOINING again."""
+
+    changed: int = 0
+    refuted: bool = False
+    declared_dead: bool = False
+
+    def plus(self, other: Learned) -> Learned:
+        return Learned(
+            self.changed + other.changed, self.refuted or other.refuted, self.declared_dead or other.declared_dead
+        )
+
+
+_NOTHING = Learned()
+_id_of = attrgetter("id")
+
+
+class Members:
+    """The records of all nodes, our own among them, and what is to be told of them."""
+
+    def __init__(self, me: MemberRecord, rng: Random, settings: GossipSettings | None = None) -> None:
+        self._settings = settings or GossipSettings()
+        self.health = LocalHealth()
+        self.rumours = Rumours()
+        self.refused_full = 0
+        self._me = me
+        self._rng = rng
+        self._live: dict[bytes, MemberRecord] = {}
+        self._gone: OrderedDict[bytes, tuple[float, MemberRecord]] = OrderedDict()  # since when
+        self._suspected_at: dict[bytes, float] = {}  # on the clock of `_lived`
+        self._activated: dict[bytes, tuple[int, float]] = {}  # in which incarnation, until when
+        self._round: list[bytes] = []
+        self._order: list[bytes] = []  # the keys of `_live`, in the order in which it has them
+        self._shown: list[Member] = []  # those that the view has, by id
+        self._view: View | None = None
+        self._show(me.id)
+        self._lived_s = 0.0
+        self._ticked_at: float | None = None
+
+    # What is known
+
+    @property
+    def me(self) -> MemberRecord:
+        return self._me
+
+    def __len__(self) -> int:
+        """All that are in the swarm, ourselves included unless we left."""
+        return len(self._live) + (not self._me.state.is_gone)
+
+    def __iter__(self) -> Iterator[MemberRecord]:
+        """The others in the swarm, those heard of first first."""
+        return iter(self._live.values())
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self._live
+
+    def get(self, node_id: bytes) -> MemberRecord | None:
+        """What is known of a node, also when it is gone."""
+        if node_id == self._me.id:
+            return self._me
+        live = self._live.get(node_id)
+        if live is not None:
+            return live
+        gone = self._gone.get(node_id)
+        return None if gone is None else gone[1]
+
+    def records(self, now: float) -> list[MemberRecord]:
+        """What the exchange of all records tells, by id."""
+        told = (record for since, record in self._gone.values() if now - since <= self._settings.told_s)
+        return sorted((self._me, *self._live.values(), *told), key=_id_of)
+
+    def view(self) -> View:
+        """Who owns what; the same object until that changes."""
+        if self._view is None:
+            self._view = View(self._shown)
+        return self._view
+
+    def fingerprint(self) -> bytes:
+        """Equal where two nodes know the same members, in the same incarnation, joining or owning."""
+        fingerprint = hashlib.blake2b(digest_size=FINGERPRINT_BYTES)
+        for member in self.view().members:
+            record = self.get(member.id)
+            assert record is not None
+            owns = member.state is not MemberState.JOINING
+            fingerprint.update(member.id + record.incarnation.to_bytes(8, "big") + bytes([owns]))
+        return fingerprint.digest()
+
+    def _face(self, node_id: bytes) -> Member | None:
+        """A node as the view has it."""
+        record = self.get(node_id)
+        if record is None or record.state.is_gone:
+            return None
+        if not record.owns and node_id not in self._activated:
+            return Member(node_id, record.address, MemberState.JOINING)
+        suspected = record.state is NodeState.SUSPECTED
+        return Member(node_id, record.address, MemberState.SUSPECTED if suspected else MemberState.ACTIVE)
+
+    def _show(self, node_id: bytes) -> None:
+        """There is a new view, where this node may be another."""
+        self._view = None
+        face = self._face(node_id)
+        place = bisect_left(self._shown, node_id, key=_id_of)
+        known = place < len(self._shown) and self._shown[place].id == node_id
+        self._shown[place : place + known] = [] if face is None else [face]
+
+    # What we do ourselves
+
+    def set_state(self, state: NodeState) -> bool:
+        """We are JOINING, ACTIVE or LEFT from now on; False when we were already, or have left."""
+        assert state in (NodeState.JOINING, NodeState.ACTIVE, NodeState.LEFT), "the others say the rest"
+        if self._me.state in (state, NodeState.LEFT):
+            return False
+        self._become(state, *_beyond(*self._me.life))
+        return True
+
+    def rejoin(self) -> None:
+        """We did not run, so the others may have taken over: JOINING again, also if we were."""
+        if self._me.state is not NodeState.LEFT:
+            self._become(NodeState.JOINING, *_beyond(*self._me.life))
+
+    def mark_active(self, node_id: bytes, incarnation: int, now: float) -> bool:
+        """The newcomer says itself that it owns from now on; False when we know no such newcomer.
+
+        Here only: its own gossip tells the others.
+        """
+        record = self._live.get(node_id)
+        if record is None or record.incarnation != incarnation:
+            return False
+        if not record.owns:
+            self._activated[node_id] = (incarnation, now + self._settings.activation_s)
+            self._show(node_id)
+        return True
+
+    def _become(self, state: NodeState, incarnation: int, epoch: int) -> None:
+        before, started = self._face(self._me.id), self._me.incarnation
+        self._me = replace(self._me, incarnation=incarnation, epoch=epoch).turned(state)
+        self.rumours.put(self._me)
+        if self._face(self._me.id) != before or incarnation != started:
+            self._show(self._me.id)
+
+    # What we hear
+
+    def learn(
+        self,
+        records: Iterable[MemberRecord],
+        now: float,
+        *,
+        sender: bytes | None = None,
+        sees: int | None = None,
+        news: bool = True,
+    ) -> Learned:
+        """Merge what `sender` says, which counts `sees` others that answer it; None: what we found ourselves.
+
+        Without `news` it is not told on: everybody but us knows it.
+        """
+        doubtful = sees is not None and 2 * sees < self.sees(sender)
+        learned = Learned()
+        live = self._live
+        for record in records:
+            # Rows that say the same are one record, and most say what is known.
+            if live.get(record.id) is record:
+                continue
+            if record.id == self._me.id:
+                learned = learned.plus(self._about_us(record, doubtful))
+            elif (credible := self._less_harsh(record) if doubtful else record) is not None:
+                about = self._about_other(credible, now, news)
+                if about is not _NOTHING:
+                    learned = learned.plus(about)
+        return learned
+
+    def sees(self, exclude: bytes | None = None) -> int:
+        """How many others answer, as far as we know."""
+        answering = len(self._live) - len(self._suspected_at)
+        return answering - (exclude in self._live and exclude not in self._suspected_at)
+
+    def _less_harsh(self, record: MemberRecord) -> MemberRecord | None:
+        """Whoever sees less than half of whom we see has been cut off: its dead are at most suspects."""
+        if record.state is not NodeState.DEAD:
+            return record
+        return record.turned(NodeState.SUSPECTED) if record.id in self._live else None
+
+    def _about_us(self, record: MemberRecord, doubtful: bool) -> Learned:
+        """Only what is said of us as we are now, or as we shall be, needs an answer."""
+        if self._me.state is NodeState.LEFT or record.life < self._me.life:
+            return Learned()
+        same_start = record.incarnation == self._me.incarnation
+        if same_start and record.state < NodeState.SUSPECTED and record.epoch == self._me.epoch:
+            return Learned()
+        beyond = _beyond(*record.life)
+        if beyond[0] > INCARNATION_MAX:
+            return Learned()  # a forgery that no number is left to answer
+        if same_start and (doubtful or record.state <= NodeState.SUSPECTED):
+            if not doubtful:
+                self.health.was_suspected()
+            self._become(self._me.state, *beyond)
+            return Learned(1, refuted=True)
+        # Gone for the others; or in another incarnation than we know of: our data are an old copy, or in use twice.
+        self._become(NodeState.JOINING, *beyond)
+        self._forget_verdicts(record.state)
+        return Learned(1, declared_dead=True)
+
+    def _forget_verdicts(self, claim: NodeState) -> None:
+        """We were cut off, so whom we took for dead was only on the other side."""
+        if claim is NodeState.DEAD:
+            for node_id in [node_id for node_id, (_, r) in self._gone.items() if r.state is NodeState.DEAD]:
+                del self._gone[node_id]
+                self.rumours.drop(node_id)
+        self._suspected_at = dict.fromkeys(self._suspected_at, self._lived_s)
+
+    def _about_other(self, record: MemberRecord, now: float, news: bool) -> Learned:
+        known = self.get(record.id)
+        if known is not None and (record == known or merge(known, record) is known):
+            return _NOTHING
+        before = self._face(record.id)
+        if record.state.is_gone:
+            self._bury(record, now)
+            # Of somebody who is unknown here that is no news: it is told by those who knew it.
+            news = news and known is not None and not known.state.is_gone
+        elif not self._admit(record, now):
+            return _NOTHING
+        if news:
+            self.rumours.put(record)
+        restarted = known is not None and known.incarnation != record.incarnation
+        if self._face(record.id) != before or restarted:
+            self._show(record.id)
+        refuted = known is not None and known.state is NodeState.DEAD and not record.state.is_gone and not restarted
+        if refuted and record.owns:
+            # It has refuted, so others heard it all the time: what we took for dead was on their side of a cut.
+            self._forget_verdicts(NodeState.DEAD)
+        return Learned(1)
+
+    def _admit(self, record: MemberRecord, now: float) -> bool:
+        before = self._live.get(record.id)
+        if before is None:
+            if len(self) >= self._settings.members_max:
+                self.refused_full += 1
+                return False
+            # SWIM, section 4.3: a newcomer gets a random place in the round. One that comes and
+            # goes waits for the next round, or its places would pile up in this one.
+            if len(self._round) <= len(self._live):
+                self._round.insert(self._rng.randrange(len(self._round) + 1), record.id)
+            self._gone.pop(record.id, None)
+            self._order.append(record.id)
+        self._live[record.id] = record
+        marked = self._activated.get(record.id)
+        if marked is not None and (record.owns or marked[0] != record.incarnation):
+            del self._activated[record.id]
+        if record.state is not NodeState.SUSPECTED:
+            self._suspected_at.pop(record.id, None)
+        elif before is None or before.state is not NodeState.SUSPECTED or before.life != record.life:
+            self._suspected_at[record.id] = self._lived(now)
+        return True
+
+    def _bury(self, record: MemberRecord, now: float) -> None:
+        if self._live.pop(record.id, None) is not None:
+            self._order.remove(record.id)
+        self._suspected_at.pop(record.id, None)
+        self._activated.pop(record.id, None)
+        self._gone[record.id] = (now, record)
+        self._gone.move_to_end(record.id)
+        if len(self._gone) > self._settings.gone_max:
+            self._forget_first()
+
+    def _forget_first(self) -> None:
+        node_id, _ = self._gone.popitem(last=False)
+        self.rumours.drop(node_id)
+
+    # Whom to ask, and what comes of it
+
+    def next_target(self, busy: Container[bytes] = ()) -> MemberRecord | None:
+        """The next of a shuffled round of all (SWIM, section 4.3) that is not `busy`."""
+        for _ in range(len(self._live) + len(self._round) + 1):
+            if not self._round:
+                self._round = sorted(self._live)
+                self._rng.shuffle(self._round)
+            target = self._live.get(self._round.pop()) if self._round else None
+            if target is not None and target.id not in busy:
+                return target
+        return None
+
+    def some(self, n: int, exclude: bytes | None = None) -> list[MemberRecord]:
+        """Up to `n` random members that are not suspected."""
+        answering: list[bytes] = self._order
+        if self._suspected_at or exclude in self._live:
+            answering = [node_id for node_id in answering if node_id not in self._suspected_at and node_id != exclude]
+        return [self._live[node_id] for node_id in self._rng.sample(answering, min(n, len(answering)))]
+
+    @property
+    def dead_count(self) -> int:
+        """How many are taken for dead: perhaps they are there, and only out of sight."""
+        return sum(record.state is NodeState.DEAD for _, record in self._gone.values())
+
+    def some_dead(self) -> MemberRecord | None:
+        """A random one of those taken for dead: perhaps it was the network."""
+        dead = [record for _, record in self._gone.values() if record.state is NodeState.DEAD]
+        return self._rng.choice(dead) if dead else None
+
+    def suspect(self, asked: MemberRecord, now: float) -> bool:
+        """It did not answer; False when it has refuted since it was asked, or is suspected already."""
+        known = self._live.get(asked.id)
+        if known is None or known.life != asked.life or known.state is NodeState.SUSPECTED:
+            return False
+        return self.learn([known.turned(NodeState.SUSPECTED)], now).changed > 0
+
+    def tick(self, now: float) -> list[MemberRecord]:
+        """Let time pass; whom we declare dead now. To be called about twice a second."""
+        self._lived_s, self._ticked_at = self._lived(now), now
+        due = [n for n, at in self._suspected_at.items() if self._lived_s - at >= self._settings.suspicion_s]
+        dead = [self._live[node_id].turned(NodeState.DEAD) for node_id in due]
+        self.learn(dead, now)
+        for node_id in [node_id for node_id, (_, until) in self._activated.items() if until <= now]:
+            del self._activated[node_id]
+            self._show(node_id)
+        while self._gone and now - next(iter(self._gone.values()))[0] > self._settings.kept_s:
+            self._forget_first()
+        return dead
+
+    def _lived(self, now: float) -> float:
+        """Seconds in which we ran, and could have heard a suspected member refute; slower while we are unwell."""
+        gap_s = 0.0 if self._ticked_at is None else now - self._ticked_at
+        return self._lived_s + min(gap_s, self._settings.tick_s_max) / self.health.factor
+
+
+def _beyond(incarnation: int, epoch: int) -> tuple[int, int]:
+    """The next epoch; where no number is left for it, the next incarnation."""
+    return (incarnation, epoch + 1) if epoch < EPOCH_MAX else (incarnation + 1, 0)

@@ -1,0 +1,1 @@
+"""Asking a node by its id, over whichever plane reaches it."""

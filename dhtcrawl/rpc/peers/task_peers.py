@@ -1,0 +1,126 @@
+"""`Peers` on the task plane: a node id becomes an address, and our own id a call of our own handler.
+
+A machine that died, or was cut off, resets no connection. So when a member is
+declared dead, nobody goes on waiting for its answers until their deadlines:
+links and copies turn to whoever is next at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.connectionless import Connectionless
+from dhtcrawl.rpc.peers.port import refused
+from dhtcrawl.rpc.tasks.connection import Handler
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Answer, Call, Refused, Request, Result, StoreTask
+from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.rpc.tasks.transport import TaskTransport
+
+
+class TaskPeers:
+    """The swarm as this node can ask it."""
+
+    def __init__(
+        self,
+        node_id: bytes,
+        transport: TaskTransport,
+        handler: Handler,
+        hello: Callable[[], Hello],
+        view: Callable[[], View],
+        record_of: Callable[[bytes], MemberRecord | None],
+        plane: RoutingProtocol | None = None,
+    ) -> None:
+        """`handler` is what others reach through the transport; `record_of` knows members, also those that are gone.
+
+        Without a `plane` every request goes over a connection.
+        """
+        self.node_id = node_id
+        self.asked = 0
+        self._transport = transport
+        self._handler = handler
+        self._hello = hello
+        self._view = view
+        self._record_of = record_of
+        self._connectionless = None if plane is None else Connectionless(node_id, plane, handler, record_of)
+        self._present: list[bytes] = []
+
+    @property
+    def view(self) -> View:
+        return self._view()
+
+    def incarnation_of(self, node: bytes) -> int | None:
+        """How often a member, or we ourselves, have started; None for one that is not there."""
+        record = self._record_of(node)
+        if record is None or (record.state.is_gone and node != self.node_id):
+            return None
+        return record.incarnation
+
+    def view_changed(self, view: View) -> None:
+        """Who has been declared dead answers nothing any more. One that left may still be asked for its last word."""
+        present = [member.id for member in view.members]
+        there = set(present)
+        for node in self._present:
+            record = None if node in there else self._record_of(node)
+            if record is not None and record.state is NodeState.DEAD:
+                self._transport.give_up(node, record.address)
+        self._present = present
+
+    async def ask(self, node: bytes, message: Request, timeout_s: float | None = None) -> Answer | Failure:
+        if node == self.node_id:
+            reply = self._handler(self._hello(), message)
+            if isinstance(reply, asyncio.Future):
+                reply = await reply
+            return refused(reply) if isinstance(reply, Refused) else reply
+        self.asked += 1
+        record = self._there(node)
+        if (
+            isinstance(message, StoreTask)
+            and self._connectionless is not None
+            and record is not None
+            # With fewer, a connection that is made stays.
+            and len(self._view().members) > self._transport.connections_max
+            and not self._transport.is_connected(record.address)
+        ):
+            answer = await self._connectionless.ask(record, message)
+            if answer is not None:
+                return answer
+            record = self._there(node)
+        if record is None:
+            return Failure(FailureKind.CONNECT, f"{node.hex()[:12]} is no member", sent=False)
+        return await self._transport.request(record.address, message, node_id=node, timeout_s=timeout_s)
+
+    def _there(self, node: bytes) -> MemberRecord | None:
+        record = self._record_of(node)
+        return None if record is None or record.state is NodeState.DEAD else record
+
+    async def call(
+        self,
+        node: bytes,
+        name: str,
+        args: dict[str, Any],
+        *,
+        timeout_s: float | None = None,
+        reply_bytes_max: int = 16 * 1024,
+    ) -> dict[str, Any] | Failure:
+        own = node == self.node_id
+        reply = await self.ask(node, Call(name, _as_received(args) if own else args, reply_bytes_max), timeout_s)
+        if isinstance(reply, Failure):
+            return reply
+        assert isinstance(reply, Result), "the kind that answers CALL"
+        value: dict[str, Any] = _as_received(reply.value) if own else reply.value
+        return value
+
+
+def _as_received(value: Any) -> Any:
+    """A value as it would come from the wire, where lists are tuples."""
+    if isinstance(value, dict):
+        return {name: _as_received(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(_as_received, value))
+    return value

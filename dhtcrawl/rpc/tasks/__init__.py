@@ -1,0 +1,1 @@
+"""The task plane over TCP: frames, messages, credit, connections."""

@@ -1,0 +1,384 @@
+"""The task plane of a node: a server, and connections to peers that are made when needed and used again.
+
+    async with TaskTransport(hello, handler) as transport:
+        await transport.listen("127.0.0.1", 8468)
+        result = await transport.request(("127.0.0.1", 8469), StoreTask(crawl, links))
+
+`request` answers with the peer's reply or a `Failure`, never with an
+exception. At most `connections_max` connections are open, least recently used
+idle ones go first (design, "Decided early"); whoever asks more peers at once
+than that waits for its turn, for a while. As many more may be parting: what a
+peer had asked before it heard our goodbye is answered. A connection that a peer
+made carries our requests too when the peer listens where it came from, and of
+two connections made at once the one dialed by the lower node id stays.
+
+Peers are told apart by their address; with `node_id` a request goes to that
+node or nowhere. Nothing here is authenticated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self, cast
+
+from dhtcrawl.rpc.tasks.connection import Address, Connection, Handler
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState, PeerLink
+from dhtcrawl.rpc.tasks.messages import Answer, Request
+from dhtcrawl.rpc.tasks.signals import Goodbye, Hello, Why, encode_signal
+
+__all__ = ["Address", "Failure", "FailureKind", "Handler", "TaskTransport", "TransportLimits"]
+
+BACKLOG = 128
+# A request that was never sent is tried again: at most our own dialing, the peer's and one more can meet.
+ATTEMPTS = 4
+# So many requests may wait for a connection to become free.
+WAITING_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TransportLimits:
+    """Times in seconds."""
+
+    connections_max: int = 256  # design, "Decided early"
+    greeting_max: int = 64  # accepted connections without a handshake: strangers displace only each other
+    room_s: float = 5.0  # for a connection to become free, when all are in use
+    connect_s: float = 10.0
+    request_s: float = 30.0
+    close_s: float = 10.0  # for what was asked to be answered when we stop
+    link: LinkLimits = field(default_factory=LinkLimits)
+
+
+class TaskTransport:
+    """All connections of a node. `source` is the local address that dialing begins at, where that matters."""
+
+    def __init__(
+        self,
+        hello: Callable[[], Hello],
+        handler: Handler,
+        *,
+        limits: TransportLimits | None = None,
+        source: str | None = None,
+    ) -> None:
+        self.port = 0
+        self.endings: Counter[FailureKind] = Counter()  # how connections ended
+        self.refused = 0  # accepted and closed at once, for want of room
+        self._hello = hello
+        self._handler = handler
+        self._said: tuple[Hello, Hello] | None = None  # what we were told to say last, and the same with our port
+        self._limits = limits or TransportLimits()
+        self._source = source
+        self._connections: dict[Connection, None] = {}  # in the order they were made
+        self._by_address: dict[Address, Connection] = {}
+        # So that a node with hundreds of connections does not look at all of them for each new one:
+        self._opened: dict[Address, dict[Connection, None]] = {}
+        self._greeting: dict[Connection, None] = {}  # accepted, and not opened yet
+        self._unused: list[tuple[float, Connection]] = []  # idle ones at some moment, the least used last
+        self._parting: dict[Connection, None] = {}  # that made room, and wait for the peer's goodbye
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for a connection to become free
+        self._group = asyncio.TaskGroup()
+        self._server: asyncio.Server | None = None
+        self._closing = False
+        self._empty = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self.close()
+        finally:
+            self._closing = True
+            self._stop_listening()
+            for connection in [*self._connections, *self._parting]:
+                connection.abort()
+            await self._group.__aexit__(kind, error, trace)
+
+    async def listen(self, host: str, port: int) -> Address:
+        """Accept connections; where.
+
+        Raises:
+            OSError: the address is taken, or not ours.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        bound = self._server.sockets[0].getsockname()
+        self.port = bound[1]
+        return bound[0], bound[1]
+
+    async def request(
+        self, address: Address, message: Request, *, node_id: bytes | None = None, timeout_s: float | None = None
+    ) -> Answer | Failure:
+        """Ask the node at an address, an IP address and a port, over the connection there is or a new one."""
+        deadline = asyncio.get_running_loop().time() + (self._limits.request_s if timeout_s is None else timeout_s)
+        for _ in range(ATTEMPTS):
+            connection = self._connection_to(address) or await self._free_connection_to(address, deadline)
+            if connection is None:
+                return self._no_connection()
+            try:
+                result = await connection.request(message, deadline, node_id)
+            finally:
+                self._wake()
+            # It ended as we came (idle, or the lesser of two), which says nothing about the peer.
+            if not (isinstance(result, Failure) and result.kind is FailureKind.PARTED and not result.sent):
+                break
+        return result
+
+    async def close(self) -> None:
+        """Stop listening, part from every peer, and cut what has not parted after a while."""
+        self._closing = True
+        self._stop_listening()
+        while self._waiting:
+            self._wake()
+        for connection in list(self._connections):
+            connection.leave(Why.LEAVING)
+        try:
+            async with asyncio.timeout(self._limits.close_s):
+                while self._connections or self._parting:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:
+            for connection in [*self._connections, *self._parting]:
+                connection.abort()
+
+    def give_up(self, node_id: bytes, address: Address) -> None:
+        """A node is taken for dead: whoever waits for it is told so now, not at its deadline."""
+        for connection in list(self._connections):
+            peer = connection.link.peer
+            if peer.node_id == node_id if peer is not None else connection.address == address:
+                connection.abort()
+
+    def peers(self) -> Iterator[tuple[Address | None, Hello]]:
+        """Whom we are connected to: where we would ask them (None: they do not listen), and what they said."""
+        for connection in self._connections:
+            if connection.link.state is LinkState.OPEN and connection.link.peer is not None:
+                yield self._address_of(connection), connection.link.peer
+
+    @property
+    def connections_max(self) -> int:
+        """How many connections there may be."""
+        return self._limits.connections_max
+
+    def is_connected(self, address: Address) -> bool:
+        """Whether a request to an address needs no new connection."""
+        connection = self._by_address.get(address)
+        return connection is not None and connection.usable
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    # Connections come
+
+    def _connection_to(self, address: Address) -> Connection | None:
+        """The connection for requests to an address; None when we may have no further one."""
+        connection = self._by_address.get(address)
+        if connection is not None and connection.usable:
+            return connection
+        if self._closing or not self._make_room():
+            return None
+        connection = self._new(address)
+        self._by_address[address] = connection
+        self._group.create_task(self._dial(connection, address))
+        return connection
+
+    async def _free_connection_to(self, address: Address, deadline: float) -> Connection | None:
+        """The same, as soon as there is room for a further one; None when there was none for too long."""
+        if self._closing or len(self._waiting) >= WAITING_MAX:
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(min(deadline, loop.time() + self._limits.room_s)):
+                while (connection := self._connection_to(address)) is None and not self._closing:
+                    await self._turn(loop)
+        except TimeoutError:
+            return None
+        return connection
+
+    async def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiter = loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            else:
+                self._wake()  # the turn is the next one's
+            raise
+
+    def _wake(self) -> None:
+        """A connection may be free: whoever has waited longest looks."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _no_connection(self) -> Failure:
+        if self._closing:
+            return Failure(FailureKind.CLOSED, "this node is stopping", sent=False)
+        return Failure(FailureKind.BUSY, f"all {self._limits.connections_max} connections are in use", sent=False)
+
+    async def _dial(self, connection: Connection, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {} if self._source is None else {"local_addr": (self._source, 0)}
+        try:
+            async with asyncio.timeout(self._limits.connect_s):
+                await loop.create_connection(lambda: connection, *address, **options)
+        except TimeoutError:
+            connection.failed(f"no connection within {self._limits.connect_s:g} s")
+        except (OSError, ValueError, OverflowError) as error:
+            # The last two: a peer told us of a name or a port that is none.
+            connection.failed(f"no connection: {error}")
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        greeting = [c for c in self._greeting if c.link.state is LinkState.GREETED]
+        if len(greeting) >= self._limits.greeting_max:
+            greeting[0].abort()
+        if self._closing or not self._make_room():
+            self.refused += 1
+            return _Refuse()
+        connection = self._new(None)
+        self._greeting[connection] = None
+        return connection
+
+    def _new(self, address: Address | None) -> Connection:
+        now = asyncio.get_running_loop().time()
+        link = PeerLink(self._greeting_now(), self._limits.link, now)
+        connection = Connection(link, self._handler, self, address)
+        self._connections[connection] = None
+        return connection
+
+    def _greeting_now(self) -> Hello:
+        hello = self._hello()
+        if self._said is None or self._said[0] is not hello or self._said[1].port != self.port:
+            self._said = hello, replace(hello, port=self.port)
+        return self._said[1]
+
+    def _make_room(self) -> bool:
+        """Whether there may be one more connection, if need be instead of the least recently used idle one."""
+        if len(self._connections) < self._limits.connections_max:
+            return True
+        least = self._least_used()
+        if least is None:
+            return False
+        # The place is free now. What the peer asks meanwhile, not knowing, is answered: its goodbye comes after it.
+        self._forget(least)
+        self._parting[least] = None
+        if len(self._parting) > self._limits.connections_max:
+            longest = next(iter(self._parting))
+            del self._parting[longest]
+            longest.abort()
+        least.leave(Why.IDLE)
+        return True
+
+    def _least_used(self) -> Connection | None:
+        """The least recently used of those that are open and idle."""
+        for look in (False, True):
+            if look:
+                unused = [
+                    (c.link.used_at, c) for c in self._connections if c.link.state is LinkState.OPEN and c.link.idle
+                ]
+                self._unused = sorted(unused, key=_used_at, reverse=True)
+            # What was used since comes after all that was not.
+            while self._unused:
+                used_at, connection = self._unused.pop()
+                link = connection.link
+                if (
+                    connection in self._connections
+                    and link.used_at == used_at
+                    and link.state is LinkState.OPEN
+                    and link.idle
+                ):
+                    return connection
+        return None
+
+    # Connections change; called by them
+
+    def opened(self, connection: Connection, hello: Hello) -> None:
+        """See `Owner`. From here on the connection may serve for our own requests."""
+        self._greeting.pop(connection, None)
+        address = self._address_of(connection)
+        if address is None:
+            return
+        opened = self._opened.setdefault(address, {})
+        others = [other for other in opened if other is not connection and other.link.state is LinkState.OPEN]
+        opened[connection] = None
+        best = connection
+        for other in others:
+            assert other.link.peer is not None
+            stays = connection
+            # Both ends see both connections and choose the same. Another node than before has taken its place.
+            if other.link.peer.node_id == hello.node_id and _dialer(other) < _dialer(connection):
+                stays = other
+            (other if stays is connection else connection).leave(Why.DUPLICATE)
+            best = stays
+        known = self._by_address.get(address)
+        # One that we are just dialing keeps its callers; it will meet this one when it opens.
+        if known is None or not known.usable or known.link.state is LinkState.OPEN:
+            self._by_address[address] = best
+
+    def ended(self, connection: Connection, failure: Failure) -> None:
+        """See `Owner`."""
+        self.endings[failure.kind] += 1
+
+    def closed(self, connection: Connection) -> None:
+        """See `Owner`."""
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        self._greeting.pop(connection, None)
+        self._parting.pop(connection, None)
+        address = self._address_of(connection)
+        if address is not None:
+            if self._by_address.get(address) is connection:
+                del self._by_address[address]
+            if opened := self._opened.get(address):
+                opened.pop(connection, None)
+                if not opened:
+                    del self._opened[address]
+        self._wake()
+        if not (self._connections or self._parting):
+            self._empty.set()
+
+    def _address_of(self, connection: Connection) -> Address | None:
+        """Where the peer of a connection takes connections itself."""
+        if connection.address is not None:
+            return connection.address
+        peer = connection.link.peer
+        return (connection.remote_host, peer.port) if peer is not None and peer.port else None
+
+    def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+def _used_at(item: tuple[float, Connection]) -> float:
+    return item[0]
+
+
+def _dialer(connection: Connection) -> bytes:
+    """The node that made a connection."""
+    link = connection.link
+    assert link.peer is not None
+    return link.hello.node_id if connection.address is not None else link.peer.node_id
+
+
+class _Refuse(asyncio.Protocol):
+    """A connection that there is no room for."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclass of asyncio's.
+        writer = cast(asyncio.WriteTransport, transport)
+        writer.write(encode_signal(Goodbye(Why.FULL)))
+        writer.close()

@@ -1,0 +1,1 @@
+"""WARC files: written, read, checked; copies of bodies."""

@@ -1,0 +1,227 @@
+"""Bodies that lie on several nodes (design invariant I11, `--copies`): what the store has of them.
+
+    y, z   at a node with a copy: the page record of a page that another node
+           fetched, with its place in a file here, and that page's link keys
+    o      at the node that has the page: the ids of those with copies
+
+A copy is told of by nobody: no output lists it, no audit asks for its links.
+When the node that had the page is gone, a copy stands in for it: it becomes a
+page of this node's (`stand_in`), the page's owner says in the task record that
+it lies here (`rehome`: a new generation, fetched but not done), and so its
+links go out once more and further copies are made, as when it was fetched.
+
+All functions take a `Txn` and run on the committer's thread.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, BinaryIO, NamedTuple
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.storage.archive.warcread import GZIP
+from dhtcrawl.storage.archive.warcscan import scan
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.records import Place, State, pack, unpack, unpack_task
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.tasks import get_page
+
+COPY_FIELD = "copy"  # of the page record of a copy, also when it stands in: it was fetched elsewhere
+# What tells one fetch of a page from another.
+_FETCH = ("node", "fetched_at", "payload_digest")
+# A request's head has a URL of 8 KiB at most and what the crawl sends with it.
+REQUEST_BYTES_MAX = 32 << 10
+_REQUEST = b"\r\nWARC-Type: request\r\n"
+
+Fields = dict[str, Any]
+
+
+class Parcel(NamedTuple):
+    """A page that lies here, as it is sent to a node that is to have a copy."""
+
+    key: bytes
+    record: bytes  # the page record as stored
+    links: bytes
+    place: Place
+    length: int  # of the response's member and the request's behind it
+
+
+def parcel(txn: Txn, crawl: bytes, archive: Directory, key: bytes) -> Parcel | None:
+    """What a copy of a page needs, but for the members' bytes; None where the page is not here, or cannot be read."""
+    record, links = txn.get(keys.PAGE + crawl + key), txn.get(keys.LINKS + crawl + key)
+    if record is None or links is None:
+        return None
+    place = Place(*unpack(record)["place"])
+    try:
+        return Parcel(key, record, links, place, place.length + _request_length(archive, place))
+    except StorageError:
+        return None  # somebody took the file away: no reason to stop
+
+
+def members(archive: Directory, parcel: Parcel) -> bytes | None:
+    """The bytes of a page's members; None where they cannot be read."""
+    try:
+        data = archive.read(parcel.place.file, parcel.place.offset, parcel.length)
+    except StorageError:
+        return None
+    return data if len(data) == parcel.length else None
+
+
+def _request_length(archive: Directory, place: Place) -> int:
+    """The length of the request's member, which follows its response; 0 where none does."""
+    data = archive.read(place.file, place.offset + place.length, REQUEST_BYTES_MAX)
+    gzip = zlib.decompressobj(GZIP)
+    try:
+        content = gzip.decompress(data, 4 * REQUEST_BYTES_MAX)
+    except zlib.error:
+        return 0
+    return len(data) - len(gzip.unused_data) if gzip.eof and _REQUEST in content[:REQUEST_BYTES_MAX] else 0
+
+
+def is_page(stream: BinaryIO, fields: Fields, length: int) -> bool:
+    """Whether a stream is the members of the page that a record tells of, and no more; takes long for a big one."""
+    found = list(islice(scan(stream), 3))
+    response = found[0] if found else None
+    if response is None or len(found) > 2 or any(member.problems for member in found):
+        return False
+    if any(member.type != "request" for member in found[1:]):
+        return False
+    claimed = response.type, response.url, response.payload_digest, response.length
+    return claimed == ("response", fields["url"], fields["payload_digest"], length)
+
+
+# At a node with copies
+
+
+def held(txn: Txn, crawl: bytes, key: bytes, fields: Fields) -> Place | None:
+    """Where a copy of this very fetch lies here; None where it does not."""
+    value = txn.get(keys.COPY + crawl + key)
+    ours = None if value is None else unpack(value)
+    if ours is None or any(ours.get(name) != fields.get(name) for name in _FETCH):
+        return None
+    return Place(*ours["place"])
+
+
+def put_copy(txn: Txn, crawl: bytes, key: bytes, fields: Fields, links: bytes, place: Place) -> None:
+    """Note that a copy of a page lies at `place`, here; of several fetches of it the last to come stays."""
+    txn.put(keys.COPY + crawl + key, pack({**fields, COPY_FIELD: True, "place": place}))
+    txn.put(keys.COPY_LINKS + crawl + key, links)
+
+
+def stand_in(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[tuple[bytes, Place]]:
+    """Make our copies of these pages pages of ours; where they lie, for those that are here."""
+    found = []
+    for key in task_keys:
+        page = get_page(txn, crawl, key)
+        if page is not None:
+            found.append((key, page["place"]))  # fetched here as well, left to us, or asked for before
+            continue
+        record, links = txn.get(keys.COPY + crawl + key), txn.get(keys.COPY_LINKS + crawl + key)
+        if record is None or links is None:
+            continue
+        txn.put(keys.PAGE + crawl + key, record)
+        txn.put(keys.LINKS + crawl + key, links)
+        txn.delete(keys.COPY + crawl + key)
+        txn.delete(keys.COPY_LINKS + crawl + key)
+        found.append((key, Place(*unpack(record)["place"])))
+    return found
+
+
+# At the page's owner
+
+
+class Rehomed(NamedTuple):
+    """What came of records whose pages lie elsewhere now."""
+
+    records: list[TaskReplica]  # for their backups, and for who has the page
+    resend: list[bytes]  # pages that lie here: their links go out once more
+
+
+def rehome(
+    txn: Txn, crawl: bytes, found: Iterable[tuple[bytes, Place]], gone: str, mine: Callable[[bytes], bool]
+) -> Rehomed:
+    """Pages that lay at `gone` stand where they were found: a new generation, fetched, and done when its links are."""
+    rehomed = Rehomed([], [])
+    for key, place in found:
+        value = txn.get(keys.TASK + crawl + key)
+        task = None if value is None else unpack_task(value)
+        if task is None or task.place is None or task.place.node != gone or place.node == gone or not mine(key):
+            continue  # something else became of it meanwhile
+        again = replace(task, state=State.FETCHED, gen=task.gen + 1, attempt=0, reason="", detail="", place=place)
+        txn.put(keys.TASK + crawl + key, again.pack())
+        rehomed.records.append(TaskReplica(key, again))
+        page = get_page(txn, crawl, key)
+        if page is not None and page["place"] == place:
+            # The mark makes a restart go on with it.
+            txn.put(keys.FETCHED + crawl + key, b"")
+            rehomed.resend.append(key)
+    return rehomed
+
+
+# At the node that has the page
+
+
+def put_holders(txn: Txn, crawl: bytes, key: bytes, holders: Sequence[bytes]) -> int | None:
+    """Note who has copies of a page of ours; how many were noted before, None where nothing was."""
+    full = keys.HOLDERS + crawl + key
+    before = txn.get(full)
+    txn.put(full, b"".join(holders))
+    return None if before is None else len(before) // KEY_BYTES
+
+
+def too_few(
+    txn: Txn, crawl: bytes, cursor: bytes, limit: int, wanted: int, standing: Callable[[bytes], bytes | None]
+) -> tuple[list[tuple[bytes, tuple[bytes, ...]]], bytes | None]:
+    """Of `limit` pages from `cursor` on those with fewer than `wanted` copies, and who has these; where to go on.
+
+    `standing(node)` names who has now what `node` had: itself, an heir, or nobody.
+    """
+    start, stop = keys.bounds(keys.HOLDERS, crawl)
+    short: list[tuple[bytes, tuple[bytes, ...]]] = []
+    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
+        if count == limit:
+            return short, keys.suffix(full)
+        named = (value[first : first + KEY_BYTES] for first in range(0, len(value), KEY_BYTES))
+        holders = dict.fromkeys(there for node in named if (there := standing(node)) is not None)
+        if len(holders) < wanted:
+            short.append((keys.suffix(full), tuple(holders)))
+    return short, None
+
+
+class Stored(io.RawIOBase):
+    """A part of an archive file as a stream."""
+
+    def __init__(self, archive: Directory, name: str, start: int, length: int) -> None:
+        super().__init__()
+        self._read = archive.read
+        self._name = name
+        self._start = start
+        self._length = length
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._length}[whence]
+        self._at = max(0, min(self._length, base + offset))
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._read(self._name, self._start + self._at, min(len(buffer), self._length - self._at))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)

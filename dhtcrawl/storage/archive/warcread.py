@@ -1,0 +1,115 @@
+"""One WARC record, read back from its gzip member.
+
+For whoever needs a stored body again; `dhtcrawl.storage.archive.warc` is the door. A
+file may have been written by anybody and damaged by anything: every length is
+bounded, and nothing in it raises anything but `StorageError`. Decompression is
+zlib's, not that of the library we write with: a second opinion.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.storage.store.files import Directory
+
+RECORD_HEAD_BYTES_MAX = 64 * 1024  # URLs end at 8 KiB; the rest is short
+HTTP_HEAD_BYTES_MAX = 1024 * 1024  # ours end at 64 KiB, others' may not
+RECORD_BYTES_MAX = 1 << 30  # a record held in memory; bodies of ours end far below
+
+GZIP = 31  # zlib's wbits for a gzip member
+RECORD_END = b"\r\n\r\n"
+HTTP_HEAD_END = re.compile(rb"\n\r?\n")
+_MANDATORY = ("warc-type", "warc-record-id", "warc-date", "content-length")  # ISO 28500, 5
+_REPEATABLE = frozenset({"warc-concurrent-to"})
+
+
+@dataclass(frozen=True, slots=True)
+class WarcRecord:
+    """One record in memory. `headers` by lower-case name; `head` is empty but for HTTP."""
+
+    type: str
+    headers: dict[str, str]
+    head: bytes
+    payload: bytes
+
+
+def read_record(data: bytes, *, where: str = "the archive") -> WarcRecord:
+    """The record in the bytes of one gzip member; `where` names it in errors.
+
+    The member's CRC is checked, the record's digests are not.
+
+    Raises:
+        StorageError: not exactly one whole record.
+    """
+    gzip = zlib.decompressobj(GZIP)
+    try:
+        raw = gzip.decompress(data, RECORD_BYTES_MAX)
+    except zlib.error as error:
+        raise _damaged(where, str(error)) from error
+    if not gzip.eof:
+        raise _damaged(where, "cut off" if len(raw) < RECORD_BYTES_MAX else f"over {RECORD_BYTES_MAX} bytes")
+    end = raw.find(RECORD_END, 0, RECORD_HEAD_BYTES_MAX)
+    problems: list[str] = []
+    headers = parse_head(raw[:end], problems) if end >= 0 else {}
+    size = content_length(headers)
+    if end < 0 or problems or size is None:
+        raise _damaged(where, problems[0] if problems else "no record head")
+    start = end + len(RECORD_END)
+    if raw[start + size :] != RECORD_END or gzip.unused_data:
+        raise _damaged(where, "not exactly one record of the length it claims")
+    payload_at = start
+    if is_http(headers):
+        blank = HTTP_HEAD_END.search(raw, start, start + min(size, HTTP_HEAD_BYTES_MAX))
+        if blank is None:
+            raise _damaged(where, "an HTTP head without an end")
+        payload_at = blank.end()
+    return WarcRecord(headers["warc-type"], headers, raw[start:payload_at], raw[payload_at : start + size])
+
+
+def payload_of(directory: Directory, filename: str, offset: int, length: int) -> bytes:
+    """The body stored in one member of an archive file.
+
+    Raises:
+        StorageError: it cannot be read; the message names file and offset.
+    """
+    return read_record(directory.read(filename, offset, length), where=f"{filename} at {offset}").payload
+
+
+def parse_head(head: bytes, problems: list[str]) -> dict[str, str]:
+    """Named fields by lower-case name; what is missing or malformed goes to `problems`."""
+    version, *lines = head.split(b"\r\n")
+    if version not in (b"WARC/1.0", b"WARC/1.1"):
+        problems.append(f"not a WARC record: it begins with {version[:20]!r}")
+        return {}
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.decode("utf-8", "replace").partition(":")
+        name = name.lower()
+        if not colon or not name or name != name.strip():
+            problems.append(f"malformed record header {line[:40]!r}")
+        elif name in headers and name not in _REPEATABLE:
+            problems.append(f"record header {name} is there twice")
+        else:
+            headers[name] = value.strip()
+    problems.extend(f"record header {name} is missing" for name in _MANDATORY if name not in headers)
+    if "content-length" in headers and content_length(headers) is None:
+        problems.append(f"Content-Length is wrong: {headers['content-length'][:40]!r}")
+    return headers
+
+
+def content_length(headers: dict[str, str]) -> int | None:
+    """The record's own, or None where it is missing or no number."""
+    text = headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def is_http(headers: dict[str, str]) -> bool:
+    """Whether the block begins with an HTTP head."""
+    return headers.get("content-type", "").replace(" ", "").lower().startswith("application/http")
+
+
+def _damaged(where: str, why: str) -> StorageError:
+    return StorageError(f"{where} is damaged ({why}); run `dhtcrawl verify` on the directory")

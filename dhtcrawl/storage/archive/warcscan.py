@@ -1,0 +1,229 @@
+"""A whole WARC file, read strictly: what is in it, and what is wrong with it.
+
+For `dhtcrawl verify`; `dhtcrawl.storage.archive.warc` is the door. A file is walked
+member by member in constant memory, every digest is recomputed, and what is
+wrong is told rather than stopped at. Well-known readers pass a file that ends
+in the middle of a record, or one with two records in a member; this does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from base64 import b32encode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from dhtcrawl.storage.archive.warcread import (
+    GZIP,
+    HTTP_HEAD_BYTES_MAX,
+    HTTP_HEAD_END,
+    RECORD_END,
+    RECORD_HEAD_BYTES_MAX,
+    content_length,
+    is_http,
+    parse_head,
+)
+
+_CHUNK_BYTES = 64 * 1024
+_MAGIC = b"\x1f\x8b\x08"
+
+
+@dataclass(slots=True)
+class GzipMember:
+    """What `scan` found between `offset` and `offset + length`.
+
+    The digests are recomputed, `sha1:BASE32`; "" where nothing could be read.
+    `problems` is empty for a record that is as it should be.
+    """
+
+    offset: int
+    length: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    block_digest: str = ""
+    payload_digest: str = ""
+    payload_size: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def type(self) -> str:
+        """WARC-Type; empty where nothing could be read."""
+        return self.headers.get("warc-type", "")
+
+    @property
+    def url(self) -> str:
+        """WARC-Target-URI; empty for a record that has none."""
+        return self.headers.get("warc-target-uri", "")
+
+
+def scan(stream: BinaryIO) -> Iterator[GzipMember]:
+    """Every member of a seekable `.warc.gz`, sound or not, in constant memory.
+
+    What is no member, or a damaged one, is skipped up to the next that holds
+    a record, and reported as one `Member` with its problem.
+    """
+    source = _Source(stream)
+    while source.peek():
+        member = GzipMember(source.offset)
+        try:
+            _check_member(source, member)
+        except (_Unreadable, zlib.error) as error:
+            member.problems.append(f"unreadable: {error}")
+            # From its second byte on: where it went wrong is not where it ends.
+            source.skip_to_record(member.offset + 1)
+        member.length = source.offset - member.offset
+        yield member
+
+
+class _Unreadable(Exception):
+    """The member cannot be followed to its end."""
+
+
+class _Source:
+    """A file in chunks, with a position and one step back."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._buffer = b""
+        self.offset = stream.tell()
+
+    def peek(self) -> bytes:
+        """Some bytes from `offset` on; empty at the end."""
+        if not self._buffer:
+            self._buffer = self._stream.read(_CHUNK_BYTES)
+        return self._buffer
+
+    def take(self) -> bytes:
+        data = self.peek()
+        self._buffer = b""
+        self.offset += len(data)
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        self._buffer = data + self._buffer
+        self.offset -= len(data)
+
+    def _seek(self, offset: int) -> None:
+        self._stream.seek(offset)
+        self._buffer = b""
+        self.offset = offset
+
+    def skip_to_record(self, offset: int) -> None:
+        """Move to the next member from `offset` on whose content begins like a record."""
+        self._seek(offset)
+        window = self.take()
+        while window:
+            at = window.find(_MAGIC)
+            if at < 0:
+                more = self.take()
+                window = window[-len(_MAGIC) + 1 :] + more if more else b""
+                continue
+            start = self.offset - len(window) + at
+            self._seek(start)
+            window = self.take()
+            try:
+                begins = zlib.decompressobj(GZIP).decompress(window, len(b"WARC/"))
+            except zlib.error:
+                begins = b""
+            if begins == b"WARC/":
+                self._seek(start)
+                return
+            window = window[1:]
+
+
+def _inflate(source: _Source) -> Iterator[bytes]:
+    """The content of the member at the source's position, in bounded pieces."""
+    gzip = zlib.decompressobj(GZIP)
+    data = b""
+    while not gzip.eof:
+        if not data and not (data := source.take()):
+            raise _Unreadable("cut off, the file ends inside the member")
+        piece = gzip.decompress(data, _CHUNK_BYTES)
+        data = gzip.unconsumed_tail
+        if piece:
+            yield piece
+    source.give_back(gzip.unused_data)
+
+
+def _check_member(source: _Source, member: GzipMember) -> None:
+    if not source.peek().startswith(_MAGIC[: len(source.peek())]):
+        raise _Unreadable("garbage, no gzip member begins here")
+    pieces = _inflate(source)
+    head, rest = _until(pieces, RECORD_END, RECORD_HEAD_BYTES_MAX)
+    if head is None:
+        member.problems.append("no record head")
+        size = None
+    else:
+        member.headers = parse_head(head[: -len(RECORD_END)], member.problems)
+        size = content_length(member.headers)
+    if size is None:
+        for _ in pieces:  # to the member's end, which its CRC guards
+            pass
+        return
+    tail = _check_block(member, size, rest, pieces)
+    extra = len(tail) + sum(map(len, pieces))
+    if tail != RECORD_END or extra != len(RECORD_END):
+        if tail[len(RECORD_END) :].startswith(b"WARC/"):
+            member.problems.append("more than one record in the member")
+        else:
+            member.problems.append(f"Content-Length is wrong: {extra} bytes after the block instead of 4")
+
+
+def _check_block(member: GzipMember, size: int, first: bytes, pieces: Iterator[bytes]) -> bytes:
+    """Digest `size` bytes as the record's block; the first bytes of what follows."""
+    block, payload = hashlib.sha1(usedforsecurity=False), hashlib.sha1(usedforsecurity=False)
+    http_head: bytes | None = b"" if is_http(member.headers) else None
+    left, piece = size, first
+    while True:
+        mine, after = piece[:left], piece[left:]
+        left -= len(mine)
+        block.update(mine)
+        if http_head is not None:
+            http_head += mine
+            blank = HTTP_HEAD_END.search(http_head)
+            if blank is not None:
+                mine, http_head = http_head[blank.end() :], None
+            elif len(http_head) > HTTP_HEAD_BYTES_MAX or not left:
+                member.problems.append("an HTTP head without an end")
+                mine, http_head = b"", None
+            else:
+                mine = b""
+        payload.update(mine)
+        member.payload_size += len(mine)
+        if after or not left:
+            break
+        next_piece = next(pieces, None)
+        if next_piece is None:
+            member.problems.append(f"Content-Length is wrong: the block is {left} bytes shorter")
+            after = RECORD_END  # one problem is enough
+            break
+        piece = next_piece
+    # The record's end may straddle pieces.
+    while len(after) < len(RECORD_END) + 5 and (more := next(pieces, None)):
+        after += more
+    member.block_digest, member.payload_digest = _digest(block.digest()), _digest(payload.digest())
+    for name, found in (("block", member.block_digest), ("payload", member.payload_digest)):
+        if name == "payload" and member.type == "revisit":
+            continue  # it is that of the record it refers to
+        claimed = member.headers.get(f"warc-{name}-digest", "")
+        if claimed.startswith("sha1:") and claimed != found:
+            member.problems.append(f"{name} digest mismatch: the record says {claimed}, its bytes give {found}")
+    return after
+
+
+def _until(pieces: Iterator[bytes], mark: bytes, bytes_max: int) -> tuple[bytes | None, bytes]:
+    """The bytes up to and with `mark`, and those read beyond; None where it does not come."""
+    seen = b""
+    for piece in pieces:
+        seen += piece
+        at = seen.find(mark)
+        if at >= 0:
+            return seen[: at + len(mark)], seen[at + len(mark) :]
+        if len(seen) > bytes_max:
+            break
+    return None, seen
+
+
+def _digest(sha1: bytes) -> str:
+    return "sha1:" + b32encode(sha1).decode()

@@ -1,0 +1,1 @@
+"""Outputs of many nodes brought together."""

@@ -1,0 +1,115 @@
+"""What a node hands out of a crawl, so that somebody can gather all nodes' into one collection.
+
+Rows are records as they are stored, in pages: a page is bounded, whatever lies
+in the store, and the cursor it ends with is where the next one begins. A page
+sees the store as it is when it is read; what is written between two pages may
+or may not be in them.
+
+    suffix of a row   what stands behind kind and crawl id in `keys`; of link keys
+                      (those of copies, too) that are more than a page holds:
+                      task key ‖ offset (4)
+
+Archive files are handed out by chunks, and never beyond what is committed: the
+rest may be half a record. Runs on the committer's thread.
+"""
+
+from __future__ import annotations
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.records import unpack
+
+EXPORTED = (
+    keys.TASK, keys.PAGE, keys.LINKS, keys.EXTRA, keys.SKIPPED, keys.ARCHIVE, keys.COUNTERS, keys.FETCHED,
+    *keys.COPIES,
+)  # fmt: skip
+IN_PARTS = (keys.LINKS, keys.COPY_LINKS)
+# A list of the task plane holds 512 items, and a frame 1 MiB.
+ROWS_MAX = 500
+ROWS_BYTES = 256 << 10
+CHUNK_BYTES_MAX = 512 << 10
+PART_BYTES = 4  # of the offset behind a task key
+
+Row = tuple[bytes, bytes]
+
+
+class CannotExport(Exception):
+    """There is nothing like that here, or it cannot be read; one line for the one who asked."""
+
+
+def export_rows(
+    txn: Txn, crawl: bytes, kind: bytes, cursor: bytes, bytes_max: int = ROWS_BYTES
+) -> tuple[list[Row], bytes | None]:
+    """Up to `ROWS_MAX` rows of a kind from `cursor` on (b"" begins), and the next cursor, None at the end.
+
+    A page stays below `bytes_max`, but that its first row is always there.
+
+    Raises:
+        CannotExport: rows of this kind stay at the node.
+    """
+    if kind not in EXPORTED:
+        raise CannotExport(f"rows of kind {kind!r} are not handed out")
+    first, offset = _begin(kind, cursor)
+    rows: list[Row] = []
+    room = bytes_max
+    _, stop = keys.bounds(kind, crawl)
+    for full, value in txn.scan(kind + crawl + first, stop):
+        suffix = keys.suffix(full)
+        resumed = offset is not None and suffix == first
+        if resumed and len(value) <= (offset or 0):
+            continue
+        if not rows and kind in IN_PARTS and (resumed or len(value) > bytes_max):
+            return _part(suffix, value, offset if resumed and offset is not None else 0, bytes_max)
+        room -= len(suffix) + len(value)
+        if rows and (room < 0 or len(rows) == ROWS_MAX):
+            return rows, suffix
+        rows.append((suffix, value))
+    return rows, None
+
+
+def export_files(txn: Txn, crawl: bytes) -> list[tuple[str, int]]:
+    """The archive files and how much of each is committed, by name."""
+    start, stop = keys.bounds(keys.ARCHIVE, crawl)
+    return [(keys.suffix(key).decode(), unpack(value)) for key, value in txn.scan(start, stop)]
+
+
+def export_chunk(txn: Txn, crawl: bytes, archive: Directory, name: str, offset: int, limit: int) -> bytes:
+    """Up to `limit` bytes of an archive file from `offset` on; b"" at the end of what is committed.
+
+    Raises:
+        CannotExport: the crawl has no such file, or it cannot be read.
+    """
+    value = txn.get(keys.ARCHIVE + crawl + name.encode("utf-8", "replace"))
+    if value is None:
+        raise CannotExport(f"{name}: the crawl has no such file here")
+    wanted = min(limit, CHUNK_BYTES_MAX, unpack(value) - offset)
+    if offset < 0 or wanted <= 0:
+        return b""
+    try:
+        data = archive.read(name, offset, wanted)
+    except StorageError as error:
+        # A file that somebody took away is no reason for the node to stop.
+        raise CannotExport(str(error)) from error
+    if len(data) < wanted:
+        raise CannotExport(f"{name}: is shorter than what was committed to it")
+    return data
+
+
+def _begin(kind: bytes, cursor: bytes) -> tuple[bytes, int | None]:
+    """Where a cursor points: a suffix, and for a part of link keys the offset."""
+    if kind in IN_PARTS and len(cursor) in (KEY_BYTES + PART_BYTES, 2 * KEY_BYTES + PART_BYTES):
+        return cursor[:-PART_BYTES], int.from_bytes(cursor[-PART_BYTES:], "big")
+    return cursor, None
+
+
+def _part(key: bytes, value: bytes, offset: int, bytes_max: int) -> tuple[list[Row], bytes | None]:
+    end = min(offset + bytes_max, len(value))
+    # Also behind the last part: the next page goes on with the next key.
+    return [(_part_key(key, offset), value[offset:end])], _part_key(key, end)
+
+
+def _part_key(key: bytes, offset: int) -> bytes:
+    return key + offset.to_bytes(PART_BYTES, "big")

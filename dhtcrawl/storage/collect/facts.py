@@ -1,0 +1,168 @@
+"""What a crawl of many nodes comes to: each node's own books, and the sum of them.
+
+Distinct figures (pages, bytes, redirects, errors, skipped) are counted in the
+collection; what only the one who did it knows (requests, refetches, haste) is
+the sum over the nodes. A node's books are kept with the collection, so that one
+that is gone by the next time still counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dhtcrawl.storage.outputs.outputs import Totals
+from dhtcrawl.storage.outputs.summary import NodeShare, Summary
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.records import pack, unpack
+
+_NODE = b"n"  # among a crawl's notes: `n` ‖ node id (20)
+
+
+class Unreachable(Exception):
+    """A node does not answer, or cannot; one line that says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node's part, by its own books; `counters` by the names of `dhtcrawl.crawl`.
+
+    `failure` says in one line why nothing can be had of it; then its figures
+    are 0, or those of an earlier time.
+    """
+
+    node: str
+    counters: Mapping[str, float] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    rss_bytes_max: int = 0
+    seconds: float = 0.0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlFacts:
+    """The crawl as its coordinator knows it."""
+
+    ended: bool  # no node works on it any more
+    complete: bool  # because nothing was left to do
+    nodes: int  # that took part, those that are gone included
+    seconds: float  # from its start to its end, by one clock
+    storage_sync: bool = True
+    pending_reason: str = ""  # why what is pending was not fetched: a SkipReason
+
+
+def put_node(txn: Txn, crawl: bytes, facts: NodeFacts, stamp: int) -> None:
+    """Keep a node's books; `stamp` names the end of the crawl at which all of it was gathered, 0 where it goes on."""
+    fields = {
+        "counters": dict(facts.counters),
+        "cpu_ms": round(facts.cpu_seconds * 1000),
+        "rss": facts.rss_bytes_max,
+        "ms": round(facts.seconds * 1000),
+        "stamp": stamp,
+    }
+    txn.put(_node_key(crawl, facts.node), pack(fields))
+
+
+def get_node(txn: Txn, crawl: bytes, node: str) -> tuple[NodeFacts, int] | None:
+    """A node's books as they were kept, and their stamp."""
+    value = txn.get(_node_key(crawl, node))
+    if value is None:
+        return None
+    fields = unpack(value)
+    facts = NodeFacts(node, fields["counters"], fields["cpu_ms"] / 1000, fields["rss"], fields["ms"] / 1000)
+    return facts, fields["stamp"]
+
+
+def read_facts(fields: Mapping[str, Any]) -> NodeFacts:
+    """A node's books from a map with their names, and `reachable`; what is missing or none counts 0."""
+    counters = fields.get("counters")
+    facts = NodeFacts(
+        str(fields.get("node", "")),
+        counters if isinstance(counters, Mapping) else {},
+        fields.get("cpu_seconds", 0.0),
+        fields.get("rss_bytes_max", 0),
+        fields.get("seconds", 0.0),
+        "" if fields.get("reachable") is True else "does not answer",
+    )
+    return checked(facts)
+
+
+def checked(facts: NodeFacts) -> NodeFacts:
+    """The same with every figure that a node can have; what is none counts 0."""
+    return replace(
+        facts,
+        counters={str(name)[:64]: _figure(value) for name, value in list(facts.counters.items())[:64]},
+        cpu_seconds=_figure(facts.cpu_seconds),
+        rss_bytes_max=int(_figure(facts.rss_bytes_max)),
+        seconds=_figure(facts.seconds),
+    )
+
+
+def summarise(
+    record: CrawlRecord,
+    facts: CrawlFacts,
+    nodes: Sequence[NodeFacts],
+    totals: Totals,
+    *,
+    refetches_between: int,
+    gathered: bool,
+) -> Summary:
+    """The summary of a gathered crawl.
+
+    `refetches_between` counts page records beyond one a page, which no node
+    knows of; `gathered` is whether every node's were all had.
+    """
+    settings = record.spec.settings
+    whole = totals.brought == totals.pages and not (totals.unsettled or totals.lost or totals.pages_missing)
+    return Summary(
+        crawl=record.crawl_id.hex(),
+        complete=facts.complete and gathered and whole,
+        nodes=facts.nodes,
+        seconds=round(facts.seconds, 3),
+        pages=totals.pages,
+        fetches=_sum(nodes, "fetches"),
+        refetches=_sum(nodes, "refetches") + refetches_between,
+        redirects=totals.redirects,
+        errors=totals.errors,
+        skipped=dict(sorted(totals.skipped.items())),
+        bytes=totals.bytes,
+        urls_seen=totals.urls_seen,
+        lost=totals.lost,
+        pages_missing=totals.pages_missing,
+        pages_undercopied=_sum(nodes, "pages_undercopied"),
+        politeness_violations=_sum(nodes, "politeness_violations"),
+        politeness_exceptions=_sum(nodes, "politeness_exceptions"),
+        storage_sync=facts.storage_sync,
+        policy=settings.policy,
+        key=settings.key,
+        copies=settings.copies,
+        per_node=[_share(node) for node in sorted(nodes, key=lambda facts: facts.node)],
+    )
+
+
+def _share(facts: NodeFacts) -> NodeShare:
+    return NodeShare(
+        node=facts.node,
+        pages=_sum([facts], "pages"),
+        bytes=_sum([facts], "body_bytes"),
+        cpu_seconds=round(facts.cpu_seconds, 3),
+        rss_bytes_max=facts.rss_bytes_max,
+    )
+
+
+def _sum(nodes: Iterable[NodeFacts], counter: str) -> int:
+    return sum(int(facts.counters.get(counter, 0)) for facts in nodes)
+
+
+def _figure(value: object) -> float:
+    if type(value) not in (int, float) or not isinstance(value, int | float):
+        return 0
+    return value if math.isfinite(value) and 0 <= value < 1 << 63 else 0
+
+
+def _node_key(crawl: bytes, node: str) -> bytes:
+    return keys.COUNTERS + crawl + _NODE + bytes.fromhex(node)

@@ -1,0 +1,213 @@
+"""Rows that another node sent, read and held to what a collection relies on.
+
+A node may be broken, of a later version, or lie: its rows are checked before
+any of them is written, so that nothing it says can make the outputs fail, or
+speak for another node, unless that one left its pages to it. A record stands
+under the key of its URL; a place is within an archive file of the sender. Pure;
+only `BadRow` is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from dhtcrawl.errors import StorageError, StoreTooNew
+from dhtcrawl.keyspace import KEY_BYTES, url_key
+from dhtcrawl.storage.archive.archive import COPIES
+from dhtcrawl.storage.store import records
+from dhtcrawl.storage.store.records import Place, State, Task, unpack_task
+from dhtcrawl.url import URL_CHARS_MAX, canonicalize
+
+# Three URLs, a title and a header make 30 KB. As JSON, all of it escaped, this is still a line that `verify` reads.
+VALUE_BYTES_MAX = 128 << 10
+FIELDS_MAX = 64
+DEPTH_MAX = 1 << 40
+NUMBER_MAX = (1 << 64) - 1
+
+_PLAIN = (str, int, bool, type(None))  # what a line of JSON can hold
+_NODE = re.compile(r"[0-9a-f]{40}")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+# As `Archive` names them; two crawls' or two nodes' never meet.
+_NUMBERED = re.compile(rf"{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
+
+
+class BadRow(Exception):
+    """A row that no sound node of this version sends; one line that says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who sends rows (node id in hex), of which crawl, and how the crawl places a URL.
+
+    `left` names the nodes that left their pages to the sender; these go on
+    saying who fetched them.
+    """
+
+    crawl: bytes
+    node: str
+    key_of: Callable[[str], bytes]
+    left: tuple[str, ...] = ()
+
+    @property
+    def authors(self) -> tuple[str, ...]:
+        """Whose pages the sender may have."""
+        return (self.node, *self.left)
+
+    def author_of(self, name: object) -> str | None:
+        """Whose archive file has this name; None where it is none that the sender may have."""
+        for node in self.authors:
+            prefix = f"{self.crawl.hex()[:12]}-{node[:12]}-"
+            if isinstance(name, str) and name.startswith(prefix) and _NUMBERED.fullmatch(name[len(prefix) :]):
+                return node
+        return None
+
+
+def is_node(text: object) -> bool:
+    """A node id in hex."""
+    return isinstance(text, str) and _NODE.fullmatch(text) is not None
+
+
+def holds_copies(name: str) -> bool:
+    """Whether an archive file has nothing but copies of what other nodes fetched."""
+    return name.rpartition("-")[2].startswith(COPIES)
+
+
+def is_archive_file(origin: Origin, name: object) -> bool:
+    """A name that the archive files of the sender may have; never a path to elsewhere."""
+    return origin.author_of(name) is not None
+
+
+def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
+    """A task record."""
+    try:
+        task = unpack_task(_sized(value))
+    except StorageError as error:
+        raise _unreadable("task record", error) from error
+    place = task.place
+    sound = (
+        _is_url(task.url)
+        and _is_number(task.depth, DEPTH_MAX)
+        and all(_is_number(number) for number in (task.order, task.gen, task.attempt, task.hops))
+        and all(isinstance(text, str) for text in (task.referrer, task.reason, task.detail))
+        and type(task.seed) is bool
+        and (place is None or _is_place(place))
+        and (place is not None or task.state not in (State.FETCHED, State.DONE))
+    )
+    _need(sound, "task record", key)
+    _need(origin.key_of(task.url) == key, "task record", key)
+    return task
+
+
+def read_page(origin: Origin, key: bytes, value: bytes) -> dict[str, Any]:
+    """A page record."""
+    fields = _entry(origin, key, value, "page record")
+    sound = (
+        origin.key_of(fields["url"]) == key
+        and _is_number(fields.get("depth"), DEPTH_MAX)
+        and _is_number(fields.get("bytes"))
+        and isinstance(fields.get("referrer"), str | None)
+    )
+    _need(sound, "page record", key)
+    return fields
+
+
+def read_extra(origin: Origin, suffix: bytes, value: bytes) -> dict[str, Any]:
+    """An index entry of what is no page."""
+    fields = _entry(origin, suffix, value, "index entry")
+    _, file, offset, _ = fields["place"]
+    _need(suffix == file.encode() + offset.to_bytes(8, "big"), "index entry", suffix)
+    return fields
+
+
+def read_skipped(key: bytes, value: bytes) -> tuple[str, str]:
+    """A skipped link and the reason."""
+    match _decoded(value, "skipped link"):
+        case [str(url), str(reason)]:
+            _need(bool(reason) and url_key(url) == key, "skipped link", key)
+            return url, reason
+    raise _bad("skipped link", key)
+
+
+def read_task_key(key: bytes) -> bytes:
+    """A task key by itself, as marks and link keys stand under."""
+    _need(len(key) in (KEY_BYTES, 2 * KEY_BYTES), "task key", key)
+    return key
+
+
+def _entry(origin: Origin, key: bytes, value: bytes, what: str) -> dict[str, Any]:
+    """What page records and index entries have in common: all that the index needs."""
+    fields: dict[str, Any] = _decoded(value, what)
+    _need(isinstance(fields, dict) and 0 < len(fields) <= FIELDS_MAX, what, key)
+    for name, field in fields.items():
+        if type(name) is not str or (type(field) not in _PLAIN and name != "place"):
+            raise _bad(what, key)
+    match fields.get("place"):
+        case [node, file, int(offset), int(length)]:
+            _need(isinstance(node, str) and origin.author_of(file) == node, what, key)
+            _need(_is_place(Place(node, file, offset, length)), what, key)
+        case _:
+            raise _bad(what, key)
+    sound = (
+        _is_url(fields.get("url"))
+        and _is_number(fields.get("status"), 999)
+        and isinstance(fields.get("payload_digest"), str)
+        and isinstance(fields.get("mime"), str | None)
+        and _is_instant(fields.get("fetched_at"))
+    )
+    _need(sound, what, key)
+    return fields
+
+
+def _decoded(value: bytes, what: str) -> Any:
+    try:
+        return records.unpack(_sized(value))
+    except StorageError as error:
+        raise _unreadable(what, error) from error
+
+
+def _sized(value: bytes) -> bytes:
+    if not isinstance(value, bytes) or len(value) > VALUE_BYTES_MAX:
+        raise BadRow(f"sent a row of more than {VALUE_BYTES_MAX} bytes")
+    return value
+
+
+def _is_url(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= URL_CHARS_MAX and canonicalize(value) == value
+
+
+def _is_number(value: object, top: int = NUMBER_MAX) -> bool:
+    return type(value) is int and 0 <= value <= top
+
+
+def _is_place(place: Place) -> bool:
+    named = isinstance(place.node, str) and isinstance(place.file, str)
+    return named and _is_number(place.offset, 1 << 62) and _is_number(place.length, 1 << 62)
+
+
+def _is_instant(value: object) -> bool:
+    if not isinstance(value, str) or _INSTANT.fullmatch(value) is None:
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _need(condition: bool, what: str, key: bytes) -> None:
+    if not condition:
+        raise _bad(what, key)
+
+
+def _bad(what: str, key: bytes) -> BadRow:
+    return BadRow(f"sent a {what} that is none ({key[:64].hex()})")
+
+
+def _unreadable(what: str, error: StorageError) -> BadRow:
+    if isinstance(error, StoreTooNew):
+        return BadRow(f"sent a {what} of a later version; upgrade dhtcrawl here")
+    return BadRow(f"sent a {what} that cannot be read")

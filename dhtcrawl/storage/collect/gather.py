@@ -1,0 +1,385 @@
+"""Many nodes' rows become one collection, whatever the order in which they come.
+
+Task records meet in the lattice of `records`. A page that several nodes fetched
+stands once: the copy that the task names, unless its body is not here and
+another's is; else that of the lowest node id. What did not win is put aside,
+with its sender, so that `finish` decides on all that was sent, in any order and
+any number of times, and again when a further node has been reached.
+
+    merge_rows   t  merged, its queue entry and mark made to fit
+                 p  in place where nobody's is yet, else aside
+                 l  with its sender's page, else aside      f  aside
+                 s  the smallest reason                     x  all
+                 y  aside, as a page that others fetched     z  aside
+    finish       CONTESTED  of pages of one key the best comes to stand in place
+                 PAGES      a page's task is fetched at least; a dead one's page goes aside
+                 LINKS      link keys join the page of their sender
+                 COPIES     the same for a copy that stands in
+                 MARKS      a done page whose links must go out again stays marked
+
+A copy (`--copies`) stands in for a page whose body is not here. Most are not
+needed: `wanted_files` names the files of copies that are, to be brought before
+one finishes once more. Where rows lie aside is `gather_aside`'s business. How
+much of an archive file is committed (`w`) is written by whoever brings the
+file, once it is on disk. Runs on the committer's thread; a step handles a
+bounded number of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+from dhtcrawl.keyspace import KEY_BYTES, host_key
+from dhtcrawl.storage.archive.body_copies import COPY_FIELD
+from dhtcrawl.storage.collect import foreign
+from dhtcrawl.storage.collect.export import PART_BYTES
+from dhtcrawl.storage.collect.foreign import BadRow, Origin
+from dhtcrawl.storage.collect.gather_aside import WHOLE, aside, by_key, of_key
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.records import Place, State, Task, merge, pack, unpack, unpack_task
+from dhtcrawl.storage.store.tasks import get_page, get_task
+from dhtcrawl.url import host_of
+
+# A step of `finish`, and so a transaction, ends after as many keys or bytes.
+KEYS_AT_ONCE = 1_000
+BYTES_AT_ONCE = 16 << 20
+# Behind everything that a node gives out, so that a real record's wins.
+_ORDER_UNKNOWN = (1 << 64) - 1
+
+
+class Phase(IntEnum):
+    """What `finish` is at."""
+
+    CONTESTED = 0
+    PAGES = 1
+    LINKS = 2
+    COPIES = 3
+    MARKS = 4
+    OVER = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GatherProgress:
+    """How far `finish` has come; `refetches` counts page rows beyond one a key, copies aside."""
+
+    phase: Phase = Phase.CONTESTED
+    cursor: bytes = b""
+    refetches: int = 0
+
+
+def merge_rows(
+    txn: Txn,
+    crawl: bytes,
+    node: str,
+    kind: bytes,
+    rows: Iterable[tuple[bytes, bytes]],
+    key_of: Callable[[str], bytes],
+    left: tuple[str, ...] = (),
+) -> None:
+    """Add a page of a node's rows to the collection; `key_of` gives a URL's task key.
+
+    `left` names the nodes that left their pages to this one: their pages stand
+    as theirs. For these, a page has to come before its link keys.
+
+    Raises:
+        BadRow: the node sent what no node sends; the transaction must write nothing.
+    """
+    how = _MERGE.get(kind)
+    if how is None:
+        raise BadRow(f"sent rows of kind {kind!r}, which was not asked for")
+    origin = Origin(crawl, node, key_of, left)
+    for row in rows:
+        match row:
+            case [bytes(suffix), bytes(value)]:
+                how(txn, origin, suffix, value)
+            case _:
+                raise BadRow("sent a row that is no pair of bytes")
+
+
+def finish(txn: Txn, crawl: bytes, at: GatherProgress, keys_max: int = KEYS_AT_ONCE) -> GatherProgress:
+    """One step towards a collection that holds together; how far it is then.
+
+    Begin with `Progress()` when all rows and files are there, and go on until
+    `Phase.OVER`.
+    """
+    step = _STEPS[at.phase]
+    cursor, refetches = step(txn, crawl, at.cursor, keys_max)
+    refetches += at.refetches
+    if cursor is not None:
+        return GatherProgress(at.phase, cursor, refetches)
+    return GatherProgress(Phase(at.phase + 1), b"", refetches)
+
+
+# -- rows as they come --
+
+
+def _merge_task(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
+    held = txn.get(keys.TASK + origin.crawl + key)
+    if held == value:  # a backup's copy, as most are
+        return
+    task = foreign.read_task(origin, key, value)
+    if held is None:
+        _put_task(txn, origin.crawl, key, None, task)
+        return
+    old = unpack_task(held)
+    merged = merge(old, task)
+    if merged != old:
+        _put_task(txn, origin.crawl, key, old, merged)
+
+
+def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
+    author: str = foreign.read_page(origin, key, value)["place"][0]
+    in_place = keys.PAGE + origin.crawl + key
+    held = txn.get(in_place)
+    if held is None or _place_of(held).node == author:
+        # Not twice, should it have been aside before.
+        txn.delete(aside(origin.crawl, keys.PAGE, key, author))
+        txn.put(in_place, value)
+    else:
+        txn.put(aside(origin.crawl, keys.PAGE, key, author), value)
+
+
+def _author(txn: Txn, origin: Origin, key: bytes) -> str:
+    """Whose page it is that the sender has: its own, where it has one."""
+    held = txn.get(keys.PAGE + origin.crawl + key)
+    in_place = None if held is None else _place_of(held).node
+    for node in origin.authors:
+        if node == in_place or txn.get(aside(origin.crawl, keys.PAGE, key, node)) is not None:
+            return node
+    return origin.node
+
+
+def _merge_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
+    # Whether they join a page is for `finish` to see, when its page has come.
+    key, part = _key_and_part(suffix, value)
+    held, author = txn.get(keys.PAGE + origin.crawl + key), _author(txn, origin, key)
+    if suffix == key and held is not None and _place_of(held).node == author:
+        txn.put(keys.LINKS + origin.crawl + key, value)
+    else:
+        txn.put(aside(origin.crawl, keys.LINKS, key, author, part), value)
+
+
+def _key_and_part(suffix: bytes, value: bytes) -> tuple[bytes, bytes]:
+    is_part = len(suffix) in (KEY_BYTES + PART_BYTES, 2 * KEY_BYTES + PART_BYTES)
+    key, part = (suffix[:-PART_BYTES], suffix[-PART_BYTES:]) if is_part else (suffix, WHOLE)
+    foreign.read_task_key(key)
+    if len(value) % KEY_BYTES and not is_part:
+        raise BadRow("sent link keys that are none")
+    return key, part
+
+
+def _merge_mark(txn: Txn, origin: Origin, key: bytes, _: bytes) -> None:
+    author = _author(txn, origin, foreign.read_task_key(key))
+    txn.put(aside(origin.crawl, keys.FETCHED, key, author), b"")
+
+
+def _merge_skipped(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
+    full = keys.SKIPPED + origin.crawl + key
+    held = txn.get(full)
+    if held == value:
+        return
+    url, reason = foreign.read_skipped(key, value)
+    if held is None or reason < unpack(held)[1]:
+        txn.put(full, pack((url, reason)))
+
+
+def _merge_extra(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
+    foreign.read_extra(origin, suffix, value)
+    txn.put(keys.EXTRA + origin.crawl + suffix, value)
+
+
+def _merge_copy(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
+    fields = foreign.read_page(origin, key, value)
+    author = fields["place"][0]
+    for full in (keys.PAGE + origin.crawl + key, aside(origin.crawl, keys.PAGE, key, author)):
+        held = txn.get(full)
+        if held is not None and _place_of(held).node == author:
+            return  # it has the page itself, or the copy came before
+    txn.put(full, pack({**fields, COPY_FIELD: True}))
+
+
+def _merge_copy_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
+    key, part = _key_and_part(suffix, value)
+    txn.put(aside(origin.crawl, keys.COPY_LINKS, key, _author(txn, origin, key), part), value)
+
+
+_MERGE: dict[bytes, Callable[[Txn, Origin, bytes, bytes], None]] = {
+    keys.TASK: _merge_task,
+    keys.PAGE: _merge_page,
+    keys.LINKS: _merge_links,
+    keys.FETCHED: _merge_mark,
+    keys.SKIPPED: _merge_skipped,
+    keys.EXTRA: _merge_extra,
+    keys.COPY: _merge_copy,
+    keys.COPY_LINKS: _merge_copy_links,
+}
+COPIES = (keys.COPY, keys.COPY_LINKS)
+# Tasks first: of a crawl that still runs, what a task says is on disk then has its page in a later read.
+GATHERED = tuple(kind for kind in _MERGE if kind not in COPIES)
+
+
+def _put_task(txn: Txn, crawl: bytes, key: bytes, old: Task | None, new: Task) -> None:
+    """Write a task with what its state asks for: a queue entry, or a mark, or neither."""
+    if old is not None and old.state <= State.LEASED:
+        txn.delete(_queue_key(crawl, key, old))
+    if new.state <= State.LEASED:
+        txn.put(_queue_key(crawl, key, new), b"")
+    if new.state == State.FETCHED:
+        txn.put(keys.FETCHED + crawl + key, b"")
+    elif old is not None:
+        txn.delete(keys.FETCHED + crawl + key)
+    txn.put(keys.TASK + crawl + key, new.pack())
+
+
+def _queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
+    return keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key)
+
+
+# -- the end: each step takes keys from a cursor on, and says where to go on, and how many refetches it saw --
+
+
+def _contested(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
+    refetches = size = 0
+    for count, (key, group) in enumerate(by_key(txn, crawl, keys.PAGE, cursor)):
+        if count == keys_max or size >= BYTES_AT_ONCE:
+            return key, refetches
+        copies = {row.node: row.value for row in group}
+        held = txn.get(keys.PAGE + crawl + key)
+        if held is not None:
+            copies[_place_of(held).node] = held
+        fetched = sum(not _is_copy(value) for value in copies.values())
+        refetches += max(0, fetched - 1)
+        task = get_task(txn, crawl, key)
+        if not fetched and task is not None and task.state not in (State.FETCHED, State.DONE):
+            continue  # whoever fetched it is gone, and had not finished with it
+        rank = partial(_rank, txn, crawl, task)
+        size += _stand_in_place(txn, crawl, key, held, min(copies.values(), key=rank))
+    return None, refetches
+
+
+def _rank(txn: Txn, crawl: bytes, task: Task | None, page: bytes) -> tuple[Any, ...]:
+    place = _place_of(page)
+    return _is_missing(txn, crawl, place), task is None or place != task.place, _is_copy(page), place
+
+
+def _is_missing(txn: Txn, crawl: bytes, place: Place) -> bool:
+    committed = txn.get(keys.ARCHIVE + crawl + place.file.encode())
+    return committed is None or place.offset + place.length > unpack(committed)
+
+
+def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_ONCE) -> tuple[set[str], bytes | None]:
+    """Files of copies that have bodies which are not here, by the pages from `cursor` on; where to go on.
+
+    To be asked after `finish`.
+    """
+    start, stop = keys.bounds(keys.PAGE, crawl)
+    wanted: set[str] = set()
+    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
+        key = keys.suffix(full)
+        if count == keys_max:
+            return wanted, key
+        if _is_missing(txn, crawl, _place_of(value)):
+            pages = [value, *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
+            wanted |= {file for page in pages if foreign.holds_copies(file := _place_of(page).file)}
+    return wanted, None
+
+
+def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chosen: bytes | None) -> int:
+    """Put the page that stood in place aside with its link keys, and the chosen one there; bytes moved."""
+    if held == chosen:
+        return 0
+    in_place, links_key = keys.PAGE + crawl + key, keys.LINKS + crawl + key
+    moved = len(held or b"") + len(chosen or b"")
+    if held is not None:
+        node = _place_of(held).node
+        txn.put(aside(crawl, keys.PAGE, key, node), held)
+        txn.delete(in_place)
+        links = txn.get(links_key)
+        if links is not None:
+            txn.put(aside(crawl, keys.LINKS, key, node, WHOLE), links)
+            txn.delete(links_key)
+            moved += len(links)
+    if chosen is not None:
+        txn.delete(aside(crawl, keys.PAGE, key, _place_of(chosen).node))
+        txn.put(in_place, chosen)
+    return moved
+
+
+def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
+    start, stop = keys.bounds(keys.PAGE, crawl)
+    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
+        key = keys.suffix(full)
+        if count == keys_max:
+            return key, 0
+        task = get_task(txn, crawl, key)
+        if task is not None and task.state == State.DEAD:
+            _stand_in_place(txn, crawl, key, value, None)
+        elif task is None or task.state <= State.LEASED:
+            # A result counts whatever its task says (I2): whoever knew of it is out of reach.
+            found = task if task is not None else _task_of(txn, crawl, key)
+            _put_task(txn, crawl, key, task, replace(found, state=State.FETCHED, place=_place_of(value)))
+    return None, 0
+
+
+def _task_of(txn: Txn, crawl: bytes, key: bytes) -> Task:
+    page = get_page(txn, crawl, key)
+    assert page is not None, "it was just read"
+    return Task(page["url"], page["depth"], _ORDER_UNKNOWN, page["referrer"] or "")
+
+
+def _links(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int, kind: bytes = keys.LINKS) -> tuple[bytes | None, int]:
+    size = 0
+    for count, (key, group) in enumerate(by_key(txn, crawl, kind, cursor)):
+        if count == keys_max or size >= BYTES_AT_ONCE:
+            return key, 0
+        held = txn.get(keys.PAGE + crawl + key)
+        if held is None or (kind == keys.COPY_LINKS and not _lacks_links(txn, crawl, key, held)):
+            continue
+        node, whole = _place_of(held).node, bytearray()
+        for row in group:
+            # A part behind a gap is no use: the sender broke off, and is asked again.
+            if row.node == node and int.from_bytes(row.part, "big") == len(whole):
+                whole += row.value
+                txn.delete(aside(crawl, kind, key, node, row.part))
+                txn.put(keys.LINKS + crawl + key, bytes(whole))
+        size += len(whole)
+    return None, 0
+
+
+def _lacks_links(txn: Txn, crawl: bytes, key: bytes, page: bytes) -> bool:
+    """Whether a copy that stands in has not got its link keys yet."""
+    return _is_copy(page) and txn.get(keys.LINKS + crawl + key) is None
+
+
+def _marks(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
+    for count, (key, group) in enumerate(by_key(txn, crawl, keys.FETCHED, cursor)):
+        if count == keys_max:
+            return key, 0
+        held, task = txn.get(keys.PAGE + crawl + key), get_task(txn, crawl, key)
+        if held is None or task is None or task.state != State.DONE:
+            continue
+        if any(row.node == _place_of(held).node for row in group):
+            txn.put(keys.FETCHED + crawl + key, b"")
+    return None, 0
+
+
+_STEPS: dict[Phase, Callable[[Txn, bytes, bytes, int], tuple[bytes | None, int]]] = {
+    Phase.CONTESTED: _contested,
+    Phase.PAGES: _pages,
+    Phase.LINKS: _links,
+    Phase.COPIES: partial(_links, kind=keys.COPY_LINKS),
+    Phase.MARKS: _marks,
+}
+
+
+def _place_of(page: bytes) -> Place:
+    return Place(*unpack(page)["place"])
+
+
+def _is_copy(page: bytes) -> bool:
+    return bool(unpack(page).get(COPY_FIELD))

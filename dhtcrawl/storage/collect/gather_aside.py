@@ -1,0 +1,67 @@
+"""Rows of a collection that did not win a place in it, or not yet: among the crawl's notes, with their sender.
+
+    kind `n`, then: `a` ‖ kind ‖ task key ‖ node (20), and for link keys ‖ offset (4)
+
+`dhtcrawl.storage.collect.gather` says what becomes of them. Runs on the committer's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.storage.collect.export import IN_PARTS, PART_BYTES
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+
+ASIDE = b"a"
+WHOLE = bytes(PART_BYTES)  # the offset of link keys in one piece
+
+
+class Aside(NamedTuple):
+    """One row."""
+
+    key: bytes
+    node: str
+    part: bytes
+    value: bytes
+
+
+def aside(crawl: bytes, kind: bytes, key: bytes, node: str, part: bytes = b"") -> bytes:
+    """Where a row stands."""
+    return keys.COUNTERS + crawl + ASIDE + kind + key + bytes.fromhex(node) + part
+
+
+def by_key(txn: Txn, crawl: bytes, kind: bytes, cursor: bytes) -> Iterator[tuple[bytes, Iterator[Aside]]]:
+    """Rows from the task key `cursor` on; those of a key by node, then part."""
+    return groupby(_rows(txn, crawl, kind, cursor), lambda row: row.key)
+
+
+def of_key(txn: Txn, crawl: bytes, kind: bytes, key: bytes) -> list[Aside]:
+    """The rows of one task key."""
+    for found, group in by_key(txn, crawl, kind, key):
+        return list(group) if found == key else []
+    return []
+
+
+def drop_aside(txn: Txn, crawl: bytes, limit: int) -> int:
+    """Drop up to `limit` rows that did not win, when no more will come; how many went."""
+    start, stop = keys.bounds(keys.COUNTERS, crawl, ASIDE)
+    dropped = 0
+    for full, _ in txn.scan(start, stop):
+        txn.delete(full)
+        dropped += 1
+        if dropped == limit:
+            break
+    return dropped
+
+
+def _rows(txn: Txn, crawl: bytes, kind: bytes, cursor: bytes) -> Iterator[Aside]:
+    start, stop = keys.bounds(keys.COUNTERS, crawl, ASIDE + kind)
+    tail = KEY_BYTES + (PART_BYTES if kind in IN_PARTS else 0)
+    for full, value in txn.scan(start + cursor, stop):
+        rest = full[len(start) :]
+        at = len(rest) - tail
+        yield Aside(rest[:at], rest[at : at + KEY_BYTES].hex(), rest[at + KEY_BYTES :], value)

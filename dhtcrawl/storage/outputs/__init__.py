@@ -1,0 +1,1 @@
+"""What a crawl leaves for people: pages, index, skipped URLs, summary; and their check."""

@@ -1,0 +1,298 @@
+"""The outputs that people read, made from the store: a function of its records.
+
+pages.jsonl, index.cdxj and skipped.jsonl are written whole at the end of every
+run and put in place of the old ones at once, so that nothing stands in them
+twice, whatever crashed before. While a crawl runs, `LivePages` adds lines for
+whoever watches. Runs on the committer's thread, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dhtcrawl.storage.outputs import cdxj
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.engine import storage_error
+from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
+from dhtcrawl.storage.store.records import Place, SkipReason, State, unpack, unpack_task
+from dhtcrawl.storage.store.tasks import link_keys_of
+
+PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"
+MISSING_FILE = "missing.jsonl"  # only where something is
+SORTED_AT_ONCE = 100_000  # lines in memory; some 40 MB
+_HIDDEN = ("place", "mime", "copy")  # of a page record: for the index and for whoever gathers, not for pages.jsonl
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDirs:
+    """The directories of one crawl's outputs."""
+
+    root: Directory
+    archive: Directory
+    indexes: Directory
+    pages: Directory
+    reports: Directory
+    scratch: Path | None  # for sorting more than fits into memory
+
+    @classmethod
+    def on_disk(cls, out: Path) -> OutputDirs:
+        """Below `out`, made where they are missing."""
+        return cls(
+            DiskDirectory(out),
+            DiskDirectory(out / "archive"),
+            DiskDirectory(out / "indexes"),
+            DiskDirectory(out / "pages"),
+            DiskDirectory(out / "reports"),
+            out,
+        )
+
+    @classmethod
+    def in_memory(cls) -> OutputDirs:
+        """For tests and the simulator."""
+        root, archive, indexes, pages, reports = (MemoryDirectory() for _ in range(5))
+        return cls(root, archive, indexes, pages, reports, None)
+
+
+@dataclass(slots=True)
+class Totals:
+    """What the outputs hold, counted while they were written."""
+
+    pages: int = 0
+    redirects: int = 0
+    errors: int = 0
+    bytes: int = 0
+    urls_seen: int = 0
+    pending: int = 0
+    unsettled: int = 0
+    brought: int = 0  # tasks that are fetched or done; as many as pages, or the store is damaged
+    lost: int = 0
+    pages_missing: int = 0  # fetched, but the body is not in the archive
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+def page_line(fields: dict[str, Any]) -> bytes:
+    """One line of pages.jsonl."""
+    return _json_line({name: value for name, value in fields.items() if name not in _HIDDEN})
+
+
+class LivePages:
+    """pages.jsonl as it grows; made right at the end of the run."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._file: AppendFile | None = None
+
+    def append(self, pages: Iterable[dict[str, Any]]) -> None:
+        """Add lines for people to watch; not synced."""
+        if self._file is None:
+            self._file = self._directory.open(PAGES_FILE, None)
+        self._file.append(b"".join(map(page_line, pages)))
+
+    def close(self) -> None:
+        """Before the file is replaced."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def write_outputs(
+    txn: Txn,
+    crawl: bytes,
+    dirs: OutputDirs,
+    *,
+    key_bytes: int,
+    key_of: Callable[[str], bytes],
+    pending_reason: str,
+    ours: Callable[[bytes], bool] | None = None,
+) -> Totals:
+    """Write pages.jsonl, index.cdxj and skipped.jsonl, and audit the crawl.
+
+    With `ours` they are one node's part of a swarm's crawl: tasks that are not
+    `ours` are another node's to tell of, and nothing is audited.
+
+    Fetched pages whose body is not here are counted, and listed in
+    missing.jsonl, which is there only then.
+
+    `pending_reason` is why what is still pending was not fetched, "" where it
+    will be by the next run. `key_of` gives a URL's task key.
+
+    Raises:
+        StorageError: an output cannot be written; the old ones stay.
+    """
+    totals = Totals()
+    archive = _committed(txn, crawl, dirs)
+    dirs.pages.replace(PAGES_FILE, _sorted(_page_lines(txn, crawl, totals, archive), dirs.scratch))
+    dirs.indexes.replace(INDEX_FILE, _sorted(_index_lines(txn, crawl), dirs.scratch))
+    dirs.reports.replace(
+        SKIPPED_FILE, _sorted(_skipped_lines(txn, crawl, totals, key_of, pending_reason, ours), dirs.scratch)
+    )
+    if ours is not None:
+        return totals
+    totals.lost = count_lost(txn, crawl, key_bytes)
+    if totals.pages_missing or totals.brought != totals.pages:
+        dirs.reports.replace(MISSING_FILE, _sorted(_missing_lines(txn, crawl, totals, archive), dirs.scratch))
+    else:
+        dirs.reports.remove(MISSING_FILE)
+    return totals
+
+
+def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 500_000) -> int:
+    """In-scope links of fetched pages that have no record at all (design: `lost` is counted, not assumed)."""
+    lost: set[bytes] = set()
+    known: set[bytes] = set()
+    start, stop = keys.bounds(keys.LINKS, crawl)
+    for _, value in txn.scan(start, stop):
+        for key in link_keys_of(value, key_bytes):
+            if key in known:
+                continue
+            if txn.get(keys.TASK + crawl + key) is None:
+                lost.add(key)
+            elif len(known) < known_max:
+                known.add(key)
+    return len(lost)
+
+
+def _committed(txn: Txn, crawl: bytes, dirs: OutputDirs) -> dict[str, int]:
+    """The committed length of each archive file that is really there."""
+    present = set(dirs.archive.names())
+    start, stop = keys.bounds(keys.ARCHIVE, crawl)
+    lengths = {keys.suffix(key).decode(): unpack(value) for key, value in txn.scan(start, stop)}
+    return {name: length for name, length in lengths.items() if name in present}
+
+
+def _records(txn: Txn, crawl: bytes, kind: bytes) -> Iterator[dict[str, Any]]:
+    start, stop = keys.bounds(kind, crawl)
+    for _, value in txn.scan(start, stop):
+        yield unpack(value)
+
+
+def _page_lines(txn: Txn, crawl: bytes, totals: Totals, archive: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+    for fields in _records(txn, crawl, keys.PAGE):
+        totals.pages += 1
+        totals.bytes += fields["bytes"]
+        totals.redirects += 300 <= fields["status"] < 400
+        totals.errors += fields["status"] >= 400
+        totals.pages_missing += not _is_there(archive, Place(*fields["place"]))
+        yield f"{fields['fetched_at']} {fields['url']}", page_line(fields)
+
+
+def _is_there(archive: dict[str, int], place: Place) -> bool:
+    return place.offset + place.length <= archive.get(place.file, 0)
+
+
+def _missing_lines(txn: Txn, crawl: bytes, totals: Totals, archive: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Pages whose body is not here; those without a page record are counted here first."""
+    for fields in _records(txn, crawl, keys.PAGE):
+        place = Place(*fields["place"])
+        if not _is_there(archive, place):
+            yield _missing(fields["url"], place)
+    start, stop = keys.bounds(keys.TASK, crawl)
+    for key, value in txn.scan(start, stop):
+        task = unpack_task(value)
+        arrived = task.state in (State.FETCHED, State.DONE)
+        if arrived and txn.get(keys.PAGE + crawl + keys.suffix(key)) is None:
+            totals.pages_missing += 1
+            yield _missing(task.url, task.place)
+
+
+def _missing(url: str, place: Place | None) -> tuple[str, bytes]:
+    fields = {"url": url, "node": place.node if place else None, "file": place.file if place else None}
+    return url, _json_line(fields)
+
+
+def _index_lines(txn: Txn, crawl: bytes) -> Iterator[tuple[str, bytes]]:
+    for fields in itertools.chain(_records(txn, crawl, keys.PAGE), _records(txn, crawl, keys.EXTRA)):
+        _, file, offset, length = fields["place"]
+        line = cdxj.line(
+            url=fields["url"],
+            date=datetime.fromisoformat(fields["fetched_at"]),
+            content_type=fields["mime"],
+            status=fields["status"],
+            digest=fields["payload_digest"],
+            length=length,
+            offset=offset,
+            filename=file,
+        )
+        yield line, line.encode("utf-8", "replace")
+
+
+def _skipped_lines(
+    txn: Txn,
+    crawl: bytes,
+    totals: Totals,
+    key_of: Callable[[str], bytes],
+    pending_reason: str,
+    ours: Callable[[bytes], bool] | None,
+) -> Iterator[tuple[str, bytes]]:
+    start, stop = keys.bounds(keys.TASK, crawl)
+    for full, value in txn.scan(start, stop):
+        if ours is not None and not ours(keys.suffix(full)):
+            continue
+        task = unpack_task(value)
+        totals.urls_seen += 1
+        totals.errors += task.state == State.DEAD and task.reason == SkipReason.FAILED
+        if task.state == State.DEAD:
+            yield _skipped(totals, task.url, task.reason, task.detail)
+        elif task.state <= State.LEASED:
+            totals.pending += 1
+            if pending_reason:
+                yield _skipped(totals, task.url, pending_reason, "")
+        else:
+            totals.brought += 1
+            totals.unsettled += task.state == State.FETCHED
+    start, stop = keys.bounds(keys.SKIPPED, crawl)
+    for _, value in txn.scan(start, stop):
+        url, reason = unpack(value)
+        # Another page may have led to it after all, by a shorter or better way.
+        followed = reason != SkipReason.NOT_A_URL and txn.get(keys.TASK + crawl + key_of(url)) is not None
+        if not followed:
+            yield _skipped(totals, url, reason, "")
+
+
+def _skipped(totals: Totals, url: str, reason: str, detail: str) -> tuple[str, bytes]:
+    totals.skipped[reason] += 1
+    return url, _json_line({"url": url, "reason": reason} | ({"detail": detail} if detail else {}))
+
+
+def _json_line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+
+def _sorted(lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> Iterator[bytes]:
+    """Lines in the order of their sort keys; more than fit at once go through files."""
+    batch: list[tuple[str, bytes]] = []
+    with ExitStack() as files:
+        runs: list[Iterator[tuple[str, bytes]]] = []
+        for item in lines:
+            batch.append(item)
+            if len(batch) >= SORTED_AT_ONCE and scratch is not None:
+                batch.sort()
+                runs.append(_spilled(batch, files, scratch))
+                batch = []
+        batch.sort()
+        for _, line in heapq.merge(iter(batch), *runs):
+            yield line
+
+
+def _spilled(batch: list[tuple[str, bytes]], files: ExitStack, scratch: Path) -> Iterator[tuple[str, bytes]]:
+    """Write a sorted batch away now; the iterator reads it back."""
+    try:
+        file = files.enter_context(tempfile.TemporaryFile(dir=scratch))  # noqa: SIM115
+        for sort_key, line in batch:
+            file.write(json.dumps([sort_key, line.decode("utf-8")]).encode() + b"\n")
+        file.seek(0)
+    except OSError as error:
+        raise storage_error(error, f"cannot sort in {scratch}") from error
+    rows = map(json.loads, file)
+    return ((sort_key, text.encode()) for sort_key, text in rows)

@@ -1,0 +1,58 @@
+"""summary.json: what a crawl came to. The names are what scripts rely on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
+from dhtcrawl.storage.store.files import Directory
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """One node's part."""
+
+    node: str
+    pages: int
+    bytes: int
+    cpu_seconds: float
+    rss_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A crawl's figures; `docs/outputs.md` explains each."""
+
+    crawl: str
+    complete: bool
+    nodes: int
+    seconds: float
+    pages: int
+    fetches: int
+    refetches: int
+    redirects: int
+    errors: int
+    skipped: dict[str, int]
+    bytes: int
+    urls_seen: int
+    lost: int
+    pages_missing: int
+    pages_undercopied: int
+    politeness_violations: int
+    politeness_exceptions: int
+    storage_sync: bool
+    policy: str
+    key: str
+    copies: int
+    per_node: list[NodeShare]
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """As JSON, in the order of the fields."""
+        return json.dumps(dataclasses.asdict(self), indent=indent, ensure_ascii=False)
+
+
+def write_summary(root: Directory, summary: Summary) -> None:
+    """Put summary.json in place of an older one."""
+    root.replace(SUMMARY_FILE, [summary.to_json(indent=2).encode() + b"\n"])

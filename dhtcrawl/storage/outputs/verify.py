@@ -1,0 +1,327 @@
+"""Whether what a crawl left in its output directory is sound and agrees.
+
+For `dhtcrawl verify DIR`. Every archive member is read and its digests
+recomputed; every index line points at a record with its URL and digest; every
+page is there once, with all its fields and its payload in the archive; the
+summary counts what the files hold. Nothing of the store is read, so that this
+works on a copy too, and nothing is changed.
+
+Memory: two 64-bit marks a page at any time, in Python sets about 200 bytes.
+Marks are cut from SHA-1: two things that ought to differ pass as one with a
+chance of one in 2**64. Blocks; not for the event loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.storage.archive.warcscan import GzipMember, scan
+from dhtcrawl.storage.outputs.cdxj import surt
+
+PROBLEMS_KEPT_MAX = 1_000
+LINE_BYTES_MAX = 1024 * 1024
+
+# docs/outputs.md lists both.
+PAGE_FIELDS = (
+    "url",
+    "status",
+    "depth",
+    "referrer",
+    "final_url",
+    "content_type",
+    "charset",
+    "title",
+    "bytes",
+    "payload_digest",
+    "fetched_at",
+    "node",
+    "error",
+)
+SUMMARY_FIELDS = (
+    "crawl",
+    "complete",
+    "nodes",
+    "seconds",
+    "pages",
+    "fetches",
+    "refetches",
+    "redirects",
+    "errors",
+    "skipped",
+    "bytes",
+    "urls_seen",
+    "lost",
+    "pages_missing",
+    "politeness_violations",
+    "politeness_exceptions",
+    "storage_sync",
+    "policy",
+    "key",
+    "per_node",
+)
+
+_INDEX_FIELDS = ("url", "status", "digest", "length", "offset", "filename")
+_INDEXED = ("response", "revisit")
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What was found; `problems` keeps the first `PROBLEMS_KEPT_MAX` of `problems_total`."""
+
+    archives: int = 0
+    records: int = 0
+    responses: int = 0
+    payload_bytes: int = 0
+    index_lines: int = 0
+    pages: int = 0
+    skipped: int = 0
+    problems: list[str] = field(default_factory=list)
+    problems_total: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problems_total == 0
+
+    def problem(self, place: str, what: str) -> None:
+        """Note one, as a line that names file and place."""
+        self.problems_total += 1
+        if len(self.problems) < PROBLEMS_KEPT_MAX:
+            self.problems.append(f"{place}: {what}")
+
+
+def verify(out: Path) -> VerifyReport:
+    """Check the outputs under `out`.
+
+    Raises:
+        StorageError: `out` does not hold a crawl's outputs at all.
+    """
+    if not any((out / name).exists() for name in ("archive", "pages", "summary.json")):
+        raise StorageError(f"{out} holds no crawl: name the directory that was given to --out")
+    report = VerifyReport()
+    # What pages and index lines promise is marked first and struck out while
+    # the archive passes by; what stays marked is then looked up again.
+    payloads = _read_pages(out, report)
+    places = _read_indexes(out, report)
+    _read_archives(out, report, payloads, places)
+    if payloads:
+        _name_pages_without_payload(out, report, payloads)
+    if places:
+        _name_lines_without_record(out, report, places)
+    reasons = _read_skipped(out, report)
+    _read_summary(out, report, reasons, _read_missing(out, report))
+    return report
+
+
+def _read_pages(out: Path, report: VerifyReport) -> set[int]:
+    """Check each line by itself; marks of all (URL, payload digest) the archive must hold."""
+    urls: set[int] = set()
+    payloads: set[int] = set()
+    for place, page in _objects(out, "pages/*.jsonl", report):
+        report.pages += 1
+        missing = [name for name in PAGE_FIELDS if name not in page]
+        if missing:
+            report.problem(place, f"no field {', '.join(missing)}")
+        url, digest = page.get("url"), page.get("payload_digest")
+        if not isinstance(url, str) or not url:
+            report.problem(place, "url is not a string")
+            continue
+        mark = _mark(url)
+        if mark in urls:
+            report.problem(place, f"{url} is there twice")
+        urls.add(mark)
+        if isinstance(digest, str):
+            payloads.add(_mark(url, digest))
+        elif digest is not None or page.get("error") is None:
+            report.problem(place, f"{url} has neither a payload_digest nor an error")
+    return payloads
+
+
+def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
+    """Check each line by itself; marks of the records that must be in the archive."""
+    places: set[int] = set()
+    for path in sorted(out.glob("indexes/*.cdxj")):
+        before = b""
+        for place, line in _lines(out, path, report):
+            report.index_lines += 1
+            mark = _index_mark(line)
+            if line <= before:
+                report.problem(place, "the same line twice" if line == before else "not sorted")
+            elif isinstance(mark, int) and mark in places:
+                report.problem(place, "its record is indexed twice")
+            if isinstance(mark, str):
+                report.problem(place, mark)
+            else:
+                places.add(mark)
+            before = line
+    return places
+
+
+def _index_mark(line: bytes) -> int | str:
+    """The mark of the record a line points at, or what is wrong with the line."""
+    parts = line.split(b" ", 2)
+    fields = _object(parts[2]) if len(parts) == 3 else None
+    if fields is None or not all(isinstance(fields.get(name), str) for name in _INDEX_FIELDS):
+        return f"not a CDXJ line with {', '.join(_INDEX_FIELDS)}"
+    url = fields["url"]
+    if parts[0] != surt(url).encode("utf-8", "surrogatepass"):
+        return f"its key is not that of {url}"
+    timestamp = parts[1].decode("ascii", "replace")
+    return _mark(fields["filename"], fields["offset"], fields["length"], url, timestamp, fields["digest"])
+
+
+def _read_archives(out: Path, report: VerifyReport, payloads: set[int], places: set[int]) -> None:
+    for path in sorted(out.glob("archive/*.warc.gz")):
+        report.archives += 1
+        name = f"archive/{path.name}"
+        try:
+            with path.open("rb") as stream:
+                for member in scan(stream):
+                    _check_member(report, name, member)
+                    if member.type in _INDEXED:
+                        digest = _payload_digest(member)
+                        payloads.discard(_mark(member.url, digest))
+                        places.discard(_place_mark(path.name, member, digest))
+        except OSError as error:
+            report.problem(name, f"cannot be read: {error.strerror}")
+
+
+def _check_member(report: VerifyReport, name: str, member: GzipMember) -> None:
+    report.records += 1
+    if member.type in _INDEXED:
+        report.responses += 1
+        report.payload_bytes += member.payload_size
+    if member.offset == 0 and member.type != "warcinfo":
+        report.problem(f"{name} at 0", "the file does not begin with a warcinfo record")
+    for problem in member.problems:
+        report.problem(f"{name} at {member.offset}", problem)
+
+
+def _payload_digest(member: GzipMember) -> str:
+    # A revisit has no payload of its own.
+    return member.headers.get("warc-payload-digest", "") if member.type == "revisit" else member.payload_digest
+
+
+def _place_mark(filename: str, member: GzipMember, digest: str) -> int:
+    timestamp = "".join(char for char in member.headers.get("warc-date", "") if char.isdigit())
+    return _mark(filename, str(member.offset), str(member.length), member.url, timestamp, digest)
+
+
+def _name_pages_without_payload(out: Path, report: VerifyReport, payloads: set[int]) -> None:
+    for place, page in _objects(out, "pages/*.jsonl", VerifyReport()):
+        url, digest = page.get("url"), page.get("payload_digest")
+        if isinstance(url, str) and isinstance(digest, str) and _mark(url, digest) in payloads:
+            report.problem(place, f"{url} with {digest} is not in the archive")
+
+
+def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]) -> None:
+    for path in sorted(out.glob("indexes/*.cdxj")):
+        for place, line in _lines(out, path, VerifyReport()):
+            if _index_mark(line) in places:
+                report.problem(place, "no record of that URL, time and digest lies where it points")
+
+
+def _read_skipped(out: Path, report: VerifyReport) -> Counter[str]:
+    reasons: Counter[str] = Counter()
+    for place, row in _objects(out, "reports/skipped.jsonl", report):
+        report.skipped += 1
+        url, reason = row.get("url"), row.get("reason")
+        if not (isinstance(url, str) and url and isinstance(reason, str) and reason):
+            report.problem(place, "needs a url and a reason")
+        else:
+            reasons[reason] += 1
+    return reasons
+
+
+def _read_missing(out: Path, report: VerifyReport) -> int:
+    """Pages that were fetched and whose body is not here: each a problem; how many."""
+    count = 0
+    for place, row in _objects(out, "reports/missing.jsonl", report):
+        count += 1
+        where = f"look for {row.get('file')} at node {row.get('node')}"
+        report.problem(place, f"{row.get('url')} was fetched, but its body is not here: {where}")
+    return count
+
+
+def _read_summary(out: Path, report: VerifyReport, reasons: Counter[str], bodies_missing: int) -> None:
+    path = out / "summary.json"
+    try:
+        summary = _object(path.read_bytes())
+    except FileNotFoundError:
+        report.problem("summary.json", "missing: the crawl has not ended; run the same command again")
+        return
+    except OSError as error:
+        report.problem("summary.json", f"cannot be read: {error.strerror}")
+        return
+    if summary is None:
+        report.problem("summary.json", "not a JSON object")
+        return
+    missing = [name for name in SUMMARY_FIELDS if name not in summary]
+    if missing:
+        report.problem("summary.json", f"no field {', '.join(missing)}")
+    if "pages" in summary and summary["pages"] != report.pages:
+        report.problem("summary.json", f"pages is {summary['pages']!r}, but pages/ has {report.pages} lines")
+    if "pages_missing" in summary and summary["pages_missing"] != bodies_missing:
+        report.problem(
+            "summary.json", f"pages_missing is {summary['pages_missing']!r}, but reports/ lists {bodies_missing}"
+        )
+    # A reason that never came up may be listed with 0, or left out.
+    skipped = summary.get("skipped", {})
+    if not isinstance(skipped, dict) or {name: n for name, n in skipped.items() if n != 0} != reasons:
+        report.problem("summary.json", f"skipped is {skipped!r}, but the report counts {dict(reasons)!r}")
+
+
+def _objects(out: Path, pattern: str, report: VerifyReport) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted(out.glob(pattern)):
+        for place, line in _lines(out, path, report):
+            value = _object(line)
+            if value is None:
+                report.problem(place, "not a JSON object")
+            else:
+                yield place, value
+
+
+def _lines(out: Path, path: Path, report: VerifyReport) -> Iterator[tuple[str, bytes]]:
+    """The lines of a file without their newline, each with its place."""
+    name = path.relative_to(out).as_posix()
+    number = 0
+    try:
+        with path.open("rb") as stream:
+            while line := stream.readline(LINE_BYTES_MAX):
+                number += 1
+                place = f"{name}:{number}"
+                if line.endswith(b"\n"):
+                    yield place, line[:-1]
+                    continue
+                report.problem(place, "cut off" if len(line) < LINE_BYTES_MAX else f"over {LINE_BYTES_MAX} bytes")
+                while line and not line.endswith(b"\n"):
+                    line = stream.readline(LINE_BYTES_MAX)
+    except OSError as error:
+        report.problem(name, f"cannot be read: {error.strerror}")
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = _JSON.decode(text.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _mark(*parts: str) -> int:
+    text = "\n".join(parts).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha1(text, usedforsecurity=False).digest()[:8])

@@ -1,0 +1,1 @@
+"""LevelDB behind one thread: task records, queues, crawl records."""

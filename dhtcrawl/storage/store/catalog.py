@@ -1,0 +1,167 @@
+"""What a store is and which crawls it holds: format, incarnation, crawl records."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dhtcrawl.errors import StorageError, StoreTooNew
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.crawl_record import (
+    CrawlRecord,
+    NotARecord,
+    from_wire,
+    merge_crawls,
+    read_fields,
+    record_digest,
+    to_wire,
+    write_fields,
+)
+from dhtcrawl.storage.store.records import pack, unpack
+
+__all__ = [
+    "CrawlRecord", "NotARecord", "check_format", "count_run_time", "crawls", "forget", "from_wire", "get_crawl",
+    "is_closed", "merge_crawls", "merge_in", "next_incarnation", "put_closed", "put_crawl", "record_digest",
+    "set_ended", "to_wire",
+]  # fmt: skip
+
+FORMAT_VERSION = 1
+
+CLOSED_KEPT_MS: Final = 30 * 86_400_000  # of the node's own running time, see `put_closed`
+CLOSED_KEPT_MAX: Final = 10_000  # then the one closed first is dropped
+_CLOSED = b"\x00closed"
+_RAN_KEY = b"\x00ran"
+
+
+def check_format(txn: Txn) -> None:
+    """Mark a new store with its format, and refuse one that we cannot read.
+
+    Raises:
+        StoreTooNew: a later version wrote it.
+        StorageError: it is no store of ours.
+    """
+    value = txn.get(keys.FORMAT_KEY)
+    if value is None:
+        if next(iter(txn.scan(b"", b"\xff" * 8)), None) is not None:
+            raise StorageError("the store is a LevelDB, but not one of dhtcrawl's; use another directory")
+        txn.put(keys.FORMAT_KEY, str(FORMAT_VERSION).encode())
+        return
+    version = value.decode("ascii", "replace")
+    if not version.isdigit():
+        raise StorageError(f"the store's format is {version!r}, which is no version; restore it, or start anew")
+    if int(version) > FORMAT_VERSION:
+        raise StoreTooNew(
+            f"the store has format {version}, this version reads up to {FORMAT_VERSION}; upgrade dhtcrawl"
+        )
+
+
+def next_incarnation(txn: Txn) -> int:
+    """How often the node has started, this time included."""
+    value = txn.get(keys.INCARNATION_KEY)
+    incarnation: int = 1 + (0 if value is None else unpack(value))
+    txn.put(keys.INCARNATION_KEY, pack(incarnation))
+    return incarnation
+
+
+def mark_swarm(txn: Txn, node: str) -> None:
+    """Note that this node (its id, hex) took part in a swarm: records may be copies, bodies and links elsewhere."""
+    if swarm_node(txn) != node:
+        txn.put(keys.SWARM_KEY, pack(node))
+
+
+def swarm_node(txn: Txn) -> str | None:
+    """The id under which this store took part in a swarm, or None."""
+    value = txn.get(keys.SWARM_KEY)
+    node: str | None = None if value is None else unpack(value)
+    return node
+
+
+def put_crawl(txn: Txn, crawl: CrawlRecord) -> None:
+    """Write a crawl's record."""
+    txn.put(keys.key(keys.CRAWL, crawl.crawl_id), pack(write_fields(crawl)))
+
+
+def crawls(txn: Txn) -> list[CrawlRecord]:
+    """All crawls in the store."""
+    return [
+        read_fields(key[len(keys.CRAWL) :], unpack(value))
+        for key, value in txn.scan(keys.CRAWL, keys.after(keys.CRAWL))
+    ]
+
+
+def get_crawl(txn: Txn, crawl: bytes) -> CrawlRecord | None:
+    """The record of one crawl, where there is one."""
+    value = txn.get(keys.key(keys.CRAWL, crawl))
+    return None if value is None else read_fields(crawl, unpack(value))
+
+
+def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
+    """Merge a copy of a crawl's record into the store's, or store it; what the store has now.
+
+    Fields that a later version stored stay.
+    """
+    key = keys.key(keys.CRAWL, crawl.crawl_id)
+    value = txn.get(key)
+    stored: dict[str, Any] = {} if value is None else unpack(value)
+    merged = merge_crawls(crawl, read_fields(crawl.crawl_id, stored) if stored else crawl)
+    txn.put(key, pack({**stored, **write_fields(merged)}))
+    return merged
+
+
+def set_ended(txn: Txn, crawl: bytes, ended: str) -> None:
+    """Note how a crawl ended: "complete", or "" where there is work left."""
+    key = keys.key(keys.CRAWL, crawl)
+    value = txn.get(key)
+    assert value is not None, "a crawl that ends has a record"
+    txn.put(key, pack({**unpack(value), "ended": ended}))
+
+
+def forget(txn: Txn, crawl: bytes, limit: int) -> int:
+    """Drop up to `limit` of a crawl's records, its own record last; how many went."""
+    dropped = 0
+    for kind in sorted(keys.KINDS, key=lambda kind: kind == keys.CRAWL):
+        start, stop = keys.bounds(kind, crawl)
+        for key, _ in txn.scan(start, stop):
+            txn.delete(key)
+            dropped += 1
+            if dropped == limit:
+                return dropped
+    return dropped
+
+
+def put_closed(txn: Txn, crawl: bytes) -> None:
+    """Note that a crawl was forgotten here, so that no node that was away brings it back (I4).
+
+    The note lasts for 30 days, counted in the time that this node has run:
+    there are no instants in the store, and running time never goes faster
+    than the calendar, so it lasts 30 days or longer, never less.
+    """
+    notes = list(txn.scan(_CLOSED, keys.after(_CLOSED)))
+    if len(notes) >= CLOSED_KEPT_MAX:
+        txn.delete(min(notes, key=lambda note: (unpack(note[1]), note[0]))[0])
+    txn.put(_CLOSED + crawl, pack(_ran_ms(txn)))
+
+
+def is_closed(txn: Txn, crawl: bytes) -> bool:
+    """Whether this crawl was forgotten here not long ago."""
+    return txn.get(_CLOSED + crawl) is not None
+
+
+def count_run_time(txn: Txn, ran_ms: int) -> int:
+    """Add to the time that this node has run, and drop the notes that are old by it; how many went.
+
+    To be called now and then, with the time since the last call. What a crash
+    leaves uncounted makes notes last longer.
+    """
+    now_ms = _ran_ms(txn) + ran_ms
+    txn.put(_RAN_KEY, pack(now_ms))
+    old = [key for key, at in txn.scan(_CLOSED, keys.after(_CLOSED)) if now_ms - unpack(at) >= CLOSED_KEPT_MS]
+    for key in old:
+        txn.delete(key)
+    return len(old)
+
+
+def _ran_ms(txn: Txn) -> int:
+    value = txn.get(_RAN_KEY)
+    ran_ms: int = 0 if value is None else unpack(value)
+    return ran_ms

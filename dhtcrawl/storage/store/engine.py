@@ -1,0 +1,127 @@
+"""An ordered map of bytes with atomic batches: all that we ask of a database.
+
+`LevelEngine` is LevelDB by plyvel; `dhtcrawl.storage.store.memory.MemoryEngine` is
+the fake that ships with it. Both pass `tests/storage/test_engine_contract.py`.
+Calls block; `dhtcrawl.storage.store.committer` keeps them off the event loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import plyvel
+
+from dhtcrawl.errors import StorageError, StorageFull
+
+OPEN_FILES_MAX = 200  # of LevelDB's tables
+
+Batch = Mapping[bytes, bytes | None]  # None deletes
+
+
+class Engine(Protocol):
+    """Keys in byte order. Single-threaded: one caller at a time."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of `key`, or None.
+
+        Raises:
+            StorageError: it cannot be read, or is damaged.
+        """
+        ...
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < stop, in order, as they are when the first is taken.
+
+        Raises:
+            StorageError: they cannot be read, or are damaged.
+        """
+        ...
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        """All of `batch` or nothing; with `sync` it survives a power cut.
+
+        Raises:
+            StorageFull: no space is left; nothing of the batch is visible.
+            StorageError: the disk failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back; further calls are a bug."""
+        ...
+
+
+class LevelEngine:
+    """LevelDB. One process at a time holds a directory."""
+
+    # Bloom filters make a miss, the usual answer to "URL seen?", cost no
+    # disk read (LevelDB doc/index.md, "Filters"; 10 bits a key give 1 %).
+    def __init__(self, path: Path, *, cache_bytes: int = 32 << 20, write_buffer_bytes: int = 16 << 20) -> None:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._db = plyvel.DB(
+                str(path),
+                create_if_missing=True,
+                bloom_filter_bits=10,
+                lru_cache_size=cache_bytes,
+                write_buffer_size=write_buffer_bytes,
+                max_open_files=OPEN_FILES_MAX,
+                # A hole in the log is damage to be told of, not a place to stop reading.
+                paranoid_checks=True,
+            )
+        except (plyvel.Error, OSError) as error:
+            raise storage_error(error, f"cannot open the store {path}") from error
+
+    # Without checksums LevelDB can miss keys in a damaged block, and what was
+    # fetched would count as never seen.
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._db.get(key, verify_checksums=True)
+        except (plyvel.Error, OSError) as error:
+            raise storage_error(error, "cannot read the store") from error
+        return value
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            with self._db.iterator(start=start, stop=stop, verify_checksums=True) as iterator:
+                yield from iterator
+        except (plyvel.Error, OSError) as error:
+            raise storage_error(error, "cannot read the store") from error
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        try:
+            with self._db.write_batch(transaction=True, sync=sync) as writer:
+                put, delete = writer.put, writer.delete
+                for key, value in batch.items():
+                    if value is None:
+                        delete(key)
+                    else:
+                        put(key, value)
+        except (plyvel.Error, OSError) as error:
+            raise storage_error(error, "cannot write to the store") from error
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def storage_error(error: Exception, what: str) -> StorageError:
+    """LevelDB's or the system's error as ours, with the remedy."""
+    # plyvel hands LevelDB's words on as bytes.
+    text = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or os.strerror(errno.ENOSPC) in text:
+        return StorageFull(f"{what}: no space left on the disk; free some and run the same command again")
+    if isinstance(error, NotADirectoryError | FileExistsError) or "Not a directory" in text:
+        return StorageError(f"{what}: a file is in the way; name another directory with --out or --data-dir")
+    # Not "lock" anywhere: paths have it, and a damaged block too.
+    if text.startswith("IO error: lock "):
+        return StorageError(f"{what}: another dhtcrawl process is using it; stop that one first")
+    if isinstance(error, PermissionError) or "Permission denied" in text:
+        return StorageError(f"{what}: permission denied; check its owner and mode")
+    if isinstance(error, plyvel.CorruptionError) or text.startswith("Corruption: "):
+        return StorageError(f"{what}: it is damaged ({text}); restore it, or start with another directory")
+    return StorageError(f"{what}: {text}")

@@ -1,0 +1,268 @@
+"""Append-only files, whose tail is only believed up to a committed length.
+
+The real one and the in-memory one pass the same contract suite. Calls block;
+they run on the committer's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.storage.store.engine import storage_error
+
+
+class AppendFile(Protocol):
+    """A file that only grows, but for the torn tail cut off when it is opened."""
+
+    name: str
+
+    @property
+    def size(self) -> int: ...
+
+    def append(self, data: bytes) -> int:
+        """Write `data` at the end; the offset where it begins.
+
+        Raises:
+            StorageFull: no space; nothing was appended, `size` is unchanged.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Take back what was appended after `size`, and never fail at it.
+
+        For a writer whose second append failed. What was committed is not
+        the caller's to take back.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Return once everything appended survives a power cut."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Directory(Protocol):
+    """Where append files live."""
+
+    def open(self, name: str, committed: int | None) -> AppendFile:
+        """Open or create `name` and cut it to `committed` bytes; None keeps all of it.
+
+        Raises:
+            StorageError: the file is shorter than `committed`; it is left as it is, or missing.
+        """
+        ...
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset`; shorter only at the end of the file."""
+        ...
+
+    def names(self) -> list[str]:
+        """The files here, sorted."""
+        ...
+
+    def remove(self, name: str) -> None: ...
+
+    def replace(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Make `name` hold exactly `chunks`: all of it or, after a crash, what it held before."""
+        ...
+
+    def free_bytes(self) -> int:
+        """How much there is room for."""
+        ...
+
+
+class DiskDirectory:
+    """A directory of the file system."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, f"cannot create {path}") from error
+
+    def open(self, name: str, committed: int | None) -> DiskFile:
+        return DiskFile(self._path / name, committed)
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        try:
+            with (self._path / name).open("rb") as file:
+                file.seek(offset)
+                return file.read(length)
+        except OSError as error:
+            raise storage_error(error, f"cannot read {self._path / name}") from error
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in self._path.iterdir() if entry.is_file())
+        except OSError as error:
+            raise storage_error(error, f"cannot list {self._path}") from error
+
+    def remove(self, name: str) -> None:
+        try:
+            (self._path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error(error, f"cannot remove {self._path / name}") from error
+
+    def replace(self, name: str, chunks: Iterable[bytes]) -> None:
+        temporary = self._path / f".{name}.new"
+        try:
+            with temporary.open("wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path / name)
+            sync_directory(self._path)
+        except BaseException as error:
+            # Also when `chunks` fails: a disk that is full needs the space.
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise storage_error(error, f"cannot write {self._path / name}") from error
+            raise
+
+    def free_bytes(self) -> int:
+        try:
+            disk = os.statvfs(self._path)
+        except OSError as error:
+            raise storage_error(error, f"cannot look at {self._path}") from error
+        return disk.f_bavail * disk.f_frsize
+
+
+class DiskFile:
+    """A file on disk, unbuffered: one write a call."""
+
+    def __init__(self, path: Path, committed: int | None) -> None:
+        self.name = path.name
+        self._path = path
+        try:
+            created = not path.exists()
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            length = os.fstat(self._fd).st_size
+            if committed is None:
+                committed = length
+            self.size = committed
+            if length < committed:
+                os.close(self._fd)
+                if created:
+                    path.unlink()
+                found = "is gone" if created else f"has {length} bytes"
+                raise StorageError(
+                    f"{path} {found}, but {committed} bytes were committed to it: restore the file, or crawl anew "
+                    "with another --out (what is left here stays readable)"
+                )
+            if length > committed:
+                os.ftruncate(self._fd, committed)
+            os.lseek(self._fd, committed, os.SEEK_SET)
+            if created:
+                sync_directory(path.parent)
+        except OSError as error:
+            raise storage_error(error, f"cannot open {path}") from error
+
+    def append(self, data: bytes) -> int:
+        offset = self.size
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            self.truncate(offset)
+            raise storage_error(error, f"cannot write {self._path}") from error
+        self.size = offset + len(data)
+        return offset
+
+    def truncate(self, size: int) -> None:
+        assert 0 <= size <= self.size
+        self.size = size
+        os.lseek(self._fd, size, os.SEEK_SET)
+        # Gives the space back, and leaves no torn tail should this process
+        # end in order. Where even that fails the tail stays until the file
+        # is opened again: it was never committed.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise storage_error(error, f"cannot write {self._path}") from error
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def sync_directory(path: Path) -> None:
+    """Make a file's creation or renaming survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class MemoryDirectory:
+    """The fake: files as byte arrays, which outlive the node that wrote them."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.free = 1 << 60
+
+    def open(self, name: str, committed: int | None) -> MemoryFile:
+        data = self.files.get(name, bytearray())
+        if committed is None:
+            committed = len(data)
+        if len(data) < committed:
+            raise StorageError(f"{name} has {len(data)} bytes, but {committed} bytes were committed to it")
+        self.files[name] = data
+        del data[committed:]
+        return MemoryFile(name, data)
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        if name not in self.files:
+            raise StorageError(f"cannot read {name}: no such file")
+        return bytes(self.files[name][offset : offset + length])
+
+    def names(self) -> list[str]:
+        return sorted(self.files)
+
+    def remove(self, name: str) -> None:
+        self.files.pop(name, None)
+
+    def replace(self, name: str, chunks: Iterable[bytes]) -> None:
+        self.files[name] = bytearray(b"".join(chunks))
+
+    def free_bytes(self) -> int:
+        return self.free
+
+
+class MemoryFile:
+    """A file of a `MemoryDirectory`."""
+
+    def __init__(self, name: str, data: bytearray) -> None:
+        self.name = name
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def append(self, data: bytes) -> int:
+        offset = len(self._data)
+        self._data += data
+        return offset
+
+    def truncate(self, size: int) -> None:
+        assert 0 <= size <= len(self._data)
+        del self._data[size:]
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

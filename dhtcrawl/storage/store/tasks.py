@@ -1,0 +1,308 @@
+"""The life of a task in the store: every step is one atomic transaction.
+
+    accept   a link arrives: seen? else a record and its place in the queue
+    fetched  the body is archived: page record, link keys, out of the queue
+    settle   all out-links are acked: the record becomes a done-tombstone
+    kill     no outcome will come: the record becomes a dead-tombstone
+    skip     a link that is not ours to fetch: its reason, once
+
+All functions take a `Txn` and run on the committer's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from dhtcrawl.keyspace import host_key, url_key
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.records import Place, State, Task, pack, unpack, unpack_task
+from dhtcrawl.url import host_of
+
+
+class Link(NamedTuple):
+    """A URL on its way to its owner: what STORE_TASK carries."""
+
+    key: bytes
+    url: str
+    depth: int
+    referrer: str
+    hops: int = 0
+    seed: bool = False
+
+
+class Queued(NamedTuple):
+    """A task in its host's queue."""
+
+    depth: int
+    order: int
+    key: bytes
+    url: str
+    referrer: str
+    hops: int
+    seed: bool
+
+
+class Accepted(NamedTuple):
+    """What a batch of links came to."""
+
+    queued: list[Queued]  # new, or found again on a shorter way
+    resend: list[bytes]  # fetched before at a greater depth: their links must go out again
+    new: int
+    changed: list[tuple[bytes, Task]]  # what the backups must have before the links are acked: record, under its key
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPage:
+    """What a fetch brought, to be written with `fetched`."""
+
+    key: bytes
+    depth: int  # the depth its links were sent with
+    fields: dict[str, Any]  # the line of pages.jsonl, without place
+    link_keys: bytes
+    skipped: list[tuple[str, str]]  # (url, reason) of links not followed
+
+
+def accept(
+    txn: Txn,
+    crawl: bytes,
+    links: Iterable[Link],
+    orders: Iterator[int],
+    *,
+    depth_matters: bool,
+    safe: Callable[[bytes], bool] = lambda _: True,
+) -> Accepted:
+    """Write the links not seen before.
+
+    `depth_matters` where the crawl has a depth limit: only then can a page
+    found on a shorter way have links that were beyond the limit before.
+    `safe(key)`: if there is a record, the backups have it; if not, it came
+    from an owner that vanished perhaps before they had it.
+    """
+    queued: list[Queued] = []
+    resend: list[bytes] = []
+    changed: list[tuple[bytes, Task]] = []
+    new_count = 0
+    get = txn.get
+    for link in links:
+        record_key = keys.TASK + crawl + link.key
+        value = get(record_key)
+        if value is None:
+            task = Task(link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed)
+            txn.put(record_key, task.pack())
+            queued.append(_enqueue(txn, crawl, link.key, task))
+            changed.append((link.key, task))
+            new_count += 1
+            continue
+        old = unpack_task(value)
+        if link.depth >= old.depth:
+            if not safe(link.key):
+                changed.append((link.key, old))
+            continue
+        new = replace(old, depth=link.depth, referrer=link.referrer, hops=link.hops, seed=old.seed or link.seed)
+        changed.append((link.key, new))
+        if old.state <= State.LEASED:
+            txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, link.key))
+            txn.put(record_key, new.pack())
+            queued.append(_enqueue(txn, crawl, link.key, new))
+        elif old.state == State.DEAD or not depth_matters or txn.get(keys.PAGE + crawl + link.key) is None:
+            # Where another node has the page, that node is told as it is told of every change.
+            txn.put(record_key, new.pack())
+        else:
+            # The mark makes a restart go on with it.
+            txn.put(record_key, new.pack())
+            txn.put(keys.FETCHED + crawl + link.key, b"")
+            resend.append(link.key)
+    return Accepted(queued, resend, new_count, changed)
+
+
+def _enqueue(txn: Txn, crawl: bytes, key: bytes, task: Task) -> Queued:
+    txn.put(keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key), b"")
+    return Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
+
+
+class Arrival(NamedTuple):
+    """What a body that was fetched came to."""
+
+    task: Task  # the record as it is now
+    again: bool  # the page had been fetched before: a refetch
+    resend: bool  # a shorter way to it was found while it was being fetched: its links must go out again
+
+
+def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: int) -> Arrival:
+    """Record that the body lies at `place`."""
+    record_key = keys.TASK + crawl + page.key
+    value = txn.get(record_key)
+    if value is None:
+        # Handed over to a new owner while it was being fetched here.
+        old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "")
+    else:
+        old = unpack_task(value)
+    again = old.state >= State.FETCHED and old.state != State.DEAD
+    txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
+    if again:
+        return Arrival(old, again=True, resend=False)
+    # Dead beats fetched where copies meet, so a result that comes after all
+    # has to belong to a later generation.
+    gen = old.gen + (old.state == State.DEAD)
+    new = replace(old, state=State.FETCHED, gen=gen, attempt=attempt, reason="", detail="", place=place)
+    txn.put(record_key, new.pack())
+    txn.put(keys.FETCHED + crawl + page.key, b"")
+    txn.put(keys.PAGE + crawl + page.key, pack({**page.fields, "place": place}))
+    txn.put(keys.LINKS + crawl + page.key, page.link_keys)
+    skip(txn, crawl, page.skipped)
+    return Arrival(new, again=False, resend=old.depth < page.depth)
+
+
+def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:
+    """A page was found on a shorter way: its links, and its depth, as they are now."""
+    task, page = get_task(txn, crawl, key), get_page(txn, crawl, key)
+    assert page is not None, "only a fetched page is linked again"
+    txn.put(keys.LINKS + crawl + key, link_keys)
+    if task is not None and page["depth"] != task.depth:
+        txn.put(keys.PAGE + crawl + key, pack({**page, "depth": task.depth}))
+
+
+def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -> Task | None:
+    """All out-links are acked: done. The record as it is now; None where other nodes have it by now.
+
+    None, too, where its links were sent with a greater depth than it has by now: they go out again before.
+    """
+    record_key = keys.TASK + crawl + key
+    value = txn.get(record_key)
+    task = None if value is None else unpack_task(value)
+    if task is not None and depth_matters:
+        page = get_page(txn, crawl, key)
+        if page is not None and task.depth < page["depth"]:
+            return None
+    txn.delete(keys.FETCHED + crawl + key)
+    if task is None:
+        return None
+    if task.state == State.FETCHED:
+        task = replace(task, state=State.DONE)
+        txn.put(record_key, task.pack())
+    return task
+
+
+def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: int) -> Task | None:
+    """Give a task up for `reason`; the record as it is now, or None where it was over already."""
+    record_key = keys.TASK + crawl + key
+    value = txn.get(record_key)
+    if value is None:
+        return None  # it was handed over to its owner, who will try for itself
+    task = unpack_task(value)
+    if task.state > State.LEASED:
+        return None
+    txn.delete(keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key))
+    dead = replace(task, state=State.DEAD, attempt=attempt, reason=reason, detail=detail)
+    txn.put(record_key, dead.pack())
+    return dead
+
+
+def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]]) -> None:
+    """Note links that are not followed, each URL once, with the first reason."""
+    for url, reason in skipped:
+        key = keys.SKIPPED + crawl + url_key(url)
+        if txn.get(key) is None:
+            txn.put(key, pack((url, reason)))
+
+
+def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
+    """Remember that a restart must leave `host` alone for `wait_s`; 0 forgets it.
+
+    A duration: nobody knows, after a restart, how much of it has passed.
+    """
+    key = keys.HOST + crawl + host_key(host)
+    if wait_s:
+        txn.put(key, pack((host, round(wait_s * 1000))))
+    else:
+        txn.delete(key)
+
+
+def owed(txn: Txn, crawl: bytes) -> dict[str, float]:
+    """Hosts that asked for longer waits than the crawl's delay, in seconds."""
+    start, stop = keys.bounds(keys.HOST, crawl)
+    rows = (unpack(value) for _, value in txn.scan(start, stop))
+    return {host: wait_ms / 1000 for host, wait_ms in rows}
+
+
+def host_queue(txn: Txn, crawl: bytes, host: bytes, limit: int) -> tuple[list[Queued], bool]:
+    """The first `limit` tasks of a host's queue, and whether that is all of it."""
+    found: list[Queued] = []
+    start, stop = keys.bounds(keys.QUEUE, crawl, host)
+    for full, _ in txn.scan(start, stop):
+        if len(found) == limit:
+            return found, False
+        found.append(_queued(txn, crawl, keys.queue_task(full)))
+    return found, True
+
+
+def _queued(txn: Txn, crawl: bytes, key: bytes) -> Queued:
+    value = txn.get(keys.TASK + crawl + key)
+    assert value is not None, "a queue entry is written and removed with its record"
+    task = unpack_task(value)
+    return Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
+
+
+def hosts_with_work(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tuple[bytes, str]], bytes | None]:
+    """Hosts that have queued tasks, from the host key `cursor` on, and where to go on.
+
+    One seek a host: the scan jumps over what is queued behind the first task.
+    """
+    found: list[tuple[bytes, str]] = []
+    _, stop = keys.bounds(keys.QUEUE, crawl)
+    start = keys.QUEUE + crawl + cursor
+    while len(found) < limit:
+        first = next(iter(txn.scan(start, stop)), None)
+        if first is None:
+            return found, None
+        host = keys.queue_host(first[0])
+        found.append((host, host_of(_queued(txn, crawl, keys.queue_task(first[0])).url)))
+        start = keys.after(keys.QUEUE + crawl + host)
+    return found, start[1 + len(crawl) :]
+
+
+def unsettled(txn: Txn, crawl: bytes, limit: int, cursor: bytes = b"") -> list[bytes]:
+    """Task keys of pages that are fetched but not done."""
+    start, stop = keys.bounds(keys.FETCHED, crawl)
+    found: list[bytes] = []
+    for full, _ in txn.scan(start + cursor + b"\0" if cursor else start, stop):
+        found.append(keys.suffix(full))
+        if len(found) == limit:
+            break
+    return found
+
+
+def is_left(txn: Txn, crawl: bytes, mine: Callable[[bytes], bool]) -> bool:
+    """Whether there is anything to do yet: a task in a queue that is ours, or a page that is not done."""
+    start, stop = keys.bounds(keys.QUEUE, crawl)
+    queued = any(mine(keys.queue_task(full)) for full, _ in txn.scan(start, stop))
+    return queued or bool(unsettled(txn, crawl, 1))
+
+
+def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
+    """Those of these keys that have no record here, each once: what an audit of links asks."""
+    return [key for key in dict.fromkeys(task_keys) if txn.get(keys.TASK + crawl + key) is None]
+
+
+def get_task(txn: Txn, crawl: bytes, key: bytes) -> Task | None:
+    """The record of one task."""
+    value = txn.get(keys.TASK + crawl + key)
+    return None if value is None else unpack_task(value)
+
+
+def get_page(txn: Txn, crawl: bytes, key: bytes) -> dict[str, Any] | None:
+    """The page record of one task, with its `place`."""
+    value = txn.get(keys.PAGE + crawl + key)
+    if value is None:
+        return None
+    fields: dict[str, Any] = unpack(value)
+    fields["place"] = Place(*fields["place"])
+    return fields
+
+
+def link_keys_of(value: bytes, width: int) -> list[bytes]:
+    """The task keys in an `l` record."""
+    return [value[i : i + width] for i in range(0, len(value), width)]

@@ -1,0 +1,264 @@
+"""Tasks that an owner has lent to other nodes, and those that a worker has borrowed. No I/O.
+
+    owner    desk ──lend──▶ lent ──record says fetched, or dead──▶ over
+                              ├──given back, its node is gone or silent──▶ desk, next rank
+    worker   borrowed ──written──▶ over
+                ├──no hope here──▶ given back
+                └──owner changed, or deaf for FENCE_S──▶ forgotten, unless in flight
+
+Both ends count by their own clock, and nobody needs to agree with anybody: a
+worker that was not heard by the owner for `FENCE_S` starts nothing more of
+what it borrowed; the owner takes back what it has not heard of for `SILENT_S`,
+which is longer by more than any request takes. So no task is fetched by two
+nodes, but for what was in flight (design invariants I3, I8). A loan belongs to
+one incarnation of both: who was started again has forgotten it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+FENCE_S = 60.0
+SILENT_S = 120.0
+# The worker says that it is there so often, with or without news.
+REPORT_EVERY_S = 10.0
+LENT_MAX = 100_000
+
+NONE_KNOWN: Mapping[bytes, str] = MappingProxyType({})
+
+T = TypeVar("T")
+IncarnationOf = Callable[[bytes], "int | None"]  # a member's; None: it is not there
+
+
+class Assignment(NamedTuple):
+    """Of one task, as the owner sees it."""
+
+    node: bytes
+    incarnation: int | None
+    host: str
+    since: float
+    budget_s: float
+    origin: str = ""
+    begun: bool = False  # the worker has been told
+
+
+class Assigned:
+    """Of one crawl at an owner. Times are seconds on the caller's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._loans: dict[bytes, Assignment] = {}
+        self._at: Counter[tuple[bytes, str]] = Counter()
+        self._of: Counter[bytes] = Counter()
+        self._hosts: Counter[str] = Counter()
+        self._heard_at: dict[bytes, float] = {}
+        self._gone: dict[bytes, int | None] = {}  # nodes that went with something of ours → in which incarnation
+
+    def __len__(self) -> int:
+        return len(self._loans)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._loans)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._loans
+
+    def count(self, node: bytes, host: str | None = None) -> int:
+        """How many tasks a node has, of one host or of all."""
+        return self._of[node] if host is None else self._at[node, host]
+
+    def count_host(self, host: str) -> int:
+        """How many tasks of a host are lent, to whomever."""
+        return self._hosts[host]
+
+    def counts(self) -> Mapping[tuple[bytes, str], int]:
+        """The same for all nodes and hosts."""
+        return self._at
+
+    def lend(
+        self,
+        node: bytes,
+        incarnation: int | None,
+        host: str,
+        keys: Collection[bytes],
+        now: float,
+        budget_s: float,
+        origins: Mapping[bytes, str] = NONE_KNOWN,
+    ) -> None:
+        """A node is to fetch these, within its budget; `origins` has those of their URLs."""
+        if not keys:
+            return
+        if node not in self._of:
+            self._heard_at[node] = now
+        for key in keys:
+            assert key not in self._loans, "a task is lent to one node"
+            self._loans[key] = Assignment(node, incarnation, host, now, budget_s, origins.get(key, ""))
+        self._at[node, host] += len(keys)
+        self._hosts[host] += len(keys)
+        self._of[node] += len(keys)
+
+    def let_go(self, keys: Iterable[bytes]) -> dict[bytes, Assignment]:
+        """These are lent no longer; those of them that were."""
+        over = {key: loan for key in keys if (loan := self._loans.pop(key, None)) is not None}
+        for loan in over.values():
+            _one_less(self._at, (loan.node, loan.host))
+            _one_less(self._of, loan.node)
+            _one_less(self._hosts, loan.host)
+            if loan.node not in self._of:
+                del self._heard_at[loan.node]
+        return over
+
+    def let_go_from(self, node: bytes, keys: Iterable[bytes]) -> dict[bytes, Assignment]:
+        """The same of those that this node has."""
+        return self.let_go(key for key in list(keys) if (loan := self._loans.get(key)) and loan.node == node)
+
+    def heard_from(self, node: bytes, now: float) -> None:
+        """A worker said that it is at work."""
+        if node in self._heard_at:
+            self._heard_at[node] = now
+
+    def get(self, key: bytes) -> Assignment | None:
+        """Who has a task."""
+        return self._loans.get(key)
+
+    def begin(self, node: bytes, incarnation: int | None, keys: Iterable[bytes], now: float) -> None:
+        """A worker has been told of these, or may have been: its budget begins."""
+        for key in keys:
+            loan = self._loans.get(key)
+            if loan is not None and (loan.node, loan.incarnation) == (node, incarnation):
+                self._loans[key] = loan._replace(since=now, begun=True)
+
+    def begun(self, incarnation_of: IncarnationOf) -> int:
+        """How many tasks their workers have, and say so themselves: those are there as they were."""
+        there = {node: incarnation_of(node) for node in self._of}
+        return sum(loan.begun and there[loan.node] == loan.incarnation is not None for loan in self._loans.values())
+
+    def renew(self, keys: Iterable[bytes], now: float) -> None:
+        """Their budget begins anew: they are being fetched."""
+        for key in keys:
+            if key in self._loans:
+                self._loans[key] = self._loans[key]._replace(since=now)
+
+    def given_up(self, incarnation_of: IncarnationOf, now: float) -> dict[bytes, Assignment]:
+        """Tasks whose worker is gone, or silent for too long; they are lent no longer."""
+        silent = {node for node, at in self._heard_at.items() if now - at >= SILENT_S}
+        void: list[bytes] = []
+        for key, loan in self._loans.items():
+            runs_in = incarnation_of(loan.node)
+            if runs_in is None:
+                self._gone[loan.node] = loan.incarnation
+            if loan.node in silent or runs_in is None or runs_in != loan.incarnation:
+                void.append(key)
+        return self.let_go(void)
+
+    def back(self, incarnation_of: IncarnationOf) -> list[bytes]:
+        """Nodes that were gone and are there again as they were: what was taken back they have still."""
+        there = [(node, self._gone.pop(node)) for node in list(self._gone) if incarnation_of(node) is not None]
+        return [node for node, incarnation in there if incarnation_of(node) == incarnation]
+
+    def overdue(self, waits_s: Callable[[str], float], now: float) -> dict[bytes, list[bytes]]:
+        """Tasks that a worker has had for longer than its budget, and than their host keeps all waiting; by worker."""
+        late: dict[bytes, list[bytes]] = {}
+        waits = {host: waits_s(host) for host in self._hosts}
+        for key, loan in self._loans.items():
+            if loan.begun and now - loan.since >= max(loan.budget_s, waits[loan.host]):
+                late.setdefault(loan.node, []).append(key)
+        return late
+
+
+class AssignedHere:
+    """Of one crawl at a worker."""
+
+    def __init__(self) -> None:
+        self._owners: dict[bytes, tuple[bytes, int | None]] = {}
+        self._of: Counter[tuple[bytes, int | None]] = Counter()
+        self._heard_at: dict[tuple[bytes, int | None], float] = {}  # when an owner last took what we said
+        self._patient: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._owners
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for more."""
+        return len(self._owners) >= LENT_MAX
+
+    def some(self, first: int, count: int) -> list[bytes]:
+        """`count` keys from the `first`-th on."""
+        return list(islice(self._owners, first, first + count))
+
+    def owners(self) -> list[bytes]:
+        """Who has lent us something."""
+        return sorted({node for node, _ in self._of})
+
+    def of(self, owner: bytes) -> list[bytes]:
+        """What a node has lent us."""
+        return [key for key, (node, _) in self._owners.items() if node == owner]
+
+    def is_patient(self, key: bytes) -> bool:
+        """Whether all others have failed: a host that does not answer now is asked again, as a task of our own is."""
+        return key in self._patient
+
+    def borrow(
+        self, owner: bytes, incarnation: int | None, keys: Iterable[bytes], now: float, patient: Collection[bytes] = ()
+    ) -> None:
+        """A node that owns these lets us fetch them; `patient` are those that nobody else is left for."""
+        lender = (owner, incarnation)
+        for key in keys:
+            self.give_back(key)
+            self._owners[key] = lender
+            self._of[lender] += 1
+            self._heard_at[lender] = now
+            if key in patient:
+                self._patient[key] = None
+
+    def give_back(self, key: bytes) -> bytes | None:
+        """We have nothing more to do with a task; who had lent it to us."""
+        lender = self._owners.pop(key, None)
+        if lender is None:
+            return None
+        self._patient.pop(key, None)
+        _one_less(self._of, lender)
+        if lender not in self._of:
+            del self._heard_at[lender]
+        return lender[0]
+
+    def heard_by(self, owner: bytes, incarnation: int | None, now: float) -> None:
+        """An owner took what we said."""
+        if (owner, incarnation) in self._heard_at:
+            self._heard_at[owner, incarnation] = now
+
+    def void(
+        self, owner_of: Callable[[bytes], bytes | None] | None, incarnation_of: IncarnationOf, now: float
+    ) -> list[bytes]:
+        """What we may not begin any more: its owner does not hear us, or is another by now. It is forgotten.
+
+        Who owns what is looked at where `owner_of` is given: it changes with the view only.
+        """
+        dead = {
+            lender
+            for lender, at in self._heard_at.items()
+            if now - at >= FENCE_S or incarnation_of(lender[0]) is None or incarnation_of(lender[0]) != lender[1]
+        }
+        if not dead and owner_of is None:
+            return []
+        void = [
+            key
+            for key, lender in self._owners.items()
+            if lender in dead or (owner_of is not None and owner_of(key) != lender[0])
+        ]
+        for key in void:
+            self.give_back(key)
+        return void
+
+
+def _one_less(counts: Counter[T], of: T) -> None:
+    counts[of] -= 1
+    if not counts[of]:
+        del counts[of]

@@ -1,0 +1,81 @@
+"""Which nodes an owner may ask for a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dhtcrawl.keyspace import host_key, placement
+from dhtcrawl.policy.seam import Policy, PolicyTask
+from dhtcrawl.rpc.peers.port import Peers
+
+# A node that refuses a loan is asked no sooner: it does not run the crawl yet, or has not its policy.
+REFUSED_S = 5.0
+# For so long it is waited for where everybody else has failed, and it is taken to refuse still when it last did.
+PATIENCE_S = 60.0
+
+
+class Candidates:
+    """Of one crawl. In a large swarm they are those near the key, or the host where the policy keeps hosts together.
+
+    Whoever did not answer lately, or refused, is not asked now. It is waited
+    for where all others have failed: it may be the one that reaches the host.
+    """
+
+    def __init__(self, peers: Peers, policy: Policy) -> None:
+        self._peers = peers
+        self._policy = policy
+        self._refuses: dict[bytes, float] = {}  # until when a node is not asked
+        self._refused: dict[bytes, tuple[float, float]] = {}  # since when, and when last, without a pause
+
+    def avoid(self, node: bytes, until: float) -> None:
+        """Ask it nothing before that time."""
+        self._refuses[node] = until
+
+    def refused(self, node: bytes, now: float) -> None:
+        """It does not take what it is given."""
+        since, last = self._refused.get(node, (now, now))
+        self._refused[node] = (since if now < last + PATIENCE_S else now, now)
+        self._refuses[node] = max(now + REFUSED_S, self._refuses.get(node, now))
+
+    def took(self, node: bytes) -> None:
+        """It takes what it is given."""
+        self._refused.pop(node, None)
+
+    def willing(self, tasks: Iterable[PolicyTask], now: float) -> Callable[[PolicyTask], Sequence[bytes]]:
+        """Of those near each of these tasks, whoever may be asked now; nobody, where somebody is to be waited for."""
+        near, view = self._near(tasks), self._peers.view
+        self._refuses = {node: until for node, until in self._refuses.items() if until > now}
+        self._refused = {node: times for node, times in self._refused.items() if now < times[1] + PATIENCE_S}
+        if not self._refuses and view.active == len(view):
+            return near
+        away = view.owning.difference(view.answering).union(self._refuses)
+
+        def there(task: PolicyTask) -> Sequence[bytes]:
+            nodes = near(task)
+            found = [node for node in nodes if node not in away]
+            if all(node in task.failed for node in found) and any(
+                node in away and node not in task.failed and self._waited_for(node, now) for node in nodes
+            ):
+                return ()
+            return found
+
+        return there
+
+    def of(self, key: bytes, host: str, now: float) -> Sequence[bytes]:
+        """Whoever may be asked for one task, be it not now."""
+        task = PolicyTask(key, host)
+        return [node for node in self._near([task])(task) if self._waited_for(node, now)]
+
+    def _waited_for(self, node: bytes, now: float) -> bool:
+        since, last = self._refused.get(node, (now, now))
+        return last < since + PATIENCE_S or now >= last + PATIENCE_S
+
+    def _near(self, tasks: Iterable[PolicyTask]) -> Callable[[PolicyTask], Sequence[bytes]]:
+        view, most = self._peers.view, self._policy.candidates_max
+        nodes, by_host = view.owner_ids, self._policy.pinned
+        if len(nodes) <= most:
+            return lambda task: nodes
+        places = {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}
+        near = {place: view.closest(place, most) for place in dict.fromkeys(places.values())}
+        found = {place: [each.id for each in members] for place, members in near.items()}
+        return lambda task: found[places[task.key]]

@@ -1,0 +1,175 @@
+"""Plans of a crawl's policy: members report, the coordinator plans, owners rank by what came of it.
+
+    member ──crawl_plan: epoch, report──▶ coordinator ──planner, off the loop──▶ table, epoch + 1
+           ◀── epoch, table, where the member's is older ──┘
+
+The coordinator is the crawl's (closest to its key), by each one's own view.
+Nothing is stored: whoever takes over has the last table as a member, and
+counts on from the highest epoch that anybody names. Without a plan all nodes
+count the same. A loan carries the epoch that it was made under, and a node
+that sees a newer one than its own asks at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgpack
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.policy.guard import said
+from dhtcrawl.policy.seam import Planner
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import is_int
+
+log = logging.getLogger(__name__)
+
+CALL = "crawl_plan"
+EVERY_S = 10.0
+PAUSE_S = 0.5  # between two questions, whoever has a newer plan
+PLANS_WITHIN_S = 60.0
+REPORT_BYTES_MAX = 64 << 10
+TABLE_BYTES_MAX = 256 << 10
+ITEMS_MAX = 20_000
+EPOCH_MAX = 2**53
+
+Table = Mapping[str, Any]
+
+
+class Plans:
+    """Of one crawl on one node."""
+
+    def __init__(
+        self,
+        crawl_id: bytes,
+        peers: Peers,
+        clock: Clock,
+        planner: Planner,
+        *,
+        facts: Callable[[tuple[str, ...]], dict[str, Any]],
+        adopt: Callable[[int, Table], None],
+        aside: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        """`aside(function)` runs it on a thread that nobody waits for at the end."""
+        self.epoch = 0  # of the table that is adopted here; 0: none
+        self._crawl_id = crawl_id
+        self._key = crawl_key(crawl_id)
+        self._peers = peers
+        self._clock = clock
+        self._planner = planner
+        self._report = partial(facts, planner.wants)
+        self._adopt = adopt
+        self._aside = aside
+        self._table: Table = {}
+        self._packed = b""
+        self._highest = 0  # that anybody has named
+        self._reports: dict[bytes, Table] = {}
+        self._thinking: asyncio.Future[Any] | None = None
+        self._said = ""
+        self._wake = asyncio.Event()
+
+    def newer(self, epoch: object) -> None:
+        """Somebody has a plan of this epoch."""
+        if isinstance(epoch, int) and self.epoch < epoch <= EPOCH_MAX:
+            self._wake.set()
+
+    def on_call(self, asker: bytes, args: Mapping[str, Any]) -> CallValue:
+        """A member reports, and asks whether there is a newer plan."""
+        epoch, packed = args.get("epoch"), args.get("report")
+        report = unpacked(packed, REPORT_BYTES_MAX)
+        if not isinstance(epoch, int) or not is_int(epoch, 0, EPOCH_MAX) or report is None:
+            return BAD_ARGUMENTS
+        self._highest = max(self._highest, epoch)
+        self._reports[asker] = report
+        return {"epoch": self.epoch, "table": self._packed} if self.epoch > epoch else {"epoch": self.epoch}
+
+    async def run(self) -> None:
+        """Report, ask and plan, until cancelled."""
+        while True:
+            self._wake.clear()
+            coordinator = self._peers.view.owner(self._key)
+            if coordinator is not None and coordinator.id == self._peers.node_id:
+                self._reports[self._peers.node_id] = self._report()
+                await self._plan()
+            elif coordinator is not None:
+                self._reports.clear()
+                await self._ask(coordinator.id)
+            await asyncio.sleep(PAUSE_S)
+            try:
+                async with asyncio.timeout(EVERY_S - PAUSE_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _ask(self, coordinator: bytes) -> None:
+        packed = msgpack.packb(self._report())
+        args = {"crawl": self._crawl_id, "epoch": self.epoch, "report": packed}
+        answer = await self._peers.call(coordinator, CALL, args, reply_bytes_max=TABLE_BYTES_MAX + 1024)
+        if isinstance(answer, Failure):
+            return
+        epoch, table = answer.get("epoch"), unpacked(answer.get("table"), TABLE_BYTES_MAX)
+        if table is not None and isinstance(epoch, int) and self.epoch < epoch <= EPOCH_MAX:
+            self._take(epoch, table)
+
+    async def _plan(self) -> None:
+        """Make a table of what is reported; a new one is published, and so is ours where somebody has a later one."""
+        if self._thinking is not None:
+            return  # the last one takes its time
+        there = [member.id for member in self._peers.view.members]
+        nodes = {node: self._reports.get(node, {}) for node in there}
+        self._reports = {node: self._reports[node] for node in there if node in self._reports}
+        work = partial(_made, self._planner, nodes, self._table, self._clock.monotonic())
+        self._thinking = asyncio.ensure_future(self._aside(work))
+        done, _ = await asyncio.wait({self._thinking}, timeout=PLANS_WITHIN_S)
+        if not done:
+            self._say(f"its planner has not answered for {PLANS_WITHIN_S:g} s")
+            self._thinking.add_done_callback(self._came_late)
+            return
+        packed, why = self._thinking.result()
+        self._thinking = None
+        # As the others get it, where lists are tuples.
+        table = unpacked(packed, TABLE_BYTES_MAX)
+        if why or table is None:
+            self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
+        elif (table and table != self._table) or (self._table and self._highest > self.epoch):
+            self._take(max(self._highest, self.epoch) + 1, table or self._table)
+
+    def _came_late(self, _: object) -> None:
+        self._thinking = None
+
+    def _take(self, epoch: int, table: Table) -> None:
+        self.epoch, self._table, self._packed = epoch, table, msgpack.packb(table)
+        log.info("plan %d of crawl %s", epoch, self._crawl_id.hex()[:12])
+        self._adopt(epoch, table)
+
+    def _say(self, why: str) -> None:
+        if why != self._said:
+            self._said = why
+            log.warning("no new plan for crawl %s: %s", self._crawl_id.hex()[:12], why[:300])
+
+
+def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: float) -> tuple[bytes, str]:
+    """A table, or what went wrong. Runs on a thread, where an error of any kind is only its planner's."""
+    try:
+        return msgpack.packb(planner.plan(nodes, before, now)), ""
+    except BaseException as error:
+        return b"", said(error)
+
+
+def unpacked(packed: object, bytes_max: int) -> Table | None:
+    """A table or report that came over the wire; None where it is none."""
+    if not isinstance(packed, bytes) or len(packed) > bytes_max:
+        return None
+    try:
+        found = msgpack.unpackb(
+            packed, strict_map_key=False, max_map_len=ITEMS_MAX, max_array_len=ITEMS_MAX, use_list=False
+        )
+    except Exception:  # the library names no common class for what can be wrong
+        return None
+    return found if isinstance(found, dict) else None

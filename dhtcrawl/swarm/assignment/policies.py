@@ -1,0 +1,66 @@
+"""The policies of a node's crawls, and where they think.
+
+A policy may be anybody's code. It runs on a thread of its own, one call after
+the other, so that one that never comes back stops nothing but itself; and what
+it throws, or says, is looked at by `dhtcrawl.policy.guard`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from dhtcrawl.config import pairs
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.policy.choice import Choice
+from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard, said
+from dhtcrawl.policy.registry import load
+from dhtcrawl.policy.seam import Planner, Settings
+from dhtcrawl.storage.store.catalog import CrawlRecord
+
+log = logging.getLogger(__name__)
+
+
+class Policies:
+    """Of one node."""
+
+    def __init__(self, own: bytes, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        """`aside(function)` runs it on a thread that nobody waits for at the end."""
+        self._own = own
+        self.aside = aside
+
+    def of(self, record: CrawlRecord) -> Guard | None:
+        """The policy of a crawl; None where it cannot be had: every owner fetches what is its own."""
+        name = record.spec.settings.policy
+        try:
+            return Guard(load(name)(Settings(self._own, pairs(record.spec.settings.policy_options))))
+        except BaseException as error:  # whatever somebody else's code throws
+            why = str(error) if isinstance(error, ConfigError) else said(error)
+            log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, why)
+        return None
+
+    def planner_of(self, policy: Guard) -> Planner | None:
+        """What plans for it; None where nothing does."""
+        try:
+            planner = policy.planner(policy.settings.options) if policy.planner is not None else None
+            if planner is None or all(isinstance(name, str) for name in planner.wants):
+                return planner
+            why = f"it wants {planner.wants!r}"
+        except BaseException as error:  # whatever somebody else's code throws
+            why = said(error)
+        log.warning("policy %s has no plans here: its planner cannot be made (%s)", policy.inner.name, why[:200])
+        return None
+
+    async def decide(self, work: Callable[[], Choice]) -> Choice | None:
+        """A choice; None where it takes too long."""
+        thinking = asyncio.ensure_future(self.aside(work))
+        # Twice: a process that stood still finds its time gone, and its policy where it was.
+        for _ in range(2):
+            done, _ = await asyncio.wait({thinking}, timeout=DECIDES_WITHIN_S / 2)
+            if done:
+                choice: Choice = thinking.result()
+                return choice
+        thinking.cancel()
+        return None

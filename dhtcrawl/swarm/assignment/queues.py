@@ -1,0 +1,153 @@
+"""What a lender and a borrower are given of their crawl: its frontier, its queues, and what may be done now."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.storage.store import replicas
+from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+
+Test = Callable[[bytes], bool]  # of a task key
+
+
+class QueuesRun(Protocol):
+    """The run whose tasks these are."""
+
+    @property
+    def crawl(self) -> Crawl: ...
+
+    @property
+    def crawl_id(self) -> bytes: ...
+
+    @property
+    def owning(self) -> bool:
+        """Whether this node fetches what is its own, and lends it."""
+        ...
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nothing more is started here, whatever the crawl does."""
+        ...
+
+    def owns(self, key: bytes) -> bool: ...
+
+    def claims(self, key: bytes) -> bool:
+        """Whether a task is ours to fetch or to lend."""
+        ...
+
+
+class AssignmentQueues:
+    """Of one crawl; `Desk` of its lender and `WorkerQueues` of its borrower."""
+
+    def __init__(
+        self,
+        run: QueuesRun,
+        clock: Clock,
+        committer: Committer,
+        *,
+        mine: Test,
+        held: Test,
+        merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]],
+        ask: Callable[[list[bytes]], None],
+        lending: bool,
+    ) -> None:
+        """`merge` is for what a worker knew better, `ask` for what others may know of what it does not tell.
+
+        `lending`: whether the crawl has a policy here.
+        """
+        self.moving = 0  # tasks that are on their way into a queue, and nowhere else to be seen
+        self.held = held
+        self._run = run
+        self._clock = clock
+        self._committer = committer
+        self._mine = mine
+        self._merge = merge
+        self._ask = ask
+        self._lending = lending
+
+    @property
+    def crawl_id(self) -> bytes:
+        return self._run.crawl_id
+
+    @property
+    def frontier(self) -> Frontier:
+        return self._run.crawl.frontier
+
+    @property
+    def corridor(self) -> RoundWriter:
+        return self._run.crawl.corridor
+
+    @property
+    def lends(self) -> bool:
+        """See `Desk`."""
+        return self._run.owning
+
+    @property
+    def takes(self) -> bool:
+        """See `WorkerQueues`."""
+        return self._lending and not self._run.leaving
+
+    def owns(self, key: bytes) -> bool:
+        """See `Desk`."""
+        return self._run.claims(key)
+
+    def decided(self) -> None:
+        """See `Desk`."""
+        self._run.crawl.settled()
+
+    def has_in_flight(self, key: bytes) -> bool:
+        """See `WorkerQueues`."""
+        return self._run.crawl.has_in_flight(key)
+
+    def retrying(self) -> set[bytes]:
+        """See `WorkerQueues`."""
+        return self.frontier.retrying()
+
+    def forget(self, keys: list[bytes]) -> None:
+        """See `WorkerQueues`."""
+        gone = frozenset(keys)
+        self.frontier.disown(lambda key: key not in gone, self._clock.monotonic())
+
+    def merged(self, records: Sequence[TaskReplica]) -> Awaitable[Merged]:
+        """See `Desk`."""
+        return self._merge(self.crawl_id, list(records))
+
+    async def write_lent(self, keys: list[bytes]) -> list[TaskReplica]:
+        """See `Desk`."""
+        write: Any = partial(replicas.lend, crawl=self.crawl_id, task_keys=keys, mine=self._mine, held=self.held)
+        records, merged = await self._committer.submit(write)
+        self._run.crawl.intake.merged(merged)
+        found: list[TaskReplica] = records
+        return found
+
+    async def requeue(self, keys: list[bytes]) -> None:
+        """See `Desk` and `WorkerQueues`."""
+        if keys:
+            self._run.crawl.intake.merged(await self.requeued(keys))
+
+    def unheard_of(self, keys: list[bytes]) -> None:
+        """See `Desk`."""
+        self._ask(keys)
+
+    async def requeued(self, keys: list[bytes]) -> Merged:
+        """What putting these where they belong by now came to; the crawl is still to be told."""
+        self.moving += len(keys)
+        try:
+            write: Any = partial(replicas.requeue, crawl=self.crawl_id, task_keys=keys, mine=self._mine, held=self.held)
+            merged: Merged = await self._committer.submit(write)
+            return merged
+        finally:
+            self.moving -= len(keys)
+
+    async def settled(self, keys: list[bytes]) -> list[bytes]:
+        """See `WorkerQueues`."""
+        read: Any = partial(replicas.settled, crawl=self.crawl_id, task_keys=keys)
+        found: list[bytes] = await self._committer.submit(read)
+        return found

@@ -1,0 +1,225 @@
+"""A worker's side of who fetches: tasks that their owners let this node fetch.
+
+A borrowed task is queued like one of our own, and what comes of it reaches its
+owner as a record, like everything that is fetched by somebody else. `report`
+says what records do not: how long it took, and what we give back. It also says
+that we are here; without it the owner takes back what we have, and without its
+answer we stop (`dhtcrawl.swarm.assignment.assigned`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.keyspace import placement
+from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.swarm.assignment.assigned import REPORT_EVERY_S, AssignedHere, IncarnationOf
+from dhtcrawl.swarm.assignment.wire import KEYS_A_CALL_MAX, REPORT, keys_in, to_rows
+
+LINGER_S = 0.5
+HOSTS_MAX = 10_000
+NEWS_MAX = 10_000  # of one owner that does not answer; then it will have to ask
+
+
+class WorkerQueues(Protocol):
+    """What the borrower is given of its crawl."""
+
+    @property
+    def crawl_id(self) -> bytes: ...
+
+    @property
+    def takes(self) -> bool:
+        """Whether this node may fetch, and will go on to."""
+        ...
+
+    def has_in_flight(self, key: bytes) -> bool: ...
+
+    def retrying(self) -> set[bytes]:
+        """Tasks that were tried, and will be again."""
+        ...
+
+    def forget(self, keys: list[bytes]) -> None:
+        """Begin none of these."""
+        ...
+
+    async def requeue(self, keys: list[bytes]) -> None:
+        """Queue what is ours to fetch by now, and the reverse."""
+        ...
+
+    async def settled(self, keys: list[bytes]) -> list[bytes]:
+        """Those of which our own records say what came of them."""
+        ...
+
+
+class Worker:
+    """Of one crawl on one node."""
+
+    def __init__(self, bench: WorkerQueues, peers: Peers, clock: Clock, *, incarnation_of: IncarnationOf) -> None:
+        self.borrowed = AssignedHere()
+        self.tasks_borrowed = 0
+        self.connect_s: dict[str, float] = {}  # of hosts whose tasks were lent with such a word
+        self._bench = bench
+        self._peers = peers
+        self._clock = clock
+        self._incarnation_of = incarnation_of
+        self._news: dict[bytes, list[TaskOutcome]] = {}  # by owner
+        self._told_at: dict[bytes, float] = {}
+        self._telling: dict[bytes, None] = {}
+        self._awake = asyncio.Event()
+        self._void: list[bytes] = []  # forgotten, and still in a stored queue
+        self._view: View | None = None  # by which what is borrowed was looked at
+
+    @property
+    def busy(self) -> bool:
+        """Whether an owner is to hear something of us."""
+        return bool(self._news or self._telling)
+
+    # What owners ask
+
+    async def on_lend(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+        keys, patient, connect_s = keys_in(args.get("keys")), keys_in(args.get("patient")), args.get("connect_s")
+        if keys is None or patient is None or not isinstance(connect_s, dict):
+            return BAD_ARGUMENTS
+        if not self._bench.takes:
+            return Refused("not-ready")
+        if self.borrowed.full:
+            return Refused("full")
+        if any(self._owner_of(key) != asker for key in keys):
+            return Refused("not-owner")
+        for host, seconds in connect_s.items():
+            if isinstance(host, str) and isinstance(seconds, int | float) and 0 < seconds < 3600:
+                self.connect_s.pop(host, None)
+                self.connect_s[host] = float(seconds)
+                if len(self.connect_s) > HOSTS_MAX:
+                    del self.connect_s[next(iter(self.connect_s))]
+        self.borrowed.borrow(asker, self._incarnation_of(asker), keys, self._clock.monotonic(), frozenset(patient))
+        self.tasks_borrowed += len(keys)
+        await self._bench.requeue(keys)
+        self._view = None
+        return {}
+
+    async def on_recall(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+        keys = keys_in(args.get("keys"))
+        if keys is None:
+            return BAD_ARGUMENTS
+        if not keys:
+            return await self._forget(asker)
+        ours, retrying = set(self.borrowed.of(asker)), self._bench.retrying()
+        # A new owner asks what somebody else has lent us; who is none by our view cannot.
+        if any(key not in ours and self._owner_of(key) != asker for key in keys):
+            return Refused("not-owner")
+        let_go = [key for key in keys if key not in retrying and not self._bench.has_in_flight(key)]
+        await self._bench.requeue([key for key in let_go if self.borrowed.give_back(key) is not None])
+        # What came of a task is on its way as a record; and one may have been begun while we wrote.
+        over = set(await self._bench.settled(let_go))
+        back = [key for key in let_go if key not in over and not self._bench.has_in_flight(key)]
+        return {"keys": back}
+
+    async def _forget(self, owner: bytes) -> CallValue:
+        """It took us for gone, and everything back: it is with others by now."""
+        keys = self.borrowed.of(owner)
+        for key in keys:
+            self.borrowed.give_back(key)
+        self._bench.forget(keys)
+        await self._bench.requeue(keys)
+        return {"keys": []}
+
+    # What the crawl says
+
+    def over(self, given: TaskOutcome) -> bool:
+        """What came of a task; whether it was borrowed."""
+        owner = self.borrowed.give_back(given.key)
+        if owner is None:
+            return False
+        self._tell(owner, given)
+        return True
+
+    def give_all_back(self) -> None:
+        """Nothing more is begun here."""
+        for owner in self.borrowed.owners():
+            for key in self.borrowed.of(owner):
+                self.borrowed.give_back(key)
+                if not self._bench.has_in_flight(key):
+                    self._tell(owner, TaskOutcome(key, "", TaskResult.RECALLED, 0.0))
+
+    def in_hand(self, owner: bytes) -> list[bytes]:
+        """What `owner` has lent us and we may begin at any time."""
+        return self.borrowed.of(owner)
+
+    def forget_void(self) -> list[bytes]:
+        """Begin nothing more of what its owner does not own any more, or may have taken back: from this moment on.
+
+        The keys; some may be in flight.
+        """
+        owner_of = None if self._peers.view is self._view else self._owner_of
+        self._view = self._peers.view
+        void = self.borrowed.void(owner_of, self._incarnation_of, self._clock.monotonic())
+        if void:
+            self._bench.forget(void)
+            self._void += void
+            self._awake.set()
+        return void
+
+    async def run(self) -> None:
+        """Tell owners, and stop where they do not hear; until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._awake.clear()
+                self.forget_void()
+                void, self._void = self._void, []
+                await self._bench.requeue(void)
+                for owner in {*self._news, *self.borrowed.owners()}:
+                    if owner not in self._telling and self._is_due(owner):
+                        self._telling[owner] = None
+                        group.create_task(self._report(owner))
+                await _within(LINGER_S, self._awake.wait)
+
+    def _tell(self, owner: bytes, given: TaskOutcome) -> None:
+        news = self._news.setdefault(owner, [])
+        if len(news) < NEWS_MAX:
+            news.append(given)
+
+    def _is_due(self, owner: bytes) -> bool:
+        if self._incarnation_of(owner) is None:
+            self._news.pop(owner, None)
+            return False
+        since_s = self._clock.monotonic() - self._told_at.get(owner, float("-inf"))
+        return bool(self._news.get(owner)) or since_s >= REPORT_EVERY_S
+
+    async def _report(self, owner: bytes) -> None:
+        """Tell an owner what there is to tell, or only that we are here."""
+        try:
+            incarnation, news = self._incarnation_of(owner), self._news.pop(owner, [])
+            rows, later = news[:KEYS_A_CALL_MAX], news[KEYS_A_CALL_MAX:]
+            args = {"crawl": self._bench.crawl_id, "given": to_rows(rows)}
+            self._told_at[owner] = self._clock.monotonic()
+            answer = await self._peers.call(owner, REPORT, args)
+            if isinstance(answer, Failure):
+                # Who refuses to hear it has not lent us anything, or will take it back by itself.
+                later = later if answer.kind is FailureKind.REFUSED else [*rows, *later]
+            else:
+                self.borrowed.heard_by(owner, incarnation, self._clock.monotonic())
+            if later:
+                self._news[owner] = [*later, *self._news.get(owner, [])][:NEWS_MAX]
+        finally:
+            del self._telling[owner]
+
+    def _owner_of(self, key: bytes) -> bytes | None:
+        owner = self._peers.view.owner(placement(key))
+        return None if owner is None else owner.id
+
+
+async def _within(seconds: float, wait: Callable[[], Awaitable[Any]]) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await wait()
+    except TimeoutError:
+        return

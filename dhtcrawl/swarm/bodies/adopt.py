@@ -1,0 +1,213 @@
+"""A node that leaves gives its pages to another one: bodies, page records, link keys (design invariants I5, I11).
+
+    leaving node ──adopt──▶ heir ──export_rows, export_files, export_chunk──▶ leaving node
+                 ◀── done, once everything is on the heir's disk ──
+
+Files keep their names, which begin with the id of the node that wrote them, and
+records go on saying that it fetched them; the crawl's record says who has them
+now. So nothing that points at a body has to change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dhtcrawl.errors import StorageError
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.archive.archive import COPIES
+from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.files import AppendFile, Directory
+from dhtcrawl.storage.store.records import pack, unpack
+
+# In this order: what is told of a body comes after the body.
+KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
+KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY, keys.HOLDERS)  # where a crawl makes any
+REPLY_BYTES_MAX = 1 << 20
+TIMEOUT_S = 60.0
+ADOPT_TIMEOUT_S = 3600.0
+_FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
+
+
+class AdoptionFailed(Exception):
+    """The other node did not answer, or sent what makes no sense."""
+
+
+class Adoption:
+    """Of one node, which may become an heir."""
+
+    def __init__(self, peers: Peers, committer: Committer, archive_of: Callable[[bytes], Directory]) -> None:
+        self._peers = peers
+        self._committer = committer
+        self._archive_of = archive_of
+        self._taking = 0
+        self._closed = False
+        self._taken = asyncio.Event()
+
+    async def close(self) -> None:
+        """Become nobody's heir any more; what is being taken is here once this returns."""
+        self._closed = True
+        while self._taking:
+            self._taken.clear()
+            await self._taken.wait()
+
+    async def give(self, heir: bytes, crawl: bytes, *, copies: bool = False) -> bool:
+        """Let `heir` take what this node has of a crawl, `copies` of others' pages too; whether all is on its disk."""
+        args = {"crawl": crawl} | ({"copies": True} if copies else {})
+        reply = await self._peers.call(heir, "adopt", args, timeout_s=ADOPT_TIMEOUT_S)
+        return not isinstance(reply, Failure)
+
+    def on_adopt(self, asker: bytes, args: dict[str, Any]) -> Any:
+        """The handler of the call `adopt`."""
+        crawl = args.get("crawl")
+        if not isinstance(crawl, bytes) or len(crawl) != CRAWL_ID_BYTES:
+            return BAD_ARGUMENTS
+        return self._take(asker, crawl, KINDS + (KINDS_OF_COPIES if args.get("copies") is True else ()))
+
+    async def _take(self, node: bytes, crawl: bytes, kinds: tuple[bytes, ...]) -> CallValue:
+        if self._closed:
+            # What came now would not reach our own heir.
+            return Refused("leaving", "this node leaves, too")
+        self._taking += 1
+        try:
+            await self._take_files(node, crawl)
+            for kind in kinds:
+                await self._take_rows(node, crawl, kind)
+            await self._take_counters(node, crawl)
+        except AdoptionFailed as error:
+            return Refused("not-adopted", str(error))
+        finally:
+            self._taking -= 1
+            self._taken.set()
+        return {}
+
+    async def _take_files(self, node: bytes, crawl: bytes) -> None:
+        after = ""
+        while True:
+            value = await self._ask(node, "export_files", {"crawl": crawl, "after": after})
+            files = value.get("files")
+            if not isinstance(files, tuple):
+                raise AdoptionFailed("export_files: no list")
+            if not files:
+                return
+            for row in files:
+                if not (isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], str) and type(row[1]) is int):
+                    raise AdoptionFailed("export_files: no file")
+                await self._take_file(node, crawl, *row)
+            if files[-1][0] <= after:
+                raise AdoptionFailed("export_files: a list that leads back")
+            after = files[-1][0]
+
+    async def _take_file(self, node: bytes, crawl: bytes, name: str, length: int) -> None:
+        prefix = f"{crawl.hex()[:12]}-"
+        if not (name.startswith(prefix) and _FILE.fullmatch(name[len(prefix) :])):
+            raise AdoptionFailed(f"{name[:80]!r} is no name of an archive file")
+        if name.startswith(f"{prefix}{self._peers.node_id.hex()[:12]}-"):
+            return  # our own, which was left to `node` once: what we have is no less, and open
+        if await self._committer.submit(partial(_committed, crawl=crawl, name=name)) >= length:
+            return  # left to us before
+        archive = self._archive_of(crawl)
+        file: AppendFile = await self._committer.submit(lambda _: archive.open(name, 0))
+        offset = 0
+        try:
+            while offset < length:
+                args = {"crawl": crawl, "name": name, "offset": offset, "limit": export.CHUNK_BYTES_MAX}
+                data = (await self._ask(node, "export_chunk", args)).get("data")
+                if not isinstance(data, bytes) or not data:
+                    raise AdoptionFailed(f"{name}: ends at {offset} of {length} bytes")
+                await self._committer.submit(partial(_append, file=file, data=data))
+                offset += len(data)
+            await self._committer.submit(partial(_finish, file=file, crawl=crawl, length=length))
+        finally:
+            await self._committer.submit(lambda _: file.close())
+
+    async def _take_rows(self, node: bytes, crawl: bytes, kind: bytes) -> None:
+        cursor: object = b""
+        parts: dict[bytes, bytes] = {}
+        while isinstance(cursor, bytes):
+            value = await self._ask(node, "export_rows", {"crawl": crawl, "kind": kind, "cursor": cursor})
+            rows = value.get("rows")
+            if not isinstance(rows, tuple) or not all(_is_row(row) for row in rows):
+                raise AdoptionFailed("export_rows: no rows")
+            whole = []
+            for suffix, data in rows:
+                if kind in export.IN_PARTS and len(suffix) % KEY_BYTES == export.PART_BYTES:
+                    parts[suffix[: -export.PART_BYTES]] = parts.get(suffix[: -export.PART_BYTES], b"") + data
+                else:
+                    whole.append((suffix, data))
+            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=whole, node=node))
+            after = value.get("cursor")
+            if isinstance(after, bytes) and after <= cursor:
+                raise AdoptionFailed("export_rows: a cursor that leads back")
+            cursor = after
+        rows = list(parts.items())
+        await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
+
+    async def _take_counters(self, node: bytes, crawl: bytes) -> None:
+        value = await self._ask(node, "export_facts", {"crawl": crawl})
+        counters = value.get("counters")
+        if isinstance(counters, dict):
+            key = keys.key(keys.COUNTERS, crawl, node)
+            await self._committer.submit(lambda txn: txn.put(key, pack(counters)))
+
+    async def _ask(self, node: bytes, name: str, args: dict[str, Any]) -> dict[str, Any]:
+        value = await self._peers.call(node, name, args, timeout_s=TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX)
+        if isinstance(value, Failure):
+            raise AdoptionFailed(f"{name}: {value.detail}")
+        return value
+
+
+def _committed(txn: Txn, *, crawl: bytes, name: str) -> int:
+    value = txn.get(keys.ARCHIVE + crawl + name.encode())
+    length: int = -1 if value is None else unpack(value)
+    return length
+
+
+def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:
+    file.append(data)
+
+
+def _finish(txn: Txn, *, file: AppendFile, crawl: bytes, length: int) -> None:
+    file.sync()
+    txn.put(keys.ARCHIVE + crawl + file.name.encode(), pack(length))
+
+
+def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: list[tuple[bytes, bytes]], node: bytes) -> None:
+    for suffix, value in rows:
+        full = kind + crawl + suffix
+        held = txn.get(full)
+        # What this node fetched itself stays what it is.
+        if held is None or (held != value and _is_news(txn, crawl, kind, suffix, value, node)):
+            txn.put(full, value)
+
+
+def _is_news(txn: Txn, crawl: bytes, kind: bytes, suffix: bytes, value: bytes, node: bytes) -> bool:
+    """Whether `node` has found a shorter way to a page of its own since it gave it to us: more of its links count."""
+    page = _fields(txn.get(keys.PAGE + crawl + suffix)) if kind in (keys.PAGE, keys.LINKS) else {}
+    place = page.get("place")
+    if not isinstance(place, list | tuple) or not place or place[0] != node.hex():
+        return False
+    if kind == keys.LINKS:
+        return len(value) > len(txn.get(keys.LINKS + crawl + suffix) or b"")
+    came, ours = (fields.get("depth") for fields in (_fields(value), page))
+    return _fields(value).get("place") == place and type(came) is int and type(ours) is int and came < ours
+
+
+def _fields(page: bytes | None) -> dict[str, Any]:
+    try:
+        fields = unpack(page or b"")
+    except StorageError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], bytes) and isinstance(row[1], bytes)

@@ -1,0 +1,292 @@
+"""A node takes copies of pages that others fetched, and lets them stand in (`--copies`, design invariant I11).
+
+    copy_pages       pages of the asker's → one code a page (`crawl.copier.Code`), once they are on our disk
+    stand_in_pages   keys of pages whose node is gone → where those lie that are here, as pages of ours from now on
+
+The members are read to their end, and held to the page record, before they
+count: what is copied is what `dhtcrawl verify` would pass. A page too big for a
+call is fetched in chunks into a file of its own.
+
+A node that leaves takes nothing more and lets nothing stand in: its heir is to
+have all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, BinaryIO, Final, NamedTuple, cast
+
+from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.collect.foreign import BadRow, Origin, read_page
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
+from dhtcrawl.storage.store.files import AppendFile, Directory
+from dhtcrawl.storage.store.records import Place
+from dhtcrawl.swarm.bodies.copier import PAGES_A_CALL, CopyCode, CopyRow
+
+KEYS_A_CALL: Final = 500
+# What is left on the disk for this node's own pages, and for its store.
+SPARE_BYTES: Final = 64 << 20
+FETCHES_MAX: Final = 2
+LINKS_BYTES_MAX: Final = 64 << 20
+TIMEOUT_S: Final = 30.0
+REPLY_BYTES_MAX: Final = 1 << 20
+
+Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class _Broken(Exception):
+    """The asker does not send what it announced."""
+
+
+class _Sent(NamedTuple):
+    """A page of a call, read."""
+
+    row: CopyRow
+    fields: dict[str, Any]
+    place: Place  # at the asker
+
+
+class CopyService:
+    """Of one crawl on one node."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        committer: Committer,
+        record: Callable[[], CrawlRecord],
+        directory: Directory,
+        make_archive: Callable[[], Awaitable[Archive]],
+        offload: Offload,
+        is_open: Callable[[], bool],
+    ) -> None:
+        """Copies go into `make_archive()`, whose files are in `directory`; it is made when the first one comes.
+
+        `is_open()`: whether this node takes part, and is not about to leave.
+        """
+        self.busy = 0  # calls that are being answered
+        self._peers = peers
+        self._committer = committer
+        self._record = record
+        self._directory = directory
+        self._make_archive = make_archive
+        self._made: Archive | None = None
+        self._making = asyncio.Lock()
+        self._offload = offload
+        self._is_open = is_open
+        self._fetching = asyncio.Semaphore(FETCHES_MAX)
+
+    async def on_stand_in(self, args: dict[str, Any]) -> CallValue:
+        """The handler of `stand_in_pages`."""
+        asked = args.get("keys")
+        if not isinstance(asked, tuple) or len(asked) > KEYS_A_CALL or not all(map(_is_key, asked)):
+            return BAD_ARGUMENTS
+        if not self._is_open():
+            return Refused("leaving")
+        self.busy += 1
+        try:
+            write: Any = partial(body_copies.stand_in, crawl=self._record().crawl_id, task_keys=asked)
+            return {"found": [(key, tuple(place)) for key, place in await self._committer.submit(write)]}
+        finally:
+            self.busy -= 1
+
+    async def on_copy(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+        """The handler of `copy_pages`."""
+        pages = args.get("pages")
+        if not isinstance(pages, tuple) or not 0 < len(pages) <= PAGES_A_CALL:
+            return BAD_ARGUMENTS
+        if not self._is_open():
+            return Refused("leaving")
+        self.busy += 1
+        try:
+            return {"codes": bytes(await self._take(asker, pages))}
+        finally:
+            self.busy -= 1
+
+    async def _take(self, asker: bytes, pages: tuple[object, ...]) -> list[CopyCode]:
+        """A code for each page."""
+        record, node = self._record(), asker.hex()
+        origin = Origin(record.crawl_id, node, record.spec.key_of, left_to(record, node))
+        sent = [_parsed(origin, page) for page in pages]
+        sound = await self._offload(partial(_sound, sent))
+        archive = await self._archive()
+        write: Any = partial(self._write, crawl=record.crawl_id, archive=archive, sent=sent, sound=sound)
+        codes: list[CopyCode | None] = await self._committer.submit(write)
+        found = []
+        for page, code in zip(sent, codes, strict=True):
+            if code is None:
+                assert page is not None, "it was refused"
+                code = await self._fetch(asker, page, archive)
+            found.append(code)
+        return found
+
+    def _write(
+        self, txn: Txn, crawl: bytes, archive: Archive, sent: Sequence[_Sent | None], sound: Sequence[bool]
+    ) -> list[CopyCode | None]:
+        """A code for each page; None for one that has to be fetched."""
+        room = self._directory.free_bytes() - SPARE_BYTES
+        codes: list[CopyCode | None] = []
+        for page, is_sound in zip(sent, sound, strict=True):
+            place = None if page is None else body_copies.held(txn, crawl, page.row.key, page.fields)
+            code = _first_look(page, place is not None, is_sound, room)
+            if code is CopyCode.HAS_IT:
+                assert page is not None
+                assert page.row.links is not None
+                if place is None:
+                    assert page.row.data is not None
+                    room -= page.row.length
+                    place = archive.append_members(page.row.data, page.place.length)
+                body_copies.put_copy(txn, crawl, page.row.key, page.fields, page.row.links, place)
+            codes.append(code)
+        return codes
+
+    async def _archive(self) -> Archive:
+        async with self._making:
+            if self._made is None:
+                self._made = await self._make_archive()
+        return self._made
+
+    # A page that does not fit into a call
+
+    async def _fetch(self, asker: bytes, page: _Sent, archive: Archive) -> CopyCode:
+        async with self._fetching:
+            try:
+                return await self._fetch_now(asker, page, archive)
+            except _Broken:
+                return CopyCode.REFUSED
+
+    async def _fetch_now(self, asker: bytes, page: _Sent, archive: Archive) -> CopyCode:
+        crawl, row, fields = self._record().crawl_id, page.row, page.fields
+        links = row.links if row.links is not None else await self._fetch_links(asker, row.key)
+        put = partial(body_copies.put_copy, crawl=crawl, key=row.key, fields=fields, links=links)
+        held: Any = partial(body_copies.held, crawl=crawl, key=row.key, fields=fields)
+        place: Place | None = await self._committer.submit(held)
+        if place is not None:
+            there = place
+            await self._committer.submit(lambda txn: put(txn, place=there))
+            return CopyCode.HAS_IT
+        if await self._committer.submit(lambda _: self._directory.free_bytes()) < row.length + SPARE_BYTES:
+            return CopyCode.FULL
+        file = await self._committer.submit(lambda _: archive.begin_alone())
+        start, kept = file.size, False
+        try:
+            await self._fetch_members(asker, page, file)
+            stream = body_copies.Stored(self._directory, file.name, start, row.length)
+            look = partial(body_copies.is_page, cast(BinaryIO, io.BufferedReader(stream)), fields, page.place.length)
+            if not await self._offload(look):
+                return CopyCode.REFUSED
+
+            def keep(txn: Txn) -> None:
+                archive.keep(file)
+                put(txn, place=Place(self._peers.node_id.hex(), file.name, start, page.place.length))
+
+            await self._committer.submit(keep)
+            kept = True
+            return CopyCode.HAS_IT
+        finally:
+            if not kept:
+                await self._committer.submit(lambda _: archive.drop(file))
+
+    async def _fetch_members(self, asker: bytes, page: _Sent, file: AppendFile) -> None:
+        offset = 0
+        while offset < page.row.length:
+            limit = min(export.CHUNK_BYTES_MAX, page.row.length - offset)
+            args = {"name": page.place.file, "offset": page.place.offset + offset, "limit": limit}
+            data = (await self._ask(asker, "export_chunk", args)).get("data")
+            if not isinstance(data, bytes) or not 0 < len(data) <= limit:
+                raise _Broken
+            await self._committer.submit(partial(_append, file=file, data=data))
+            offset += len(data)
+
+    async def _fetch_links(self, asker: bytes, key: bytes) -> bytes:
+        """The link keys of one page, in as many parts as they come."""
+        links, cursor = b"", key
+        while len(links) <= LINKS_BYTES_MAX:
+            value = await self._ask(asker, "export_rows", {"kind": keys.LINKS, "cursor": cursor})
+            rows, after = value.get("rows"), value.get("cursor")
+            match rows[0] if isinstance(rows, tuple) and rows else None:
+                case [bytes(suffix), bytes(data)] if suffix == key and not links:
+                    links, after = data, None
+                case [bytes(suffix), bytes(data)] if suffix == key + len(links).to_bytes(export.PART_BYTES, "big"):
+                    links += data
+                case _:
+                    after = None
+            if not isinstance(after, bytes):
+                break
+            cursor = after
+        if len(links) % KEY_BYTES or len(links) > LINKS_BYTES_MAX:
+            raise _Broken
+        return links
+
+    async def _ask(self, node: bytes, name: str, args: dict[str, Any]) -> dict[str, Any]:
+        args = {"crawl": self._record().crawl_id, **args}
+        value = await self._peers.call(node, name, args, timeout_s=TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX)
+        if isinstance(value, Failure):
+            raise _Broken
+        return value
+
+
+def _parsed(origin: Origin, page: object) -> _Sent | None:
+    """A page of a call; None where it is none that the asker can have."""
+    if not isinstance(page, tuple) or len(page) != len(CopyRow._fields):
+        return None
+    row = CopyRow(*page)
+    if not (
+        _is_key(row.key)
+        and type(row.record) is bytes
+        and (row.links is None or (type(row.links) is bytes and len(row.links) % KEY_BYTES == 0))
+        and type(row.length) is int
+        and (row.data is None or (type(row.data) is bytes and len(row.data) == row.length))
+        and type(row.fetch) is bool
+    ):
+        return None
+    try:
+        fields = read_page(origin, row.key, row.record)
+    except BadRow:
+        return None
+    place = Place(*fields["place"])
+    fits = 0 < place.length <= row.length <= place.length + body_copies.REQUEST_BYTES_MAX
+    return _Sent(row, fields, place) if fits else None
+
+
+def _first_look(page: _Sent | None, held: bool, sound: bool, room: int) -> CopyCode | None:
+    """What becomes of a page of a call; None where it, or its links, are to be fetched."""
+    if page is None:
+        return CopyCode.REFUSED
+    row = page.row
+    if row.links is None or (row.fetch and not held):
+        return None
+    if held:
+        return CopyCode.HAS_IT
+    if row.data is None:
+        return CopyCode.LACKS_IT
+    if not sound:
+        return CopyCode.REFUSED
+    return CopyCode.HAS_IT if row.length <= room else CopyCode.FULL
+
+
+def _sound(sent: Sequence[_Sent | None]) -> list[bool]:
+    return [
+        page is not None
+        and page.row.data is not None
+        and body_copies.is_page(io.BytesIO(page.row.data), page.fields, page.place.length)
+        for page in sent
+    ]
+
+
+def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:
+    file.append(data)
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) in (KEY_BYTES, 2 * KEY_BYTES)

@@ -1,0 +1,193 @@
+"""All that a crawl with several copies of each body (`--copies`) has besides, on one node.
+
+    Corridor ──copy──▶ Copier ──copy_pages──▶ CopyDesk of others: written there, then acked, then the page is done
+    Bodies ──rehome──▶ seek ──stand_in_pages──▶ CopyDesk of others: a page of theirs, from now on
+    CopyWatch: copies that are gone are made anew
+
+In a crawl that wants one copy nothing of this ever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, Peers
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.archive.body_copies import Rehomed
+from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
+from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm.bodies.copier import CALL as COPY_CALL
+from dhtcrawl.swarm.bodies.copier import Copier
+from dhtcrawl.swarm.bodies.copy_service import CopyService, Offload
+from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
+from dhtcrawl.swarm.bodies.rehome import CALL as STAND_IN_CALL
+from dhtcrawl.swarm.bodies.rehome import seek
+from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
+
+
+class BodyStore(NamedTuple):
+    """Where a crawl's bodies lie on this node."""
+
+    archive: Directory
+    make_copies: Callable[[], Awaitable[Archive]]  # the files of copies, ready to be written to
+    offload: Offload
+
+
+class Parts(Protocol):
+    """What all crawls of a node have in common."""
+
+    peers: Peers
+    committer: Committer
+    clock: Clock
+
+    def tell_crawl(self, node: bytes, crawl: bytes, /) -> Awaitable[object]: ...
+
+
+class CopyingRun(Protocol):
+    """The run of the crawl."""
+
+    @property
+    def held_back(self) -> bool: ...
+
+    def record(self) -> CrawlRecord: ...
+
+    def claims(self, key: bytes) -> bool: ...
+
+    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None: ...
+
+    def awaited(self) -> list[str]: ...
+
+    def stands(self, node: str) -> bool: ...
+
+
+class BodyCopies:
+    """Of one crawl on one node; idle where the crawl wants one copy."""
+
+    def __init__(self, run: CopyingRun, parts: Parts, disk: BodyStore, group: asyncio.TaskGroup) -> None:
+        self._run = run
+        self._peers = parts.peers
+        self._committer = parts.committer
+        self._crawl = run.record().crawl_id
+        self.further = run.record().spec.settings.copies - 1
+        self._copier = Copier(
+            parts.peers,
+            parts.committer,
+            parts.clock,
+            group,
+            self._crawl,
+            disk.archive,
+            further=self.further,
+            tell_crawl=lambda node: parts.tell_crawl(node, self._crawl),
+        )
+        self.desk = CopyService(
+            parts.peers,
+            parts.committer,
+            run.record,
+            disk.archive,
+            disk.make_copies,
+            disk.offload,
+            lambda: not run.held_back,
+        )
+        self.copy = self._copier.copy  # as `Together.copy`
+
+    def begin(self, corridor: RoundWriter) -> None:
+        """The corridor that this is the swarm's side of."""
+        self._corridor = corridor
+        self._watch = CopyWatch(
+            self._committer, self._crawl, self._copier, corridor.counters, self._standing, self._enough_nodes
+        )
+
+    async def run(self) -> None:
+        """See that pages keep their copies, until cancelled."""
+        if self.further:
+            await self._watch.run()
+
+    @property
+    def under_way(self) -> int:
+        """Pages that are being copied once more."""
+        return self._watch.under_way
+
+    def holders_changed(self) -> None:
+        """Copies may be gone, or others' pages are ours by now."""
+        if self.further:
+            self._watch.holders_changed()
+
+    def nodes_came(self) -> None:
+        """There may be somebody to take further copies."""
+        if self.further:
+            self._watch.nodes_came()
+
+    async def rehome(self, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
+        """Let copies stand in for pages of ours that lay at `gone`.
+
+        Returns:
+            The pages that nobody has a copy of, and how many others are still missing.
+        """
+        if not self.further:
+            return pages, 0
+        sought = await seek(self._peers, self._crawl, pages, list(map(bytes.fromhex, self._run.awaited())))
+        write: Any = partial(
+            body_copies.rehome,
+            crawl=self._crawl,
+            found=sought.found,
+            gone=gone,
+            mine=self._run.claims,
+        )
+        rehomed: Rehomed = await self._committer.submit(write)
+        self._run.keep(rehomed.records, _nothing)
+        self._corridor.resend(rehomed.resend)
+        return sought.nowhere, len(sought.unsure)
+
+    def _standing(self, node: bytes) -> bytes | None:
+        """Who has the copies that `node` had; this node's own count as none."""
+        heir = heir_of(self._run.record(), node.hex(), self._run.stands)
+        return None if heir is None or heir == self._peers.node_id.hex() else bytes.fromhex(heir)
+
+    def _enough_nodes(self) -> bool:
+        active = sum(member.state is MemberState.ACTIVE for member in self._peers.view.members)
+        return active > self.further
+
+
+class Running(Protocol):
+    """A crawl that runs here."""
+
+    @property
+    def copying(self) -> BodyCopies: ...
+
+
+def register(registry: CallRegistry, run_of: Callable[[bytes], Running | None]) -> None:
+    """Answer the calls of all crawls; `run_of(crawl)` is None for one that does not run."""
+
+    def desk_of(args: dict[str, Any]) -> CopyService | Refused:
+        crawl = args.get("crawl")
+        if not isinstance(crawl, bytes):
+            return BAD_ARGUMENTS
+        run = run_of(crawl)
+        if run is None:
+            return Refused(UNKNOWN_CRAWL)
+        return run.copying.desk if run.copying.further else BAD_ARGUMENTS
+
+    def on_copy(asker: bytes, args: dict[str, Any]) -> Any:
+        desk = desk_of(args)
+        return desk if isinstance(desk, Refused) else desk.on_copy(asker, args)
+
+    def on_stand_in(_asker: bytes, args: dict[str, Any]) -> Any:
+        desk = desk_of(args)
+        return desk if isinstance(desk, Refused) else desk.on_stand_in(args)
+
+    registry.register(COPY_CALL, on_copy)
+    registry.register(STAND_IN_CALL, on_stand_in)
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,141 @@
+"""Pages whose body nobody has any more are fetched anew (design invariant I11).
+
+A participant of a crawl that is gone took its archive along. If it comes back
+within `holder_grace_s`, nothing is lost. Otherwise every owner looks for copies
+of the pages whose body was to lie there, where the crawl makes any, and opens
+the others again: a new generation, from `pending` on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.storage.store import replicas
+from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+
+RECORDS_A_SCAN = 2_000
+LOOK_EVERY_S = 1.0
+SEEK_EVERY_S = 5.0  # for a copy that somebody may have who does not answer
+
+
+class MissingBodies:
+    """Of one crawl on one node."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        clock: Clock,
+        crawl: bytes,
+        *,
+        grace_s: float,
+        absent: Callable[[], list[str]],
+        mine: Callable[[bytes], bool],
+        held: Callable[[bytes], bool],
+        opened: Callable[[list[TaskReplica], Merged], None],
+        rehome: Callable[[str, list[bytes]], Awaitable[tuple[list[bytes], int]]] | None = None,
+        gave_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`absent()` names the participants (hex) that are not there; `opened` sends records to their backups.
+
+        `rehome(node, pages)` lets copies stand in: the pages without any, and
+        how many others are missing still. `gave_up` hears of changes of `given_up`.
+        """
+        self.given_up: frozenset[str] = frozenset()  # those that are gone for longer than the grace
+        self._committer = committer
+        self._clock = clock
+        self._crawl = crawl
+        self._grace_s = grace_s
+        self._absent = absent
+        self._mine = mine
+        self._held = held
+        self._opened = opened
+        self._rehome = rehome
+        self._gave_up = gave_up
+        self._gone_at: dict[str, float] = {}
+        self._missing: dict[str, int] = {}  # pages of ours whose body lies at a node that is gone
+        self._more_at: dict[str, None] = {}  # nodes with pages that a look under way may not have seen
+        self._seek_at: dict[str, float] = {}
+        self._changed = asyncio.Event()
+        self._looking = False
+
+    @property
+    def missing(self) -> int:
+        """Pages that wait for a node to come back, or to be fetched anew; 1 at least while we do not know."""
+        unknown = any(node not in self._missing for node in self._absent())
+        return sum(self._missing.values()) + unknown + self._looking
+
+    def view_changed(self, *, ours: bool) -> None:
+        """Nodes may have come or gone; with `ours` others' keys may be ours by now, too."""
+        absent = () if ours else self._absent()
+        self._missing = {node: self._missing[node] for node in absent if node in self._missing}
+        self._changed.set()
+
+    def lie_at(self, nodes: Iterable[str]) -> None:
+        """There are pages at these nodes that we did not know of: the next look counts them, too."""
+        for node in nodes:
+            self._more_at[node] = None
+            self._missing.pop(node, None)
+
+    async def run(self) -> None:
+        """Look after absent nodes, until cancelled."""
+        while True:
+            self._changed.clear()
+            absent, now = self._absent(), self._clock.monotonic()
+            self._gone_at = {node: self._gone_at.get(node, now) for node in absent}
+            self._give_up(frozenset(node for node in absent if now - self._gone_at[node] >= self._grace_s))
+            for node in absent:
+                over = node in self.given_up
+                again = over and self._missing.get(node) and self._clock.monotonic() >= self._seek_at.get(node, now)
+                if node not in self._missing or again:
+                    await self._look(node, reopen=over)
+                    self._seek_at[node] = self._clock.monotonic() + (SEEK_EVERY_S if over else 0.0)
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S if absent else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _give_up(self, nodes: frozenset[str]) -> None:
+        if nodes != self.given_up:
+            self.given_up = nodes
+            self._seek_at.clear()
+            self._gave_up()
+
+    async def _look(self, node: str, *, reopen: bool) -> None:
+        """Count the pages of ours that lie at `node`, and see to them if it has been gone for too long."""
+        self._looking = True
+        self._more_at.pop(node, None)
+        missing, cursor = 0, b""
+        while cursor is not None:
+            scan: Any = partial(
+                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, node=node, mine=self._mine
+            )
+            keys, cursor = await self._committer.submit(scan)
+            missing += len(keys)
+            if keys and reopen:
+                missing -= await self._see_to(node, keys)
+        # What changed while we looked is looked for again.
+        if not self._changed.is_set() and node not in self._more_at:
+            self._missing[node] = missing
+        self._looking = False
+
+    async def _see_to(self, node: str, keys: list[bytes]) -> int:
+        """Let copies stand in for pages that lay at `node`, and open the others again; how many miss no more."""
+        nowhere, unsure = (keys, 0) if self._rehome is None else await self._rehome(node, keys)
+        write: Any = partial(
+            replicas.reopen,
+            crawl=self._crawl,
+            task_keys=nowhere,
+            when=lambda task: replicas.lies_at(task, node),
+            mine=self._mine,
+            held=self._held,
+        )
+        opened, merged = await self._committer.submit(write) if nowhere else ([], None)
+        if merged is not None:
+            self._opened(opened, merged)
+        return len(keys) - unsure - len(nowhere) + len(opened)

@@ -1,0 +1,112 @@
+"""Pages whose node is gone are sought where copies of them should be (design invariant I11).
+
+The nodes next to a task's key were to have copies when the page was fetched;
+since then others may have come between. So the owner asks them one after the
+other, the closest first, for all pages at once that it is their turn for. Who
+has a copy makes it a page of its own and says where it lies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from dhtcrawl.keyspace import distance, placement
+from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import is_int
+from dhtcrawl.storage.store.records import Place
+from dhtcrawl.swarm.bodies.copy_service import KEYS_A_CALL
+
+CALL: Final = "stand_in_pages"
+# How many of the closest are asked: a swarm may have grown tenfold since a page was copied.
+ASKED_MAX: Final = 24
+TIMEOUT_S: Final = 15.0
+REPLY_BYTES_MAX: Final = 256 << 10
+_NODE = re.compile(r"[0-9a-f]{40}")
+_FILE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+
+
+class Sought(NamedTuple):
+    """What came of a search."""
+
+    found: list[tuple[bytes, Place]]
+    unsure: list[bytes]  # somebody who may have these did not answer
+    nowhere: list[bytes]
+
+
+async def seek(peers: Peers, crawl: bytes, pages: Iterable[bytes], absent: Sequence[bytes] = ()) -> Sought:
+    """Where copies of these pages (task keys) lie, as pages of the nodes that have them from now on.
+
+    `absent` are nodes that may come back: what one of them would be asked for
+    is not nowhere.
+    """
+    view = peers.view
+    # Who starts anew has its copies still.
+    joining = [member.id for member in view.members if member.state is MemberState.JOINING]
+    turns = {key: [m.id for m in view.closest(placement(key), ASKED_MAX)] + joining for key in pages}
+    found: dict[bytes, Place] = {}
+    unsure: dict[bytes, None] = {}
+    for turn in range(max(map(len, turns.values()), default=0)):
+        by_node: dict[bytes, list[bytes]] = {}
+        for key, nodes in turns.items():
+            if key not in found and turn < len(nodes):
+                by_node.setdefault(nodes[turn], []).append(key)
+        calls = [
+            (node, theirs[first : first + KEYS_A_CALL])
+            for node, theirs in by_node.items()
+            for first in range(0, len(theirs), KEYS_A_CALL)
+        ]
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(_ask(peers, crawl, node, asked)) for node, asked in calls]
+        for (_, asked), task in zip(calls, asking, strict=True):
+            answer = task.result()
+            if answer is None:
+                unsure.update(dict.fromkeys(asked))
+            else:
+                found.update(answer)
+    for key in turns:
+        if key not in found and _would_ask(view, key, absent):
+            unsure[key] = None
+    return Sought(
+        list(found.items()),
+        [key for key in turns if key in unsure and key not in found],
+        [key for key in turns if key not in unsure and key not in found],
+    )
+
+
+def _would_ask(view: View, key: bytes, absent: Sequence[bytes]) -> bool:
+    """Whether one of these nodes would be among the closest."""
+    place = placement(key)
+    closest = view.closest(place, ASKED_MAX)
+    reach = distance(closest[-1].id, place) if len(closest) == ASKED_MAX else None
+    return any(reach is None or distance(node, place) < reach for node in absent)
+
+
+async def _ask(peers: Peers, crawl: bytes, node: bytes, asked: list[bytes]) -> dict[bytes, Place] | None:
+    """Where those of these pages lie that a node has; None where it does not say."""
+    answer = await peers.call(
+        node, CALL, {"crawl": crawl, "keys": asked}, timeout_s=TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX
+    )
+    rows = None if isinstance(answer, Failure) else answer.get("found")
+    if not isinstance(rows, tuple):
+        return None
+    known = dict.fromkeys(asked)
+    found: dict[bytes, Place] = {}
+    for row in rows:
+        place = _place(row[1]) if isinstance(row, tuple) and len(row) == 2 else None
+        if place is not None and isinstance(row[0], bytes) and row[0] in known:
+            found[row[0]] = place
+    return found
+
+
+def _place(row: Any) -> Place | None:
+    match row:
+        case [str(node), str(file), int(offset), int(length)]:
+            sound = _NODE.fullmatch(node) and _FILE.fullmatch(file)
+            if sound and is_int(offset, 0, (1 << 62) - 1) and is_int(length, 1, (1 << 62) - 1):
+                return Place(node, file, offset, length)
+    return None

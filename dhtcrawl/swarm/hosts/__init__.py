@@ -1,0 +1,1 @@
+"""Host leases and shared robots.txt: one gatekeeper a host, and the nodes that hold its leases."""

@@ -1,0 +1,133 @@
+"""A node as gatekeeper: what it answers to others, on the spot to itself, and how hosts come to it and go.
+
+The gatekeeper of a host is the owner of `host_key` in this node's view. For a
+host of another it answers that it has moved, and the asker, whose view may be
+older or newer, tries again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.keyspace import host_key
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
+from dhtcrawl.swarm.hosts import wire
+from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
+from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
+
+
+class GatekeeperService:
+    """Serves `host_ask` and `host_give_back`; the `LocalGatekeeper` of this node's own book."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        registry: CallRegistry,
+        clock: Clock,
+        *,
+        terms: LeaseTerms,
+        rng: random.Random,
+        hosts_max: int,
+        fit: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake()` says that somebody may have to be offered a host."""
+        self.keeper = Gatekeeper(terms, rng, hosts_max=hosts_max)
+        self._peers = peers
+        self._clock = clock
+        self._fit = fit
+        self._wake = wake
+        self._view = peers.view
+        registry.register("host_ask", self._on_ask)
+        registry.register("host_give_back", self._on_give_back)
+
+    def of(self, host: str) -> bytes | None:
+        """The host's gatekeeper; None where there is none as yet, or it is us and we are not fit."""
+        node = gatekeeper_in(self._peers.view, host)
+        return None if node == self._peers.node_id and not self._fit() else node
+
+    def is_ours(self, host: str) -> bool:
+        """Whether to answer for the host."""
+        return self.of(host) == self._peers.node_id
+
+    def ask_here(self, ask: LeaseAsk) -> Granted | Wait | None:
+        """The keeper's answer to ourselves."""
+        if not self.is_ours(ask.host):
+            return None
+        answer = self.keeper.ask(ask, self._peers.node_id, self._clock.monotonic())
+        if isinstance(answer, Wait):
+            self._wake()
+        return answer
+
+    def give_back_here(self, back: GiveBack) -> bool:
+        """Give a lease of ours back to ourselves."""
+        if not self.is_ours(back.host):
+            return False
+        now = self._clock.monotonic()
+        since_end_s, hold_s = back.since_end_s(now), back.hold_s(now)
+        self.keeper.give_back(back.host, self._peers.node_id, back.lease_id, since_end_s, hold_s, now)
+        self._wake()
+        return True
+
+    def offers(self, now: float) -> list[tuple[bytes, str]]:
+        """Whom to tell of which host."""
+        return self.keeper.offers(now) if self._fit() else []
+
+    def next_due_at(self) -> float:
+        """When `offers` is worth asking."""
+        return self.keeper.next_due_at() if self._fit() else float("inf")
+
+    def view_changed(self, view: View, taken_over: bool) -> Callable[[str], bool]:
+        """Members came or went; what comes back says of which hosts the gatekeeper is another now.
+
+        `taken_over`: what came to us was not handed over to us.
+        """
+        old, self._view = self._view, view
+        me = self._peers.node_id
+        for node in old.missing_in(view):
+            self.keeper.member_gone(node)
+        if taken_over and (old.owning - view.owning or me in view.owning - old.owning):
+            self.keeper.took_over(self._clock.monotonic(), lambda host: gatekeeper_in(old, host) == me)
+        return lambda host: gatekeeper_in(old, host) != gatekeeper_in(view, host)
+
+    def export(self, wanted: Callable[[str], bool]) -> list[tuple[str, bytes, bytes, int, int, int]]:
+        """Rows of hosts that are no longer ours, which are dropped here; to be called until none come."""
+        return wire.states(self.keeper.export(wanted, self._clock.monotonic(), wire.ROWS_MAX))
+
+    def adopt(self, rows: object) -> bool:
+        """Take rows that another gatekeeper exported; False where they are none."""
+        states = wire.read_states(rows)
+        if states is not None:
+            self.keeper.adopt(states, self._clock.monotonic())
+            self._wake()
+        return states is not None
+
+    def _on_ask(self, node: bytes, args: dict[str, Any]) -> CallValue:
+        asks = wire.read_asks(args)
+        if asks is None:
+            return BAD_ARGUMENTS
+        now = self._clock.monotonic()
+        self._wake()
+        return wire.answers([self.keeper.ask(ask, node, now) if self.is_ours(ask.host) else None for ask in asks])
+
+    def _on_give_back(self, node: bytes, args: dict[str, Any]) -> CallValue:
+        backs = wire.read_give_backs(args)
+        if backs is None:
+            return BAD_ARGUMENTS
+        now, taken = self._clock.monotonic(), bytearray()
+        for host, lease_id, since_end_s, hold_s in backs:
+            taken.append(self.is_ours(host))
+            if taken[-1]:
+                self.keeper.give_back(host, node, lease_id, since_end_s, hold_s, now)
+        self._wake()
+        return {"taken": bytes(taken)}
+
+
+def gatekeeper_in(view: View, host: str) -> bytes | None:
+    """The node id of a host's gatekeeper; None when nobody is active."""
+    owner = view.owner(host_key(host))
+    return None if owner is None else owner.id

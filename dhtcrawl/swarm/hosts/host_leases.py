@@ -1,0 +1,280 @@
+"""The shell around host leases: asks gatekeepers for hosts, offers them, and keeps requests within leases.
+
+Calls to one node are batched: while one is under way the next gathers. Where
+the gatekeeper is this node, nothing crosses the network and nobody waits for a
+turn of the loop. `run` sleeps until the first thing is due, or a wish, an offer
+or a change of the view wakes it.
+
+Nothing is decided here: `dhtcrawl.swarm.hosts.gatekeeper` says who is granted what,
+`dhtcrawl.swarm.hosts.lease_holder` who asks when, `dhtcrawl.swarm.hosts.gatekeeper_service` is what
+other nodes see of us as gatekeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.fetch.deadline import Deadline
+from dhtcrawl.fetch.host_access import LeaseLost, RobotsAnswer
+from dhtcrawl.fetch.robots import RobotsVerdict
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.swarm.hosts import wire
+from dhtcrawl.swarm.hosts.batches import Batches, Sender
+from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in
+from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
+from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
+from dhtcrawl.swarm.hosts.shared_robots import SharedRobots
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+ASK_TIMEOUT_S = 2.0  # a grant's time counts from the asking: an older answer is worth little
+OFFER_TIMEOUT_S = 1.0  # as long as the node that was offered a host has to ask for it
+RETRY_S = 0.5  # after a failure, or where the gatekeeper is another
+REPLY_BYTES_MAX = 32 * 1024
+TIMER_S = 1e-6
+WAITING_MAX = 16_384  # items for one node by one call; more is tried again later
+
+
+class HostLeases:
+    """Host leases and robots.txt of one node; `book` is what frontiers and fetchers take for a `HostBook`."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        registry: CallRegistry,
+        clock: Clock,
+        on_free: Callable[[str], None],
+        *,
+        rng: random.Random,
+        started_at: float,
+        fresh: bool,
+        terms: LeaseTerms | None = None,
+        robots_ttl_s: float = 86_400.0,
+        clocks_max: int = 200_000,
+        fit: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`on_free(host)` offers a host to all crawls; those that want it look at its clock.
+
+        `fit()` says whether this node may act as a gatekeeper, or begin a request, now:
+        False from when it learns that it did not run for a while until it is active again.
+        """
+        self._clock = clock
+        self._peers = peers
+        self._on_free = on_free
+        self._awake = asyncio.Event()
+        self._fit = fit
+        self._released = False
+        self._guards: dict[str, Deadline] = {}
+        wake = self._awake.set
+        self.office = GatekeeperService(
+            peers, registry, clock, terms=terms or LeaseTerms(), rng=rng, hosts_max=clocks_max, fit=fit, wake=wake
+        )
+        self.shared_robots = SharedRobots(peers, registry, clock, self.office, robots_ttl_s)
+        self.book = LeaseHolder(
+            now=clock.monotonic,
+            started_at=started_at,
+            fresh=fresh,
+            clocks_max=clocks_max,
+            wake=wake,
+            shortcut=self.office,
+        )
+        senders: dict[str, Sender] = {
+            "host_ask": self._send_asks,
+            "host_give_back": self._send_give_backs,
+            "host_offer": self._send_offers,
+        }
+        self._batches = Batches(senders, items_max=wire.ROWS_MAX, waiting_max=WAITING_MAX)
+        registry.register("host_offer", self._on_offer)
+
+    # -- for the node --
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._batches.start(group)
+            try:
+                while True:
+                    self._awake.clear()
+                    self._turn(self._clock.monotonic())
+                    await self._sleep()
+            finally:
+                self._batches.start(None)
+
+    def view_changed(self, view: View, crawling: bool, *, handed_over: bool = False, dead: int = 0) -> None:
+        """Members came, went or changed their state; `dead` are taken for dead, and may be the other side of a cut.
+
+        That side has a gatekeeper too, so each takes its share of the pace.
+
+        `handed_over`: whoever was gatekeeper of what is ours now has told us
+        all it knew. Otherwise, while crawls run, such hosts are left alone
+        until the last lease of the gatekeeper before us must have ended.
+        """
+        moved = self.office.view_changed(view, crawling and not handed_over)
+        self.office.keeper.delay_factor = 1 + dead / max(1, len(view.members))
+        self.shared_robots.desk.keep_claims(set(view.ids))
+        self.book.forget_gatekeeper(moved)
+        self._awake.set()
+
+    def void(self) -> None:
+        """The node was taken for dead, or did not run: its leases and what it knew as gatekeeper are void."""
+        self.book.void()
+        self.office.keeper.forget_all()
+        self._awake.set()
+
+    async def release(self, timeout_s: float = 1.0) -> None:
+        """Ask for no more hosts and give back those on which nothing is under way; before `run` is cancelled."""
+        self._released = True
+        self.book.release()
+        self._turn(self._clock.monotonic())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._batches.flushed()
+        except TimeoutError:
+            log.info("not all host leases were given back in time; they run out by themselves")
+
+    def explain(self, host: str) -> dict[str, Any]:
+        """How the host stands here, for people."""
+        now, desk = self._clock.monotonic(), self.shared_robots.desk
+        gatekeeper = gatekeeper_in(self._peers.view, host)
+        return {
+            "gatekeeper": gatekeeper.hex() if gatekeeper is not None else None,
+            "lease_here_s": round(max(0.0, self.book.deadline(host) - now), 3),
+            "as_gatekeeper": self.office.keeper.explain(host, now),
+            "robots": {origin: desk.explain(origin, now) for origin in (f"http://{host}", f"https://{host}")},
+        }
+
+    # -- for fetchers --
+
+    async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
+        """What `start()` comes to: a request to `host`, whose clock was told that it begins.
+
+        It is not started, or is cancelled, at the end of a lease that could not
+        be prolonged; nor is it started where the node was stopped since this was
+        decided, and went on. The caller tells the clock that it ended in any case.
+        `start` raises no TimeoutError of its own.
+        """
+        now, loop = self._clock.monotonic(), asyncio.get_running_loop()
+        if not self._fit():
+            return LeaseLost(now)
+        if not self.book.clock(host).leased:
+            return await start()
+        left_s = self.book.deadline(host) - now
+        if left_s <= 0:
+            return LeaseLost(now)
+        try:
+            with Deadline(loop, loop.time() + left_s) as guard:
+                self._guards[host] = guard
+                return await start()
+        except TimeoutError:
+            return LeaseLost(self._clock.monotonic())
+        finally:
+            self._guards.pop(host, None)
+
+    async def robots(self, origin: str, agent: str) -> RobotsAnswer:
+        """What to do about the robots.txt of `scheme://host[:port]`, for a product token."""
+        return await self.shared_robots.ask(origin, agent)
+
+    async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
+        """What came of a fetch that `robots` asked for; None: nothing, others may try."""
+        await self.shared_robots.tell(origin, agent, verdict, body)
+
+    # -- one turn --
+
+    def _turn(self, now: float) -> None:
+        """Do what is due."""
+        for node, host in self.office.offers(now):
+            if node != self._peers.node_id:
+                if not self._batches.send(node, "host_offer", host):
+                    self.office.keeper.missed(host, node)
+            elif not self.book.offered(host):
+                self.office.keeper.withdraw(host, node)
+        for host in self.book.overdue(now):
+            if host in self._guards:
+                self._guards[host].move(asyncio.get_running_loop().time())
+        for back in self.book.returns(now):
+            if not self.office.give_back_here(back) and not self._send(back.host, "host_give_back", back):
+                self.book.return_later(back, now)
+        wishes = self.book.wishes(now)
+        for ask in [*self.book.renewals(now), *([] if self._released else wishes)]:
+            answer = self.office.ask_here(ask)
+            if answer is not None or not self._send(ask.host, "host_ask", ask):
+                self._answered(ask, answer, now, now)
+        for host in self.book.free(now):
+            self._on_free(host)
+            self.book.offered_around(host)
+
+    def _send(self, host: str, call: str, item: Any) -> bool:
+        """Say something to the host's gatekeeper, another node; False where that cannot be."""
+        node = self.office.of(host)
+        return node is not None and self._batches.send(node, call, item)
+
+    async def _sleep(self) -> None:
+        due_at = min(self.book.next_due_at(), self.office.next_due_at())
+        timer = None
+        if due_at < math.inf:
+            # A timer that rounding puts just before `due_at` would find nothing due and be set again,
+            # without time passing while other nodes are busy on the same loop.
+            delay_s = max(TIMER_S, due_at - self._clock.monotonic())
+            timer = asyncio.get_running_loop().call_later(delay_s, self._awake.set)
+        try:
+            await self._awake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    # -- calls --
+
+    async def _send_asks(self, node: bytes, batch: list[LeaseAsk]) -> None:
+        # From before anything leaves: whatever holds us up from here on shortens the lease.
+        asked_at = self._clock.monotonic()
+        value = await self._peers.call(
+            node, "host_ask", wire.asks(batch), timeout_s=ASK_TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX
+        )
+        answers = None if isinstance(value, Failure) else wire.read_answers(value, len(batch))
+        now = self._clock.monotonic()
+        for ask, answer in zip(batch, answers or [None] * len(batch), strict=True):
+            self._answered(ask, answer, asked_at, now)
+
+    def _answered(self, ask: LeaseAsk, answer: Granted | Wait | None, asked_at: float, now: float) -> None:
+        if isinstance(answer, Granted):
+            self.book.granted(ask, answer, asked_at, now)
+            if ask.host in self._guards:
+                loop = asyncio.get_running_loop()
+                self._guards[ask.host].move(loop.time() + self.book.deadline(ask.host) - now)
+        elif not ask.lease_id:
+            self.book.waiting(ask.host, now + (RETRY_S if answer is None else answer.after_s))
+
+    async def _send_give_backs(self, node: bytes, batch: list[GiveBack]) -> None:
+        args = wire.give_backs(batch, self._clock.monotonic())
+        value = await self._peers.call(node, "host_give_back", args, timeout_s=ASK_TIMEOUT_S)
+        taken = bytes(len(batch)) if isinstance(value, Failure) else wire.read_taken(value, len(batch))
+        for back, done in zip(batch, taken, strict=True):
+            if not done:
+                self.book.return_later(back, self._clock.monotonic())
+        self._awake.set()
+
+    async def _send_offers(self, node: bytes, batch: list[str]) -> None:
+        value = await self._peers.call(node, "host_offer", {"hosts": batch}, timeout_s=OFFER_TIMEOUT_S)
+        if isinstance(value, Failure):
+            for host in batch:
+                self.office.keeper.missed(host, node)
+        else:
+            for host in wire.read_hosts(value.get("unwanted")) or []:
+                self.office.keeper.withdraw(host, node)
+        self._awake.set()
+
+    def _on_offer(self, node: bytes, args: dict[str, Any]) -> CallValue:
+        hosts = wire.read_hosts(args.get("hosts"))
+        if hosts is None:
+            return BAD_ARGUMENTS
+        self._awake.set()
+        return {"unwanted": [host for host in hosts if not self.book.offered(host)]}

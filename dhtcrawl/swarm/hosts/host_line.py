@@ -1,0 +1,113 @@
+"""One host at its gatekeeper: who holds it, who is in line, when it may be asked again; without I/O.
+
+Only `dhtcrawl.swarm.hosts.gatekeeper` calls this; times are seconds on its clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from dhtcrawl.swarm.hosts.leases import HostState
+
+OFFERS_MISSED_MAX = 3  # in turn; then a node has lost its place
+QUEUE_MAX = 1024  # nodes in line for a host; more are told to come again
+
+
+@dataclass(eq=False, slots=True)
+class HeldLease:
+    """A lease as its gatekeeper knows it."""
+
+    id: bytes
+    node: bytes
+    granted_at: float  # or when it was renewed in full
+    ends_at: float
+
+
+@dataclass(eq=False, slots=True)
+class HostLine:
+    """LEASED with a lease, RESTING until delay and hold are over, otherwise FREE."""
+
+    name: str
+    used_at: float
+    last_end_at: float = -math.inf  # when the last request ended, or may have
+    hold_until: float = -math.inf
+    delay_s: float = 0.0  # the longest told
+    lease: HeldLease | None = None
+    queue: OrderedDict[bytes, int] = field(default_factory=OrderedDict)  # node → offers it missed
+    offered_at: float | None = None  # when the head of the line was told
+    takeovers: int = 0  # those that `last_end_at` knows of
+
+    @property
+    def head(self) -> bytes | None:
+        """Who is first in line."""
+        return next(iter(self.queue), None)
+
+    def next_at(self, delay_factor: float) -> float:
+        """No request before this."""
+        return max(self.hold_until, self.last_end_at + self.delay_s * delay_factor)
+
+    def idle(self, now: float, delay_factor: float) -> bool:
+        """Whether forgetting it loses nothing."""
+        return self.lease is None and not self.queue and self.next_at(delay_factor) <= now
+
+    def ended(self, at: float) -> None:
+        """A request ended then, or may have."""
+        self.last_end_at = max(self.last_end_at, at)
+
+    def hold(self, until: float) -> None:
+        """The host wants to be left alone until then."""
+        self.hold_until = max(self.hold_until, until)
+
+    def expire(self, now: float) -> None:
+        """A lease whose time is over ends, as if with a request at the last moment."""
+        if self.lease is not None and self.lease.ends_at <= now:
+            self.ended(self.lease.ends_at)
+            self.lease = None
+
+    def others_wait(self, node: bytes) -> bool:
+        """Whether somebody else than `node` is in line."""
+        return len(self.queue) > (node in self.queue)
+
+    def join(self, node: bytes) -> bool:
+        """Go to the end of the line, or keep one's place; False where the line is too long."""
+        if node not in self.queue and len(self.queue) >= QUEUE_MAX:
+            return False
+        self.queue.setdefault(node, 0)
+        return True
+
+    def leave(self, node: bytes) -> None:
+        """Out of the line."""
+        if self.head == node:
+            self.offered_at = None
+        self.queue.pop(node, None)
+
+    def pass_over(self) -> bytes | None:
+        """The head did not take its offer: it goes to the end, or if it never does, out of the line: who did."""
+        head = self.head
+        assert head is not None, "nobody was offered anything"
+        self.offered_at = None
+        self.queue[head] += 1
+        if self.queue[head] < OFFERS_MISSED_MAX:
+            self.queue.move_to_end(head)
+            return None
+        return head
+
+    def export(self, now: float, delay_factor: float) -> HostState | None:
+        """What the next gatekeeper has to know; None: nothing."""
+        next_in_s = max(0.0, self.next_at(delay_factor) - now)
+        if self.lease is not None:
+            left_s = self.lease.ends_at - now
+            return HostState(self.name, self.lease.node, self.lease.id, left_s, self.delay_s, next_in_s)
+        return HostState(self.name, b"", b"", 0.0, self.delay_s, next_in_s) if next_in_s else None
+
+    def adopt(self, row: HostState, now: float) -> None:
+        """Go on where the last gatekeeper stopped; time on the way only makes waits longer."""
+        self.delay_s = max(self.delay_s, row.delay_s)
+        self.hold(now + row.next_in_s)
+        if row.node and self.lease is None:
+            self.lease = HeldLease(row.lease_id, row.node, now, now + row.left_s)
+        elif row.node:
+            # Two gatekeepers leased it at once: one of the leases is kept, both are waited for.
+            self.ended(now + row.left_s)

@@ -1,0 +1,361 @@
+"""The leases of a node that wants hosts, and its wishes; without I/O.
+
+`LeaseHolder` is a `HostBook` whose clocks keep the terms of a lease as well as
+the delay. The frontier asks a clock as before; without a lease the answer is
+"not for now", and the host is *wished* for. What is to be said to gatekeepers
+comes out of `wishes`, `renewals` and `returns`; what they answer goes into
+`granted` and `waiting`:
+
+    ───ready_at──▶ WISHED ──granted──▶ IN HAND ──▶ RETURNED
+                    ▲  │ waiting,       ▲   │
+                    └──┘ offered        └───┘ begin … end, renewals
+
+A lease is returned, when nothing is under way, as soon as
+    - its requests are used up, or the next could only begin too near its end;
+    - no crawl wants the host (`quiet`): after half of the delay, in which links
+      of the last page may come, and which the host rests anyway;
+    - no request has begun for a second though one might.
+
+Its deadline counts from when it was ASKED for, less a margin for the clocks:
+see `dhtcrawl.swarm.hosts.leases`. No request begins after it, and one under way that
+could not be renewed is `overdue` then: to be aborted.
+
+Where the gatekeeper is this node, a `LocalGatekeeper` answers on the spot. The size of
+the book is bounded as a `HostBook`'s; wishes are hosts of a frontier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from dhtcrawl.fetch.politeness import HostBook, HostClock
+from dhtcrawl.swarm.hosts.agenda import Agenda
+from dhtcrawl.swarm.hosts.leased_clock import RENEW_AGAIN, RENEW_FROM, Lease, LeasedClock, Wish
+from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, NO_LEASE, GiveBack, Granted, LeaseAsk, Wait
+
+RETRY_S = 0.5
+RETURN_TRIES_MAX = 3  # what is not given back runs out by itself
+
+
+class LocalGatekeeper(Protocol):
+    """The gatekeeper, where this node is it."""
+
+    def ask_here(self, ask: LeaseAsk) -> Granted | Wait | None:
+        """Its answer; None where another node is the host's gatekeeper."""
+        ...
+
+    def give_back_here(self, back: GiveBack) -> bool:
+        """Take a lease back; False where another node is the host's gatekeeper."""
+        ...
+
+
+class LeaseHolder(HostBook):
+    """All clocks of a node of a swarm."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float],
+        started_at: float,
+        fresh: bool,
+        clocks_max: int = 200_000,
+        wake: Callable[[], None] = lambda: None,
+        shortcut: LocalGatekeeper | None = None,
+    ) -> None:
+        """`now()` is the clock that all instants are on; `wake()` says that `next_due_at` has come nearer."""
+        super().__init__(started_at=started_at, fresh=fresh, clocks_max=clocks_max)
+        self.now = now
+        self._wake = wake
+        self._shortcut = shortcut
+        # When to look at a clock, or before: a time that has moved away is found out when it comes, so
+        # that most requests cost nothing here.
+        self._agenda = Agenda()
+        self._in_hand: dict[str, LeasedClock] = {}
+        self._wished: dict[str, LeasedClock] = {}
+        # What is due: filled by `_advance`, emptied by the method of each.
+        self._asks: dict[str, None] = {}
+        self._renewals: dict[str, None] = {}
+        self._overdue: dict[str, None] = {}
+        self._free: dict[str, None] = {}
+        self._returns: list[GiveBack] = []
+        self._returns_later: list[tuple[float, GiveBack]] = []
+
+    def clock(self, host: str) -> LeasedClock:
+        """The clock of `hostname[:port]`."""
+        clock = super().clock(host)
+        assert isinstance(clock, LeasedClock)
+        return clock
+
+    def _new_clock(self, host: str) -> HostClock:
+        return LeasedClock(self, host, self._first_end_at, self._tally)
+
+    # -- what crawls say --
+
+    def quiet(self, host: str) -> None:
+        """A crawl has nothing to start there for now: the host goes back, unless another wants it."""
+        clock = self._in_hand.get(host)
+        if clock is not None and clock.lease is not None and not clock.leased and not clock.lease.quiet:
+            clock.lease.quiet, clock.lease.wanted = True, False
+            self._arm(clock)
+
+    def expect(self, host: str, until: float) -> None:
+        """Once it is ours, keep the host up to `until` though no frontier wants it."""
+        self.clock(host).expected_until = until
+
+    def step_back(self, host: str, now: float, until: float) -> None:
+        """Leave the host to others up to `until`, and do not want it before."""
+        clock = self.clock(host)
+        clock.away_until = until
+        if clock.lease is not None and not clock.leased:
+            self._return(clock)
+
+    # -- what the shell has to do --
+
+    def next_due_at(self) -> float:
+        """When one of the following has something to say, if nothing happens before."""
+        if self._asks or self._renewals or self._overdue or self._free or self._returns:
+            return -math.inf
+        later = min((due_at for due_at, _ in self._returns_later), default=math.inf)
+        return min(self._agenda.next_due_at(), later)
+
+    def wishes(self, now: float) -> list[LeaseAsk]:
+        """Hosts to ask for; each is answered with `granted` or `waiting`."""
+        self._advance(now)
+        asks = []
+        for host in self._asks:
+            clock = self._wished.get(host)
+            if clock is not None and clock.wish is not None and clock.wish.ask_at <= now:
+                clock.wish.ask_at = math.inf
+                asks.append(_ask(clock, clock.wish, now))
+        self._asks.clear()
+        return asks
+
+    def renewals(self, now: float) -> list[LeaseAsk]:
+        """Leases to prolong because a request is under way; answered with `granted`, or not."""
+        self._advance(now)
+        clocks = [self._in_hand[host] for host in self._renewals if host in self._in_hand]
+        self._renewals.clear()
+        return [LeaseAsk(clock.host, clock.lease.delay_s, 0.0, clock.lease.id) for clock in clocks if clock.lease]
+
+    def returns(self, now: float) -> list[GiveBack]:
+        """Leases to give back; one that could not be told goes to `return_later`."""
+        self._advance(now)
+        backs, self._returns = self._returns, []
+        return backs
+
+    def overdue(self, now: float) -> list[str]:
+        """Hosts whose request under way has outlived the lease, told once: to be aborted, which ends it."""
+        self._advance(now)
+        hosts = list(self._overdue)
+        self._overdue.clear()
+        return hosts
+
+    def free(self, now: float) -> list[str]:
+        """Hosts to offer to all crawls of this node, each followed by `offered_around`."""
+        self._advance(now)
+        hosts = list(self._free)
+        self._free.clear()
+        return hosts
+
+    def offered_around(self, host: str) -> None:
+        """All crawls were offered the host; if none has looked at its clock, it goes back."""
+        clock = self._in_hand.get(host)
+        if clock is None or clock.lease is None or clock.leased or clock.lease.wanted:
+            return
+        if self.now() >= clock.expected_until:
+            self._return(clock)
+
+    # -- what gatekeepers say --
+
+    def granted(self, ask: LeaseAsk, granted: Granted, asked_at: float, now: float) -> None:
+        """The host is ours, or ours for longer; `asked_at` is from before the question left."""
+        clock = self.clock(ask.host)
+        deadline = asked_at + granted.ttl_s * (1 - CLOCK_MARGIN)
+        renew_from = asked_at + granted.ttl_s * RENEW_FROM
+        lease = clock.lease
+        if ask.lease_id != NO_LEASE:
+            # A lease that was given back meanwhile is not ours again, whatever the answer says.
+            if lease is None or not lease.id == ask.lease_id == granted.lease_id or lease.overdue:
+                return
+            if deadline > lease.deadline:
+                lease.deadline, lease.requests, lease.renew_from = deadline, granted.requests, renew_from
+                lease.delay_s = max(lease.delay_s, granted.delay_s)
+                self._arm(clock)
+            return
+        wish = clock.wish
+        if wish is None or wish.ask_at != math.inf:
+            return
+        clock.wish = None
+        del self._wished[ask.host]
+        not_before = now + granted.not_before_s
+        clock.lease = lease = Lease(
+            granted.lease_id, granted.ttl_s, deadline, granted.requests, not_before, granted.delay_s, renew_from
+        )
+        self._in_hand[ask.host] = clock
+        if max(now, not_before) < lease.last_start_at:
+            self._free[ask.host] = None
+            self._arm(clock)
+            self._wake()
+        else:
+            # The answer took too long to be of use.
+            self._return(clock)
+            self._wish(clock, wish.delay_s)
+
+    def waiting(self, host: str, until: float) -> None:
+        """The host is not ours yet; without an offer it is asked for again `until` then."""
+        clock = self._wished.get(host)
+        if clock is not None and clock.wish is not None and clock.wish.ask_at == math.inf:
+            clock.wish.ask_at = -math.inf if clock.wish.again else until
+            clock.wish.again = False
+            self._arm(clock)
+
+    def offered(self, host: str) -> bool:
+        """It is our turn: ask now. False where nobody wants the host."""
+        clock = self._wished.get(host)
+        if clock is None or clock.wish is None:
+            return False
+        if clock.wish.ask_at == math.inf:
+            # The answer under way may be from before the offer.
+            clock.wish.again = True
+        else:
+            clock.wish.ask_at = -math.inf
+            self._arm(clock)
+        return True
+
+    def return_later(self, back: GiveBack, now: float) -> None:
+        """A lease could not be given back: it is tried again, a few times."""
+        if back.tries + 1 < RETURN_TRIES_MAX:
+            self._returns_later.append((now + RETRY_S, replace(back, tries=back.tries + 1)))
+
+    def forget_gatekeeper(self, moved: Callable[[str], bool]) -> None:
+        """Hosts that `moved` names have another gatekeeper, which is asked now; leases in hand run on."""
+        for host in list(self._wished):
+            if moved(host):
+                self.offered(host)
+
+    def void(self) -> None:
+        """No lease counts any more: the node was taken for dead, or did not run for a while."""
+        for clock in list(self._in_hand.values()):
+            lease = clock.lease
+            if lease is not None and clock.leased:
+                lease.deadline, lease.requests = min(lease.deadline, self.now()), 0
+                self._arm(clock)
+            else:
+                self._take(clock)
+
+    def release(self) -> None:
+        """Give back every host on which nothing is under way."""
+        for clock in list(self._in_hand.values()):
+            if not clock.leased:
+                self._return(clock)
+
+    def deadline(self, host: str) -> float:
+        """When the lease in hand ends; minus infinity without one."""
+        clock = self._in_hand.get(host)
+        return -math.inf if clock is None or clock.lease is None else clock.lease.deadline
+
+    # -- what clocks say --
+
+    def lease_for(self, clock: LeasedClock, delay_s: float) -> Lease | None:
+        """A lease under which another request may begin; without one the host is wished for."""
+        lease = clock.lease
+        if lease is not None:
+            lease.wanted, lease.quiet = True, False
+            if lease.requests and max(self.now(), clock.start_at(lease, delay_s)) < lease.last_start_at:
+                return lease
+            self._return(clock)
+        if clock.wish is None:
+            self._wish(clock, delay_s)
+        else:
+            clock.wish.delay_s = max(clock.wish.delay_s, delay_s)
+        return clock.lease
+
+    def began(self, clock: LeasedClock) -> None:
+        """A request is under way."""
+        self._arm(clock)
+
+    def rested(self, clock: LeasedClock) -> None:
+        """Nothing is under way any more."""
+        lease = clock.lease
+        assert lease is not None
+        if lease.overdue or self.now() >= lease.last_start_at:
+            lease.requests = 0
+        # Not given back on the spot: whoever ended the request may yet tell the clock of a hold.
+        self._arm(clock)
+
+    # -- within --
+
+    def _arm(self, clock: LeasedClock) -> None:
+        due_at = clock.due_at()
+        if due_at < self._agenda.due_at(clock.host):
+            nearest = self._agenda.next_due_at()
+            self._agenda.put(clock.host, due_at)
+            if due_at < nearest:
+                self._wake()
+
+    def _advance(self, now: float) -> None:
+        """Sort what is due into what has to be done about it."""
+        while self._returns_later and self._returns_later[0][0] <= now:
+            self._returns.append(self._returns_later.pop(0)[1])
+        while (host := self._agenda.pop_due(now)) is not None:
+            clock = self._in_hand.get(host) or self._wished.get(host)
+            if clock is None:
+                continue
+            if clock.due_at() > now:
+                self._arm(clock)
+            elif clock.lease is None:
+                self._asks[host] = None
+            else:
+                self._review(clock, clock.lease, now)
+
+    def _review(self, clock: LeasedClock, lease: Lease, now: float) -> None:
+        if not clock.leased:
+            if lease.quiet and now < lease.deadline:
+                # Another crawl may want it by now.
+                lease.quiet = False
+                self._free[clock.host] = None
+            else:
+                self._return(clock)
+                return
+        elif now >= lease.deadline:
+            lease.overdue = True
+            self._overdue[clock.host] = None
+        else:
+            lease.renew_from = now + RENEW_AGAIN * lease.ttl_s
+            self._renewals[clock.host] = None
+        self._arm(clock)
+
+    def _wish(self, clock: LeasedClock, delay_s: float) -> None:
+        wish = clock.wish = Wish(delay_s)
+        self._wished[clock.host] = clock
+        if self._shortcut is not None:
+            now, wish.ask_at = self.now(), math.inf
+            ask = _ask(clock, wish, now)
+            answer = self._shortcut.ask_here(ask)
+            if isinstance(answer, Granted):
+                self.granted(ask, answer, now, now)
+                return
+            wish.ask_at = -math.inf if answer is None else now + answer.after_s
+        self._arm(clock)
+
+    def _take(self, clock: LeasedClock) -> Lease:
+        lease = clock.lease
+        assert lease is not None
+        clock.lease = None
+        del self._in_hand[clock.host]
+        self._free.pop(clock.host, None)
+        return lease
+
+    def _return(self, clock: LeasedClock) -> None:
+        lease = self._take(clock)
+        back = GiveBack(clock.host, lease.id, lease.ended_at, clock.hold_until)
+        if self._shortcut is None or not self._shortcut.give_back_here(back):
+            self._returns.append(back)
+            self._wake()
+
+
+def _ask(clock: LeasedClock, wish: Wish, now: float) -> LeaseAsk:
+    return LeaseAsk(clock.host, wish.delay_s, max(0.0, clock.own_at(wish.delay_s) - now))

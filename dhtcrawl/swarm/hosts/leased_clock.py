@@ -1,0 +1,175 @@
+"""A host's clock that runs only while the host is leased to us; without I/O.
+
+The frontier and the fetcher use it like any `HostClock`. Where the delay is 0
+it is one: nobody asks anybody then. `dhtcrawl.swarm.hosts.lease_holder` owns the leases.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from dhtcrawl.fetch.politeness import GRANULARITY_S, HostClock, PolitenessTally
+
+IDLE_S = 1.0
+LINGER_MAX_S = 0.5
+# Fractions of the ttl. No request begins in the last 5 %, so that there is time to renew. One under way is
+# renewed past half of it, unless it has only begun; near the end in any case, and tried again soon.
+LAST_START = 0.05
+RENEW_FROM = 0.5
+RENEW_SLOW = 0.125
+RENEW_LATEST = 0.2
+RENEW_AGAIN = 0.05
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """A host in hand; instants on our clock."""
+
+    id: bytes
+    ttl_s: float
+    deadline: float
+    requests: int
+    not_before: float
+    delay_s: float
+    renew_from: float
+    began_at: float = -math.inf
+    ended_at: float | None = None
+    wanted: bool = False  # some crawl has looked at the clock
+    quiet: bool = False
+    overdue: bool = False
+
+    @property
+    def last_start_at(self) -> float:
+        """No request begins from here on."""
+        return self.deadline - LAST_START * self.ttl_s
+
+    @property
+    def renew_at(self) -> float:
+        """When the request under way makes us ask for more time."""
+        slow_at = self.began_at + RENEW_SLOW * self.ttl_s
+        return max(self.renew_from, min(slow_at, self.deadline - RENEW_LATEST * self.ttl_s))
+
+
+@dataclass(eq=False, slots=True)
+class Wish:
+    """A host that some crawl would like to ask."""
+
+    delay_s: float
+    ask_at: float = -math.inf  # infinity while an answer is awaited
+    again: bool = False  # an offer came meanwhile
+
+
+class Leases(Protocol):
+    """What a clock needs of its book."""
+
+    def now(self) -> float:
+        """The clock that all instants are on."""
+        ...
+
+    def lease_for(self, clock: LeasedClock, delay_s: float) -> Lease | None:
+        """A lease under which another request may begin."""
+        ...
+
+    def began(self, clock: LeasedClock) -> None:
+        """A request is under way."""
+        ...
+
+    def rested(self, clock: LeasedClock) -> None:
+        """Nothing is under way any more."""
+        ...
+
+
+class LeasedClock(HostClock):
+    """One host's politeness state, its lease, or the wish for one."""
+
+    __slots__ = ("_leases", "away_until", "expected_until", "host", "lease", "leased", "wish")
+
+    def __init__(self, leases: Leases, host: str, last_end_at: float, tally: PolitenessTally) -> None:
+        super().__init__(last_end_at, tally)
+        self._leases = leases
+        self.host = host
+        self.lease: Lease | None = None
+        self.wish: Wish | None = None
+        self.leased = False  # what is under way began under a lease, or should have
+        self.expected_until = -math.inf
+        self.away_until = -math.inf  # not our turn before, by our own choice
+
+    def ready_at(self, delay_s: float, parallel: int = 1) -> float:
+        """As `HostClock`; infinity without a lease, which is then wished for."""
+        if delay_s <= 0:
+            return max(super().ready_at(delay_s, parallel), self.away_until)
+        if self.in_flight >= parallel:
+            if self.lease is not None:
+                self.lease.wanted = True
+            return math.inf
+        if self.away_until > self._leases.now():
+            return self.away_until
+        lease = self._leases.lease_for(self, delay_s)
+        return math.inf if lease is None else self.start_at(lease, delay_s)
+
+    def own_at(self, delay_s: float) -> float:
+        """The earliest next request as far as this node knows by itself."""
+        return max(self.hold_until, self.last_end_at + delay_s)
+
+    def start_at(self, lease: Lease, delay_s: float) -> float:
+        """The earliest next request under a lease, whatever its end."""
+        return max(lease.not_before, self.own_at(max(delay_s, lease.delay_s)))
+
+    def begin(self, now: float, delay_s: float) -> None:
+        """As `HostClock`. A request without a lease is counted, too."""
+        if delay_s <= 0:
+            super().begin(now, delay_s)
+            return
+        lease, counted = self.lease, self.tally.violations
+        super().begin(now, delay_s if lease is None else max(delay_s, lease.delay_s))
+        self.leased = True
+        # `now` may be from before the process was stopped and went on.
+        now = max(now, self._leases.now())
+        if lease is None or not lease.requests or not lease.not_before - GRANULARITY_S <= now < lease.deadline:
+            self.tally.violations = counted + 1
+        if lease is not None:
+            lease.requests = max(0, lease.requests - 1)
+            lease.began_at = now
+            self._leases.began(self)
+
+    def end(self, now: float) -> None:
+        """As `HostClock`."""
+        super().end(now)
+        if self._leased_ended():
+            assert self.lease is not None
+            self.lease.ended_at = now
+            self._leases.rested(self)
+
+    def cancel(self) -> None:
+        """As `HostClock`."""
+        super().cancel()
+        if self._leased_ended():
+            assert self.lease is not None
+            self.lease.requests += 1
+            self._leases.rested(self)
+
+    def idle(self, now: float, delay_s: float) -> bool:
+        """As `HostClock`; a clock with a lease or a wish is not."""
+        return not self.in_flight and self.lease is None and self.wish is None and self.own_at(delay_s) <= now
+
+    def due_at(self) -> float:
+        """When the book has to look at it."""
+        lease = self.lease
+        if lease is None:
+            return math.inf if self.wish is None else self.wish.ask_at
+        if self.leased:
+            return math.inf if lease.overdue else min(lease.renew_at, lease.deadline)
+        if not lease.requests or (lease.quiet and lease.ended_at is None):
+            return -math.inf
+        if lease.quiet and lease.ended_at is not None:
+            return lease.ended_at + min(lease.delay_s / 2, LINGER_MAX_S)
+        idle_at = self.start_at(lease, 0.0) + IDLE_S
+        return min(max(idle_at, self.expected_until), lease.deadline)
+
+    def _leased_ended(self) -> bool:
+        if self.in_flight or not self.leased:
+            return False
+        self.leased = False
+        return self.lease is not None

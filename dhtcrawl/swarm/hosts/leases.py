@@ -1,0 +1,107 @@
+"""What a gatekeeper and those who want its hosts say to each other; values only.
+
+A *lease* gives a host to one node for a time, after Gray & Cheriton 1989
+(Leases, SOSP), whose rule for clocks that only drift is kept:
+
+    holder       from the moment it ASKED, for ttl less a margin
+    gatekeeper   from the moment it GRANTED, for ttl
+
+Asking comes before granting, so the holder's end comes before the gatekeeper's
+however long messages take, and neither needs the other's clock. Whatever else
+is a duration counts from where its lateness does no harm: a wait from when it
+is received, an age up to when it is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEASE_ID_BYTES = 8
+NO_LEASE = b""
+
+# Two clocks, one 1 % fast and one 1 % slow, differ by less than this: 0.98 / 0.99 < 1 / 1.01. Quartz
+# drifts by 0.01 %, NTP slews by 0.05 %; what is left is for timers that fire late.
+CLOCK_MARGIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """How long and for how much a host is leased, the same in the whole swarm."""
+
+    # A crashed holder costs the host this long; a slow answer wants one renewal for each half of it.
+    ttl_s: float = 10.0
+    # Lets others have their turn where the delay is a few milliseconds.
+    requests: int = 64
+
+    @property
+    def early_s(self) -> float:
+        """How long before a host may be asked it is granted: the hand-over happens within the delay."""
+        return self.ttl_s / 4
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The host is yours.
+
+    `ttl_s` counts from when you asked, `not_before_s` from when you read this.
+    `delay_s` is the least you keep between two requests, `requests` how many
+    more you may begin: 0 in a renewal that only lets you finish.
+    """
+
+    lease_id: bytes
+    ttl_s: float
+    requests: int
+    not_before_s: float
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet: you are told when it is your turn. Without news, ask again after `after_s`."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAsk:
+    """A node wants a host, or with `lease_id` to finish what it does there.
+
+    `delay_s` is what it keeps between requests, `hold_s` for how long it knows
+    that the host wants to be left alone (Retry-After, a backoff).
+    """
+
+    host: str
+    delay_s: float
+    hold_s: float = 0.0
+    lease_id: bytes = NO_LEASE
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """A lease that is no longer needed; instants on the holder's clock, for the holder only."""
+
+    host: str
+    lease_id: bytes
+    ended_at: float | None  # the last byte of the last response; None: nothing was requested
+    hold_until: float
+    tries: int = 0
+
+    def since_end_s(self, now: float) -> float | None:
+        """How long ago the last byte came."""
+        return None if self.ended_at is None else max(0.0, now - self.ended_at)
+
+    def hold_s(self, now: float) -> float:
+        """How long the host is still to be left alone."""
+        return max(0.0, self.hold_until - now)
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """What one gatekeeper tells the next of a host that owes or is owed something."""
+
+    host: str
+    node: bytes  # who holds it; empty: nobody
+    lease_id: bytes
+    left_s: float
+    delay_s: float
+    next_in_s: float

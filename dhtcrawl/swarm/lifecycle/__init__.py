@@ -1,0 +1,1 @@
+"""A crawl over all nodes: its record, coordinator, termination waves, page blocks, audit, reopening."""

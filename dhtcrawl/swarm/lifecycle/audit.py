@@ -1,0 +1,156 @@
+"""Are all links of our pages tasks somewhere? Counted, not assumed (design, `lost` and I10).
+
+The keys of a page's links lie with the page. Before a crawl is said to be
+complete, every node asks the owners of these keys which of them they have no
+record of; pages with such a link send their links again.
+
+A record that was acked lies on the disk of a member. So a node has something
+to look for only if an owner has gone from its view since it has pages, whether
+that one crashed or left, or if it has been away itself: a swarm that nobody
+left asks nothing, however large it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.tasks import link_keys_of
+
+PAGES_A_READ = 500
+KEYS_A_CALL = 500
+# A node that asks a thousand others does not want a connection to each at the same moment. As many ask it, on average,
+# so that it is a small part of the connections that a node may have.
+CALLS_AT_ONCE = 32
+# Keys that were found once are not asked for again; what is forgotten is only asked for twice.
+KNOWN_MAX = 500_000
+
+
+class Auditor:
+    """Of one node, for all its crawls."""
+
+    def __init__(self, peers: Peers, committer: Committer) -> None:
+        self._peers = peers
+        self._committer = committer
+
+    def on_audit_keys(self, _asker: bytes, args: dict[str, Any]) -> Any:
+        """The handler of the call `audit_keys`: those of the keys that have no record here."""
+        crawl, asked = args.get("crawl"), args.get("keys")
+        if not isinstance(crawl, bytes) or not isinstance(asked, tuple):
+            return BAD_ARGUMENTS
+        if not all(isinstance(key, bytes) and len(key) in (KEY_BYTES, 2 * KEY_BYTES) for key in asked):
+            return BAD_ARGUMENTS
+        return self._missing_here(crawl, list(asked))
+
+    async def _missing_here(self, crawl: bytes, asked: list[bytes]) -> CallValue:
+        read: Any = partial(tasks.first_missing, crawl=crawl, task_keys=asked)
+        return {"missing": await self._committer.submit(read)}
+
+    async def audit(
+        self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes, set[bytes]], None]
+    ) -> int:
+        """How many links of our pages, and seeds, have no record; a page is to `resend` the links it is called with.
+
+        A link whose owner did not answer counts as missing.
+        """
+        known: set[bytes] = set()
+        missing = len(await self._missing(crawl, dict.fromkeys(seeds)))
+        cursor: bytes | None = b""
+        while cursor is not None:
+            rows, cursor = await self._committer.submit(partial(_links, crawl=crawl, cursor=cursor))
+            links = {page: set(link_keys_of(value, key_bytes)) for page, value in rows}
+            # Sorted: what is asked, and in which order, shall not depend on a hash.
+            wanted = sorted(set().union(*links.values()) - known)
+            lost = await self._missing(crawl, dict.fromkeys(wanted))
+            missing += len(lost)
+            for page, keys_of_page in links.items():
+                if lost and (again := keys_of_page & lost.keys()):
+                    resend(page, again)
+            if len(known) < KNOWN_MAX:
+                known.update(key for key in wanted if key not in lost)
+        return missing
+
+    async def _missing(self, crawl: bytes, wanted: dict[bytes, None]) -> dict[bytes, None]:
+        view = self._peers.view
+        by_owner: dict[bytes, list[bytes]] = {}
+        missing: dict[bytes, None] = {}
+        for key in wanted:
+            owner = view.owner(placement(key))
+            if owner is None:
+                missing[key] = None
+            else:
+                by_owner.setdefault(owner.id, []).append(key)
+        calls = [
+            (node, theirs[first : first + KEYS_A_CALL])
+            for node, theirs in by_owner.items()
+            for first in range(0, len(theirs), KEYS_A_CALL)
+        ]
+        turn = asyncio.Semaphore(CALLS_AT_ONCE)
+
+        async def ask(node: bytes, asked: list[bytes]) -> list[bytes]:
+            async with turn:
+                return await self._ask(node, crawl, asked)
+
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(ask(node, asked)) for node, asked in calls]
+        for task in asking:
+            missing.update(dict.fromkeys(task.result()))
+        return missing
+
+    async def _ask(self, node: bytes, crawl: bytes, asked: list[bytes]) -> list[bytes]:
+        reply = await self._peers.call(node, "audit_keys", {"crawl": crawl, "keys": asked}, reply_bytes_max=64 * 1024)
+        found = None if isinstance(reply, Failure) else reply.get("missing")
+        if not isinstance(found, tuple | list):
+            return asked
+        return [key for key in found if isinstance(key, bytes)]
+
+
+class CrawlAudit:
+    """Of one node, for one crawl. `doubt` says that it has pages from an earlier life, when others may have gone."""
+
+    def __init__(self, auditor: Auditor, record: CrawlRecord, corridor: RoundWriter, *, doubt: bool) -> None:
+        self._auditor = auditor
+        self._record = record
+        self._corridor = corridor
+        self._doubt = doubt
+
+    def view_changed(self, before: View, view: View) -> None:
+        """Whether an owner has gone: records that only it and some that went earlier had are gone, too."""
+        self._doubt = self._doubt or not before.owning <= view.owning
+
+    async def run(self) -> tuple[int, int]:
+        """Links of our pages, and seeds, that nobody has a record of; and pages of ours that send their links again."""
+        if not self._doubt:
+            return 0, 0
+        resent = 0
+
+        def resend(page: bytes, links: set[bytes]) -> None:
+            nonlocal resent
+            resent += 1
+            self._corridor.lost(page, links)
+
+        spec = self._record.spec
+        seeds = [spec.key_of(seed) for seed in spec.seeds]
+        key_bytes = task_key_bytes(spec.key_mode)
+        missing = await self._auditor.audit(self._record.crawl_id, key_bytes, seeds, resend)
+        return missing, resent
+
+
+def _links(txn: Txn, *, crawl: bytes, cursor: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    rows: list[tuple[bytes, bytes]] = []
+    _, stop = keys.bounds(keys.LINKS, crawl)
+    for full, value in txn.scan(keys.LINKS + crawl + cursor, stop):
+        if len(rows) == PAGES_A_READ:
+            return rows, keys.suffix(full)
+        rows.append((keys.suffix(full), value))
+    return rows, None

@@ -1,0 +1,377 @@
+"""Looks after a crawl as a whole: waves, audit, limits, the record. The asyncio shell of `waves`.
+
+Every node with a running crawl has a `Coordinator`. The one whose node is
+closest to the crawl's key does the work, by these calls:
+
+    crawl_report  how does the crawl stand with you   every member, every wave
+    crawl_audit   are all links of your pages known   every member, once all is still
+    crawl_tell    this is the crawl's record          who has an older one
+    crawl_get     what is yours                       who has another one
+    crawl_pages   page blocks, see `page_desk`
+
+The others answer, and ask for the record themselves when they have not been
+asked for long: the coordinator may have ended the crawl and died before it
+could tell them.
+
+What it decides it writes into the record, with a higher version; that is all
+that it leaves behind. Two coordinators at once, or one after the other, decide
+the same: an end merges with itself, and termination stays true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.budget import Budget, Stop
+from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import Refused, is_id, is_int
+from dhtcrawl.storage.store.crawl_record import (
+    COMPLETE,
+    FAILED,
+    STOPPED,
+    STOPPING,
+    WIRE_BYTES_MAX,
+    CrawlRecord,
+    NotARecord,
+    changed,
+    from_wire,
+    merge_crawls,
+    record_digest,
+    to_wire,
+)
+from dhtcrawl.swarm.lifecycle.board import Board, filled_in
+from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService
+from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
+from dhtcrawl.swarm.lifecycle.waves import STILL_BYTES, CrawlReport, Waves, WaveVerdict, parse_report, view_fingerprint
+
+LINKS_MAX: Final = 2**62
+RECORDS_KEPT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """How often and how long."""
+
+    busy_s: float = 1.0  # between two waves while things move
+    still_s: float = 0.25  # while they do not: an end is noticed within a second
+    member_s: float = 0.002  # but at least this for each member, or a thousand of them would occupy the coordinator
+    timeout_s: float = 5.0  # for a call
+    audit_answer_s: float = 3.0  # an audit that takes longer is asked after again
+    unasked_s: float = 10.0  # then a member asks for the record itself
+
+
+@dataclass(slots=True)
+class _Audit:
+    """The audit of this node's pages in one state of stillness."""
+
+    still: bytes
+    task: asyncio.Task[tuple[int, int]]
+
+
+class Coordinator:
+    """Of one crawl on one node: `run` it, hand it the calls, and tell it of changes."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        clock: Clock,
+        crawl_id: bytes,
+        board: Board,
+        allowance: PageAllowance,
+        settings: CoordinatorSettings | None = None,
+    ) -> None:
+        self.settings = settings or CoordinatorSettings()
+        self.desk = PageBlockService(
+            peers, clock, crawl_id, allowance, board.need, granted=board.granted, timeout_s=self.settings.timeout_s
+        )
+        self.reasons: tuple[str, ...] = ()  # why the crawl goes on, for people
+        self.reports: dict[bytes, CrawlReport] = {}  # of the last wave
+        self._peers = peers
+        self._crawl_id = crawl_id
+        self._key = crawl_key(crawl_id)
+        self._board = board
+        self._budget = Budget(replace(board.record().spec.settings, max_pages=0))
+        self._waves = Waves()
+        self._audits_of = b""  # the state of stillness that is being audited
+        self._audits: dict[bytes, tuple[int, int]] = {}  # by node: links missing, and sent again
+        self._ours: dict[bytes, CrawlRecord] = {}  # the last ones, by digest
+        self._bytes_seen: dict[bytes, float] = {}  # of nodes that are gone, too
+        self._audit: _Audit | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._wake = asyncio.Event()
+        self._asked = False
+        self._stopping = False
+
+    def view_changed(self) -> None:
+        """Members came, went or changed their state."""
+        self.desk.wake()
+        self._wake.set()
+
+    def record_changed(self) -> None:
+        """The record was changed by somebody else."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End `run` before the crawl is over."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Coordinate whenever it is ours to, until the crawl has ended or `stop`."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self.desk.run())
+            try:
+                while not self._stopping and not self._board.record().ended:
+                    self._wake.clear()
+                    if self._in_charge():
+                        await self._sleep(await self._wave())
+                    else:
+                        await self._follow()
+            finally:
+                self._group = None
+                self.desk.stop()
+                if self._audit is not None:
+                    self._audit.task.cancel()
+
+    # -- what others ask --
+
+    def on_report(self, asker: bytes, _args: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer `crawl_report`."""
+        self._asked = self._asked or asker == self._coordinator()
+        report = self._board.report()
+        report = replace(report, counters={**report.counters, **self.desk.figures()})
+        return filled_in(report, self._peers, self._board.record()).to_wire()
+
+    async def on_audit(self, asker: bytes, args: Mapping[str, Any]) -> dict[str, Any] | Refused:
+        """Answer `crawl_audit`: what the audit came to, or that it is not over yet."""
+        still = args.get("still")
+        if not is_id(still, STILL_BYTES):
+            return Refused("bad-args", "still")
+        if asker != self._coordinator():
+            return Refused("not-coordinator")
+        if self._group is None:
+            return Refused("not-ready")
+        if self._audit is None or self._audit.still != still:
+            if self._audit is not None:
+                self._audit.task.cancel()
+            self._audit = _Audit(args["still"], self._group.create_task(self._board.audit()))
+        task = self._audit.task
+        await asyncio.wait([task], timeout=self.settings.audit_answer_s)
+        if not task.done() or task.cancelled():
+            return {"running": True}
+        missing, resent = task.result()
+        if missing or resent:
+            self._audit = None  # the next one looks again
+        return {"missing": missing, "resent": resent}
+
+    async def on_pages(self, asker: bytes, args: Mapping[str, Any]) -> dict[str, Any] | Refused:
+        """Answer `crawl_pages`."""
+        return await self.desk.handle(asker, args)
+
+    # -- as a member --
+
+    def _coordinator(self) -> bytes | None:
+        owner = self._peers.view.owner(self._key)
+        return None if owner is None else owner.id
+
+    def _in_charge(self) -> bool:
+        return self._coordinator() == self._peers.node_id
+
+    async def _follow(self) -> None:
+        """Wait for a change; ask for the record when nobody has asked us for long."""
+        self._waves.start_over()
+        self._asked = False
+        await self._sleep(self.settings.unasked_s)
+        coordinator = self._coordinator()
+        if not (self._asked or self._wake.is_set() or coordinator is None or self._in_charge()):
+            await self._get(coordinator)
+
+    async def _sleep(self, delay_s: float) -> None:
+        if self._stopping or self._board.record().ended:
+            return
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    # -- as the coordinator --
+
+    async def _wave(self) -> float:
+        """One wave and what follows from it; how long until the next."""
+        view, record = self._peers.view, self._board.record()
+        members = [member.id for member in view.members]
+        told, digest = view_fingerprint(view), record_digest(record)
+        reports = await self._collect(members)
+        self.reports = {node: report for node, report in reports.items() if report is not None}
+        await self._share_record(view)
+        if not self._in_charge():
+            return 0.0
+        if await self._stop_at_limit():
+            return 0.0
+        judgement = self._waves.judge(members, told, digest, reports, stopping=record.state == STOPPING)
+        self.reasons = judgement.reasons
+        if judgement.verdict is WaveVerdict.COMPLETE:
+            await self._end(COMPLETE if self._brought_pages(view) else FAILED)
+        elif judgement.verdict is WaveVerdict.AUDIT:
+            await self._ask_for_audits(members)
+        elif judgement.verdict is WaveVerdict.FROZEN:
+            await self._end_if_spent()
+            return self._pause_s(members, still=False)  # somebody has to do something first
+        return self._pause_s(members, still=judgement.still)
+
+    def _pause_s(self, members: list[bytes], *, still: bool) -> float:
+        settings = self.settings
+        return max(settings.still_s if still else settings.busy_s, settings.member_s * len(members))
+
+    async def _collect(self, members: list[bytes]) -> dict[bytes, CrawlReport | None]:
+        async def report_of(node: bytes) -> CrawlReport | None:
+            value = await self._call(node, "crawl_report")
+            return None if isinstance(value, Failure) else parse_report(node, value)
+
+        async with asyncio.TaskGroup() as group:
+            asked = {node: group.create_task(report_of(node)) for node in members}
+        return {node: task.result() for node, task in asked.items()}
+
+    async def _share_record(self, view: View) -> None:
+        """Learn what members know of the crawl, add who takes part, and tell those who know something else."""
+        digest = record_digest(self._board.record())
+        async with asyncio.TaskGroup() as group:
+            for node, report in self.reports.items():
+                if report.knows and report.record != digest and report.record not in self._ours:
+                    group.create_task(self._get(node))
+        record = self._board.record()
+        self._remember(record)
+        own = {member.id for member in view.members if member.state is not MemberState.JOINING}
+        running = [node.hex() for node, report in self.reports.items() if report.knows and node in own]
+        await self._adopt(replace(record, participants=[*record.participants, *running]))
+        record = self._board.record()
+        digest = record_digest(record)
+        self._remember(record)
+        await self._tell(node for node, report in self.reports.items() if report.record != digest)
+
+    def _remember(self, record: CrawlRecord) -> None:
+        """Others may have the record as it is now from us."""
+        self._ours[record_digest(record)] = record
+        if len(self._ours) > RECORDS_KEPT:
+            del self._ours[next(iter(self._ours))]
+
+    async def _stop_at_limit(self) -> bool:
+        """Let the crawl stop where the whole of it has used up its time or size."""
+        for node, report in self.reports.items():
+            self._bytes_seen[node] = report.counters.get("bytes", 0)
+        record = self._board.record()
+        if record.state == STOPPING or all(report.idle for report in self.reports.values()):
+            return False  # a crawl that has nothing left is complete, not stopped
+        stop = self._budget.exceeded(
+            pages=0,
+            seconds=max((report.counters.get("seconds", 0.0) for report in self.reports.values()), default=0.0),
+            size_bytes=int(sum(self._bytes_seen.values())),
+        )
+        if stop is None:
+            return False
+        await self._adopt(changed(record, STOPPING, cause=stop.word))
+        return True
+
+    async def _end_if_spent(self) -> None:
+        """What is left may not be started: is that for good?"""
+        record = self._board.record()
+        if record.state == STOPPING:
+            await self._end(record.cause or STOPPED)
+        elif self.desk.spent({node: report.counters for node, report in self.reports.items()}):
+            await self._end(Stop.PAGE_LIMIT.word)
+
+    async def _ask_for_audits(self, members: list[bytes]) -> None:
+        """Ask those who have not said yet what their audit came to; once all have, the waves know."""
+        still = self._waves.still
+        if self._audits_of != still:
+            self._audits_of, self._audits = still, {}
+        open_ = [node for node in members if node not in self._audits]
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(self._call(node, "crawl_audit", {"still": still})) for node in open_]
+        for node, call in zip(open_, asked, strict=True):
+            value = call.result()
+            if isinstance(value, Failure):
+                continue
+            missing, resent = value.get("missing"), value.get("resent")
+            if is_int(missing, 0, LINKS_MAX) and is_int(resent, 0, LINKS_MAX):
+                self._audits[node] = (value["missing"], value["resent"])
+        if len(self._audits) < len(members):
+            self.reasons = (f"{len(members) - len(self._audits)} nodes still look for lost links",)
+            return
+        self._waves.audited(still, *map(sum, zip(*self._audits.values(), strict=True)))
+        self._audits_of = b""
+
+    async def _end(self, ended: str) -> None:
+        """Tell the others first: our own run ends with the update."""
+        record = self._board.record()
+        over = changed(record, record.state, cause=record.cause, ended=ended)
+        await self._tell(self.reports, over)
+        await self._adopt(over)
+
+    def _brought_pages(self, view: View) -> bool:
+        """Whether anybody fetched a page; who is gone may have."""
+        members = {member.id.hex() for member in view.members}
+        gone = any(node not in members for node in self._board.record().participants)
+        return gone or any(report.counters.get("pages", 0) for report in self.reports.values())
+
+    # -- calls --
+
+    async def _adopt(self, record: CrawlRecord) -> None:
+        """Merge a record into ours, if it says anything new."""
+        ours = self._board.record()
+        merged = merge_crawls(ours, record)
+        if record_digest(merged) != record_digest(ours):
+            await self._board.update(merged)
+
+    async def _get(self, node: bytes) -> None:
+        """Learn what a node knows of the crawl."""
+        value = await self._call(node, "crawl_get", reply_bytes_max=WIRE_BYTES_MAX + 1024)
+        if isinstance(value, Failure):
+            return
+        try:
+            record = from_wire(value.get("record"), known=self._board.record())
+        except NotARecord:
+            return
+        if record.crawl_id == self._crawl_id:
+            await self._adopt(record)
+
+    async def _tell(self, nodes: Iterable[bytes], record: CrawlRecord | None = None) -> None:
+        """Tell nodes the crawl's record; who does not hear it will say so in the next wave, or ask.
+
+        Who knows one that was ours lately is told what is new, and who sees the
+        members that we see is told their places: of a thousand participants,
+        each would hear the names of all.
+        """
+        record, view = record or self._board.record(), self._peers.view
+        seen = view_fingerprint(view)
+        told: dict[tuple[bytes, bool], dict[str, bytes]] = {}
+        async with asyncio.TaskGroup() as group:
+            for node in nodes:
+                if node == self._peers.node_id:
+                    continue
+                report = self.reports[node]
+                since, alike = self._ours.get(report.record), report.view == seen
+                which = report.record if since else b"", alike
+                if which not in told:
+                    told[which] = {"record": to_wire(record, since, view.ids if alike else ()), "view": seen}
+                group.create_task(self._call(node, "crawl_tell", told[which]))
+
+    async def _call(
+        self, node: bytes, name: str, args: Mapping[str, Any] | None = None, reply_bytes_max: int = 16 * 1024
+    ) -> dict[str, Any] | Failure:
+        return await self._peers.call(
+            node,
+            name,
+            {"crawl": self._crawl_id, **(args or {})},
+            timeout_s=self.settings.timeout_s,
+            reply_bytes_max=reply_bytes_max,
+        )

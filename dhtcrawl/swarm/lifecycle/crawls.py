@@ -1,0 +1,390 @@
+"""The crawls that a node knows, and those that it runs.
+
+Every node knows every crawl: a submitted one is told to all, a newcomer pulls
+the list, and the coordinator tells whoever has an older record. Records meet
+by `merge_crawls`, so it does not matter who tells whom in which order. A crawl
+that has not ended runs here; when its record says that it has, the run ends
+and writes what this node has of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
+from dhtcrawl.node.crawl_run import CrawlRun
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.crawl_record import heir_of
+from dhtcrawl.storage.store.replicas import Merged
+from dhtcrawl.swarm.assignment.plans import CALL as PLAN
+from dhtcrawl.swarm.assignment.wire import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT, first_rows
+from dhtcrawl.swarm.bodies.exports import counters_of
+from dhtcrawl.swarm.lifecycle.board import report_without_run
+from dhtcrawl.swarm.lifecycle.crawl_list import CrawlList, parsed
+from dhtcrawl.swarm.lifecycle.reopen_check import ReopenCheck
+from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
+from dhtcrawl.swarm.records.holdings import RecordTerms
+
+log = logging.getLogger(__name__)
+
+CRAWLS_MAX = 10_000
+TELL_TIMEOUT_S = 5.0
+KEYS_A_CALL = KEYS_A_CALL_MAX  # who hears of a row may ask for all of it
+
+
+class Crawls:
+    """Of one node."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        registry: CallRegistry,
+        committer: Committer,
+        group: asyncio.TaskGroup,
+        *,
+        incarnation: int,
+        start: Callable[[CrawlRecord], Awaitable[CrawlRun]],
+    ) -> None:
+        """`start(record)` makes the run of a crawl and lets it go; it is told of changes through `update`."""
+        self.runs: dict[bytes, CrawlRun] = {}
+        self._peers = peers
+        self._committer = committer
+        self._group = group
+        self._incarnation = incarnation
+        self._start = start
+        self._records: dict[bytes, CrawlRecord] = {}
+        self._settled: View | None = None
+        self._starting: dict[bytes, None] = {}
+        self._second_look = ReopenCheck(committer, group, over=self._over, mine=self._mine, reopen=self._reopen)
+        self._gone = asyncio.Event()
+        self._held = False
+        self._stopping = False
+        self._catalogue = CrawlList(peers, registry, self._records, self.learn)
+        for name, handler in (
+            ("crawl_tell", self._on_tell),
+            ("release", self._on_release),
+            ("crawl_report", self._on_report),
+            ("crawl_progress", self._on_progress),
+            ("crawl_audit", self._on_audit),
+            ("crawl_pages", self._on_pages),
+        ):
+            registry.register(name, handler)
+        for name in (LEND, RECALL, REPORT, IN_HAND, PLAN):
+            registry.register(name, partial(self._on_loan, name))
+
+    def __iter__(self) -> Iterator[CrawlRecord]:
+        return iter(list(self._records.values()))
+
+    def get(self, crawl: bytes) -> CrawlRecord | None:
+        """A crawl's record as this node has it."""
+        return self._records.get(crawl)
+
+    def heir_of(self, crawl: bytes, node: str) -> str | None:
+        """Who has the pages that `node` fetched, as far as it is a member."""
+        record = self._records.get(crawl)
+        return None if record is None else heir_of(record, node, lambda each: bytes.fromhex(each) in self._peers.view)
+
+    def run_of(self, crawl: bytes) -> CrawlRun | None:
+        """The run of a crawl that has not ended."""
+        return self.runs.get(crawl)
+
+    @property
+    def running(self) -> bool:
+        """Whether any crawl is."""
+        return any(not record.ended for record in self._records.values())
+
+    async def load(self) -> None:
+        """Go on with what the store has."""
+        for record in await self._committer.submit(catalog.crawls):
+            self._records[record.crawl_id] = record
+            await self._begin(record)
+
+    async def create(self, spec: CrawlSpec, nonce: bytes) -> CrawlRecord:
+        """A new crawl, known to every member that answers."""
+        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+        await self.learn(record)
+        await self.tell_all(record.crawl_id)
+        return record
+
+    async def learn(self, record: CrawlRecord) -> CrawlRecord:
+        """Merge what is known of a crawl with a record of it; the record as it is now."""
+
+        def write(txn: Txn) -> CrawlRecord | None:
+            return None if catalog.is_closed(txn, record.crawl_id) else catalog.merge_in(txn, record)
+
+        known = self._records.get(record.crawl_id)
+        if known is not None and catalog.merge_crawls(known, record) == known:
+            return known
+        merged = await self._committer.submit(write)
+        if merged is None:
+            return record  # forgotten here
+        before = self._records.get(record.crawl_id)
+        if before is not None:
+            # Another change may have come while this one was being written.
+            merged = catalog.merge_crawls(before, merged)
+        self._records[record.crawl_id] = merged
+        if merged != before:
+            await self._apply(merged)
+        return merged
+
+    async def change(self, crawl: bytes, **fields: Any) -> CrawlRecord:
+        """Change a crawl's record here, and tell everybody."""
+        record = self._records[crawl]
+        changed = await self.learn(dataclasses.replace(record, **fields))
+        await self.tell_all(crawl)
+        return changed
+
+    async def announce(self, crawl: bytes, aliases: Sequence[str]) -> None:
+        """Every member knows of further seeds once this returns, or is not there."""
+        known = self._records[crawl].aliases
+        await self.change(crawl, aliases=[*known, *(alias for alias in aliases if alias not in known)])
+
+    async def tell_all(self, crawl: bytes) -> None:
+        """Every member knows the crawl as we do once this returns, or did not answer in time."""
+        others = [member.id for member in self._peers.view.members if member.id != self._peers.node_id]
+        async with asyncio.TaskGroup() as group:
+            for node in others:
+                group.create_task(self.tell(node, crawl))
+
+    async def tell(self, node: bytes, crawl: bytes) -> None:
+        """Let one node know a crawl."""
+        record = self._records.get(crawl)
+        if record is not None:
+            args = {"record": catalog.to_wire(record)}
+            await self._peers.call(node, "crawl_tell", args, timeout_s=TELL_TIMEOUT_S)
+
+    async def pull(self, node: bytes) -> bool:
+        """Learn the crawls that `node` knows; whether it answered."""
+        return await self._catalogue.pull(node)
+
+    # What the entrance tells
+
+    def hold(self, hold: bool) -> None:
+        """Start nothing, or go on."""
+        self._held = hold
+        for run in self.runs.values():
+            run.hold(hold)
+
+    def settled(self, view: View | None) -> None:
+        """What is ours by `view` may be fetched; None: nothing."""
+        self._settled = view
+        for run in self.runs.values():
+            run.settle(view)
+        for crawl in self._records:
+            self._second_look.at(crawl)
+
+    def view_changed(self, view: View) -> None:
+        """Other keys are ours than before."""
+        for run in self.runs.values():
+            run.view_changed(view)
+
+    def hold_for(self, node: bytes, rows: Any) -> None:
+        """What `node` has in flight of ours, from its answer to `activate`."""
+        if not isinstance(rows, tuple):
+            return
+        for row in rows:
+            if isinstance(row, tuple) and len(row) in (2, 3) and isinstance(row[1], tuple):
+                run = self.runs.get(row[0]) if isinstance(row[0], bytes) else None
+                if run is None:
+                    continue
+                keys = [key for key in row[1] if isinstance(key, bytes)]
+                if len(row) == 3 and isinstance(row[2], bytes):
+                    run.elsewhere.hold_lent(row[2], keys)
+                else:
+                    run.elsewhere.hold_for(node, keys)
+
+    def lent(self) -> dict[bytes, dict[bytes, bytes]]:
+        """Which tasks of ours other nodes have, by crawl."""
+        return {crawl: run.elsewhere.lent() for crawl, run in self.runs.items()}
+
+    def in_flight_of(self, node: bytes, lent: Mapping[bytes, Mapping[bytes, bytes]]) -> list[tuple[Any, ...]]:
+        """Our half of that: what we have in flight that `node` owns by now, and who has what of it was `lent` by us."""
+        rows: list[tuple[Any, ...]] = []
+        for crawl, run in self.runs.items():
+            keys = run.elsewhere.in_hand(node)
+            rows += [(crawl, keys[first : first + KEYS_A_CALL]) for first in range(0, len(keys), KEYS_A_CALL)]
+        for crawl, tasks in lent.items():
+            by_worker: dict[bytes, list[bytes]] = {}
+            for key, worker in tasks.items():
+                owner = self._peers.view.owner(placement(key))
+                if owner is not None and owner.id == node != worker:
+                    by_worker.setdefault(worker, []).append(key)
+            for worker, keys in by_worker.items():
+                pieces = (keys[first : first + KEYS_A_CALL] for first in range(0, len(keys), KEYS_A_CALL))
+                rows += [(crawl, piece, worker) for piece in pieces]
+        return first_rows(rows)
+
+    def ended(self, crawl: bytes) -> None:
+        """A run is over."""
+        self.runs.pop(crawl, None)
+        self._gone.set()
+        self._second_look.at(crawl)
+
+    @property
+    def draining(self) -> bool:
+        """Whether a crawl that starts nothing more still has something under way."""
+        return any(run.draining for run in self.runs.values())
+
+    async def stop(self) -> None:
+        """End all runs here; they go on when the node is back."""
+        self._stopping = True
+        for run in self.runs.values():
+            run.crawl.stop(Stop.INTERRUPTED)
+        while self.runs or self._starting:
+            self._gone.clear()
+            await self._gone.wait()
+
+    async def wait_for_end(self, crawl: bytes) -> None:
+        """Return once a crawl that has ended, by its record, has written what it has here."""
+        while (run := self.runs.get(crawl)) is not None and run.record().ended:
+            self._gone.clear()
+            await self._gone.wait()
+
+    def ids(self) -> list[bytes]:
+        """The crawls whose records are kept in step."""
+        return sorted(self._records)
+
+    def merged(self, crawl: bytes, merged: Merged) -> None:
+        """Records of a crawl were merged into the store."""
+        run = self.runs.get(crawl)
+        if run is not None:
+            run.intake.merged(merged)
+        elif merged.queued:
+            self._second_look.at(crawl)
+
+    def terms(self, crawl: bytes, orders: Iterator[int]) -> RecordTerms | None:
+        """On which terms a crawl takes records; None for one that is not known."""
+        record, run = self._records.get(crawl), self.runs.get(crawl)
+        if record is None:
+            return None
+        if run is None:
+            return RecordTerms(task_key_bytes(record.spec.key_mode), orders, False, self._mine, _never, _never)
+        return RecordTerms(run.key_bytes, orders, run.depth_matters, run.mine, run.held, run.in_flight)
+
+    def host_free(self, host: str) -> None:
+        """A host may be asked: whoever has tasks there looks."""
+        for run in self.runs.values():
+            run.crawl.host_free(host)
+
+    # A crawl that has ended
+
+    def _over(self, crawl: bytes) -> CrawlRecord | None:
+        busy = self._settled is None or self._stopping or crawl in self.runs or crawl in self._starting
+        return None if busy else self._records.get(crawl)
+
+    def _mine(self, key: bytes) -> bool:
+        owner = None if self._settled is None else self._settled.owner(placement(key))
+        return owner is not None and owner.id == self._peers.node_id
+
+    async def _reopen(self, record: CrawlRecord) -> None:
+        await self.learn(record)
+        await self.tell_all(record.crawl_id)
+
+    # What becomes of a record
+
+    async def _apply(self, record: CrawlRecord) -> None:
+        run = self.runs.get(record.crawl_id)
+        if run is not None:
+            run.changed(record)
+        else:
+            await self._begin(record)
+
+    async def _begin(self, record: CrawlRecord) -> None:
+        crawl = record.crawl_id
+        if self._stopping or record.ended or crawl in self.runs or crawl in self._starting:
+            return
+        self._starting[crawl] = None
+        try:
+            run = await self._start(record)
+        finally:
+            del self._starting[crawl]
+            self._gone.set()
+        self.runs[crawl] = run
+        if self._stopping:
+            run.crawl.stop(Stop.INTERRUPTED)
+        # What came while it was being made.
+        run.view_changed(self._peers.view)
+        run.hold(self._held)
+        run.settle(self._settled)
+        run.changed(self._records[crawl])
+
+    # What others ask
+
+    async def _on_tell(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
+        crawl, view = args.get("crawl"), self._peers.view
+        record = parsed(
+            args.get("record"),
+            self._records.get(crawl) if isinstance(crawl, bytes) else None,
+            view.ids if args.get("view") == view_fingerprint(view) else (),
+        )
+        if record is None:
+            return BAD_ARGUMENTS
+        if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
+            return Refused("full", f"{CRAWLS_MAX} crawls are known here")
+        await self.learn(record)
+        return {}
+
+    def _on_report(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+        run = self._run_for(args)
+        if run is not None:
+            return run.coordinator.on_report(asker, args)
+        crawl = args.get("crawl")
+        record = self._records.get(crawl) if isinstance(crawl, bytes) else None
+        return report_without_run(self._peers, record, self._incarnation)
+
+    def _on_progress(self, _asker: bytes, args: dict[str, Any]) -> Any:
+        """The same for people, which no coordinator takes for its wave."""
+        crawl = args.get("crawl")
+        if not isinstance(crawl, bytes) or crawl not in self._records:
+            return Refused("unknown-crawl")
+        run = self.runs.get(crawl)
+        if run is None:
+            return self._stored_progress(crawl)
+        report = run.report()
+        return {"counters": report.counters, "waiting": report.waiting}
+
+    async def _stored_progress(self, crawl: bytes) -> CallValue:
+        return {"counters": await self._committer.submit(partial(counters_of, crawl=crawl)), "waiting": {}}
+
+    def _on_audit(self, asker: bytes, args: dict[str, Any]) -> Any:
+        run = self._run_for(args)
+        return Refused("unknown-crawl") if run is None else run.coordinator.on_audit(asker, args)
+
+    def _on_pages(self, asker: bytes, args: dict[str, Any]) -> Any:
+        run = self._run_for(args)
+        return Refused("unknown-crawl") if run is None else run.coordinator.on_pages(asker, args)
+
+    def _on_loan(self, name: str, asker: bytes, args: dict[str, Any]) -> Any:
+        run = self._run_for(args)
+        return Refused("unknown-crawl") if run is None else run.elsewhere.on_call(name, asker, args)
+
+    def _run_for(self, args: dict[str, Any]) -> CrawlRun | None:
+        crawl = args.get("crawl")
+        return self.runs.get(crawl) if isinstance(crawl, bytes) else None
+
+    def _on_release(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
+        crawl, keys = args.get("crawl"), args.get("keys")
+        if not isinstance(crawl, bytes) or not isinstance(keys, tuple):
+            return BAD_ARGUMENTS
+        if not all(isinstance(key, bytes) and len(key) in (KEY_BYTES, 2 * KEY_BYTES) for key in keys):
+            return BAD_ARGUMENTS
+        run = self.runs.get(crawl)
+        if run is not None:
+            run.elsewhere.given_back(list(keys))
+        return {}
+
+
+def _never(_: bytes) -> bool:
+    return False

@@ -1,0 +1,63 @@
+"""Who takes part in a crawl, by what its records say.
+
+The coordinator's waves put the nodes that run a crawl into its record. A node
+that fetched a page and was gone before the next wave is named by nothing but
+the record of that page, which others keep: whoever learns of the page learns
+of the node, or nobody would ever miss what lay there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
+
+
+class Participants:
+    """Of one crawl on one node."""
+
+    def __init__(
+        self, record: CrawlRecord, learn: Callable[[CrawlRecord], Awaitable[object]], group: asyncio.TaskGroup
+    ) -> None:
+        """`learn(record)` merges a record into what is known of the crawl."""
+        self.busy = 0  # nodes that are about to be written down
+        self._learn = learn
+        self._group = group
+        self._record = record
+        self._known = dict.fromkeys(record.participants)
+        self._looked: tuple[CrawlRecord, View, list[str]] | None = None  # who was absent, by these two
+
+    def changed(self, record: CrawlRecord) -> None:
+        """The crawl's record has changed."""
+        self._record = record
+        self._known |= dict.fromkeys(record.participants)
+
+    def met(self, nodes: Iterable[str]) -> None:
+        """These nodes, in hex, have fetched pages of the crawl."""
+        new = [node for node in nodes if node not in self._known]
+        if new:
+            self._known |= dict.fromkeys(new)
+            self.busy += len(new)
+            self._group.create_task(self._write(new))
+
+    def absent(self, view: View, is_member: Callable[[str], bool]) -> list[str]:
+        """Those whose bodies cannot be had, neither from themselves nor from whom they left them to.
+
+        `is_member` says the same as long as the view is the same: each wave of
+        a large swarm asks, and mostly nobody has come or gone.
+        """
+        looked = self._looked
+        if looked is None or looked[0] is not self._record or looked[1] is not view:
+            record = self._record
+            found = [node for node in record.participants if heir_of(record, node, is_member) is None]
+            looked = self._looked = record, view, found
+        return looked[2]
+
+    async def _write(self, nodes: list[str]) -> None:
+        try:
+            await self._learn(replace(self._record, participants=[*self._record.participants, *nodes]))
+        finally:
+            self.busy -= len(nodes)

@@ -1,0 +1,1 @@
+"""How a node joins, keeps up with the view, repairs and leaves; which peers it remembers."""

@@ -1,0 +1,182 @@
+"""How a node finds the swarm when it starts, remembers it for the next time, and looks for those who are not there.
+
+Nodes that start while others are away join through whoever answers. Nobody else
+would ever ask the others, so each asks those it has known, and those it was
+told of, until they answer: two swarms of one become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from itertools import count, islice
+from typing import Any
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.errors import BootstrapUnreachable
+from dhtcrawl.rpc.contact import Address
+from dhtcrawl.rpc.membership.gossip import Gossip
+from dhtcrawl.rpc.membership.hello import NodeState
+from dhtcrawl.rpc.membership.member_exchange import REPLY_BYTES_MAX
+from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.rpc.tasks.messages import Call, Result
+from dhtcrawl.rpc.tasks.rows import PeerRow
+from dhtcrawl.rpc.tasks.transport import TaskTransport
+from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.units import format_address
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_MAX = 64  # members, and as many that are not there
+SEEK_EVERY_S = 2.0  # one of those that are not there is asked
+NAMED_EVERY = 5  # so many times as often as one that was named as bootstrap
+MEMBERS_TIMEOUT_S = 5.0
+# A peer may name any address as a node's: so many of them are greeted, each once in a while.
+GREETED_MAX = 256
+GREET_AGAIN_S = 10.0
+_MEMBERS_KEY = b"\x00acquaintances"
+
+
+class PeerStore:
+    """Of one node."""
+
+    def __init__(self, gossip: Gossip, committer: Committer, clock: Clock, own: Address) -> None:
+        self._gossip = gossip
+        self._committer = committer
+        self._clock = clock
+        self._own = own
+        self._greeted: OrderedDict[bytes, float] = OrderedDict()
+        self._named: deque[Address] = deque()  # whom to ask next comes first
+        self._there: dict[bytes, Address] = {}
+        self._away: dict[bytes, Address] = {}  # whoever went last comes first
+        self._asked: dict[bytes, int] = {}  # of those, at which turn
+        self._looked: tuple[View, list[bytes]] | None = None  # the view that was noted, and who of those away had left
+        self._noted: list[list[Any]] = []  # what the store has of it
+
+    async def find(self, bootstrap: Sequence[Address]) -> bool:
+        """Join through the nodes that were named, or those that were members when we last ran.
+
+        Returns:
+            Whether there is, or was, a swarm to join; False where this node begins one.
+
+        Raises:
+            BootstrapUnreachable: nodes were named, and none of them answered.
+        """
+        self._named.extend(dict.fromkeys(bootstrap))
+        for node, address, there in await self._committer.submit(_remembered):
+            if address != self._own:
+                (self._there if there else self._away)[node] = address
+        known = [address for address in (self._there or self._away).values() if address not in bootstrap]
+        try:
+            if bootstrap or known:
+                await self._gossip.join([*bootstrap, *known])
+        except BootstrapUnreachable as error:
+            if bootstrap:
+                names = ", ".join(map(format_address, bootstrap))
+                raise BootstrapUnreachable(
+                    f"bootstrap: no answer from {names}; is a node listening there, and does UDP get through?"
+                ) from error
+            log.info("nobody of the swarm that this node was in answers; it goes on by itself, and asks them again")
+        if bootstrap and len(self._gossip.view.members) <= 1:
+            # To go on would begin a second swarm.
+            names = ", ".join(map(format_address, bootstrap))
+            raise BootstrapUnreachable(f"bootstrap: {names} answers, but not as a member of a swarm; name one that is")
+        return bool(bootstrap or known)
+
+    async def remember(self) -> None:
+        """Note who is there and who was, where that has changed: who forgot the others would begin another swarm."""
+        members, view = self._gossip.members, self._gossip.view
+        left = [node for node in self._away if (known := members.get(node)) and known.state is NodeState.LEFT]
+        # In a large swarm there is much to go through, and most seconds nothing is new.
+        if self._looked is not None and self._looked[0] is view and self._looked[1] == left:
+            return
+        self._looked = view, left
+        there = {member.id: member.address for member in view.members if member.id != members.me.id}
+        # One that lost its disk comes back as another, at the same address.
+        taken = set(there.values())
+        # Two that leave at once would forget each other.
+        leaving = members.me.state is NodeState.LEFT
+        away: dict[bytes, Address] = {}
+        for node, address in [*reversed(self._there.items()), *self._away.items()]:
+            known = members.get(node)
+            has_left = known is not None and known.state is NodeState.LEFT and not leaving
+            if not (node in there or address in taken or has_left) and len(away) < REMEMBERED_MAX:
+                away[node] = address
+                taken.add(address)
+        self._away = away
+        self._there = dict(islice(there.items(), REMEMBERED_MAX))
+        rows = [[*address, node, True] for node, address in self._there.items()]
+        rows += [[*address, node, False] for node, address in self._away.items()]
+        if rows and rows != self._noted:
+            await self._committer.submit(lambda txn: txn.put(_MEMBERS_KEY, pack(rows)))
+            self._noted = rows
+
+    async def seek(self) -> None:
+        """Ask those that are not there, one after the other, for as long as this node runs."""
+        for turn in count(1):
+            await asyncio.sleep(SEEK_EVERY_S)
+            if turn % NAMED_EVERY == 0 and self._named:
+                await self._gossip.meet(self._named[0])
+                self._named.rotate(-1)
+            else:
+                self._seek_one(turn)
+
+    def _seek_one(self, turn: int) -> None:
+        # Whom gossip takes for dead, it asks itself.
+        unknown = [node for node in reversed(self._away) if self._gossip.members.get(node) is None]
+        self._asked = {node: self._asked.get(node, 0) for node in unknown}
+        if unknown:
+            node = min(unknown, key=self._asked.__getitem__)
+            self._asked[node] = turn
+            self._gossip.greet(self._away[node], node)
+
+    def greet(self, peer: PeerRow) -> None:
+        """Somebody takes a node that we do not know for an owner: get to know it."""
+        now = self._clock.monotonic()
+        if (
+            peer.node_id in self._gossip.members
+            or self._greeted.get(peer.node_id, -GREET_AGAIN_S) > now - GREET_AGAIN_S
+        ):
+            return
+        self._greeted[peer.node_id] = now
+        if len(self._greeted) > GREETED_MAX:
+            self._greeted.popitem(last=False)
+        self._gossip.greet((peer.host, peer.port), peer.node_id)
+
+
+class GossipStanding:
+    """The gossip as the entrance wants it."""
+
+    def __init__(self, gossip: Gossip) -> None:
+        self._gossip = gossip
+
+    @property
+    def view(self) -> View:
+        return self._gossip.view
+
+    @property
+    def incarnation(self) -> int:
+        return self._gossip.members.me.incarnation
+
+    def become(self, state: MemberState) -> None:
+        self._gossip.set_state(NodeState.ACTIVE if state is MemberState.ACTIVE else NodeState.JOINING)
+
+    async def exchange(self, node: bytes) -> bool:
+        return await self._gossip.exchange(node)
+
+
+async def ask_members(
+    transport: TaskTransport, address: Address, node: bytes, args: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The call `members`, by address: before a node is a member there is no other way to it."""
+    message = Call("members", args, REPLY_BYTES_MAX)
+    reply = await transport.request(address, message, node_id=node, timeout_s=MEMBERS_TIMEOUT_S)
+    return reply.value if isinstance(reply, Result) else None
+
+
+def _remembered(txn: Txn) -> list[tuple[bytes, Address, bool]]:
+    value = txn.get(_MEMBERS_KEY)
+    return [] if value is None else [(node, (host, port), there) for host, port, node, there in unpack(value)]

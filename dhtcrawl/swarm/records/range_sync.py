@@ -1,0 +1,301 @@
+"""One crawl's records that two nodes both keep, made the same at both, by one of them asking.
+
+    compare(range)   digests of 256 parts of it, ours and the peer's
+        equal                    nothing moves
+        few records of ours      exchange: the peer's page is merged in here;
+                                 what it lacks, or has less far on, is pushed
+        many, none at the peer   pushed
+        many at both             compare(part)
+
+Everything is merged by the lattice on both sides, so it does not matter what
+changes meanwhile, what is done twice, or where it breaks off: the next time
+only what still differs moves. One request is in flight at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from dhtcrawl.keyspace import KEY_BYTES, placement
+from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import DIGEST_BYTES, Ack, Code, Records, RefreshTask, StoreBackup
+from dhtcrawl.rpc.tasks.rows import ITEMS_MAX, RecordRow
+from dhtcrawl.storage.store.ranges import Digests, part_bounds
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm.records.holdings import Holdings
+from dhtcrawl.swarm.records.wire import copies_of, record_of
+from dhtcrawl.swarm.replica_sets import Sharing, Span
+
+BITS = 8
+# A part with so few records of ours is exchanged rather than compared again:
+# that would cost as much as the page, and a round trip more.
+FEW = 64
+BEYOND = 16
+PAGE_BYTES_MAX = PUSH_BYTES_MAX = 256 * 1024
+_ROW_BYTES = 256  # of a record on the wire beyond its texts, at most
+# A peer scans 100,000 records for an answer; more empty ones in a row are no honest answers.
+EMPTY_PAGES_MAX = 100
+
+
+@dataclass(slots=True)
+class SyncResult:
+    """What a synchronisation moved."""
+
+    digests: int = 0  # requests
+    pages: int = 0  # requests
+    pulled: int = 0  # records that came
+    new: int = 0  # of them, such as were not here
+    pushed: int = 0
+    refused: int = 0  # records that the peer did not take: it is full, or does not know the crawl
+
+
+class Act(Enum):
+    """What to do with a range that differs."""
+
+    COMPARE = auto()
+    EXCHANGE = auto()
+    PUSH = auto()
+
+
+class SyncStep(NamedTuple):
+    """A range of placements, `first` to `last`, or the task keys in it behind `after` and up to `until`."""
+
+    act: Act
+    first: bytes
+    last: bytes
+    after: bytes = b""
+    until: bytes = b""  # empty: no bound
+    ours: int = 0  # records of this node in it
+
+
+class RangeSync:
+    """Runs once, for one crawl and one peer."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        holdings: Holdings,
+        peer: bytes,
+        crawl: bytes,
+        shared: Sharing,
+        spans: Sequence[Span],
+        result: SyncResult,
+    ) -> None:
+        """Of the records that are shared those within `spans`, in order."""
+        self._peers = peers
+        self._holdings = holdings
+        self._peer = peer
+        self._crawl = crawl
+        self._shared = shared
+        self._spans = spans
+        self._result = result
+
+    async def run(self) -> Failure | None:
+        """Do it; a Failure where the peer did not answer, or not sense. What was moved until then stays."""
+        terms = self._holdings.terms(self._crawl)
+        if terms is None:
+            return None
+        self._key_bytes = terms.key_bytes
+        steps = [SyncStep(Act.COMPARE, first, last) for first, last in reversed(self._spans)]
+        while steps:
+            step = steps.pop()
+            if step.act is Act.COMPARE:
+                further = await self._compare(step.first, step.last)
+                if isinstance(further, Failure):
+                    return further
+                steps += reversed(further)
+            else:
+                failure = await self._exchange(step)
+                if failure is not None:
+                    return failure
+        return None
+
+    async def _compare(self, first: bytes, last: bytes) -> list[SyncStep] | Failure:
+        self._result.digests += 1
+        answer = await self._peers.ask(self._peer, RefreshTask(self._crawl, first, last, digest_bits=BITS))
+        if isinstance(answer, Failure):
+            return answer
+        if not isinstance(answer, Records) or len(answer.digests) != DIGEST_BYTES << BITS:
+            return _nonsense("digests were asked for, and something else came")
+        # After the peer's: what changes in between looks different, and is looked at.
+        ours = await self._holdings.digests(self._crawl, first, last, BITS, self._shared.covers)
+        return plan(first, last, ours, answer.digests)
+
+    async def _exchange(self, step: SyncStep) -> Failure | None:
+        cursor, empty = step.after, 0
+        while True:
+            rows: Sequence[RecordRow] = ()
+            until = step.until
+            if step.act is Act.EXCHANGE:
+                answer = await self._pull(step, cursor)
+                if isinstance(answer, Failure):
+                    return answer
+                rows = [row for row in answer.records if not until or row.key <= until]
+                empty = 0 if rows else empty + 1
+                if empty > EMPTY_PAGES_MAX:
+                    return _nonsense(f"{empty} pages without a record, and still not the end")
+                if answer.cursor and (not until or answer.cursor < until):
+                    until = answer.cursor
+            failure = await self._meet(step, rows, cursor, until)
+            if failure is not None:
+                return failure
+            if until == step.until:
+                return None
+            cursor = until
+
+    async def _pull(self, step: SyncStep, cursor: bytes) -> Records | Failure:
+        """The peer's page behind `cursor`, in order and within what was asked for."""
+        self._result.pages += 1
+        # The peer does not know where to stop, and mostly has as many as we have.
+        limit = min(ITEMS_MAX, step.ours + BEYOND) if step.until else ITEMS_MAX
+        answer = await self._peers.ask(
+            self._peer,
+            RefreshTask(self._crawl, step.first, step.last, cursor, limit, reply_bytes_max=PAGE_BYTES_MAX),
+        )
+        if isinstance(answer, Failure):
+            return answer
+        if not isinstance(answer, Records):
+            return _nonsense("a page was asked for, and something else came")
+        before = cursor
+        for row in answer.records:
+            if row.key <= before or not step.first <= placement(row.key) <= step.last:
+                return _nonsense("a page with records out of order, or beyond its range")
+            before = row.key
+        if answer.cursor and (answer.cursor < before or answer.cursor == cursor):
+            return _nonsense("a page that ends before it begins")
+        return answer
+
+    async def _meet(self, step: SyncStep, rows: Sequence[RecordRow], after: bytes, until: bytes) -> Failure | None:
+        """Merge a page in; push what the peer lacks, or has less far on, of the keys behind `after`, up to `until`."""
+        theirs = copies_of(rows, self._key_bytes)
+        merged = await self._holdings.merge(self._crawl, theirs)
+        self._result.pulled += len(theirs)
+        self._result.new += merged.new
+        known = {copy.key for copy in theirs}
+        failure = await self._push(merged.further)
+        last = placement(until) if until else step.last
+        cursor = after
+        while failure is None:
+            page = await self._holdings.page(
+                self._crawl, step.first, last, cursor, ITEMS_MAX, PUSH_BYTES_MAX, self._shared.covers
+            )
+            assert page.copies or page.cursor != cursor, "any record fits into a page"
+            lacking = [copy for copy in page.copies if copy.key not in known and not (until and copy.key > until)]
+            failure = await self._push(lacking)
+            if page.cursor is None or (until and page.cursor >= until):
+                break
+            cursor = page.cursor
+        return failure
+
+    async def _push(self, copies: Sequence[TaskReplica]) -> Failure | None:
+        for batch in batches(copies):
+            acked = await push(self._peers, self._holdings, self._peer, self._crawl, batch)
+            if isinstance(acked, Failure):
+                return acked
+            self._result.pushed += len(batch)
+            self._result.refused += acked.count(False)
+        return None
+
+
+def plan(first: bytes, last: bytes, ours: Digests, theirs: bytes) -> list[SyncStep]:
+    """What to do where digests differ, in key order. Neighbouring parts with few records go together."""
+    steps: list[SyncStep] = []
+    small: list[tuple[int, int, int]] = []  # (low, high, count) of parts that go together
+
+    def step(act: Act, low: int, high: int, count: int) -> SyncStep:
+        if first != last:
+            return SyncStep(act, _number(low), _number(high), ours=count)
+        # Parts of one placement, by what follows it in the key. The cursor is
+        # the key before the part, or the placement itself, before all its keys.
+        after = first if low == 0 else first + _number(low - 1)
+        return SyncStep(act, first, last, after, first + _number(high), count)
+
+    def close() -> None:
+        if small:
+            steps.append(step(Act.EXCHANGE, small[0][0], small[-1][1], sum(count for _, _, count in small)))
+            small.clear()
+
+    def exchange(low: int, high: int, count: int) -> None:
+        if sum(known for _, _, known in small) + count > ITEMS_MAX:
+            close()
+        if low <= high:
+            small.append((low, high, count))
+
+    packed = ours.pack(BITS)
+    if packed == theirs:
+        return steps
+    for number in range(1 << BITS):
+        digest = theirs[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+        part = ours.parts.get(number)
+        if digest == packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]:
+            if part is not None:
+                close()  # what is equal does not move
+            continue
+        low, high = part_bounds(first, last, BITS, number)
+        if part is None or part.count <= FEW:
+            exchange(low, high, part.count if part is not None else 0)
+        elif digest == bytes(DIGEST_BYTES):
+            close()
+            steps.append(step(Act.PUSH, low, high, part.count))
+        elif first == last:
+            close()
+            steps.append(step(Act.EXCHANGE, low, high, part.count))
+        else:
+            alone, to = (int.from_bytes(placement(key), "big") for key in (part.lowest, part.highest))
+            if alone != to:
+                close()
+                steps.append(step(Act.COMPARE, low, high, part.count))
+                continue
+            # All of ours belong to one host: no smaller range of placements would divide them.
+            exchange(low, alone - 1, 0)
+            close()
+            steps.append(step(Act.COMPARE, alone, alone, part.count))
+            exchange(alone + 1, high, 0)
+    close()
+    return steps
+
+
+async def push(
+    peers: Peers,
+    holdings: Holdings,
+    node: bytes,
+    crawl: bytes,
+    copies: Sequence[TaskReplica],
+    *,
+    hand_over: bool = False,
+) -> list[bool] | Failure:
+    """Send records to a node, and merge in what it has further on; which of them it has on its disk now."""
+    answer = await peers.ask(node, StoreBackup(crawl, tuple(map(record_of, copies)), hand_over))
+    if isinstance(answer, Failure):
+        return answer
+    if not isinstance(answer, Ack) or len(answer.codes) != len(copies):
+        return _nonsense("records were sent, and something else than an answer for each came")
+    terms = holdings.terms(crawl)
+    if terms is not None:
+        await holdings.merge(crawl, copies_of(answer.records, terms.key_bytes))
+    return [code in (Code.ACCEPTED, Code.KNOWN) for code in answer.codes]
+
+
+def batches(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
+    """Records in messages that fit into a frame."""
+    start, size = 0, 0
+    for index, (_, task) in enumerate(copies):
+        row = _ROW_BYTES + len(task.url) + len(task.referrer) + 4 * len(task.detail)
+        if index > start and (size + row > PUSH_BYTES_MAX or index - start == ITEMS_MAX):
+            yield copies[start:index]
+            start, size = index, 0
+        size += row
+    if copies:
+        yield copies[start:]
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(KEY_BYTES, "big")
+
+
+def _nonsense(what: str) -> Failure:
+    return Failure(FailureKind.PROTOCOL, what)

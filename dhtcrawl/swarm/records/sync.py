@@ -1,0 +1,272 @@
+"""Records go to whoever is to keep them: two-way synchronisation, and handing over (design invariants I4, I5, I12).
+
+    sync        a joining node, or one that lost sight of a peer: all records
+                that both are to keep become the same at both
+    on_refresh  the other side of it: REFRESH_TASK, for a peer's share only
+    hand_over   what this node is not to keep any more goes to all who are, and
+                is dropped once each of them has it on disk
+    compare     some records become the same here and at whoever else keeps them
+
+Which records two nodes share is computed by each from its own view. Where the
+views differ for a while, a record more or less moves; none is lost, and the
+next time makes up for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import DIGEST_BYTES, Records, RefreshTask, Refused
+from dhtcrawl.rpc.tasks.rows import ITEMS_MAX
+from dhtcrawl.storage.store.ranges import FIRST, LAST, record_hash
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.swarm.records.holdings import Holdings, RecordTerms, Submit
+from dhtcrawl.swarm.records.range_sync import PUSH_BYTES_MAX, RangeSync, SyncResult, batches, push
+from dhtcrawl.swarm.records.wire import record_of
+from dhtcrawl.swarm.replica_sets import Keeping, Sharing, Span, replica_set
+
+# What answering REFRESH_TASK may cost: so many at once, the rest wait; so many
+# transactions for a page in which nothing is the asker's.
+REFRESHES_MAX = 4
+SCANS_A_PAGE_MAX = 50
+SHARINGS_KEPT_MAX = 256
+# A newcomer's peers mostly hold the same records. One after the other, only the
+# first sends them all; two, so that one that does not answer is no hold-up.
+SYNCS_MAX = 2
+EVERYTHING: Span = (FIRST, LAST)
+HAVE = "have"
+TASK_KEY_BYTES = (KEY_BYTES, 2 * KEY_BYTES)  # with URL keys, and with host keys
+_ENVELOPE_BYTES = 256
+
+
+@dataclass(slots=True)
+class HandedOver:
+    """What became of records that this node is not to keep; true where all who are to keep them have them."""
+
+    pushed: int = 0  # once for each node that a record went to; not where it was already
+    dropped: int = 0
+    needed: int = 0  # handed over, but in flight here, or with links to send: to be dropped another time
+    refused: int = 0  # not with all who are to keep them: to be handed over again
+
+    def __bool__(self) -> bool:
+        return not self.refused
+
+
+class Syncer:
+    """Of one node, for all its crawls."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        submit: Submit,
+        crawl_ids: Callable[[], list[bytes]],
+        replicas: int,
+        merged: Callable[[bytes, Merged], None],
+        terms: Callable[[bytes], RecordTerms | None],
+    ) -> None:
+        """`replicas` is R. `merged(crawl, …)` hears of every change to a crawl's queues, on the loop."""
+        self._peers = peers
+        self._crawl_ids = crawl_ids
+        self._replicas = replicas
+        self._holdings = Holdings(submit, terms, merged)
+        self._serving = asyncio.Semaphore(REFRESHES_MAX)
+        self._syncing = asyncio.Semaphore(SYNCS_MAX)
+        self._sharings: dict[bytes, tuple[View, Sharing]] = {}
+
+    async def sync(
+        self, peer: bytes, as_owner_set: View, within: Sequence[Span] = (EVERYTHING,)
+    ) -> SyncResult | Failure:
+        """Make every record the same here and at `peer` that both are to keep.
+
+        `as_owner_set` is the view that says which; this node and the peer count
+        as active in it, whatever they are. `within`: only those of some ranges
+        that lie apart. May be cancelled, and done again.
+        """
+        shared = Sharing(as_owner_set, self._peers.node_id, peer, self._replicas)
+        spans = shared.within(within)
+        result = SyncResult()
+        async with self._syncing:
+            for crawl in self._crawl_ids() if spans else ():
+                failure = await RangeSync(self._peers, self._holdings, peer, crawl, shared, spans, result).run()
+                if failure is not None:
+                    return failure
+        return result
+
+    async def on_refresh(self, asker: bytes, message: RefreshTask) -> Records | Refused:
+        """The answer to REFRESH_TASK: of our records those that the asker is to keep, too."""
+        shared = self._shared_with(asker)
+        if shared is None:
+            return Refused("not-a-member", "this node does not know the asker as a member")
+        async with self._serving:
+            if message.digest_bits:
+                return await self._digests(shared, message)
+            return await self._page(shared, message)
+
+    async def hand_over(self, view: View | None = None) -> HandedOver:
+        """Give the records that this node is not to keep to all who are, and drop those that each of them has.
+
+        By the view of the moment, or by `view`: one without this node hands
+        over everything, before it leaves.
+        """
+        result = HandedOver()
+        unreachable: dict[bytes, None] = {}
+        for crawl in self._crawl_ids():
+            cursor: bytes | None = b""
+            while cursor is not None:
+                now = self._peers.view if view is None else view
+                if view is None and self._peers.node_id not in now.owning:
+                    return result  # joining, perhaps again: it is to learn what it keeps, not to give it away
+                strays = Keeping(now, self._peers.node_id, self._replicas).strays
+                page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, PUSH_BYTES_MAX, strays)
+                assert page.copies or page.cursor != cursor, "any record fits into a page"
+                keepers = partial(self._keepers, now)
+                acked = await self._give(crawl, page.copies, keepers, unreachable, result, hand_over=True)
+                safe = [copy for copy in page.copies if _all_have(acked[copy.key], self._keepers(now, copy))]
+                dropped = await self._let_go(crawl, safe, now)
+                result.dropped += dropped
+                result.needed += len(safe) - dropped
+                result.refused += len(page.copies) - len(safe)
+                cursor = page.cursor
+        return result
+
+    async def compare(self, crawl: bytes, task_keys: Sequence[bytes], keepers: Callable[[bytes], list[bytes]]) -> bool:
+        """Learn what others know of some records, and tell them; whether all of `keepers(key)` answered."""
+        unreachable: dict[bytes, None] = {}
+        for first in range(0, len(task_keys), ITEMS_MAX):
+            copies = await self._holdings.some(crawl, task_keys[first : first + ITEMS_MAX])
+            await self._give(crawl, copies, lambda copy: keepers(copy.key), unreachable, HandedOver(), hand_over=False)
+        return not unreachable
+
+    async def _give(
+        self,
+        crawl: bytes,
+        copies: Sequence[TaskReplica],
+        keepers: Callable[[TaskReplica], list[bytes]],
+        unreachable: dict[bytes, None],
+        result: HandedOver,
+        *,
+        hand_over: bool,
+    ) -> dict[bytes, set[bytes]]:
+        """Push records to all who are to keep them; who has which on disk now. What they know better comes back."""
+        by_node: dict[bytes, list[TaskReplica]] = {}
+        for copy in copies:
+            for node in keepers(copy):
+                if node not in unreachable:
+                    by_node.setdefault(node, []).append(copy)
+        acked: dict[bytes, set[bytes]] = {copy.key: set() for copy in copies}
+
+        async def give(node: bytes, theirs: list[TaskReplica]) -> None:
+            there = await self._same_at(node, crawl, theirs)
+            if there is None:
+                unreachable[node] = None
+                return
+            for copy, has_it in zip(theirs, there, strict=True):
+                if has_it:
+                    acked[copy.key].add(node)
+            for batch in batches([copy for copy, has_it in zip(theirs, there, strict=True) if not has_it]):
+                flags = await push(self._peers, self._holdings, node, crawl, batch, hand_over=hand_over)
+                if isinstance(flags, Failure):
+                    unreachable[node] = None
+                    return
+                result.pushed += len(batch)
+                for copy, has_it in zip(batch, flags, strict=True):
+                    if has_it:
+                        acked[copy.key].add(node)
+
+        async with asyncio.TaskGroup() as group:
+            for node, theirs in by_node.items():
+                group.create_task(give(node, theirs))
+        return acked
+
+    async def _same_at(self, node: bytes, crawl: bytes, copies: Sequence[TaskReplica]) -> list[bool] | None:
+        """Which of these records a node has on its disk just as they are here; None: it does not answer.
+
+        Who is to keep what this node kept for it a while mostly has it, and a key and a hash are 28 bytes.
+        """
+        args = {
+            "crawl": crawl,
+            "keys": b"".join(copy.key for copy in copies),
+            "hashes": b"".join(record_hash(copy).to_bytes(DIGEST_BYTES, "big") for copy in copies),
+        }
+        answer = await self._peers.call(node, HAVE, args)
+        if isinstance(answer, Failure):
+            return None
+        have = answer.get("have")
+        return [bool(each) for each in have] if isinstance(have, bytes) and len(have) == len(copies) else None
+
+    async def on_have(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+        """The answer to `have`: a byte for each record, 1 where it is here just so."""
+        crawl, all_keys, hashes = args.get("crawl"), args.get("keys"), args.get("hashes")
+        if not (isinstance(crawl, bytes) and isinstance(all_keys, bytes) and isinstance(hashes, bytes)):
+            return BAD_ARGUMENTS
+        count, rest = divmod(len(hashes), DIGEST_BYTES)
+        terms = self._holdings.terms(crawl)
+        width = terms.key_bytes if terms is not None else len(all_keys) // max(count, 1)
+        if rest or not 0 < count <= ITEMS_MAX or len(all_keys) != count * width or width not in TASK_KEY_BYTES:
+            return BAD_ARGUMENTS
+        wanted = [int.from_bytes(each, "big") for each in _pieces(hashes, DIGEST_BYTES)]
+        async with self._serving:
+            same = await self._holdings.same(crawl, list(zip(_pieces(all_keys, width), wanted, strict=True)))
+        return {"have": bytes(same)}
+
+    async def _let_go(self, crawl: bytes, copies: Sequence[TaskReplica], view: View) -> int:
+        # By the view of now, too: this node may have to keep them after all.
+        before, now = (Keeping(each, self._peers.node_id, self._replicas) for each in (view, self._peers.view))
+        return await self._holdings.drop(crawl, copies, lambda key: before.covers(key) or now.covers(key))
+
+    def _keepers(self, view: View, copy: TaskReplica) -> list[bytes]:
+        """Who is to keep a record that this node is not to keep."""
+        return [node for node in replica_set(view, copy.key, self._replicas) if node != self._peers.node_id]
+
+    async def _digests(self, shared: Sharing, message: RefreshTask) -> Records | Refused:
+        bits = message.digest_bits
+        if DIGEST_BYTES << bits > message.reply_bytes_max - _ENVELOPE_BYTES:
+            return Refused("too-long", "the digests do not fit into reply_bytes_max")
+        digests = await self._holdings.digests(message.crawl, message.first, message.last, bits, shared.covers)
+        return Records(digests=digests.pack(bits))
+
+    async def _page(self, shared: Sharing, message: RefreshTask) -> Records | Refused:
+        bytes_max = message.reply_bytes_max - _ENVELOPE_BYTES
+        copies: list[TaskReplica] = []
+        cursor: bytes | None = message.cursor
+        for _ in range(SCANS_A_PAGE_MAX):
+            before = cursor
+            assert before is not None
+            copies, cursor = await self._holdings.page(
+                message.crawl, message.first, message.last, before, message.limit, bytes_max, shared.covers
+            )
+            if copies or cursor is None:
+                break
+            if cursor == before:
+                return Refused("too-long", "a record does not fit into reply_bytes_max")
+        return Records(tuple(map(record_of, copies)), cursor or b"")
+
+    def _shared_with(self, asker: bytes) -> Sharing | None:
+        view = self._peers.view
+        known = self._sharings.get(asker)
+        if known is not None and known[0] is view:
+            return known[1]
+        if asker not in view:
+            return None
+        if len(self._sharings) >= SHARINGS_KEPT_MAX:
+            self._sharings.clear()
+        shared = Sharing(view, self._peers.node_id, asker, self._replicas)
+        self._sharings[asker] = view, shared
+        return shared
+
+
+def _pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def _all_have(acked: set[bytes], keepers: list[bytes]) -> bool:
+    """Whether everybody who is to keep a record acknowledged it; nobody is not enough."""
+    return bool(keepers) and acked.issuperset(keepers)

@@ -1,0 +1,146 @@
+"""Rows of the task plane ↔ links, records and tombstones of the store, and which rows are believed.
+
+A message has checked types, lengths and ranges (`dhtcrawl.rpc.tasks.rows`); what a
+row *means* is checked here: that a key is that of its URL, that the URL's
+origin is canonical (or its host would get round politeness), that a state is a
+state and goes with a place or a reason. Whether the rest of a URL is canonical
+would cost more than everything else together, and matters to nobody but who
+sends it: it would be one more URL, as any query is. A row that fails is None:
+drop it, or answer FAILED.
+
+`extra`, the place of what later versions may add to a row, ends here: the store
+of this version has no room for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
+from dhtcrawl.rpc.tasks import rows
+from dhtcrawl.storage.store.records import Place, State, Task
+from dhtcrawl.storage.store.replicas import End, TaskReplica
+from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.url import canonicalize
+
+# Generations and attempts grow by one for each failure of a node or a fetch; a
+# number beyond this is a lie that would leave no room to count on.
+COUNT_MAX = 1 << 20
+_BYTES_END = 1 << 63
+
+_ORIGIN = re.compile(r"(https?://([^/?#\\]+))/")
+_REST = re.compile(r'[!-"$-~]*')  # what WHATWG serialization leaves unescaped, without a fragment
+_NODE = re.compile(r"[0-9a-f]{40}")
+_FILE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+_REASON = re.compile(r"[a-z][a-z-]{0,31}")
+
+
+def row_of_link(link: Link) -> rows.LinkRow:
+    """A link to send."""
+    return rows.LinkRow(*link)
+
+
+def link_of(row: rows.LinkRow, key_bytes: int) -> Link | None:
+    """A link that came, for a crawl whose task keys have `key_bytes`."""
+    return Link(*row[:-1]) if _found(row.key, row.url, row.referrer, key_bytes) else None
+
+
+def record_of(copy: TaskReplica) -> rows.RecordRow:
+    """A record to send."""
+    key, task = copy
+    return rows.RecordRow(
+        key, task.url, task.depth, task.referrer, task.hops, task.seed, task.order, int(task.state), task.gen,
+        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place),
+    )  # fmt: skip
+
+
+def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
+    """A record that came. Its `order` is the sender's, and means nothing here."""
+    if not valid_record(key_bytes, row):
+        return None
+    key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, _ = row
+    task = Task(
+        url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
+        None if place is None else Place(*place),
+    )  # fmt: skip
+    return TaskReplica(key, task)
+
+
+def copies_of(records: Iterable[rows.RecordRow], key_bytes: int) -> list[TaskReplica]:
+    """Those of the records that can be believed."""
+    return [copy for copy in (copy_of(row, key_bytes) for row in records) if copy is not None]
+
+
+def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
+    """The end of a record, to send to those who have the rest."""
+    key, task = copy
+    return rows.TombstoneRow(
+        key, int(task.state), task.gen, task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place)
+    )
+
+
+def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
+    """A tombstone that came; its key is only believed in so far as there is a record under it."""
+    key, state, gen, attempt, reason, detail, place, _ = row
+    if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place):
+        return None
+    return End(key, State(state), gen, attempt, reason, detail, None if place is None else Place(*place))
+
+
+def valid_record(key_bytes: int, row: rows.RecordRow) -> bool:
+    """Whether a record can be one of a crawl whose task keys have `key_bytes`."""
+    return _found(row.key, row.url, row.referrer, key_bytes) and _stands(
+        row.state, row.gen, row.attempt, row.reason, row.detail, row.place
+    )
+
+
+def _found(key: bytes, url: str, referrer: str, key_bytes: int) -> bool:
+    """Whether a key is that of its URL, and the URL one that this crawler writes."""
+    match = _ORIGIN.match(url)
+    if match is None or not referrer.isascii() or _REST.fullmatch(url, match.end()) is None:
+        return False
+    origin, host = match.groups()
+    if len(key) != key_bytes or not key.endswith(url_key(url)):
+        return False
+    return _is_canonical(origin) and (key_bytes == KEY_BYTES or key.startswith(host_key(host)))
+
+
+@lru_cache(maxsize=16_384)
+def _is_canonical(origin: str) -> bool:
+    return origin.isascii() and canonicalize(origin + "/") == origin + "/"
+
+
+def _stands(state: int, gen: int, attempt: int, reason: str, detail: str, place: rows.PlaceRow | None) -> bool:
+    """Whether a state is one, and has what belongs to it."""
+    if state > State.DONE or gen > COUNT_MAX or attempt > COUNT_MAX:
+        return False
+    if (place is not None) != (state in (State.FETCHED, State.DONE)):
+        return False
+    if (reason != "") != (state == State.DEAD):
+        return False
+    if reason and _REASON.fullmatch(reason) is None:
+        return False
+    return (not detail or _is_text(detail)) and (place is None or _is_place(place))
+
+
+def _is_place(place: rows.PlaceRow) -> bool:
+    return (
+        _NODE.fullmatch(place.node) is not None
+        and _FILE.fullmatch(place.file) is not None
+        and place.offset + place.length < _BYTES_END
+    )
+
+
+def _is_text(text: str) -> bool:
+    """Whether the store can keep it."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _shown(detail: str) -> str:
+    return detail[: rows.TEXT_CHARS_MAX]
+
+
+def _row_of_place(place: Place | None) -> rows.PlaceRow | None:
+    return None if place is None else rows.PlaceRow(*place)

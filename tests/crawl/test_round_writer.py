@@ -1,0 +1,182 @@
+"""A page is done when the last of its links is with its owner, also those of a shorter way (I3)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from storage.stores import CRAWL, SPEC
+from swarm.fake_peers import play
+
+from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Relinked
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import Place, State, Task, unpack_task
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.tasks import FetchedPage, Link
+
+PAGE = SPEC.key_of("http://a/")
+FIRST, SECOND = (Link(SPEC.key_of(url), url, 1, "http://a/", 0) for url in ("http://a/1", "http://a/2"))
+
+
+class World:
+    """A node that owns nothing: its links go out and are acked, and its pages are copied, when a test says so."""
+
+    def __init__(self, *, copies: int) -> None:
+        self.engine = MemoryEngine()
+        self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
+        self.sent: list[Link] = []
+        self.resent: list[bytes] = []
+        self.buried: list[TaskReplica] = []
+        self.copying: list[Callable[[bytes, tuple[bytes, ...]], None]] = []
+        together = SimpleNamespace(
+            alone=False,
+            owns=lambda key: False,
+            mine=lambda key: False,
+            send=self.sent.extend,
+            keep=lambda copies, then: then(),
+            bury=self._bury,
+            when_kept=lambda key, then: False,
+            copy=self._copy,
+        )
+        place = Place("ab" * 20, "a.warc.gz", 0, 9)
+        services: Any = SimpleNamespace(
+            committer=self.committer,
+            together=together,
+            archive=SimpleNamespace(append=lambda item: (place, "sha1:0")),
+        )
+        nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+        listener: Any = SimpleNamespace(
+            written=nothing, expected=nothing, queued=nothing, settled=nothing, resend=self.resent.append
+        )
+        self.corridor = RoundWriter(
+            services,
+            CRAWL,
+            CrawlCounters(),
+            listener,
+            depth_matters=True,
+            orders=itertools.count(1),
+            aliases=[],
+            live=cast(Any, SimpleNamespace(append=nothing)),
+            copies=copies,
+        )
+
+    def _copy(self, pages: Sequence[bytes], then: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
+        self.copying += [then] * len(pages)
+
+    def _bury(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
+        self.buried += copies
+        then()
+
+    def arrives(self, links: Iterable[Link], url: str = "http://a/") -> None:
+        """A page, found at depth 3."""
+        found = Task(url, 3, 1, "")
+        self.engine.write({keys.TASK + CRAWL + SPEC.key_of(url): found.pack()}, sync=False)
+        fields = {"url": url, "status": 200, "depth": 3, "referrer": None}
+        body: Any = SimpleNamespace(size=9, spooled=False, close=lambda: None)
+        page = FetchedPage(SPEC.key_of(url), 3, fields, b"", [])
+        self.corridor.page(Fetched("a", cast(Any, None), body, page), list(links), None)
+
+    def copied(self) -> None:
+        """All copies that were asked for are there."""
+        copying, self.copying = self.copying, []
+        for then in copying:
+            then(PAGE, (b"x" * 20,))
+
+    @property
+    def is_done(self) -> bool:
+        value = self.engine.get(keys.TASK + CRAWL + PAGE)
+        assert value is not None
+        return unpack_task(value).state == State.DONE
+
+
+def on(story: Callable[[World], Any], *, copies: int = 1) -> None:
+    async def play_it(group: asyncio.TaskGroup) -> None:
+        world = World(copies=copies)
+        running = group.create_task(world.corridor.run())
+        await story(world)
+        running.cancel()
+
+    play(play_it)
+
+
+async def a_moment() -> None:
+    await asyncio.sleep(0.1)
+
+
+def test_a_page_is_done_when_its_last_link_is_acked() -> None:
+    async def story(world: World) -> None:
+        world.arrives([FIRST, SECOND])
+        await a_moment()
+        assert world.sent == [FIRST, SECOND]
+        for acked in (FIRST, SECOND):
+            world.corridor.acked([acked])
+            await a_moment()
+            assert world.is_done == (acked is SECOND)
+
+    on(story)
+
+
+def test_a_page_that_waits_for_its_copies_when_a_shorter_way_is_found_waits_for_the_links_of_that_way() -> None:
+    """Its links of before were acked, and it had only to be copied."""
+
+    async def story(world: World) -> None:
+        world.arrives([FIRST])
+        await a_moment()
+        world.corridor.acked([FIRST])
+        await a_moment()
+        world.corridor.resend([PAGE])
+        world.corridor.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
+        await a_moment()
+        assert (world.resent, world.sent) == ([PAGE], [FIRST, SECOND])
+        world.copied()
+        await a_moment()
+        assert not world.is_done
+        world.corridor.acked([SECOND])
+        await a_moment()
+        assert world.is_done
+
+    on(story, copies=2)
+
+
+def test_what_was_acked_before_a_shorter_way_was_found_does_not_make_a_page_done() -> None:
+    """The store knows of the shorter way before the crawl does: it still has to send its links after a crash."""
+
+    async def story(world: World) -> None:
+        world.arrives([FIRST])
+        await a_moment()
+        mark = keys.FETCHED + CRAWL + PAGE
+        shorter = Task("http://a/", 2, 1, "", state=State.FETCHED)
+        world.engine.write({keys.TASK + CRAWL + PAGE: shorter.pack()}, sync=False)
+        world.corridor.acked([FIRST])
+        await a_moment()
+        assert not world.is_done
+        assert world.engine.get(mark) is not None
+        world.corridor.resend([PAGE])
+        world.corridor.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
+        world.corridor.acked([SECOND])
+        await a_moment()
+        assert world.is_done
+        assert world.engine.get(mark) is None
+
+    on(story)
+
+
+def test_a_page_whose_links_are_acked_before_it_is_written_is_done_after_it_is_written() -> None:
+    """Another page has the same links, and was a moment faster."""
+
+    async def story(world: World) -> None:
+        world.arrives([FIRST], url="http://a/other")
+        await a_moment()
+        world.arrives([FIRST])
+        world.corridor.acked([FIRST])
+        await a_moment()
+        assert world.is_done
+        assert [copy.task.state for copy in world.buried] == [State.DONE] * 2
+
+    on(story)

@@ -1,0 +1,175 @@
+"""A node asks itself as it asks others: nonsense is refused, and lists are what they are on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+
+from swarm.fake_peers import node, play, view_of
+
+from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.rpc.peers.task_peers import TaskPeers
+from dhtcrawl.rpc.tasks.connection import Handler
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Request
+from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.rpc.tasks.transport import TaskTransport
+from rpc.wire import backup, task
+
+OWN, OTHER = node(0), node(1)
+
+
+class FakePlane:
+    """The routing plane: what is asked there, and answered with nil."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def register_later(self, name: str, handler: object, arguments: int) -> None: ...
+
+    async def call(self, address: Any, name: str, *args: object, **how: object) -> tuple[bool, Any]:
+        self.asked.append((address, name))
+        return True, None
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, bytes | None]] = []
+        self.given_up: list[tuple[bytes, Any]] = []
+        self.connections_max = 1
+        self.connected = False
+
+    def is_connected(self, address: Any) -> bool:
+        return self.connected
+
+    def give_up(self, node_id: bytes, address: Any) -> None:
+        self.given_up.append((node_id, address))
+
+    async def request(self, address: Any, message: Request, *, node_id: bytes | None, timeout_s: float | None) -> Any:
+        self.asked.append((address, node_id))
+        return Failure(FailureKind.TIMEOUT, "no answer")
+
+
+def peers_of(
+    registry: CallRegistry,
+    group: asyncio.TaskGroup,
+    transport: FakeTransport,
+    state: NodeState = NodeState.ACTIVE,
+    plane: FakePlane | None = None,
+) -> TaskPeers:
+    """`state` is what is known of the only other member."""
+    record = replace(MemberRecord.newcomer(OTHER, ("10.0.0.2", 2), 1, ()), state=state)
+
+    def handle(hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
+        assert isinstance(message, Call)
+        return registry.answer(hello.node_id, message, group)
+
+    return TaskPeers(
+        OWN,
+        cast(TaskTransport, transport),
+        cast(Handler, handle),
+        lambda: Hello(OWN, 1, "active", ()),
+        lambda: view_of([0, 1]),
+        lambda asked: record if asked == OTHER else None,
+        cast(RoutingProtocol, plane),
+    )
+
+
+def test_a_call_of_ourselves_is_answered_without_a_network_and_as_by_another() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        registry, transport = CallRegistry(), FakeTransport()
+
+        async def double(asker: bytes, args: dict[str, Any]) -> dict[str, Any]:
+            assert asker == OWN
+            assert args == {"list": (1, (2, 3))}
+            await asyncio.sleep(0.1)
+            return {"list": [[4], 5]}
+
+        registry.register("double", double)
+        peers = peers_of(registry, group, transport)
+        assert await peers.call(OWN, "double", {"list": [1, [2, 3]]}) == {"list": ((4,), 5)}
+        assert transport.asked == []
+
+    play(story)
+
+
+def test_a_handler_of_ours_that_fails_or_refuses_is_a_failure_and_no_exception() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        registry = CallRegistry()
+        registry.register("refuse", lambda asker, args: Refused("bad-args", "all of them"))
+        registry.register("fail", lambda asker, args: {"x": args["missing"]})
+        peers = peers_of(registry, group, FakeTransport())
+        for name, said in (
+            ("refuse", "bad-args: all of them"),
+            ("fail", "failed: fail"),
+            ("none", "unknown-call: none"),
+        ):
+            answer = await peers.call(OWN, name, {})
+            assert answer == Failure(FailureKind.REFUSED, said)
+
+    play(story)
+
+
+def test_another_is_asked_at_its_address_and_a_stranger_not_at_all() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport)
+        assert isinstance(await peers.call(OTHER, "x", {}), Failure)
+        assert transport.asked == [(("10.0.0.2", 2), OTHER)]
+        answer = await peers.call(node(2), "x", {})
+        assert isinstance(answer, Failure)
+        assert (answer.kind, answer.sent) == (FailureKind.CONNECT, False)
+
+    play(story)
+
+
+def test_who_was_declared_dead_is_waited_for_no_longer_nor_asked_again() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport, NodeState.DEAD)
+        peers.view_changed(view_of([0, 1]))
+        assert transport.given_up == []
+        peers.view_changed(view_of([0]))
+        peers.view_changed(view_of([0]))
+        assert transport.given_up == [(OTHER, ("10.0.0.2", 2))], "once"
+        answer = await peers.call(OTHER, "x", {})
+        assert isinstance(answer, Failure)
+        assert (answer.kind, transport.asked) == (FailureKind.CONNECT, [])
+
+    play(story)
+
+
+def test_who_left_in_order_may_finish_what_it_has_begun() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport, NodeState.LEFT)
+        peers.view_changed(view_of([0, 1]))
+        peers.view_changed(view_of([0]))
+        assert transport.given_up == []
+
+    play(story)
+
+
+def test_links_go_without_a_connection_where_there_are_too_few_for_all() -> None:
+    async def story(group: asyncio.TaskGroup) -> None:
+        transport, plane = FakeTransport(), FakePlane()
+        peers = peers_of(CallRegistry(), group, transport, plane=plane)
+        links = task()
+        await peers.ask(OTHER, links)
+        assert plane.asked == [(("10.0.0.2", 2), "store_task")]
+        assert transport.asked == [(("10.0.0.2", 2), OTHER)], "nil: a connection is made"
+        transport.connected = True
+        await peers.ask(OTHER, links)
+        transport.connected, transport.connections_max = False, 2
+        await peers.ask(OTHER, links)
+        transport.connections_max = 1
+        await peers.ask(OTHER, backup())
+        await peers.call(OTHER, "x", {})
+        await peers.ask(node(5), links)
+        assert len(plane.asked) == 1
+        assert len(transport.asked) == 5
+
+    play(story)

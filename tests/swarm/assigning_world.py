@@ -1,0 +1,152 @@
+"""A node that owns all tasks of a crawl and lends them, in a world of three nodes played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from crawl import by_hand
+
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.crawl.rounds import Kill
+from dhtcrawl.policy.choice import Choice
+from dhtcrawl.policy.guard import Guard
+from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Policy, PolicyTask, Settings, TaskResult, failed_last
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.storage.store.records import Task as Record
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.storage.store.tasks import Queued
+from dhtcrawl.swarm.assignment.assigner import Assigner
+from dhtcrawl.swarm.assignment.wire import LEND, RECALL
+from swarm.fake_peers import FakePeers, node, play, view_of
+
+CRAWL = bytes(16)
+OWN, B, C = node(0), node(1), node(2)
+# The wire checks how long keys are.
+TASKS = [each._replace(key=bytes([number]) * 20) for number, each in enumerate(by_hand.stored(40))]
+
+
+class Favours(Policy):
+    """Ranks these first."""
+
+    name = "favours"
+
+    def __init__(self, *first: bytes, terms: AssignmentTerms = AssignmentTerms(batch=5, budget_s=30.0)) -> None:  # noqa: B008
+        super().__init__(Settings(OWN))
+        self.first = first
+        self.given = terms
+        self.heard_of: list[tuple[bytes, TaskResult]] = []
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        nodes = [each.node for each in candidates]
+        return failed_last(sorted(nodes, key=lambda each: each not in self.first), task.failed)
+
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        return self.given
+
+    def heard(self, outcome: Any, now: float) -> None:
+        self.heard_of.append((outcome.node, outcome.result))
+
+
+class Only(Favours):
+    """Ranks nobody else."""
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        return [each.node for each in candidates if each.node in self.first]
+
+
+class World:
+    """A node 0 that owns all tasks, with two others."""
+
+    crawl_id = CRAWL
+    lends = True
+
+    def __init__(self, policy: Policy, decide: Callable[[Callable[[], Choice]], Any] | None = None) -> None:
+        self.peers = FakePeers(view_of([0, 1, 2]))
+        self.peers.calls[LEND] = lambda args: {}
+        self.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
+        self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
+        self.frontier: Frontier = by_hand.make(parallel=100, waits=lambda key: self.lender.decides(key))
+        self.killed: list[Kill] = []
+        self.requeued: list[bytes] = []
+        self.unheard: list[bytes] = []
+        self.tasks = {task.key: task for task in TASKS}  # as they are stored
+        self.with_others: set[bytes] = set()
+        self.told = 0  # how often there was something to start, or to read
+        self.corridor: Any = self
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.lender = Assigner(
+            self,
+            self.peers,
+            self.clock,
+            Guard(policy),
+            incarnation_of=self.incarnations.get,
+            decide=decide or self._decide,
+        )
+
+    async def _decide(self, work: Callable[[], Choice]) -> Choice | None:
+        await asyncio.sleep(0)
+        return work()
+
+    def add(self, *tasks: Queued) -> None:
+        self.tasks |= {task.key: task for task in tasks}
+        self.frontier.add(tasks, self.clock.monotonic())
+        self.lender.wanted()
+
+    def lent_to(self, number: int) -> list[bytes]:
+        """What a node was told that it may fetch."""
+        rows = [args["keys"] for peer, name, args in self.peers.called if name == LEND and peer == node(number)]
+        return [key for keys in rows for key in keys]
+
+    def started(self) -> list[str]:
+        return by_hand.urls(self.frontier, self.clock.monotonic())
+
+    async def report(self, number: int, *given: TaskOutcome) -> None:
+        await self.lender.on_report(node(number), given)
+
+    # Desk
+
+    def owns(self, key: bytes) -> bool:
+        return True
+
+    def held(self, key: bytes) -> bool:
+        return key in self.lender.lent or key in self.with_others
+
+    def decided(self) -> None:
+        self.told += 1
+
+    async def write_lent(self, keys: list[bytes]) -> list[TaskReplica]:
+        await asyncio.sleep(0)
+        by_key = {task.key: task for task in TASKS}
+        return [TaskReplica(key, Record(by_key[key].url, 0, by_key[key].order, "")) for key in keys]
+
+    async def requeue(self, keys: list[bytes]) -> None:
+        self.requeued += keys
+        self.add(*(task for key, task in self.tasks.items() if key in keys))
+
+    def unheard_of(self, keys: list[bytes]) -> None:
+        self.unheard += keys
+        self.add(*(task for key, task in self.tasks.items() if key in keys))
+
+    async def merged(self, records: Sequence[TaskReplica]) -> Merged:
+        raise AssertionError("no worker knows better")
+
+    def kill(self, kill: Kill) -> None:
+        self.killed.append(kill)
+
+
+def tell(story: Callable[[World], Any], policy: Policy, decide: Any = None) -> World:
+    async def main(group: asyncio.TaskGroup) -> World:
+        world = World(policy, decide)
+        running = group.create_task(world.lender.run())
+        await story(world)
+        running.cancel()
+        return world
+
+    return play(main)
+
+
+def failed(task: Queued, result: TaskResult = TaskResult.FAILED, detail: str = "it hangs") -> TaskOutcome:
+    return TaskOutcome(task.key, "a", result, 1.0, detail=detail)

@@ -1,0 +1,428 @@
+"""Five nodes with a crawl between them: tasks that wander, a network that loses, nodes that die. No disk, no web."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request
+from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store.crawl_record import (
+    PAUSED,
+    STOPPING,
+    CrawlRecord,
+    NotARecord,
+    from_wire,
+    merge_crawls,
+    record_digest,
+    to_wire,
+)
+from dhtcrawl.swarm.lifecycle.board import PageNeed, report_without_run
+from dhtcrawl.swarm.lifecycle.coordinator import Coordinator, CoordinatorSettings
+from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
+from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
+
+NODES = 5
+PARALLEL = 8  # fetches at once on a node
+NOTICE_S = 2.0  # how long a death goes unnoticed
+LOST = Failure(FailureKind.TIMEOUT, "no answer in time")
+
+Args = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task: its links are `fan` jobs each, `depth` deep, on nodes drawn by lot."""
+
+    name: str
+    depth: int
+    fan: int = 2
+
+
+@dataclass(slots=True)
+class Weather:
+    latency_s: float = 0.01
+    loss: float = 0.0
+    fetch_s: float = 0.2
+    # (from, to, call) → lost; may also do something to the swarm, such as killing a node.
+    rule: Callable[[bytes, bytes, str], bool] = field(default=lambda _a, _b, _name: False)
+
+
+class Node:
+    """A node: its board, its coordinator, its part of the work."""
+
+    def __init__(self, swarm: Swarm, node_id: bytes, record: CrawlRecord | None) -> None:
+        self.swarm = swarm
+        self.node_id = node_id
+        self.view = View([])
+        self.stored = record
+        self.alive = True
+        self.incarnation = 1
+        self.activity = 0
+        self.queue: list[Job] = []
+        self.open: dict[str, Job] = {}
+        self.seen: dict[str, None] = {}
+        self.pages = 0
+        self.lost_links: list[Job] = []  # what an audit will find
+        self.audit_s = 0.0
+        self.audits = 0
+        self.repair = 0
+        self.updates: list[CrawlRecord] = []
+        self.allowance = PageAllowance(swarm.spec.settings.max_pages)
+        self.allowance.begin(0, self.incarnation)
+        self.started = asyncio.Event()
+        self.worked = asyncio.Event()
+        self.coordinator: Coordinator | None = None
+
+    # Peers
+
+    async def ask(self, node: bytes, message: Request, timeout_s: float | None = None) -> Answer | Failure:
+        raise AssertionError("a coordinator only calls")
+
+    async def call(
+        self,
+        node: bytes,
+        name: str,
+        args: dict[str, Any],
+        *,
+        timeout_s: float | None = None,
+        reply_bytes_max: int = 16 * 1024,
+    ) -> dict[str, Any] | Failure:
+        return await self.swarm.carry(self, node, name, args, timeout_s or 30.0)
+
+    # Board
+
+    def record(self) -> CrawlRecord:
+        assert self.stored is not None
+        return self.stored
+
+    def report(self) -> CrawlReport:
+        stopped = not self.may_fetch
+        waiting = {"in_flight": len(self.open), "repair": self.repair}
+        waiting["frozen" if stopped or not self.allowance.may_start(self.used) else "queued"] = len(self.queue)
+        waiting = {word: count for word, count in waiting.items() if count}
+        return CrawlReport(
+            self.incarnation,
+            not waiting,
+            self.activity,
+            waiting,
+            {"pages": self.pages, "bytes": 100 * self.pages, "seconds": self.swarm.now},
+        )
+
+    async def audit(self) -> tuple[int, int]:
+        self.audits += 1
+        await asyncio.sleep(self.audit_s)
+        found, self.lost_links = self.lost_links, []
+        for job in found:
+            self.accept(job)
+        return len(found), len(found)
+
+    async def update(self, record: CrawlRecord) -> None:
+        await asyncio.sleep(0.004)
+        before = self.stored
+        self.stored = record if before is None else merge_crawls(before, record)
+        if before is None or record_digest(before) != record_digest(self.stored):
+            self.updates.append(self.stored)
+            self.swarm.updated(self)
+        if before is None:
+            self.started.set()
+        if self.coordinator is not None:
+            self.coordinator.record_changed()
+        self.worked.set()
+
+    def need(self) -> PageNeed:
+        return PageNeed(self.used, len(self.queue) if self.may_fetch else 0)
+
+    def granted(self) -> None:
+        self.worked.set()
+
+    # The work
+
+    @property
+    def used(self) -> int:
+        return self.pages + len(self.open)
+
+    @property
+    def may_fetch(self) -> bool:
+        record = self.stored
+        return record is not None and not record.ended and record.state not in (PAUSED, STOPPING)
+
+    @property
+    def work(self) -> list[Job]:
+        return [*self.queue, *self.open.values()]
+
+    def accept(self, job: Job) -> None:
+        if job.name not in self.seen:
+            self.seen[job.name] = None
+            self.activity += 1
+            self.queue.append(job)
+            self.worked.set()
+
+    async def fetch_all(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while self.alive:
+                while (
+                    self.queue and self.may_fetch and self.allowance.may_start(self.used) and len(self.open) < PARALLEL
+                ):
+                    job = self.queue.pop(0)
+                    self.open[job.name] = job
+                    self.activity += 1
+                    group.create_task(self.fetch(job))
+                self.worked.clear()
+                await self.worked.wait()
+
+    async def fetch(self, job: Job) -> None:
+        rng = self.swarm.rng
+        await asyncio.sleep(self.swarm.weather.fetch_s * rng.uniform(0.5, 1.5))
+        links = [Job(f"{job.name}.{n}", job.depth - 1, job.fan) for n in range(job.fan if job.depth else 0)]
+        for link in links:
+            while self.alive and not await self.hand_over(link):  # noqa: ASYNC110 - there is no event to wait for
+                await asyncio.sleep(0.1)
+        if self.alive:
+            self.activity += 1
+            self.pages += 1
+            del self.open[job.name]
+            self.worked.set()
+
+    async def hand_over(self, job: Job) -> bool:
+        """To the node that owns it; with us until it acks."""
+        members = [m.id for m in self.view.members if m.state is not MemberState.JOINING]
+        owner = members[hash_of(job.name) % len(members)]
+        answer = await self.call(owner, "store", {"job": job}, timeout_s=1.0)
+        return not isinstance(answer, Failure)
+
+    # What others ask
+
+    def answer(self, asker: bytes, name: str, args: dict[str, Any]) -> Any:
+        if name == "store":
+            self.accept(args["job"])
+            return {}
+        if name == "crawl_tell":
+            return self.on_tell(args)
+        if name == "crawl_get":
+            return Refused("unknown-crawl") if self.stored is None else {"record": to_wire(self.stored)}
+        if name == "crawl_report" and (self.stored is None or self.stored.ended):
+            return report_without_run(self, self.stored, self.incarnation)
+        if self.coordinator is None:
+            return Refused("unknown-crawl")
+        handlers: dict[str, Callable[[bytes, Args], Any]] = {
+            "crawl_report": self.coordinator.on_report,
+            "crawl_audit": self.coordinator.on_audit,
+            "crawl_pages": self.coordinator.on_pages,
+        }
+        return handlers[name](asker, args)
+
+    async def on_tell(self, args: dict[str, Any]) -> dict[str, Any] | Refused:
+        among = self.view.ids if args["view"] == view_fingerprint(self.view) else ()
+        try:
+            record = from_wire(args["record"], self.stored, among)
+        except NotARecord as error:
+            return Refused("bad-args", str(error))
+        await self.update(record)
+        return {}
+
+    async def run(self) -> None:
+        if self.stored is not None:
+            self.started.set()
+        await self.started.wait()
+        self.coordinator = Coordinator(
+            self, self.swarm.clock, self.swarm.crawl_id, self, self.allowance, self.swarm.settings
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.coordinator.run())
+            group.create_task(self.fetch_all())
+
+
+class Swarm:
+    """The nodes, and the network between them."""
+
+    def __init__(
+        self,
+        seed: int = 1,
+        weather: Weather | None = None,
+        crawl: CrawlSettings | None = None,
+        settings: CoordinatorSettings | None = None,
+    ) -> None:
+        self.rng = random.Random(seed)
+        self.weather = weather or Weather()
+        self.settings = settings or CoordinatorSettings()
+        self.spec = make_spec(["http://a.example/"], crawl or CrawlSettings())
+        self.crawl_id = self.spec.crawl_id(bytes(16))
+        self.clock = VirtualClock(asyncio.get_running_loop())
+        self.nodes: dict[bytes, Node] = {}
+        self.tasks: dict[bytes, asyncio.Task[None]] = {}
+        self.calls: list[tuple[str, bytes, bytes]] = []  # name, from, to
+        self.ends: list[tuple[float, bytes, str]] = []
+        self.early: list[str] = []
+        self.idle_since = 0.0
+        self._group: asyncio.TaskGroup
+        self._fresh = itertools.count()
+        record = CrawlRecord(self.crawl_id, self.spec, bytes(16))
+        for _ in range(NODES):
+            self.add(record)
+        self.see_each_other()
+
+    @property
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def add(self, record: CrawlRecord | None, node_id: bytes = b"") -> Node:
+        node_id = node_id or bytes([17 * next(self._fresh) + 3]) * 20
+        node = self.nodes[node_id] = Node(self, node_id, record)
+        return node
+
+    def ranked(self) -> list[Node]:
+        """Living nodes, the coordinator first."""
+        key = int.from_bytes(crawl_key(self.crawl_id), "big")
+        living = [node for node in self.nodes.values() if node.alive]
+        return sorted(living, key=lambda node: int.from_bytes(node.node_id, "big") ^ key)
+
+    def see_each_other(self, *only: Node) -> None:
+        """Everybody, or `only` these, learns who lives."""
+        view = View(Member(node.node_id, ("10.0.0.1", 1)) for node in self.nodes.values() if node.alive)
+        for node in only or self.nodes.values():
+            node.view = view
+            node.activity += 1
+            if node.coordinator is not None:
+                node.coordinator.view_changed()
+
+    def work(self) -> list[Job]:
+        return [job for node in self.nodes.values() for job in (*node.work, *node.lost_links)]
+
+    def updated(self, node: Node) -> None:
+        """A node has changed its record: an end is checked on the spot."""
+        assert node.stored is not None
+        ended = node.stored.ended
+        if ended and (not self.ends or self.ends[-1][1:] != (node.node_id, ended)):
+            self.ends.append((self.now, node.node_id, ended))
+            if ended == "complete" and self.work():
+                self.early.append(f"{len(self.work())} left at {self.now}")
+
+    async def carry(
+        self, sender: Node, to: bytes, name: str, args: dict[str, Any], timeout_s: float
+    ) -> dict[str, Any] | Failure:
+        self.calls.append((name, sender.node_id, to))
+        # A note is part of crawl_pages, and told apart for the tests' sake.
+        lost = self.weather.rule(sender.node_id, to, "note" if "note" in args else name)
+        target = self.nodes.get(to)
+        if target is sender:
+            return await self._answer(sender, target, name, args)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._travel()
+                if lost or target is None or not target.alive or not sender.alive or self._loses():
+                    await asyncio.sleep(timeout_s + 1)
+                assert target is not None
+                answer = await self._answer(sender, target, name, args)
+                await self._travel()
+                if not target.alive or self._loses():
+                    await asyncio.sleep(timeout_s + 1)
+                return answer
+        except TimeoutError:
+            return LOST
+
+    async def _answer(self, sender: Node, target: Node, name: str, args: dict[str, Any]) -> dict[str, Any] | Failure:
+        value = target.answer(sender.node_id, name, args)
+        if inspect.isawaitable(value):
+            # The handler goes on when the caller has given up, as in the real thing.
+            value = await asyncio.shield(self._group.create_task(as_coroutine(value)))
+        if isinstance(value, Refused):
+            return Failure(FailureKind.REFUSED, value.reason)
+        return {key: as_wire(item) for key, item in value.items()}
+
+    async def _travel(self) -> None:
+        await asyncio.sleep(self.weather.latency_s * self.rng.uniform(0.5, 2.0))
+
+    def _loses(self) -> bool:
+        return self.rng.random() < self.weather.loss
+
+    # What a test does
+
+    def start(self, node: Node) -> None:
+        self.tasks[node.node_id] = self._group.create_task(node.run())
+
+    def kill(self, node: Node, *, restart_work: bool = True) -> None:
+        """It is gone at once; the others notice after a while, and one of them has its work from its backups."""
+        node.alive = False
+        work, node.queue, node.open = node.work, [], {}
+        heir = self.ranked()[0]
+        heir.repair += 1
+        self.tasks[node.node_id].cancel()
+        self._group.create_task(self._bury(heir, work if restart_work else []))
+
+    async def _bury(self, heir: Node, work: list[Job]) -> None:
+        await asyncio.sleep(NOTICE_S)
+        self.see_each_other()
+        await asyncio.sleep(0.5)
+        for job in work:
+            heir.seen.pop(job.name, None)
+            heir.accept(job)
+        heir.repair -= 1
+
+    async def until(self, condition: Callable[[], bool], within_s: float = 300.0) -> None:
+        ends_at = self.now + within_s
+        while not condition():
+            assert self.now < ends_at, (
+                f"not within {within_s} s: {[(n.stored and n.stored.ended, n.work) for n in self.ranked()]}"
+            )
+            await asyncio.sleep(0.01)
+
+    async def ended(self, word: str = "complete", within_s: float = 300.0) -> None:
+        """Every living node has the crawl's end."""
+        await self.until(lambda: all(n.stored and n.stored.ended == word for n in self.ranked()), within_s)
+        assert self.early == []
+
+    async def play(self, story: Callable[[Swarm], Coroutine[Any, Any, None]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            for node in self.nodes.values():
+                self.start(node)
+            await story(self)
+            # In order, so that a run is the same twice.
+            for node in self.nodes.values():
+                node.alive = False
+                self.tasks[node.node_id].cancel()
+
+
+def as_wire(value: Any) -> Any:
+    """What msgpack makes of it: lists become tuples."""
+    if isinstance(value, dict):
+        return {key: as_wire(item) for key, item in value.items()}
+    return tuple(map(as_wire, value)) if isinstance(value, list | tuple) else value
+
+
+async def as_coroutine(value: Any) -> Any:
+    return await value
+
+
+def hash_of(name: str) -> int:
+    return int.from_bytes(random.Random(name).randbytes(4), "big")
+
+
+def play(
+    story: Callable[[Swarm], Coroutine[Any, Any, None]],
+    *,
+    seed: int = 1,
+    weather: Weather | None = None,
+    crawl: CrawlSettings | None = None,
+    settings: CoordinatorSettings | None = None,
+) -> Swarm:
+    """Run a story on a new swarm, on a virtual clock."""
+
+    async def main() -> Swarm:
+        swarm = Swarm(seed, weather, crawl, settings)
+        await swarm.play(story)
+        return swarm
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())

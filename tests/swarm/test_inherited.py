@@ -1,0 +1,112 @@
+"""A newcomer leaves alone what a former owner has in flight, until it hears of it or that one is gone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from crawl import by_hand
+
+from dhtcrawl.swarm.assignment.assignments import Assignments
+from dhtcrawl.swarm.assignment.inherited import HELD_A_NODE_MAX, HELD_MAX, HELD_S, InheritedInFlight
+
+A, B = b"a" * 20, b"b" * 20
+NOW = 100.0
+
+
+def there(_: bytes) -> int:
+    return 1
+
+
+def test_what_is_held_is_let_go_when_its_outcome_is_known() -> None:
+    tasks = InheritedInFlight()
+    tasks.hold(A, 1, [b"1", b"2"], NOW)
+    assert (b"1" in tasks, b"3" in tasks, len(tasks)) == (True, False, 2)
+    assert tasks.let_go([b"1", b"3"]) == [b"1"]
+    assert list(tasks) == [b"2"]
+
+
+def test_who_is_gone_holds_nothing() -> None:
+    tasks = InheritedInFlight()
+    tasks.hold(A, 1, [b"1"], NOW)
+    tasks.hold(B, 1, [b"2"], NOW)
+    assert tasks.given_up({B: 1}.get, NOW) == [b"1"]
+    assert list(tasks) == [b"2"]
+
+
+def test_who_has_started_anew_has_forgotten_what_it_held() -> None:
+    tasks = InheritedInFlight()
+    tasks.hold(A, 1, [b"1"], NOW)
+    tasks.hold(B, 7, [b"2"], NOW)
+    assert tasks.given_up({A: 2, B: 7}.get, NOW) == [b"1"]
+    assert list(tasks) == [b"2"]
+
+
+def test_nobody_holds_a_task_for_ever() -> None:
+    tasks = InheritedInFlight()
+    tasks.hold(A, 1, [b"1"], NOW)
+    assert tasks.given_up(there, NOW + HELD_S - 0.1) == []
+    assert tasks.given_up(there, NOW + HELD_S) == [b"1"]
+    assert not len(tasks)
+
+
+def test_a_node_that_names_too_many_tasks_does_not_fill_the_memory() -> None:
+    tasks = InheritedInFlight()
+    keys = [n.to_bytes(20, "big") for n in range(HELD_MAX + 10)]
+    tasks.hold(A, 1, keys, NOW)
+    assert len(tasks) == HELD_A_NODE_MAX, "nor leaves it no room for what others name"
+    for number in range(20):
+        tasks.hold(bytes([number]) * 20, 1, keys[number * HELD_A_NODE_MAX :][:HELD_A_NODE_MAX], NOW)
+    assert len(tasks) == HELD_MAX
+    tasks.let_go(keys)
+    tasks.hold(A, 1, keys[:5], NOW)
+    tasks.hold(B, 1, keys[:5], NOW)
+    assert tasks.holders() == dict.fromkeys(keys[:5], B)
+    tasks.hold(A, 1, keys[5:], NOW)
+    assert len(tasks) == 5 + HELD_A_NODE_MAX
+    tasks.hold(A, 1, keys[:5], NOW)
+    assert [tasks.holders()[key] for key in keys[:5]] == [B] * 5, "who names too many takes nothing from another"
+
+
+def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
+    frontier = by_hand.make()
+    first, second = by_hand.stored(2)
+    frontier.add([first, second], NOW)
+    tasks = InheritedInFlight()
+    elsewhere = SimpleNamespace(
+        _held=tasks,
+        _clock=SimpleNamespace(monotonic=lambda: NOW),
+        _incarnation_of=there,
+        _run=SimpleNamespace(crawl=SimpleNamespace(frontier=frontier)),
+    )
+    Assignments.hold_for(cast(Any, elsewhere), A, [first.key])
+    assert first.key in tasks
+    assert by_hand.urls(frontier) == [second.url]
+
+
+def test_what_another_owns_by_now_is_for_that_one_to_wait_for() -> None:
+    tasks, ours = InheritedInFlight(), {b"1", b"2"}
+    tasks.hold(A, 1, [b"1", b"2"], NOW)
+    elsewhere = SimpleNamespace(
+        _held=tasks,
+        _asked=[],
+        _run=SimpleNamespace(owns=ours.__contains__),
+        _telling=0,
+        lender=None,
+        desk=SimpleNamespace(moving=0),
+        borrower=SimpleNamespace(busy=0),
+    )
+    waiting = cast(property, Assignments.waiting).fget
+    assert waiting is not None
+    assert waiting(elsewhere) == 2
+    ours.remove(b"1")
+    assert waiting(elsewhere) == 1
+    assert b"1" in tasks, "it may be ours again, and is in flight"
+
+
+def test_who_holds_what_is_known_for_whoever_owns_it_next() -> None:
+    tasks = InheritedInFlight()
+    tasks.hold(A, 1, [b"1", b"2"], NOW)
+    tasks.hold(B, 1, [b"2", b"3"], NOW)
+    elsewhere = SimpleNamespace(_held=tasks, lender=None)
+    assert Assignments.lent(cast(Any, elsewhere)) == {b"1": A, b"2": B, b"3": B}

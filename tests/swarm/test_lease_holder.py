@@ -1,0 +1,479 @@
+"""A node's leases: a clock runs only under one, and what is to be said to gatekeepers is said in time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dhtcrawl.swarm.hosts.lease_holder import RETRY_S, RETURN_TRIES_MAX, LeaseHolder
+from dhtcrawl.swarm.hosts.leased_clock import IDLE_S, LINGER_MAX_S
+from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, GiveBack, Granted, LeaseAsk, Wait
+
+H = "h.example"
+TTL_S = 10.0
+USABLE_S = TTL_S * (1 - CLOCK_MARGIN)
+
+
+class Desk:
+    """A book, its clock, and a hand to turn both."""
+
+    def __init__(self, *, fresh: bool = True, clocks_max: int = 1000) -> None:
+        self.now = 100.0
+        self.woken = 0
+        self.book = LeaseHolder(
+            now=lambda: self.now, started_at=self.now, fresh=fresh, clocks_max=clocks_max, wake=self._wake
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    @property
+    def clock(self):  # type: ignore[no-untyped-def]
+        return self.book.clock(H)
+
+    def lease(self, number: int = 1, *, requests: int = 64, not_before_s: float = 0.0, delay_s: float = 1.0) -> None:
+        """Wish for the host, ask and be granted at once."""
+        assert self.clock.ready_at(1.0) == math.inf
+        (ask,) = self.book.wishes(self.now)
+        self.book.granted(ask, grant(number, requests, not_before_s, delay_s), self.now, self.now)
+        assert self.book.free(self.now) == [H]
+
+    def request(self, seconds: float = 0.25) -> None:
+        """A request as soon as one may begin."""
+        self.now = max(self.now, self.clock.ready_at(1.0))
+        self.clock.begin(self.now, 1.0)
+        self.now += seconds
+        self.clock.end(self.now)
+
+    def next_thing(self) -> float:
+        """Pass the time until the shell has something to do; a book may ask to be looked at too early."""
+        while (due_at := self.book.next_due_at()) != -math.inf:
+            assert due_at < math.inf, "nothing will ever be to do"
+            self.now = max(self.now, due_at)
+            self.book._advance(self.now)
+        return self.now
+
+
+def grant(number: int = 1, requests: int = 64, not_before_s: float = 0.0, delay_s: float = 1.0) -> Granted:
+    return Granted(bytes([number] * 8), TTL_S, requests, not_before_s, delay_s)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+# -- wishes --
+
+
+def test_without_a_delay_nobody_asks_anybody(desk: Desk) -> None:
+    assert desk.clock.ready_at(0.0, parallel=2) == -math.inf
+    desk.clock.begin(desk.now, 0.0)
+    desk.clock.begin(desk.now, 0.0)
+    assert desk.clock.ready_at(0.0, parallel=2) == math.inf
+    desk.clock.end(desk.now)
+    assert desk.clock.ready_at(0.0, parallel=2) == desk.now
+    assert desk.book.wishes(desk.now) == []
+    assert desk.book.next_due_at() == math.inf
+    assert desk.book.violations == 0
+
+
+def test_a_host_that_is_looked_at_is_asked_for_once(desk: Desk) -> None:
+    assert [desk.clock.ready_at(delay_s) for delay_s in (1.0, 3.0, 2.0)] == [math.inf] * 3
+    assert desk.woken == 1
+    assert desk.book.wishes(desk.now) == [LeaseAsk(H, 3.0)]
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert desk.book.wishes(desk.now) == []
+    assert desk.book.next_due_at() == math.inf, "an answer is awaited"
+
+
+def test_a_host_is_asked_for_again_when_the_wait_is_over_or_an_offer_comes(desk: Desk) -> None:
+    desk.clock.ready_at(1.0)
+    desk.book.wishes(desk.now)
+    desk.book.waiting(H, desk.now + 2.0)
+    assert desk.book.next_due_at() == desk.now + 2.0
+    assert desk.book.wishes(desk.now + 1.0) == []
+    assert len(desk.book.wishes(desk.now + 2.0)) == 1
+    desk.book.waiting(H, desk.now + 4.0)
+    assert desk.book.offered(H)
+    assert len(desk.book.wishes(desk.now + 2.0)) == 1
+
+
+def test_an_offer_that_overtakes_the_answer_to_the_last_question_is_not_lost(desk: Desk) -> None:
+    desk.clock.ready_at(1.0)
+    desk.book.wishes(desk.now)
+    assert desk.book.offered(H)
+    assert desk.book.wishes(desk.now) == []
+    desk.book.waiting(H, desk.now + 30.0)
+    assert len(desk.book.wishes(desk.now)) == 1
+
+
+def test_an_offer_of_what_nobody_wants_is_declined(desk: Desk) -> None:
+    assert not desk.book.offered(H)
+    desk.lease()
+    assert not desk.book.offered(H)
+
+
+def test_who_knows_that_a_host_wants_to_be_left_alone_says_so(desk: Desk) -> None:
+    desk.clock.hold(desk.now, 60.0)
+    desk.clock.ready_at(1.0)
+    assert desk.book.wishes(desk.now + 10.0) == [LeaseAsk(H, 1.0, 50.0)]
+
+
+def test_after_a_restart_the_gatekeeper_hears_that_we_do_not_know_when_the_host_was_asked() -> None:
+    desk = Desk(fresh=False)
+    desk.clock.ready_at(1.0)
+    assert desk.book.wishes(desk.now) == [LeaseAsk(H, 1.0, 1.0)]
+
+
+def test_a_new_gatekeeper_is_asked_for_what_is_wished_and_leases_run_on(desk: Desk) -> None:
+    desk.lease()
+    desk.book.clock("other").ready_at(1.0)
+    desk.book.clock("stays").ready_at(1.0)
+    for ask in desk.book.wishes(desk.now):
+        desk.book.waiting(ask.host, desk.now + 30.0)
+    desk.book.forget_gatekeeper(lambda host: host != "stays")
+    assert [ask.host for ask in desk.book.wishes(desk.now)] == ["other"]
+    assert desk.clock.ready_at(1.0) < math.inf
+
+
+# -- leases --
+
+
+def test_a_lease_counts_from_the_asking_less_a_margin(desk: Desk) -> None:
+    desk.clock.ready_at(1.0)
+    (ask,) = desk.book.wishes(desk.now)
+    desk.book.granted(ask, grant(), desk.now, desk.now + 1.5)
+    assert desk.book.deadline(H) == desk.now + USABLE_S
+
+
+def test_under_a_lease_the_clock_keeps_its_start_and_the_longer_delay(desk: Desk) -> None:
+    desk.lease(not_before_s=0.5, delay_s=2.0)
+    assert desk.clock.ready_at(1.0) == desk.now + 0.5
+    desk.request()
+    assert desk.clock.ready_at(1.0) == desk.now + 2.0
+
+
+def test_no_request_begins_near_the_end_of_a_lease(desk: Desk) -> None:
+    desk.lease()
+    desk.now += USABLE_S - 0.5
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert [back.lease_id for back in desk.book.returns(desk.now)] == [bytes([1] * 8)]
+    assert len(desk.book.wishes(desk.now)) == 1
+
+
+def test_a_lease_ends_with_its_requests_and_says_when_the_last_byte_came(desk: Desk) -> None:
+    desk.lease(requests=2)
+    desk.request()
+    assert desk.book.returns(desk.now) == []
+    desk.request()
+    ended_at = desk.now
+    (back,) = desk.book.returns(desk.now)
+    assert (back.since_end_s(ended_at + 0.25), back.hold_s(desk.now)) == (0.25, 0.0)
+    assert desk.clock.ready_at(1.0) == math.inf
+
+
+def test_a_hold_that_is_told_after_the_last_response_goes_with_the_lease(desk: Desk) -> None:
+    desk.lease(requests=1)
+    desk.request()
+    desk.clock.hold(desk.now, 60.0)
+    (back,) = desk.book.returns(desk.now)
+    assert back.hold_s(desk.now + 20.0) == 40.0
+
+
+def test_a_host_that_wants_to_be_left_alone_for_longer_than_the_lease_goes_back(desk: Desk) -> None:
+    desk.lease()
+    desk.request()
+    desk.clock.hold(desk.now, 60.0)
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert len(desk.book.returns(desk.now)) == 1
+    assert desk.book.wishes(desk.now) == [LeaseAsk(H, 1.0, 60.0)]
+
+
+def test_a_request_that_was_never_sent_does_not_count(desk: Desk) -> None:
+    desk.lease(requests=1)
+    desk.clock.begin(desk.now, 1.0)
+    desk.clock.cancel()
+    assert desk.clock.ready_at(1.0) <= desk.now
+    desk.request()
+    assert len(desk.book.returns(desk.now)) == 1
+
+
+def test_a_host_that_no_crawl_wants_any_more_goes_back_while_it_rests(desk: Desk) -> None:
+    desk.lease()
+    desk.request()
+    ended_at = desk.now
+    desk.book.quiet(H)
+    assert desk.next_thing() == ended_at + min(0.5, LINGER_MAX_S)
+    assert desk.book.free(desk.now) == [H]
+    desk.book.offered_around(H)
+    assert [back.ended_at for back in desk.book.returns(desk.now)] == [ended_at]
+
+
+def test_a_host_that_another_crawl_wants_stays(desk: Desk) -> None:
+    desk.lease()
+    desk.request()
+    desk.book.quiet(H)
+    desk.next_thing()
+    assert desk.book.free(desk.now) == [H]
+    ready_at = desk.clock.ready_at(1.0)
+    desk.book.offered_around(H)
+    assert desk.book.returns(desk.now) == []
+    assert ready_at < math.inf
+
+
+def test_a_host_that_was_granted_and_that_nobody_wants_goes_back_at_once(desk: Desk) -> None:
+    desk.lease()
+    desk.book.offered_around(H)
+    (back,) = desk.book.returns(desk.now)
+    assert back.since_end_s(desk.now) is None
+
+
+def test_a_node_that_waits_for_another_leaves_the_host_to_it_and_holds_nobody_up(desk: Desk) -> None:
+    desk.lease()
+    desk.clock.begin(desk.now, 1.0)
+    desk.clock.cancel()
+    desk.book.step_back(H, desk.now, desk.now + 3.0)
+    (back,) = desk.book.returns(desk.now)
+    assert (back.since_end_s(desk.now), back.hold_s(desk.now)) == (None, 0.0)
+    assert desk.clock.ready_at(1.0) == desk.clock.ready_at(0.0) == desk.now + 3.0
+    assert desk.book.wishes(desk.now) == []
+    desk.now += 3.0
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert desk.book.wishes(desk.now) == [LeaseAsk(H, 1.0)]
+
+
+def test_a_host_that_somebody_comes_back_for_is_kept_so_long(desk: Desk) -> None:
+    desk.book.expect(H, desk.now + 3.0)
+    desk.lease()
+    desk.book.offered_around(H)
+    assert desk.book.returns(desk.now + 2.9) == []
+    assert len(desk.book.returns(desk.now + 3.0)) == 1
+
+
+def test_a_host_on_which_nothing_begins_goes_back_after_a_while(desk: Desk) -> None:
+    desk.lease(not_before_s=0.5)
+    assert desk.clock.ready_at(1.0) == desk.now + 0.5
+    desk.book.offered_around(H)
+    assert desk.next_thing() == 100.5 + IDLE_S
+    assert len(desk.book.returns(desk.now)) == 1
+
+
+def test_an_answer_that_took_too_long_is_given_back_and_asked_for_again(desk: Desk) -> None:
+    desk.clock.ready_at(1.0)
+    (ask,) = desk.book.wishes(desk.now)
+    desk.book.granted(ask, grant(), desk.now, desk.now + USABLE_S)
+    assert len(desk.book.returns(desk.now)) == 1
+    assert len(desk.book.wishes(desk.now)) == 1
+
+
+def test_a_lease_that_could_not_be_given_back_is_tried_a_few_times(desk: Desk) -> None:
+    desk.lease(requests=1)
+    desk.request()
+    for _ in range(RETURN_TRIES_MAX):
+        (back,) = desk.book.returns(desk.now)
+        desk.book.return_later(back, desk.now)
+        assert desk.book.returns(desk.now) == []
+        desk.now += RETRY_S
+    assert desk.book.returns(desk.now) == []
+    assert desk.book.next_due_at() == math.inf
+
+
+def test_leases_are_given_back_when_the_node_leaves_but_not_under_a_request(desk: Desk) -> None:
+    desk.lease()
+    desk.clock.begin(desk.now, 1.0)
+    desk.book.release()
+    assert desk.book.returns(desk.now) == []
+    desk.clock.end(desk.now)
+    desk.book.release()
+    assert len(desk.book.returns(desk.now)) == 1
+
+
+# -- renewals, and the end --
+
+
+def test_a_request_that_takes_long_is_renewed_in_time_and_again_if_that_fails(desk: Desk) -> None:
+    desk.lease()
+    desk.clock.begin(desk.now, 1.0)
+    assert desk.next_thing() == 100.0 + TTL_S / 2
+    (ask,) = desk.book.renewals(desk.now)
+    assert ask.lease_id == bytes([1] * 8)
+    assert desk.next_thing() < 100.0 + TTL_S * 0.6
+    (ask,) = desk.book.renewals(desk.now)
+    asked_at = desk.now
+    desk.book.granted(ask, grant(requests=0), asked_at, asked_at + 1.0)
+    assert desk.book.deadline(H) == asked_at + USABLE_S
+    desk.clock.end(desk.now)
+    assert len(desk.book.returns(desk.now)) == 1, "it was prolonged to finish only"
+
+
+def test_a_request_that_has_only_begun_is_renewed_near_the_end_alone(desk: Desk) -> None:
+    desk.lease()
+    desk.now += 6.0
+    desk.clock.begin(desk.now, 1.0)
+    assert desk.next_thing() == 106.0 + TTL_S / 8
+    desk = Desk()
+    desk.lease()
+    desk.now += 8.5
+    desk.clock.begin(desk.now, 1.0)
+    assert len(desk.book.renewals(desk.now)) == 1
+
+
+def test_a_request_whose_lease_could_not_be_renewed_has_to_be_aborted_and_the_lease_goes_back(desk: Desk) -> None:
+    desk.lease()
+    desk.clock.begin(desk.now, 1.0)
+    assert desk.book.overdue(desk.now + USABLE_S - 0.01) == []
+    desk.now += USABLE_S
+    assert desk.book.overdue(desk.now) == [H]
+    assert desk.book.overdue(desk.now) == []
+    desk.book.renewals(desk.now)
+    assert desk.book.next_due_at() == math.inf
+    desk.clock.end(desk.now)
+    (back,) = desk.book.returns(desk.now)
+    assert back.ended_at == desk.now
+    assert desk.book.violations == 0
+
+
+def test_a_renewal_that_comes_after_the_give_back_makes_nothing_ours(desk: Desk) -> None:
+    desk.lease()
+    desk.clock.begin(desk.now, 1.0)
+    desk.now += 6.0
+    (renewal,) = desk.book.renewals(desk.now)
+    desk.clock.end(desk.now)
+    desk.book.release()
+    desk.clock.ready_at(1.0)
+    (ask,) = desk.book.wishes(desk.now)
+    desk.book.granted(renewal, grant(), desk.now, desk.now)
+    assert desk.clock.ready_at(1.0) == math.inf
+    assert desk.book.deadline(H) == -math.inf
+    desk.book.granted(ask, grant(2), desk.now, desk.now)
+    desk.book.granted(renewal, grant(), desk.now + 1.0, desk.now + 1.0)
+    assert desk.book.deadline(H) == desk.now + USABLE_S
+
+
+def test_an_older_renewal_does_not_shorten_a_lease(desk: Desk) -> None:
+    desk.lease()
+    desk.clock.begin(desk.now, 1.0)
+    desk.now += 6.0
+    (renewal,) = desk.book.renewals(desk.now)
+    desk.book.granted(renewal, grant(), desk.now, desk.now)
+    desk.book.granted(renewal, grant(), desk.now - 1.0, desk.now)
+    assert desk.book.deadline(H) == desk.now + USABLE_S
+
+
+def test_a_node_that_was_taken_for_dead_has_no_leases_and_aborts_what_is_under_way(desk: Desk) -> None:
+    desk.lease()
+    desk.book.void()
+    assert desk.clock.ready_at(1.0) == math.inf
+    (ask,) = desk.book.wishes(desk.now)
+    desk.book.granted(ask, grant(2), desk.now, desk.now)
+    desk.clock.begin(desk.now, 1.0)
+    desk.book.void()
+    assert desk.book.overdue(desk.now) == [H]
+    desk.clock.end(desk.now)
+    assert desk.clock.ready_at(1.0) == math.inf
+
+
+# -- promises broken are counted --
+
+
+def test_a_request_without_a_lease_is_a_violation(desk: Desk) -> None:
+    desk.clock.begin(desk.now, 1.0)
+    desk.clock.end(desk.now)
+    assert desk.book.violations == 1
+    assert desk.book.overdue(desk.now) == []
+
+
+@pytest.mark.parametrize("after_s", [0.0, USABLE_S])
+def test_a_request_before_a_lease_begins_or_after_it_ends_is_a_violation(desk: Desk, after_s: float) -> None:
+    desk.lease(not_before_s=0.5)
+    desk.clock.begin(desk.now + after_s, 1.0)
+    assert desk.book.violations == 1
+
+
+def test_a_request_that_began_before_a_stop_of_the_process_is_seen_for_what_it_is(desk: Desk) -> None:
+    desk.lease()
+    before = desk.now
+    desk.now += 30.0
+    desk.clock.begin(before, 1.0)
+    assert desk.book.violations == 1
+
+
+def test_a_request_too_soon_after_the_last_is_one_violation_and_not_two(desk: Desk) -> None:
+    desk.lease()
+    desk.request()
+    desk.clock.begin(desk.now, 1.0)
+    assert desk.book.violations == 1
+
+
+# -- bounds --
+
+
+def test_clocks_with_a_lease_or_a_wish_are_not_forgotten() -> None:
+    desk = Desk(clocks_max=0)
+    desk.lease()
+    desk.book.clock("wished").ready_at(1.0)
+    desk.book.clock("idle")
+    desk.book.sweep(desk.now, lambda _: 1.0)
+    desk.book.sweep(desk.now, lambda _: 1.0)
+    assert list(desk.book._clocks) == [H, "wished"]
+
+
+# -- the gatekeeper in the same node --
+
+
+class Here:
+    """A gatekeeper on the spot."""
+
+    def __init__(self) -> None:
+        self.answer: Granted | Wait | None = None
+        self.backs: list[GiveBack] = []
+
+    def ask_here(self, ask: LeaseAsk) -> Granted | Wait | None:
+        return self.answer
+
+    def give_back_here(self, back: GiveBack) -> bool:
+        self.backs.append(back)
+        return self.answer is not None
+
+
+@pytest.fixture
+def here() -> Here:
+    return Here()
+
+
+def local(here: Here, now: list[float]) -> LeaseHolder:
+    return LeaseHolder(now=lambda: now[0], started_at=now[0], fresh=True, shortcut=here)
+
+
+def test_where_this_node_is_gatekeeper_a_look_at_the_clock_brings_the_lease(here: Here) -> None:
+    here.answer, now = grant(requests=1), [100.0]
+    book = local(here, now)
+    clock = book.clock(H)
+    assert clock.ready_at(1.0) == 100.0
+    clock.begin(100.0, 1.0)
+    clock.end(100.5)
+    here.answer, now[0] = grant(2, not_before_s=1.0), 100.5
+    assert clock.ready_at(1.0) == 101.5
+    assert [back.ended_at for back in here.backs] == [100.5]
+    assert book.wishes(100.5) == []
+    assert book.returns(100.5) == []
+
+
+def test_where_this_node_is_gatekeeper_and_the_host_is_taken_the_offer_is_waited_for(here: Here) -> None:
+    here.answer, now = Wait(5.0), [100.0]
+    book = local(here, now)
+    assert book.clock(H).ready_at(1.0) == math.inf
+    assert book.next_due_at() == 105.0
+    assert book.offered(H)
+    assert len(book.wishes(100.0)) == 1
+
+
+def test_where_another_node_is_gatekeeper_it_is_asked(here: Here) -> None:
+    book = local(here, [100.0])
+    assert book.clock(H).ready_at(1.0) == math.inf
+    (ask,) = book.wishes(100.0)
+    book.granted(ask, grant(requests=1), 100.0, 100.0)
+    book.release()
+    assert len(book.returns(100.0)) == 1

@@ -1,0 +1,246 @@
+"""What was given up is listed, tried again or dropped, over a whole swarm and after its end."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dhtcrawl.fetch.http import FetchFailureKind as FetchFailure
+from dhtcrawl.node.swarm_node import SwarmNode
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.sim import web
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
+from dhtcrawl.swarm.lifecycle.manual_queue import DROP, RELEASE, ManualQueue
+from dhtcrawl.url import host_of
+
+from .story import World, tell
+
+
+class Broken:
+    """Some pages of a web break off until somebody mends it."""
+
+    def __init__(self, world: World, count: int) -> None:
+        self.urls = sorted(url for url in world.web.truth() if "private" not in url)[-count:]
+        self.mended = False
+        world.web.breaks_off = lambda url, attempt: not self.mended and url in self.urls  # type: ignore[method-assign]
+
+
+def swarm_of(world: World, number: int) -> SwarmNode:
+    swarm = world.hosts[number].swarm
+    assert swarm is not None
+    return swarm
+
+
+def records(world: World, crawl: bytes, url: str) -> list[Task]:
+    """The copies of a record, on all disks."""
+    full = keys.TASK + crawl + world.spec.key_of(url)
+    return [unpack_task(value) for host in world.hosts if (value := host.disk.engine.get(full)) is not None]
+
+
+def policies(*names: str) -> Callable[[Any], Any]:
+    return pytest.mark.parametrize("policy", names)
+
+
+async def crawled(world: World, policy: str) -> bytes:
+    settings = dataclasses.replace(world.spec.settings, policy=policy)
+    world.spec = dataclasses.replace(world.spec, settings=settings)
+    crawl = await world.crawl(world.spec)
+    await world.until(lambda: world.ended(crawl))
+    return crawl
+
+
+@policies("xor", "balanced")
+def test_any_node_lists_what_was_given_up_and_says_why(policy: str) -> None:
+    async def story(world: World) -> None:
+        broken = Broken(world, 3)
+        crawl = await crawled(world, policy)
+        for number in (0, 2):
+            listed = await swarm_of(world, number).given_up.listed(crawl)
+            failed = {row.url: row for row in listed.tasks}
+            assert set(broken.urls) <= failed.keys()
+            assert [row.url for row in listed.tasks] == sorted(failed)
+            assert "closed the connection" in failed[broken.urls[0]].detail
+            assert (listed.silent, listed.cut) == ([], False)
+
+    tell(story, pages=60, nodes=4)
+
+
+@policies("xor", "balanced")
+def test_of_a_host_that_nobody_reaches_one_record_at_least_says_what_every_node_said(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def story(world: World) -> None:
+        pages: dict[str, list[str]] = {}
+        for url in sorted(world.web.truth()):
+            pages.setdefault(host_of(url), []).append(url)
+        gone = max(pages, key=lambda host: len(pages[host]))
+        refusal = web._refusal
+
+        def refuse(host: str, *args: Any) -> Any:
+            asked.append(host)
+            return (FetchFailure.CONNECT, "nobody is there") if host == gone else refusal(host, *args)
+
+        monkeypatch.setattr(web, "_refusal", refuse)
+        world.spec = dataclasses.replace(world.spec, seeds=tuple(world.web.truth()))
+        crawl = await crawled(world, policy)
+        listed = await swarm_of(world, 0).given_up.listed(crawl)
+        details = [row.detail for row in listed.tasks if host_of(row.url) == gone]
+        assert len(details) >= len(pages[gone])
+        assert max(detail.count("nobody is there") for detail in details) == len(world.hosts)
+        assert asked.count(gone) < len(details), "each node tries a few times, and not for each page"
+
+    tell(story, pages=60, nodes=4)
+
+
+@policies("xor", "balanced")
+def test_what_is_released_after_the_end_is_fetched_and_the_rest_is_left_alone(policy: str) -> None:
+    async def story(world: World) -> None:
+        broken = Broken(world, 3)
+        crawl = await crawled(world, policy)
+        again, *others = broken.urls
+        broken.mended = True
+        asked = len(world.web.visits)
+        swarm = swarm_of(world, 1)
+        assert await swarm.given_up.decide(crawl, RELEASE, [again, "http://nobody.test/knows"]) == (1, [])
+        await world.until(lambda: {task.state for task in records(world, crawl, again)} == {State.DONE})
+        await world.until(lambda: world.ended(crawl))
+        assert [row.url for row in (await swarm.given_up.listed(crawl)).tasks if row.url in broken.urls] == others
+        # The page, and what it links to where that was unknown: nothing that was fetched.
+        visits = [visit.url for visit in world.web.visits[asked:] if not visit.url.endswith("/robots.txt")]
+        assert again in visits
+        assert not {visit.url for visit in world.web.visits[:asked] if visit.status == 200} & set(visits)
+
+    tell(story, pages=60, nodes=4)
+
+
+def test_all_that_was_given_up_is_released_at_once_while_the_crawl_runs() -> None:
+    async def story(world: World) -> None:
+        broken = Broken(world, 4)
+        slow = dataclasses.replace(world.spec.settings, delay_s=1.0)
+        world.spec = dataclasses.replace(world.spec, settings=slow)
+        crawl = await world.crawl(world.spec)
+
+        def some_are_dead() -> bool:
+            return any(task.state == State.DEAD for url in broken.urls for task in records(world, crawl, url))
+
+        await world.until(some_are_dead)
+        assert not world.ended(crawl)
+        broken.mended = True
+        decided = await swarm_of(world, 0).given_up.decide(crawl, RELEASE, None)
+        assert decided.tasks >= 1
+        await world.until(lambda: world.ended(crawl))
+        listed = await swarm_of(world, 0).given_up.listed(crawl)
+        assert not {row.url for row in listed.tasks} & set(broken.urls)
+
+    tell(story, pages=60, nodes=3)
+
+
+def test_an_origin_that_was_given_up_is_asked_again_when_its_pages_are_released() -> None:
+    async def story(world: World) -> None:
+        host = sorted(world.web.truth())[0].split("/")[2]
+        gone = [True]
+        world.web.breaks_off = lambda url, attempt: gone[0] and f"//{host}/" in url  # type: ignore[method-assign]
+        crawl = await world.crawl(world.spec)
+        await world.until(lambda: world.ended(crawl))
+        given_up = swarm_of(world, 0).given_up
+        dead = [row.url for row in (await given_up.listed(crawl)).tasks if f"//{host}/" in row.url]
+        assert dead
+        gone[0] = False
+        await given_up.decide(crawl, RELEASE, dead)
+
+        def over() -> bool:
+            found = [task for url in dead for task in records(world, crawl, url)]
+            return all(task.state == State.DONE or task.reason == SkipReason.ROBOTS for task in found)
+
+        await world.until(over)
+
+    tell(story, pages=60, nodes=3)
+
+
+def test_what_is_dropped_is_off_the_list_on_every_copy_and_is_not_asked_for_again() -> None:
+    async def story(world: World) -> None:
+        broken = Broken(world, 2)
+        crawl = await crawled(world, "xor")
+        gone, left = broken.urls
+        given_up = swarm_of(world, 2).given_up
+        assert await given_up.decide(crawl, DROP, [gone]) == (1, [])
+
+        def dropped() -> bool:
+            return {task.reason for task in records(world, crawl, gone)} == {SkipReason.DROPPED}
+
+        await world.until(dropped)
+        asked = len(world.web.visits)
+        assert await given_up.decide(crawl, RELEASE, [gone]) == (0, [])
+        listed = [row.url for row in (await given_up.listed(crawl)).tasks]
+        assert left in listed
+        assert gone not in listed
+        assert len(world.web.visits) == asked
+        assert {task.gen for task in records(world, crawl, gone)} == {1}
+
+    tell(story, pages=60, nodes=4)
+
+
+def test_a_node_that_does_not_answer_is_named() -> None:
+    async def story(world: World) -> None:
+        Broken(world, 2)
+        crawl = await crawled(world, "xor")
+        await world.hosts[1].crash()
+        given_up = swarm_of(world, 0).given_up
+        listed, decided = await asyncio.gather(given_up.listed(crawl), given_up.decide(crawl, DROP, None))
+        assert listed.silent == decided.silent == [world.hosts[1].id]
+
+    tell(story, pages=40, nodes=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("_on_list", {"crawl": b"short", "cursor": b""}),
+        ("_on_list", {"crawl": bytes(16), "cursor": bytes(99)}),
+        ("_on_list", {"crawl": bytes(16)}),
+        ("_on_decide", {"crawl": bytes(16), "action": "destroy", "urls": None}),
+        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": (1,)}),
+        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": ("no address",)}),
+        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": ("http://a.test/",) * 51}),
+        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": None}),  # nobody knows that crawl
+    ],
+)
+def test_what_is_no_question_is_refused(name: str, args: dict[str, Any]) -> None:
+    async def story(world: World) -> None:
+        answer = getattr(swarm_of(world, 0).given_up, name)(world.hosts[0].id, args)
+        assert isinstance(answer, Refused)
+        assert (answer is BAD_ARGUMENTS) == (args.get("urls", ()) is not None or args.get("action") == "destroy")
+
+    tell(story, pages=10, nodes=1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"rows": ((b"k", "http://a.test/", 0, 1),), "cursor": None},
+        {"rows": "nonsense", "cursor": 7},
+        {"rows": (), "cursor": b""},  # would go on for ever
+        Failure(FailureKind.TIMEOUT, "no answer"),
+    ],
+)
+def test_what_a_member_says_is_not_believed_blindly(answer: Any) -> None:
+    async def story(world: World) -> None:
+        given_up: ManualQueue = swarm_of(world, 0).given_up
+
+        async def call(*_: Any, **__: Any) -> Any:
+            return answer
+
+        given_up._peers.call = call  # type: ignore[method-assign]
+        assert (await given_up.listed(bytes(16))).tasks == []
+        assert (await given_up.decide(bytes(16), DROP, None)).silent == [world.hosts[0].id]
+
+    tell(story, pages=10, nodes=1)

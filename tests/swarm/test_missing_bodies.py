@@ -1,0 +1,226 @@
+"""A page whose body went with its node is fetched anew, but not before that node had time to come back (I11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from storage.stores import CRAWL
+
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.records import Place, State, unpack_task
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.swarm.bodies.missing import MissingBodies
+from swarm.fake_peers import node, play
+from swarm.sync_swarm import copy
+
+GRACE_S = 60.0
+GONE = node(3).hex()
+
+
+def page(number: int, holder: str = GONE) -> TaskReplica:
+    return copy(number, state=State.DONE, place=Place(holder, "a.warc.gz", 0, 9))
+
+
+class World:
+    def __init__(self, *records: TaskReplica) -> None:
+        self.engine = MemoryEngine()
+        self.add(*records)
+        self.gone: list[str] = []
+        self.owned: Callable[[bytes], bool] = lambda key: True
+        self.opened: list[TaskReplica] = []
+        self.copies: Callable[[list[bytes]], tuple[list[bytes], int]] = lambda pages: (pages, 0)
+        self.sought: list[float] = []
+        self.given_up: list[list[str]] = []
+        self.bodies = MissingBodies(
+            LoopCommitter(GroupRunner(self.engine, sync=False)),
+            VirtualClock(asyncio.get_running_loop()),
+            CRAWL,
+            grace_s=GRACE_S,
+            absent=lambda: self.gone,
+            mine=lambda key: self.owned(key),
+            held=lambda key: False,
+            opened=self._opened,
+            rehome=self._rehome,
+            gave_up=lambda: self.given_up.append(sorted(self.bodies.given_up)),
+        )
+
+    def add(self, *records: TaskReplica) -> None:
+        self.engine.write({keys.TASK + CRAWL + key: task.pack() for key, task in records}, sync=False)
+
+    async def _rehome(self, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
+        assert gone == GONE
+        self.sought.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.1)
+        return self.copies(pages)
+
+    def _opened(self, opened: list[TaskReplica], merged: Merged) -> None:
+        assert {queued.key for queued in merged.queued} == {copy.key for copy in opened}
+        self.opened += opened
+
+    def leaves(self) -> None:
+        self.gone = [GONE]
+        self.bodies.view_changed(ours=True)
+
+    def state_of(self, number: int) -> State:
+        value = self.engine.get(keys.TASK + CRAWL + copy(number).key)
+        assert value is not None
+        return unpack_task(value).state
+
+
+def tell(story: Callable[[World], Any], *records: TaskReplica) -> None:
+    async def main(group: asyncio.TaskGroup) -> None:
+        world = World(*records)
+        looking = group.create_task(world.bodies.run())
+        await asyncio.sleep(1.0)
+        assert world.bodies.missing == 0
+        await story(world)
+        looking.cancel()
+
+    play(main)
+
+
+def test_pages_of_a_node_that_is_gone_are_missing_at_once_and_opened_after_a_while() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        assert world.bodies.missing, "not known yet, so it counts"
+        await asyncio.sleep(GRACE_S - 5)
+        assert world.bodies.missing == 2
+        assert world.opened == []
+        await asyncio.sleep(10)
+        assert sorted(opened.key for opened in world.opened) == sorted([page(1).key, page(2).key])
+        assert world.bodies.missing == 0
+        assert [world.state_of(n) for n in (1, 2, 3)] == [State.PENDING, State.PENDING, State.DONE]
+
+    tell(story, page(1), page(2), page(3, node(1).hex()))
+
+
+def test_a_node_that_comes_back_in_time_costs_nothing() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        world.gone = []
+        world.bodies.view_changed(ours=True)
+        await asyncio.sleep(2 * GRACE_S)
+        assert (world.opened, world.bodies.missing) == ([], 0)
+
+    tell(story, page(1))
+
+
+def test_its_grace_begins_anew_each_time_it_goes() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        world.gone = []
+        world.bodies.view_changed(ours=True)
+        await asyncio.sleep(GRACE_S)
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        assert world.opened == []
+
+    tell(story, page(1))
+
+
+def test_others_pages_are_for_others_to_open_until_they_are_ours() -> None:
+    async def story(world: World) -> None:
+        world.owned = lambda key: False
+        world.leaves()
+        await asyncio.sleep(2 * GRACE_S)
+        assert (world.opened, world.bodies.missing) == ([], 0)
+        world.owned = lambda key: True
+        world.bodies.view_changed(ours=True)
+        assert world.bodies.missing
+        await asyncio.sleep(5)
+        assert len(world.opened) == 1
+
+    tell(story, page(1))
+
+
+def test_what_has_a_copy_is_not_opened() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([page(1).key], 0)
+        world.leaves()
+        await asyncio.sleep(GRACE_S - 2)
+        assert world.sought == [], "it may come back"
+        await asyncio.sleep(5)
+        assert [opened.key for opened in world.opened] == [page(1).key]
+        assert (world.bodies.missing, len(world.sought)) == (0, 1)
+
+    tell(story, page(1), page(2))
+
+
+def test_what_somebody_may_have_a_copy_of_is_missing_and_sought_now_and_then() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([], len(pages))
+        world.leaves()
+        await asyncio.sleep(GRACE_S + 60)
+        assert (world.opened, world.bodies.missing) == ([], 2)
+        assert 5 <= len(world.sought) <= 15
+        world.copies = lambda pages: (pages, 0)
+        await asyncio.sleep(10)
+        assert (len(world.opened), world.bodies.missing) == (2, 0)
+
+    tell(story, page(1), page(2))
+
+
+def test_it_is_sought_at_once_when_somebody_comes() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([], len(pages))
+        world.leaves()
+        await asyncio.sleep(GRACE_S + 2)
+        sought = len(world.sought)
+        world.bodies.view_changed(ours=True)
+        await asyncio.sleep(0.5)
+        assert len(world.sought) == sought + 1
+
+    tell(story, page(1))
+
+
+def test_pages_that_others_tell_of_are_counted_when_they_are_known_to_lie_at_a_node_that_is_gone() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(1)
+        assert world.bodies.missing == 1
+        world.add(page(2))
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(1)
+        assert world.bodies.missing == 1, "nobody told of a further one, so nothing was read again"
+        world.bodies.lie_at([GONE])
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(1)
+        assert world.bodies.missing == 2
+
+    tell(story, page(1))
+
+
+def test_pages_that_come_while_they_are_counted_are_counted_in_the_next_look() -> None:
+    async def story(world: World) -> None:
+        world.copies = lambda pages: ([], len(pages))
+        world.leaves()
+        await asyncio.sleep(GRACE_S + 0.05)
+        world.add(page(2))
+        world.bodies.lie_at([GONE])
+        assert world.bodies.missing, "not known yet, so it counts"
+        await asyncio.sleep(10)
+        assert world.bodies.missing == 2
+
+    tell(story, page(1))
+
+
+def test_who_is_given_up_is_told_when_it_changes() -> None:
+    async def story(world: World) -> None:
+        world.leaves()
+        await asyncio.sleep(GRACE_S / 2)
+        assert world.given_up == []
+        await asyncio.sleep(GRACE_S)
+        assert world.given_up == [[GONE]]
+        world.gone = []
+        world.bodies.view_changed(ours=True)
+        await asyncio.sleep(1)
+        assert world.given_up == [[GONE], []]
+
+    tell(story)

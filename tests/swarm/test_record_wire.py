@@ -1,0 +1,185 @@
+"""Rows of the wire become records and back; what cannot be true is dropped, and nothing raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from storage.stores import CRAWL, PLACE, SPEC, Store
+
+from dhtcrawl.keyspace import host_key, url_key
+from dhtcrawl.rpc.tasks import rows
+from dhtcrawl.rpc.tasks.frame import Malformed
+from dhtcrawl.rpc.tasks.messages import StoreBackup, encode
+from dhtcrawl.storage.store import replicas
+from dhtcrawl.storage.store.records import Place, State, Task
+from dhtcrawl.storage.store.replicas import End, TaskReplica
+from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.swarm.records import wire
+
+URL = "http://a.example:8080/p/%C3%BC?q=[1]|\"'"
+KEY = SPEC.key_of(URL)
+TASK = Task(URL, 3, 17, "http://a.example/", hops=1, seed=True)
+RECORD = wire.record_of(TaskReplica(KEY, TASK))
+THERE = rows.PlaceRow(*PLACE)
+
+COPIES = [
+    TaskReplica(KEY, TASK),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.LEASED, gen=2, attempt=3)),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.FETCHED, place=PLACE)),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, attempt=1, place=PLACE)),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.DEAD, reason="private-address", detail="10.0.0.1: ü")),
+]
+
+
+@pytest.mark.parametrize("copy", COPIES, ids=lambda copy: copy.task.state.name)
+def test_a_record_arrives_as_it_was_sent(copy: TaskReplica) -> None:
+    row = wire.record_of(copy)
+    encode(1, StoreBackup(CRAWL, (row,)))
+    back = wire.copy_of(row, 20)
+    assert back == copy
+    assert back is not None
+    assert type(back.task.state) is State
+    assert type(back.task.place) is type(copy.task.place)
+
+
+@pytest.mark.parametrize("copy", COPIES[3:], ids=lambda copy: copy.task.state.name)
+def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
+    key, task = copy
+    expected = End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place)
+    assert wire.end_of(wire.tombstone_of(copy), 20) == expected
+
+
+def test_a_link_arrives_as_it_was_sent() -> None:
+    link = Link(KEY, URL, 2, "http://a.example/", 1, True)
+    assert wire.link_of(wire.row_of_link(link), 20) == link
+    assert wire.link_of(wire.row_of_link(link)._replace(extra=b"later"), 20) == link
+
+
+def test_a_key_with_its_host_is_that_of_both() -> None:
+    key = host_key("a.example:8080") + url_key(URL)
+    assert wire.copy_of(RECORD._replace(key=key), 40) == TaskReplica(key, TASK)
+    assert wire.copy_of(RECORD._replace(key=host_key("a.example") + url_key(URL)), 40) is None
+    assert wire.copy_of(RECORD._replace(key=key), 20) is None
+    assert wire.copy_of(RECORD, 40) is None
+
+
+def with_url(url: str) -> dict[str, Any]:
+    return {"url": url, "key": url_key(url)}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"key": url_key("http://a.example/other")},
+        *map(
+            with_url,
+            [
+                "a.example/",
+                "ftp://a.example/",
+                "javascript:alert(1)//",
+                "http://a.example",
+                "http:///path",
+                "http://",
+                "http://A.example/",
+                "http://a.example:80/",
+                "http://a.example:0x50/",
+                "http://me:secret@a.example/",
+                "http://a.example/#fragment",
+                "http://a.example\\@b.example/",
+                "http://0x7f.1/",
+                "http://a.example/with space",
+                "http://a.example/with\nline",
+                "http://a.example/ü",
+                "http://ü.example/",
+                "http://a..example:99999/",
+            ],
+        ),
+        {"referrer": "http://ü.example/"},
+        {"state": 5},
+        {"state": 15},
+        {"gen": wire.COUNT_MAX + 1},
+        {"attempt": 2**31 - 1},
+        {"state": 0, "reason": "failed"},
+        {"state": 0, "place": THERE},
+        {"state": 2},
+        {"state": 4},
+        {"state": 4, "place": THERE, "reason": "failed"},
+        {"state": 3},
+        {"state": 3, "reason": "failed", "place": THERE},
+        {"state": 3, "reason": "Failed!"},
+        {"state": 3, "reason": "failed", "detail": "\ud800"},
+        {"state": 4, "place": THERE._replace(node="nobody")},
+        {"state": 4, "place": THERE._replace(node="AB" * 20)},
+        {"state": 4, "place": THERE._replace(file="../../etc/passwd")},
+        {"state": 4, "place": THERE._replace(file=".hidden")},
+        {"state": 4, "place": THERE._replace(file="")},
+        {"state": 4, "place": THERE._replace(offset=2**63 - 1)},
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_true_is_dropped(lie: dict[str, Any]) -> None:
+    lying = RECORD._replace(**lie)
+    assert wire.copy_of(lying, 20) is None
+    assert not wire.valid_record(20, lying)
+    assert wire.copies_of([RECORD, lying, RECORD], 20) == [TaskReplica(KEY, TASK)] * 2
+
+
+@pytest.mark.parametrize("state", [0, 1, 2, 5])
+def test_a_tombstone_of_what_is_not_over_is_dropped(state: int) -> None:
+    place = THERE if state == 2 else None
+    assert wire.end_of(rows.TombstoneRow(KEY, state, 0, 0, "", "", place), 20) is None
+
+
+def test_a_long_detail_is_cut_to_what_the_protocol_allows() -> None:
+    long = TaskReplica(KEY, Task(URL, 0, 1, "", State.DEAD, reason="failed", detail="x" * 5_000))
+    encode(1, StoreBackup(CRAWL, (wire.record_of(long),)))
+
+
+TEXTS = st.text(max_size=30) | st.sampled_from([URL, "http://a.example/", "failed", "ab" * 20, "a.warc.gz"])
+NUMBERS = st.integers(0, 5) | st.integers(0, 2**31 - 1)
+RECORDS = st.builds(
+    rows.RecordRow,
+    key=st.sampled_from([KEY, host_key("a.example:8080") + url_key(URL)]) | st.binary(min_size=20, max_size=20),
+    url=TEXTS.filter(bool) | st.just(URL),
+    depth=NUMBERS,
+    referrer=TEXTS,
+    hops=NUMBERS,
+    seed=st.booleans(),
+    order=st.integers(0, 2**63 - 1),
+    state=st.integers(0, 15) | st.integers(0, 4),
+    gen=NUMBERS,
+    attempt=NUMBERS,
+    reason=st.just("") | TEXTS,
+    detail=st.just("") | TEXTS,
+    place=st.none() | st.builds(rows.PlaceRow, TEXTS, TEXTS, st.integers(0, 2**63 - 1), NUMBERS),
+    extra=st.binary(max_size=5),
+)
+
+
+@given(st.lists(RECORDS, max_size=5), st.sampled_from([20, 40]))
+def test_whatever_a_peer_sends_the_store_takes_what_is_left_of_it(some: list[rows.RecordRow], width: int) -> None:
+    store = Store()
+    taken = wire.copies_of(some, width)
+    merged = store.run(
+        lambda txn: replicas.merge_in(
+            txn, CRAWL, taken, store.orders, mine=lambda _: True, held=lambda _: False, depth_matters=True
+        )
+    )
+    # What was believed can be sent on.
+    for further in [*taken, *merged.further]:
+        encode(1, StoreBackup(CRAWL, (wire.record_of(further),)))
+
+
+@given(RECORDS)
+def test_a_tombstone_or_link_of_a_peer_never_raises(row: rows.RecordRow) -> None:
+    end = wire.end_of(rows.TombstoneRow(row.key, *row[7:]), 20)
+    assert end is None or (end.state >= State.DEAD and isinstance(end.place, Place | None))
+    wire.link_of(rows.LinkRow(row.key, row.url, row.depth, row.referrer, row.hops, row.seed), 20)
+
+
+def test_the_protocol_refuses_what_the_store_could_not_even_look_at() -> None:
+    with pytest.raises(Malformed):
+        StoreBackup(CRAWL, (RECORD._replace(state=16),))

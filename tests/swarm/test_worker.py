@@ -1,0 +1,326 @@
+"""A worker fetches for others as long as they hear it, and says what it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+
+from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.sim.loop import VirtualClock
+from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S
+from dhtcrawl.swarm.assignment.wire import (
+    KEYS_A_CALL_MAX,
+    KEYS_AN_ANSWER,
+    REPORT,
+    first_rows,
+    from_rows,
+    keys_in,
+    to_rows,
+)
+from dhtcrawl.swarm.assignment.worker import Worker
+from swarm.fake_peers import FakePeers, node, play, view_of
+
+CRAWL = bytes(16)
+OWNER, OTHER = node(1), node(2)
+# Nodes are spread evenly; these are the owner's.
+K1, K2, K3 = (OWNER[:1] + bytes([number]) + bytes(18) for number in (1, 2, 3))
+SILENCE = Failure(FailureKind.TIMEOUT, "no answer")
+
+
+class World:
+    """Node 0, which node 1 lends something."""
+
+    crawl_id = CRAWL
+    takes = True
+
+    def __init__(self) -> None:
+        self.peers = FakePeers(view_of([0, 1, 2]))
+        self.peers.calls[REPORT] = lambda args: {}
+        self.incarnations: dict[bytes, int] = {OWNER: 1, OTHER: 1}
+        self.flying: set[bytes] = set()
+        self.tried: set[bytes] = set()
+        self.over: list[bytes] = []
+        self.queued: set[bytes] = set()
+        self.borrower = Worker(
+            self, self.peers, VirtualClock(asyncio.get_running_loop()), incarnation_of=self.incarnations.get
+        )
+
+    async def lend(self, *keys: bytes, by: bytes = OWNER, patient: tuple[bytes, ...] = ()) -> Any:
+        return await self.borrower.on_lend(by, {"keys": keys, "patient": patient, "connect_s": {}})
+
+    def told(self) -> list[TaskOutcome]:
+        """What the owner was told of tasks."""
+        calls = [args["given"] for peer, name, args in self.peers.called if name == REPORT and peer == OWNER]
+        return [each for rows in calls for each in from_rows(tuple(map(tuple, rows))) or ()]
+
+    # Bench
+
+    def has_in_flight(self, key: bytes) -> bool:
+        return key in self.flying
+
+    def retrying(self) -> set[bytes]:
+        return self.tried
+
+    def forget(self, keys: list[bytes]) -> None:
+        self.queued.difference_update(keys)
+
+    async def requeue(self, keys: list[bytes]) -> None:
+        await asyncio.sleep(0)
+        for key in keys:
+            (self.queued.add if key in self.borrower.borrowed else self.queued.discard)(key)
+
+    async def settled(self, keys: list[bytes]) -> list[bytes]:
+        return [key for key in keys if key in self.over]
+
+
+def tell(story: Callable[[World], Any]) -> None:
+    async def main(group: asyncio.TaskGroup) -> None:
+        world = World()
+        running = group.create_task(world.borrower.run())
+        await story(world)
+        running.cancel()
+
+    play(main)
+
+
+def test_what_an_owner_lends_is_queued_and_what_came_of_it_is_told() -> None:
+    async def story(world: World) -> None:
+        assert await world.lend(K1, K2) == {}
+        assert world.queued == {K1, K2}
+        page = TaskOutcome(K1, "a.test", TaskResult.PAGE, 1.25, 0.5, 1000, "")
+        assert world.borrower.over(page)
+        assert not world.borrower.over(page), "once"
+        failed = TaskOutcome(K2, "a.test", TaskResult.FAILED, 30.0, detail="it hangs")
+        world.borrower.over(failed)
+        await asyncio.sleep(1)
+        assert world.told() == [page, failed]
+        assert not world.borrower.busy
+
+    tell(story)
+
+
+def test_only_the_owner_lends_and_only_to_who_fetches() -> None:
+    async def story(world: World) -> None:
+        assert await world.lend(K1, by=OTHER) == Refused("not-owner")
+        world.takes = False
+        assert await world.lend(K1) == Refused("not-ready")
+        assert world.queued == set()
+
+    tell(story)
+
+
+def test_an_owner_hears_that_we_are_here() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1)
+        await asyncio.sleep(10 * REPORT_EVERY_S)
+        reports = [name for peer, name, _ in world.peers.called if peer == OWNER and name == REPORT]
+        assert 9 <= len(reports) <= 12
+        assert K1 in world.borrower.borrowed
+
+    tell(story)
+
+
+def test_who_is_not_heard_begins_nothing_more() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1)
+        world.peers.calls[REPORT] = lambda args: SILENCE
+        await asyncio.sleep(FENCE_S - 1)
+        assert world.queued == {K1}
+        await asyncio.sleep(2)
+        assert world.queued == set()
+        assert not len(world.borrower.borrowed)
+
+    tell(story)
+
+
+def test_news_that_was_not_heard_is_told_again_as_long_as_the_owner_is_there() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1)
+        world.peers.calls[REPORT] = lambda args: SILENCE
+        world.borrower.over(TaskOutcome(K1, "a.test", TaskResult.FAILED, 1.0))
+        await asyncio.sleep(5)
+        assert world.borrower.busy
+        world.peers.calls[REPORT] = lambda args: {}
+        await asyncio.sleep(2)
+        assert not world.borrower.busy
+        world.borrower.borrowed.borrow(OWNER, 1, [K2], 0.0)
+        world.borrower.over(TaskOutcome(K2, "a.test", TaskResult.FAILED, 1.0))
+        del world.incarnations[OWNER]
+        await asyncio.sleep(2)
+        assert not world.borrower.busy, "nobody is there to hear it"
+
+    tell(story)
+
+
+def test_when_another_owns_a_task_it_is_forgotten_at_once_but_for_what_is_in_flight() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1)
+        world.peers.view = view_of([0, 2])
+        world.borrower.forget_void()
+        assert world.queued == set(), "before anything else happens"
+        assert world.borrower.in_hand(OWNER) == []
+
+    tell(story)
+
+
+def test_an_owner_that_was_started_again_has_lent_nothing() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1)
+        world.incarnations[OWNER] = 2
+        await asyncio.sleep(1)
+        assert world.queued == set()
+        await world.lend(K2)
+        assert world.queued == {K2}
+
+    tell(story)
+
+
+def test_what_is_recalled_is_given_back_but_for_what_is_in_flight_or_over() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1, K2, K3)
+        world.flying.add(K2)
+        world.over.append(K3)
+        gone = OWNER[:1] + b"\xff" * 19
+        answer = await world.borrower.on_recall(OWNER, {"keys": (K1, K2, K3, gone)})
+        assert answer == {"keys": [K1, gone]}
+        assert K1 not in world.queued
+        assert K2 in world.borrower.borrowed
+
+    tell(story)
+
+
+def test_an_owner_that_took_us_for_gone_has_everything_forgotten_that_it_lent() -> None:
+    async def story(world: World) -> None:
+        others = OTHER[:1] + bytes(19)
+        await world.lend(K1, K2)
+        await world.lend(others, by=OTHER)
+        world.flying = {K1}
+        assert await world.borrower.on_recall(OWNER, {"keys": ()}) == {"keys": []}
+        assert world.queued == {others}
+        assert K1 not in world.borrower.borrowed, "what is in flight is not tried again either"
+        await asyncio.sleep(1)
+        assert world.told() == [], "it knows"
+
+    tell(story)
+
+
+def test_others_cannot_recall_what_one_has_lent_but_who_owns_it_by_now_can() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1)
+        assert await world.borrower.on_recall(OTHER, {"keys": (K1,)}) == Refused("not-owner")
+        assert K1 in world.borrower.borrowed
+        world.peers.view = view_of([0, 2])
+        owner = world.borrower._owner_of(K1)
+        assert owner not in (None, OWNER)
+        assert await world.borrower.on_recall(owner or b"", {"keys": (K1,)}) == {"keys": [K1]}
+        assert K1 not in world.borrower.borrowed
+
+    tell(story)
+
+
+def test_what_was_tried_and_waits_for_another_try_is_not_given_back() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1)
+        world.tried.add(K1)
+        assert await world.borrower.on_recall(OWNER, {"keys": (K1,)}) == {"keys": []}
+        assert K1 in world.borrower.borrowed
+
+    tell(story)
+
+
+def test_many_news_go_in_reports_that_fit() -> None:
+    async def story(world: World) -> None:
+        keys = [OWNER[:1] + number.to_bytes(19, "big") for number in range(1, 3 * KEYS_A_CALL_MAX)]
+        for first in range(0, len(keys), KEYS_A_CALL_MAX):
+            await world.lend(*keys[first : first + KEYS_A_CALL_MAX])
+        world.borrower.give_all_back()
+        await asyncio.sleep(5)
+        assert len(world.told()) == len(keys)
+        assert not world.borrower.busy
+
+    tell(story)
+
+
+def test_who_stops_gives_everything_back_that_is_not_in_flight() -> None:
+    async def story(world: World) -> None:
+        await world.lend(K1, K2)
+        world.flying.add(K2)
+        world.borrower.give_all_back()
+        await asyncio.sleep(1)
+        assert [(each.key, each.result) for each in world.told()] == [(K1, TaskResult.RECALLED)]
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {},
+        {"keys": (K1,), "patient": (), "connect_s": 3},
+        {"keys": (K1,), "patient": None, "connect_s": {}},
+        {"keys": (b"short",), "patient": (), "connect_s": {}},
+        {"keys": [K1], "patient": (), "connect_s": {}},
+        {"keys": tuple(bytes(18) + bytes([n // 256, n % 256]) for n in range(501)), "patient": (), "connect_s": {}},
+        {"keys": (K1, K1), "patient": (), "connect_s": {}},
+    ],
+)
+def test_nonsense_is_refused(args: dict[str, Any]) -> None:
+    async def story(world: World) -> None:
+        assert await world.borrower.on_lend(OWNER, args) == BAD_ARGUMENTS
+        assert await world.borrower.on_recall(OWNER, {"keys": 7}) == BAD_ARGUMENTS
+
+    tell(story)
+
+
+def test_a_time_to_connect_that_makes_no_sense_is_left_out() -> None:
+    async def story(world: World) -> None:
+        connect = {"a.test": 4.0, "b.test": -1, "c.test": "x", "d.test": float("nan"), 5: 3.0}
+        await world.borrower.on_lend(OWNER, {"keys": (K1,), "patient": (), "connect_s": connect})
+        assert world.borrower.connect_s == {"a.test": 4.0}
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        None,
+        3,
+        [],
+        ((),),
+        ((K1, "a", 99, 0, None, 0, ""),),
+        ((K1, "a", True, 0, None, 0, ""),),
+        ((K1, "a", 0, -1, None, 0, ""),),
+        ((K1, 3, 0, 0, None, 0, ""),),
+        ((b"x", "a", 0, 0, None, 0, ""),),
+        ((K1, "a", 0, 0.5, None, 0, ""),),
+    ],
+)
+def test_a_report_that_makes_no_sense_is_none(rows: object) -> None:
+    assert from_rows(rows) is None
+
+
+def test_a_report_comes_over_as_it_was() -> None:
+    given = [TaskOutcome(K1, "a.test", result, 1.5, None, 7, "why") for result in TaskResult]
+    assert from_rows(tuple(map(tuple, to_rows(given)))) == given
+    assert keys_in((K1, bytes(2 * KEY_BYTES))) == [K1, bytes(2 * KEY_BYTES)]
+
+
+def test_as_many_keys_as_fit_into_an_answer_are_told_those_in_front_first() -> None:
+    full = [(bytes(16), [K1] * KEYS_A_CALL_MAX)] * (KEYS_AN_ANSWER // KEYS_A_CALL_MAX)
+    assert first_rows(full) == full
+    assert first_rows([*full, (bytes(16), [K1])]) == full
+    assert first_rows([(bytes(16), [K1], OWNER), *full]) == [(bytes(16), [K1], OWNER), *full[1:]]
+    single = [(bytes(16), [K1])] * 600
+    assert first_rows(single) == single[:KEYS_A_CALL_MAX]
+    longest = [(bytes(16), [bytes(2 * KEY_BYTES)] * KEYS_A_CALL_MAX, OWNER)] * len(full)
+    assert len(msgpack.packb(longest)) < 512 * 1024 * 2 / 3
