@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 VENV ?= .venv
 PYTEST_ARGS ?=
+# What `make one` runs.
+T ?=
 # Tests of one file stay together: some share a swarm of processes.
 WORKERS ?= auto
 BENCH_ARGS ?=
@@ -13,10 +15,20 @@ RUN_READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
 
-.PHONY: help setup crawl test check bench sim lock clean
+.PHONY: help setup crawl test one check bench sim lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-7s %s\n", $$1, $$2}'
+
+# With PYTHON=… of another version than the environment has, the environment is made anew.
+VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+ifneq ($(PYTHON),)
+ifneq ($(call VERSION_OF,$(PYTHON)),$(call VERSION_OF,$(BIN)/python))
+$(RUN_READY): another-version
+endif
+endif
+.PHONY: another-version
+another-version:
 
 setup: $(DEV_READY) ## create .venv with the dhtcrawl command and the development tools
 	@:
@@ -41,6 +53,10 @@ crawl: $(RUN_READY) ## crawl a small bundled site, or URL=… [NODES=…] [OUT=�
 
 test: $(DEV_READY) ## run the tests on WORKERS=… processes; PYTEST_ARGS=… is passed on
 	@$(BIN)/python -m pytest -c pyproject.toml -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+one: $(DEV_READY) ## run one test, file or folder in this process: T=tests/…; PYTEST_ARGS=… is passed on
+	@[ -n "$(T)" ] || { echo "make one: say which, like T=tests/test_keyspace.py" >&2; exit 2; }
+	@$(BIN)/python -m pytest -c pyproject.toml $(PYTEST_ARGS) $(T)
 
 check: $(DEV_READY) ## format, lint, types, import contracts
 	$(BIN)/ruff format --check

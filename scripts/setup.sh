@@ -47,20 +47,27 @@ refuse() {
   exit 1
 }
 
-if ! { [ -x "$venv/bin/python" ] && runs "$venv/bin/python" 99 && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; then
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+
+usable() { [ -x "$venv/bin/python" ] && runs "$venv/bin/python" 99 && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }
+
+# An environment of another version than PYTHON=… asks for is replaced.
+chosen() { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of "$venv/bin/python")" ]; }
+
+if ! { usable && chosen; }; then
   python=${PYTHON:-$(choose_python)} || {
     say "no Python 3.11 or later found; on Debian and Ubuntu:  $(apt_command python3 python3-venv)"
     exit 1
   }
   runs "$python" 99 || { say "$python is not Python 3.11 or later"; exit 1; }
-  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  version=$(version_of "$python")
   "$python" -c 'import ensurepip, venv' 2>/dev/null || refuse "$version" "Python $version here has no venv module"
   say "creating $venv with Python $version"
   "$python" -m venv --clear "$venv"
 fi
 
 python=$venv/bin/python
-version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+version=$(version_of "$python")
 pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
 # Without a wheel plyvel is built, which needs a compiler and LevelDB's headers:

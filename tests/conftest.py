@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from requirements_plugin import NO_CONFORMANCE_DATA
 
 
 @pytest.fixture(scope="session")
 def conformance_dir(pytestconfig: pytest.Config) -> Path:
-    """The directory given by `--conformance-dir`."""
+    """The directory given by `--conformance-dir`; without it the test skips.
+
+    Raises:
+        pytest.UsageError: what is given is not a directory.
+    """
     given = pytestconfig.getoption("--conformance-dir")
     if given is None:
-        pytest.skip("needs --conformance-dir DIR")
+        pytest.skip(NO_CONFORMANCE_DATA)
     directory = Path(given)
     if not directory.is_dir():
         raise pytest.UsageError(f"--conformance-dir: {directory} is not a directory")

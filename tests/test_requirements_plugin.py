@@ -1,8 +1,9 @@
-"""What REQUIRE_ALL_TESTS=1 does to skips."""
+"""What REQUIRE_ALL_TESTS does to skips, and what is said of those that may be."""
 
 from __future__ import annotations
 
 import pytest
+from requirements_plugin import NO_CONFORMANCE_DATA
 
 pytest_plugins = ["pytester"]
 
@@ -11,6 +12,10 @@ import pytest
 
 @pytest.mark.skipif(True, reason="nginx is missing")
 def test_marked(): ...
+
+@pytest.mark.parametrize("vector", [1, 2])
+def test_against_a_suite(vector):
+    pytest.skip("%s")
 
 def test_in_its_body():
     pytest.skip("not root")
@@ -23,7 +28,7 @@ def test_expected_to_fail():
     assert False
 
 def test_that_passes(): ...
-"""
+""".replace("%s", NO_CONFORMANCE_DATA)
 
 MODULE = "import pytest; pytest.importorskip('no_such_module_at_all')"
 
@@ -33,9 +38,22 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REQUIRE_ALL_TESTS", raising=False)
 
 
-def test_skips_stay_skips_by_default(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("value", ["", "0"])
+def test_skips_stay_skips_by_default(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("REQUIRE_ALL_TESTS", value)
     pytester.makepyfile(SKIPPING)
-    pytester.runpytest("-p", "requirements_plugin").assert_outcomes(passed=1, skipped=3, xfailed=1)
+    pytester.runpytest("-p", "requirements_plugin").assert_outcomes(passed=1, skipped=5, xfailed=1)
+
+
+def test_each_reason_to_skip_is_said_in_one_line(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SKIPPING)
+    result = pytester.runpytest("-p", "requirements_plugin", "-q")
+    assert [line for line in result.outlines if line.startswith("skipped ")] == [
+        "skipped 1: needs Python 3.99",
+        "skipped 1: nginx is missing",
+        "skipped 1: not root",
+        "skipped 2: the data of the conformance suites is missing: --conformance-dir DIR says where it is",
+    ]
 
 
 def test_skips_fail_when_all_is_required(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +61,22 @@ def test_skips_fail_when_all_is_required(pytester: pytest.Pytester, monkeypatch:
     pytester.makepyfile(SKIPPING)
     result = pytester.runpytest("-p", "requirements_plugin", "-rA")
     # A skip by a marker happens in a test's set-up, so its failure is an error.
-    result.assert_outcomes(passed=1, skipped=1, failed=1, errors=1, xfailed=1)
+    result.assert_outcomes(passed=1, skipped=1, failed=3, errors=1, xfailed=1)
     result.stdout.fnmatch_lines(["*this was skipped: nginx is missing*", "*this was skipped: not root*"])
+
+
+def test_only_the_conformance_data_may_be_missing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUIRE_ALL_TESTS", "but-conformance")
+    pytester.makepyfile(SKIPPING)
+    result = pytester.runpytest("-p", "requirements_plugin", "-rA")
+    result.assert_outcomes(passed=1, skipped=3, failed=1, errors=1, xfailed=1)
+
+
+def test_a_value_that_means_nothing_is_refused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUIRE_ALL_TESTS", "yes")
+    result = pytester.runpytest("-p", "requirements_plugin")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*REQUIRE_ALL_TESTS is 'yes'*"])
 
 
 def test_a_module_that_skips_itself_fails_too(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
