@@ -58,11 +58,12 @@ one: $(DEV_READY) ## run one test, file or folder in this process: T=tests/…; 
 	@[ -n "$(T)" ] || { echo "make one: say which, like T=tests/test_keyspace.py" >&2; exit 2; }
 	@$(BIN)/python -m pytest -c pyproject.toml $(PYTEST_ARGS) $(T)
 
-check: $(DEV_READY) ## format, lint, types, import contracts
+check: $(DEV_READY) ## format, lint, types, import contracts, structure
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/check_structure.py
 
 bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick: all of it small
 	@failed=0; for script in scripts/bench_*.py; do \

@@ -14,8 +14,8 @@ from dhtcrawl.node.single import FORGET_AT_ONCE
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.outputs.outputs import INDEX_FILE, MISSING_FILE, PAGES_FILE, SKIPPED_FILE, SUMMARY_FILE
 from dhtcrawl.storage.store import catalog
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import DiskDirectory
+from dhtcrawl.storage.store.txn import Txn
 
 
 @click.command("forget")

@@ -37,9 +37,10 @@ from dhtcrawl.storage.outputs.outputs import OutputDirs, Totals, write_outputs
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter, Txn
+from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
 from dhtcrawl.storage.store.crawl_record import left_to
 from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.txn import Txn
 
 T = TypeVar("T")
 NODES_AT_ONCE = 8  # each has one question under way, and one page or chunk in memory

@@ -10,8 +10,8 @@ from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.errors import UsageError
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.txn import Txn
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import State, unpack
+from dhtcrawl.storage.store.txn import Txn
 
 
 def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:

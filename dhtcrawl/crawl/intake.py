@@ -19,10 +19,10 @@ from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import replicas, tasks
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
+from dhtcrawl.storage.store.txn import Txn
 
 RECORDS_A_SWEEP = 2_000
 _NOT_SWEPT = object()

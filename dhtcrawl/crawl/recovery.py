@@ -11,8 +11,8 @@ from dhtcrawl.fetch.heads import header_pairs
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.warc import WarcRecord
 from dhtcrawl.storage.store import tasks
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import Task
+from dhtcrawl.storage.store.txn import Txn
 
 
 @dataclass(frozen=True, slots=True)

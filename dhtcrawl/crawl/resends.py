@@ -12,7 +12,7 @@ from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import Relinked
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.storage.store import tasks
-from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.txn import Txn
 
 
 class Resends:

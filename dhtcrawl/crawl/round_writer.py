@@ -32,10 +32,10 @@ from dhtcrawl.crawl.services import Services
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.outputs.outputs import LivePages
 from dhtcrawl.storage.store import keys, tasks
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import SkipReason, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
+from dhtcrawl.storage.store.txn import Txn
 
 LINKS_A_ROUND_MAX = 4096
 

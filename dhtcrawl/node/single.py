@@ -31,16 +31,17 @@ from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
-from dhtcrawl.storage.archive.archive import COPIES, Archive
+from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.archive import forget as forget_files
+from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs, Totals, write_outputs
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Committer, GroupRunner, Txn
-from dhtcrawl.storage.store.engine import Engine
+from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import Task
+from dhtcrawl.storage.store.txn import Engine, Txn
 from dhtcrawl.swarm.hosts.host_leases import HostLeases
 
 FORGET_AT_ONCE = 10_000

@@ -10,10 +10,10 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows
 from dhtcrawl.storage.outputs.outputs import OutputDirs, Totals, write_outputs
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
+from dhtcrawl.storage.store.txn import Txn
 
 # Where the page record stands that a row belongs to.
 _PAGE_OF = dict.fromkeys((keys.PAGE, keys.LINKS, keys.FETCHED), keys.PAGE) | dict.fromkeys(COPIES, keys.COPY)

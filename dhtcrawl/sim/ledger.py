@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.engine import Batch
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, State, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
+from dhtcrawl.storage.store.txn import Batch
 
 # A disk that was lost a moment ago counts for what was decided while it was there.
 LOST_LATELY_S = 30.0

@@ -1,4 +1,4 @@
-"""Machines that are not alike: what a page costs each of them, and which hosts one cannot reach. Pure.
+"""Machines that are not alike: what a page costs each of them, and which hosts one cannot reach.
 
 The slowest processor takes `CPU_TIMES` as long as the fastest, the narrowest
 line `LINE_TIMES` as long as the widest, in even steps of a ratio, and which

@@ -1,4 +1,4 @@
-"""A web that exists only as a seed, without I/O.
+"""A web that exists only as a seed.
 
 Every page is derived from (seed, host, number) with a generator of its own,
 so a page is the same whatever was asked before, and a web of a million pages

@@ -23,7 +23,7 @@ from dhtcrawl.sim.world import SimDisk, SimNode
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store import catalog, fsck
-from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.txn import Txn
 
 __all__ = ["Scenario", "ScenarioResult", "read_scenario", "simulate"]
 

@@ -26,10 +26,11 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
+from dhtcrawl.storage.store.txn import Txn
 
 
 @dataclass(slots=True)

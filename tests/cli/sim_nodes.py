@@ -25,10 +25,10 @@ from dhtcrawl.storage.outputs.outputs import INDEX_FILE, PAGES_FILE, SKIPPED_FIL
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
+from dhtcrawl.storage.store.txn import Txn
 
 SEED = 11
 NONCE = bytes(16)

@@ -24,10 +24,10 @@ from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.outputs.verify import verify
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.records import State, pack, unpack_task
 from dhtcrawl.storage.store.tasks import get_page
+from dhtcrawl.storage.store.txn import Txn
 
 from .conftest import Here
 from .sim_nodes import Crawled, FakeSource, Part, crawled, ended, onto_disk, outputs, owner, record

@@ -17,8 +17,8 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.txn import Txn
 
 from .conftest import DemoCrawl, Here
 

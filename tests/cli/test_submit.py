@@ -23,10 +23,10 @@ from dhtcrawl.errors import NotNow
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import catalog
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.crawl_record import to_wire
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.files import DiskDirectory
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, Row
 

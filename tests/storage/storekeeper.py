@@ -13,10 +13,11 @@ from storage.warcs import item
 
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.store import catalog, tasks
-from dhtcrawl.storage.store.committer import GroupRunner, ThreadCommitter, Txn
+from dhtcrawl.storage.store.committer import GroupRunner, ThreadCommitter
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.files import DiskDirectory
 from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.storage.store.txn import Txn
 
 BYTES_MAX = 20_000  # some ten exchanges a file
 SIDE_BY_SIDE = 4

@@ -15,13 +15,13 @@ from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.warc import ArchiveItem
 from dhtcrawl.storage.store import tasks
-from dhtcrawl.storage.store.committer import Participant, Txn
-from dhtcrawl.storage.store.engine import Engine
+from dhtcrawl.storage.store.committer import Participant
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.fsck import Findings, check
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, Task
 from dhtcrawl.storage.store.tasks import Accepted, FetchedPage, Link
+from dhtcrawl.storage.store.txn import Engine, Txn
 
 T = TypeVar("T")
 

@@ -9,14 +9,14 @@ from functools import partial
 from storage.stores import CRAWL, SPEC, Store, archive_in, exchanges, link, page
 
 from dhtcrawl.storage.archive import body_copies
-from dhtcrawl.storage.archive.archive import COPIES as COPIES_SERIES
+from dhtcrawl.storage.archive.names import COPIES as COPIES_SERIES
 from dhtcrawl.storage.collect.export import ROWS_BYTES, export_chunk, export_files, export_rows
 from dhtcrawl.storage.collect.foreign import holds_copies
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
 from dhtcrawl.storage.store import fsck, keys, tasks
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.records import merge, pack, unpack, unpack_task
+from dhtcrawl.storage.store.txn import Txn
 
 NODES = tuple(letter * 40 for letter in "abc")
 Page = tuple[str, bytes, list[tuple[bytes, bytes]]]  # node, kind, rows

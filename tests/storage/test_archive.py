@@ -17,9 +17,9 @@ from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.storage.archive import archive as module
 from dhtcrawl.storage.archive.warc import GzipMember, scan
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.records import Place, unpack
+from dhtcrawl.storage.store.txn import Txn
 
 FIRST = f"{CRAWL.hex()[:12]}-{NODE[:12]}-00000.warc.gz"
 SECOND = FIRST.replace("00000", "00001")

@@ -16,14 +16,14 @@ from storage.warcs import item
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.archive import body_copies
-from dhtcrawl.storage.archive.archive import COPIES
 from dhtcrawl.storage.archive.body_copies import Parcel, Rehomed
+from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.archive.warc import scan
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.records import Place, State, pack, unpack
 from dhtcrawl.storage.store.tasks import get_page
+from dhtcrawl.storage.store.txn import Txn
 
 A, B = "http://a.example/a", "http://a.example/b"
 KEY = SPEC.key_of(A)

@@ -13,9 +13,9 @@ import pytest
 
 from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.sim import loop as virtual
-from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, ThreadCommitter, Txn
-from dhtcrawl.storage.store.engine import Batch
+from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, ThreadCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.txn import Batch, Txn
 
 HANGS_AFTER_S = 30.0
 

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage.store.engine import Engine, LevelEngine, storage_error
+from dhtcrawl.storage.store.engine import LevelEngine, storage_error
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.txn import Engine
 
 Reopen = Callable[[Engine], Engine]
 

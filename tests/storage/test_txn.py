@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.txn import Txn
 
 KEYS = st.sampled_from([b"a", b"a\0", b"b", b"c", b"d"])
 OPS = st.tuples(st.sampled_from(["put", "delete", "scan", "get"]), KEYS, KEYS)

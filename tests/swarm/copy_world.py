@@ -18,14 +18,16 @@ from dhtcrawl.rpc.tasks.messages import Call, Refused
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.archive import body_copies
-from dhtcrawl.storage.archive.archive import COPIES, Archive
+from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import keys, tasks
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, unpack
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies import rehome
 from dhtcrawl.swarm.bodies.copier import CALL, Copier
 from dhtcrawl.swarm.bodies.copy_service import CopyService

@@ -31,10 +31,11 @@ from dhtcrawl.rpc.tasks.messages import (
 )
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Task, merge, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica, essence
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.records.holdings import RecordTerms
 from dhtcrawl.swarm.records.sync import HAVE, Syncer
 from dhtcrawl.swarm.records.wire import copies_of, record_of

@@ -11,10 +11,11 @@ from storage.stores import CRAWL
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.adopt import Adoption
 from swarm.fake_peers import FakePeers, node, play, view_of
 

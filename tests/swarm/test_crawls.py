@@ -16,8 +16,9 @@ from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import catalog, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter, Txn
+from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.lifecycle.crawl_list import CRAWLS_A_LIST
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from dhtcrawl.swarm.lifecycle.waves import VIEW_BYTES

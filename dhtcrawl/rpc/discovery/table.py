@@ -23,8 +23,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from random import Random
 
+from dhtcrawl.chance import Chance
 from dhtcrawl.rpc.contact import KEY_BITS, Address, Contact
 from dhtcrawl.rpc.discovery.lookup import K
 
@@ -249,13 +249,13 @@ class RoutingTable:
         if key != self.own_id:
             self._bucket(key).looked_at = now
 
-    def stale_keys(self, now: float, rng: Random) -> list[bytes]:
+    def stale_keys(self, now: float, rng: Chance) -> list[bytes]:
         """A random key for every bucket without a look-up for an hour, as far as buckets are in use."""
         looked_at = {index: bucket.looked_at for index, bucket in self._buckets.items()}
         stale = [index for index in range(self._depth()) if now - looked_at.get(index, 0.0) >= REFRESH_S]
         return [self._key_in(index, rng) for index in stale]
 
-    def far_keys(self, rng: Random, closest: Sequence[Contact] = ()) -> list[bytes]:
+    def far_keys(self, rng: Chance, closest: Sequence[Contact] = ()) -> list[bytes]:
         """A random key for every bucket further away than our closest neighbour: the third step of joining.
 
         `closest` is what a look-up of our own id found. With all k of them,
@@ -271,7 +271,7 @@ class RoutingTable:
         """The closest neighbour's bucket."""
         return next((index for index in self._used if self._buckets[index].entries), 0)
 
-    def _key_in(self, index: int, rng: Random) -> bytes:
+    def _key_in(self, index: int, rng: Chance) -> bytes:
         """Shares `index` bits with our id, differs in the next, and is random from there."""
         rest = KEY_BITS - 1 - index
         number = ((self._own >> rest) ^ 1) << rest | rng.getrandbits(rest)

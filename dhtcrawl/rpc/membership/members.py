@@ -24,9 +24,9 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from operator import attrgetter
-from random import Random
 from typing import NamedTuple
 
+from dhtcrawl.chance import Chance
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import LocalHealth
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
@@ -57,7 +57,7 @@ _id_of = attrgetter("id")
 class Members:
     """The records of all nodes, our own among them, and what is to be told of them."""
 
-    def __init__(self, me: MemberRecord, rng: Random, settings: GossipSettings | None = None) -> None:
+    def __init__(self, me: MemberRecord, rng: Chance, settings: GossipSettings | None = None) -> None:
         self._settings = settings or GossipSettings()
         self.health = LocalHealth()
         self.rumours = Rumours()

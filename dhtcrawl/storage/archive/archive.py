@@ -5,7 +5,7 @@ in the same batch as the record that points at them. What a crash leaves behind
 that length is cut off at the next start, so that a file never ends in half a
 record. Runs on the committer's thread.
 
-Copies of other nodes' records make a series of files of their own, `COPIES`:
+Copies of other nodes' records make a series of files of their own (`dhtcrawl.storage.archive.names`):
 whoever gathers all nodes leaves those aside that nothing points into.
 """
 
@@ -16,13 +16,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from dhtcrawl.storage.archive import warc
+from dhtcrawl.storage.archive.names import SUFFIX
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place, pack, unpack
-
-COPIES = "c"  # stands before the number in a file's name
-_SUFFIX = ".warc.gz"
+from dhtcrawl.storage.store.txn import Txn
 
 
 class Archive:
@@ -151,7 +149,7 @@ class Archive:
 
     def _begin(self) -> tuple[AppendFile, str]:
         """A new file with nothing but its warcinfo record, and that record's id."""
-        name = f"{self._prefix}{self._next:05d}{_SUFFIX}"
+        name = f"{self._prefix}{self._next:05d}{SUFFIX}"
         self._next += 1
         file = self._directory.open(name, 0)
         info_id = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
@@ -163,10 +161,10 @@ class Archive:
         return file, info_id
 
     def _is_ours(self, name: str) -> bool:
-        return name.startswith(self._prefix) and name.endswith(_SUFFIX) and self._digits(name).isdecimal()
+        return name.startswith(self._prefix) and name.endswith(SUFFIX) and self._digits(name).isdecimal()
 
     def _digits(self, name: str) -> str:
-        return name[len(self._prefix) : -len(_SUFFIX)]
+        return name[len(self._prefix) : -len(SUFFIX)]
 
 
 def forget(directory: Directory, txn: Txn, crawl: bytes) -> None:

@@ -27,11 +27,11 @@ from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.archive.warcread import GZIP
 from dhtcrawl.storage.archive.warcscan import scan
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import Place, State, pack, unpack, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import get_page
+from dhtcrawl.storage.store.txn import Txn
 
 COPY_FIELD = "copy"  # of the page record of a copy, also when it stands in: it was fetched elsewhere
 # What tells one fetch of a page from another.

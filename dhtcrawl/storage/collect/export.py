@@ -18,9 +18,9 @@ from __future__ import annotations
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
+from dhtcrawl.storage.store.txn import Txn
 
 EXPORTED = (
     keys.TASK, keys.PAGE, keys.LINKS, keys.EXTRA, keys.SKIPPED, keys.ARCHIVE, keys.COUNTERS, keys.FETCHED,

@@ -17,8 +17,8 @@ from dhtcrawl.storage.outputs.outputs import Totals
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.txn import Txn
 
 _NODE = b"n"  # among a crawl's notes: `n` ‖ node id (20)
 

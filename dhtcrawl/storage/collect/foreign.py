@@ -17,7 +17,7 @@ from typing import Any
 
 from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.keyspace import KEY_BYTES, url_key
-from dhtcrawl.storage.archive.archive import COPIES
+from dhtcrawl.storage.archive.names import COPIES, NUMBERED
 from dhtcrawl.storage.store import records
 from dhtcrawl.storage.store.records import Place, State, Task, unpack_task
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
@@ -31,8 +31,6 @@ NUMBER_MAX = (1 << 64) - 1
 _PLAIN = (str, int, bool, type(None))  # what a line of JSON can hold
 _NODE = re.compile(r"[0-9a-f]{40}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
-# As `Archive` names them; two crawls' or two nodes' never meet.
-_NUMBERED = re.compile(rf"{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
 
 
 class BadRow(Exception):
@@ -61,7 +59,7 @@ class Origin:
         """Whose archive file has this name; None where it is none that the sender may have."""
         for node in self.authors:
             prefix = f"{self.crawl.hex()[:12]}-{node[:12]}-"
-            if isinstance(name, str) and name.startswith(prefix) and _NUMBERED.fullmatch(name[len(prefix) :]):
+            if isinstance(name, str) and name.startswith(prefix) and NUMBERED.fullmatch(name[len(prefix) :]):
                 return node
         return None
 

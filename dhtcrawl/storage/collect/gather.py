@@ -40,9 +40,9 @@ from dhtcrawl.storage.collect.export import PART_BYTES
 from dhtcrawl.storage.collect.foreign import BadRow, Origin
 from dhtcrawl.storage.collect.gather_aside import WHOLE, aside, by_key, of_key
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import Place, State, Task, merge, pack, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import get_page, get_task
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
 # A step of `finish`, and so a transaction, ends after as many keys or bytes.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.collect.export import IN_PARTS, PART_BYTES
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
+from dhtcrawl.storage.store.txn import Txn
 
 ASIDE = b"a"
 WHOLE = bytes(PART_BYTES)  # the offset of link keys in one piece

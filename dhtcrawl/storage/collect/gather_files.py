@@ -16,10 +16,10 @@ from pathlib import Path
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile, DiskDirectory, sync_directory
 from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.txn import Txn
 
 SYNC_EVERY_BYTES = 64 << 20  # what a crash costs at most, copied once more
 _COPY_BYTES = 1 << 20

@@ -22,11 +22,11 @@ from typing import Any
 
 from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.records import Place, SkipReason, State, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
+from dhtcrawl.storage.store.txn import Txn
 
 PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"
 MISSING_FILE = "missing.jsonl"  # only where something is

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.crawl_record import (
     CrawlRecord,
     NotARecord,
@@ -18,6 +17,7 @@ from dhtcrawl.storage.store.crawl_record import (
     write_fields,
 )
 from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.txn import Txn
 
 __all__ = [
     "CrawlRecord", "NotARecord", "check_format", "count_run_time", "crawls", "forget", "from_wire", "get_crawl",

@@ -18,83 +18,16 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.storage.store.engine import Engine
+from dhtcrawl.storage.store.txn import Engine, Txn
 
 T = TypeVar("T")
 
 # Bounds the memory of a group and the time to its fsync; more waits its turn.
 GROUP_JOBS_MAX = 256
-
-
-class Txn:
-    """The store as one transaction sees it; valid only while its function runs."""
-
-    __slots__ = ("_engine", "_group", "_ordered", "_undo")
-
-    def __init__(self, engine: Engine, group: dict[bytes, bytes | None]) -> None:
-        self._engine = engine
-        self._group = group
-        self._undo: list[tuple[bytes, bytes | None, bool]] = []
-        # The group's keys in order, until this transaction writes: one that
-        # only reads, and seeks from host to host, sorts them once.
-        self._ordered: list[bytes] | None = None
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None."""
-        if key in self._group:
-            return self._group[key]
-        return self._engine.get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Write `value` under `key`."""
-        self._undo.append((key, self._group.get(key), key in self._group))
-        self._group[key] = value
-        self._ordered = None
-
-    def delete(self, key: bytes) -> None:
-        """Remove `key`, if it is there."""
-        self._undo.append((key, self._group.get(key), key in self._group))
-        self._group[key] = None
-        self._ordered = None
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order, this group's writes included."""
-        if self._ordered is None:
-            self._ordered = sorted(self._group)
-        first, last = bisect_left(self._ordered, start), bisect_left(self._ordered, stop)
-        overlay = self._ordered[first:last]
-        if not overlay:
-            yield from self._engine.scan(start, stop)
-            return
-        position = 0
-        for key, value in self._engine.scan(start, stop):
-            while position < len(overlay) and overlay[position] < key:
-                written = self._group[overlay[position]]
-                if written is not None:
-                    yield overlay[position], written
-                position += 1
-            if position < len(overlay) and overlay[position] == key:
-                continue
-            yield key, value
-        for own in overlay[position:]:
-            written = self._group[own]
-            if written is not None:
-                yield own, written
-
-    def rollback(self) -> None:
-        """Take back what this transaction wrote; the group's other writes stay."""
-        for key, value, was_there in reversed(self._undo):
-            if was_there:
-                self._group[key] = value
-            else:
-                del self._group[key]
-        self._undo.clear()
-        self._ordered = None
 
 
 class Participant(Protocol):

@@ -1,58 +1,22 @@
-"""An ordered map of bytes with atomic batches: all that we ask of a database.
+"""LevelDB by plyvel as the store's `Engine`: an ordered map of bytes with atomic batches.
 
-`LevelEngine` is LevelDB by plyvel; `dhtcrawl.storage.store.memory.MemoryEngine` is
-the fake that ships with it. Both pass `tests/storage/test_engine_contract.py`.
-Calls block; `dhtcrawl.storage.store.committer` keeps them off the event loop.
+`dhtcrawl.storage.store.memory.MemoryEngine` is the fake that ships with it. Both pass
+`tests/storage/test_engine_contract.py`. Calls block; `dhtcrawl.storage.store.committer` keeps them off the event loop.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import plyvel
 
 from dhtcrawl.errors import StorageError, StorageFull
+from dhtcrawl.storage.store.txn import Batch
 
 OPEN_FILES_MAX = 200  # of LevelDB's tables
-
-Batch = Mapping[bytes, bytes | None]  # None deletes
-
-
-class Engine(Protocol):
-    """Keys in byte order. Single-threaded: one caller at a time."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None.
-
-        Raises:
-            StorageError: it cannot be read, or is damaged.
-        """
-        ...
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order, as they are when the first is taken.
-
-        Raises:
-            StorageError: they cannot be read, or are damaged.
-        """
-        ...
-
-    def write(self, batch: Batch, *, sync: bool) -> None:
-        """All of `batch` or nothing; with `sync` it survives a power cut.
-
-        Raises:
-            StorageFull: no space is left; nothing of the batch is visible.
-            StorageError: the disk failed.
-        """
-        ...
-
-    def close(self) -> None:
-        """Give everything back; further calls are a bug."""
-        ...
 
 
 class LevelEngine:

@@ -34,10 +34,10 @@ from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import host_key, task_key_bytes
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import catalog, keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import State, Task, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
 PROBLEMS_KEPT_MAX = 1_000

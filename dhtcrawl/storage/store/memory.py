@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sortedcontainers import SortedDict
 
-from dhtcrawl.storage.store.engine import Batch
+from dhtcrawl.storage.store.txn import Batch
 
 
 class MemoryEngine:

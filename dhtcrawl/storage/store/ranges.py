@@ -23,9 +23,9 @@ import msgpack
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import unpack, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.txn import Txn
 
 # Some 10 ms of the committer's thread.
 RECORDS_A_CALL = 2_000

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import Place, State, Task, merge, pack, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import Queued
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
 Test = Callable[[bytes], bool]  # of a task key

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.records import Place, State, Task, pack, unpack, unpack_task
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
 

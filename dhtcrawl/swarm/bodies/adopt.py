@@ -21,12 +21,13 @@ from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.storage.archive.archive import COPIES
+from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.txn import Txn
 
 # In this order: what is told of a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)

@@ -28,8 +28,9 @@ from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.storage.archive import body_copies
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.records.mailbox import Mailbox
 from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
 

@@ -28,10 +28,11 @@ from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.collect.foreign import BadRow, Origin, read_page
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.copier import PAGES_A_CALL, CopyCode, CopyRow
 
 KEYS_A_CALL: Final = 500

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.storage.archive import body_copies
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.copier import Copier
 
 PAGES_A_SCAN: Final = 2_000

@@ -13,9 +13,10 @@ from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
+from dhtcrawl.storage.store.txn import Txn
 
 NAME_CHARS_MAX = 255
 CURSOR_BYTES_MAX = 256

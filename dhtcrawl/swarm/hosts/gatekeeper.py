@@ -27,12 +27,12 @@ seconds. Design, "Politeness", I9.
 from __future__ import annotations
 
 import math
-import random
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dhtcrawl.chance import Chance
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.host_line import HeldLease, HostLine
 from dhtcrawl.swarm.hosts.leases import LEASE_ID_BYTES, NO_LEASE, Granted, HostState, LeaseAsk, LeaseTerms, Wait
@@ -56,7 +56,7 @@ class _Takeover:
 class Gatekeeper:
     """The hosts of one gatekeeper. `next_due_at` says when `offers` is worth calling."""
 
-    def __init__(self, terms: LeaseTerms, rng: random.Random, *, hosts_max: int = HOSTS_MAX) -> None:
+    def __init__(self, terms: LeaseTerms, rng: Chance, *, hosts_max: int = HOSTS_MAX) -> None:
         self._terms = terms
         self._rng = rng
         self._hosts_max = hosts_max

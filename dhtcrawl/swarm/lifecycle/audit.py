@@ -23,9 +23,10 @@ from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.storage.store import keys, tasks
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.tasks import link_keys_of
+from dhtcrawl.storage.store.txn import Txn
 
 PAGES_A_READ = 500
 KEYS_A_CALL = 500

@@ -25,9 +25,10 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import heir_of
 from dhtcrawl.storage.store.replicas import Merged
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment.plans import CALL as PLAN
 from dhtcrawl.swarm.assignment.wire import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT, first_rows
 from dhtcrawl.swarm.bodies.exports import counters_of

@@ -24,8 +24,9 @@ from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.tasks.messages import Call, Result
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.transport import TaskTransport
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.units import format_address
 
 log = logging.getLogger(__name__)

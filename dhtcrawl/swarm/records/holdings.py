@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 
 from dhtcrawl.storage.store import ranges
 from dhtcrawl.storage.store import replicas as stored
-from dhtcrawl.storage.store.committer import Txn
 from dhtcrawl.storage.store.ranges import Digests, RecordPage
 from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica, Test
+from dhtcrawl.storage.store.txn import Txn
 
 T = TypeVar("T")
 

@@ -39,9 +39,10 @@ from dhtcrawl.rpc.tasks.messages import (
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.storage.store import replicas
-from dhtcrawl.storage.store.committer import Committer, Txn
+from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
 

@@ -1,0 +1,112 @@
+"""An ordered map of bytes, as a database and as one transaction sees it.
+
+`Engine` is all that we ask of a database: LevelDB (`dhtcrawl.storage.store.engine`) or a sorted dictionary
+(`dhtcrawl.storage.store.memory`). A `Txn` lays the writes of its group over one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+Batch = Mapping[bytes, bytes | None]  # None deletes
+
+
+class Engine(Protocol):
+    """Keys in byte order. Single-threaded: one caller at a time."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of `key`, or None.
+
+        Raises:
+            StorageError: it cannot be read, or is damaged.
+        """
+        ...
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < stop, in order, as they are when the first is taken.
+
+        Raises:
+            StorageError: they cannot be read, or are damaged.
+        """
+        ...
+
+    def write(self, batch: Batch, *, sync: bool) -> None:
+        """All of `batch` or nothing; with `sync` it survives a power cut.
+
+        Raises:
+            StorageFull: no space is left; nothing of the batch is visible.
+            StorageError: the disk failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give everything back; further calls are a bug."""
+        ...
+
+
+class Txn:
+    """The store as one transaction sees it; valid only while its function runs."""
+
+    __slots__ = ("_engine", "_group", "_ordered", "_undo")
+
+    def __init__(self, engine: Engine, group: dict[bytes, bytes | None]) -> None:
+        self._engine = engine
+        self._group = group
+        self._undo: list[tuple[bytes, bytes | None, bool]] = []
+        # The group's keys in order, until this transaction writes: one that
+        # only reads, and seeks from host to host, sorts them once.
+        self._ordered: list[bytes] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of `key`, or None."""
+        if key in self._group:
+            return self._group[key]
+        return self._engine.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write `value` under `key`."""
+        self._undo.append((key, self._group.get(key), key in self._group))
+        self._group[key] = value
+        self._ordered = None
+
+    def delete(self, key: bytes) -> None:
+        """Remove `key`, if it is there."""
+        self._undo.append((key, self._group.get(key), key in self._group))
+        self._group[key] = None
+        self._ordered = None
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs with start <= key < stop, in order, this group's writes included."""
+        if self._ordered is None:
+            self._ordered = sorted(self._group)
+        first, last = bisect_left(self._ordered, start), bisect_left(self._ordered, stop)
+        overlay = self._ordered[first:last]
+        if not overlay:
+            yield from self._engine.scan(start, stop)
+            return
+        position = 0
+        for key, value in self._engine.scan(start, stop):
+            while position < len(overlay) and overlay[position] < key:
+                written = self._group[overlay[position]]
+                if written is not None:
+                    yield overlay[position], written
+                position += 1
+            if position < len(overlay) and overlay[position] == key:
+                continue
+            yield key, value
+        for own in overlay[position:]:
+            written = self._group[own]
+            if written is not None:
+                yield own, written
+
+    def rollback(self) -> None:
+        """Take back what this transaction wrote; the group's other writes stay."""
+        for key, value, was_there in reversed(self._undo):
+            if was_there:
+                self._group[key] = value
+            else:
+                del self._group[key]
+        self._undo.clear()
+        self._ordered = None
