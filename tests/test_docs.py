@@ -19,7 +19,11 @@ from dhtcrawl.storage.outputs.verify import PAGE_FIELDS
 from dhtcrawl.storage.store.records import SkipReason
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / ".github").rglob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 # Figures are pictures: a fence with a language is a file or commands, one without is neither.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -124,3 +125,59 @@ def test_another_python_than_the_environment_has_makes_it_anew(tmp_path: Path) -
 
     assert "scripts/setup.sh" not in planned(sys.executable)
     assert "scripts/setup.sh" in planned("python3.99")
+
+
+def _lines(name: str) -> list[str]:
+    return [line.strip() for line in _read(name).splitlines() if not line.lstrip().startswith("#")]
+
+
+def test_the_public_forge_tries_every_python_that_is_supported() -> None:
+    project = tomllib.loads(_read("pyproject.toml"))["project"]
+    (matrix,) = re.findall(r"^ +python: \[(.*)\]$", _read(".github/workflows/ci.yml"), re.MULTILINE)
+    tried = [version.strip('" ') for version in matrix.split(",")]
+    supported = [name.split(" :: ")[-1] for name in project["classifiers"] if "Python :: 3." in name]
+    assert set(supported) <= set(tried)
+    assert project["requires-python"] == f">={tried[0]}"
+
+
+def test_the_public_forge_compiles_plyvel_where_it_has_no_wheel() -> None:
+    steps = _read(".github/workflows/ci.yml")
+    assert "matrix.python == '3.13'" in steps
+    assert "libleveldb-dev" in steps
+    assert "libleveldb-dev" in _read("scripts/setup.sh")
+
+
+def test_the_hooks_download_nothing_and_run_what_make_check_runs() -> None:
+    lines = _lines(".pre-commit-config.yaml")
+    assert [line for line in lines if line.startswith("- repo:")] == ["- repo: local"]
+    entries = [line.removeprefix("entry: ") for line in lines if line.startswith("entry: ")]
+    assert [line for line in lines if line.startswith("language: ")] == ["language: system"] * len(entries)
+    assert entries[-1] == "make check"
+    checks = subprocess.run(
+        ["make", "-n", "-C", str(ROOT), "check"], capture_output=True, text=True, check=True
+    ).stdout.replace(" --check", "")
+    for entry in entries[:-1]:
+        assert entry.removesuffix(" --force-exclude") in checks
+
+
+def test_no_address_is_made_up() -> None:
+    # The project has no address yet: neither its metadata nor its pages name one.
+    assert "urls" not in tomllib.loads(_read("pyproject.toml"))["project"]
+    pages = [".github/ISSUE_TEMPLATE/bug.md", ".github/pull_request_template.md", "SECURITY.md", "CONTRIBUTING.md"]
+    for page in pages:
+        assert re.findall(r"[\w.+-]+@[\w-]+\.\w+", _read(page)) == []
+
+
+def test_a_source_distribution_has_what_a_checkout_has(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {name.split("/")[1] for name in packed.getnames()}
+    tracked = {path.name for path in ROOT.iterdir()} & {
+        *("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml"),
+        *("dhtcrawl", "docs", "scripts", "tests", *LOCKS),
+        *(".ci", ".github", ".editorconfig", ".gitignore", ".pre-commit-config.yaml"),
+    }
+    assert len(tracked) == 18
+    assert names == {*tracked, "PKG-INFO"}
