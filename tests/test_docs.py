@@ -154,6 +154,27 @@ def test_every_source_file_that_is_named_exists(name: str) -> None:
         assert (ROOT / path).exists() or (ROOT / "dhtcrawl" / path).exists(), f"{path} is not there"
 
 
+def test_every_module_that_a_url_passes_on_its_day_exists() -> None:
+    (picture,) = (body for _, body in FENCE.findall(section("docs/architecture.md", "A URL's day")))
+    named = re.findall(r"(?<=[ ,] )(?:[a-z_]+/)+[a-z_]+(?=,|$)", picture, re.MULTILINE)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "dhtcrawl" / f"{name}.py").is_file()] == []
+
+
+@pytest.mark.parametrize(("head", "package"), [("room", "dhtcrawl"), ("room of `swarm/`", "dhtcrawl/swarm")])
+def test_every_room_is_described_and_no_other(head: str, package: str) -> None:
+    described = re.findall(r"(\w+)(?:/|\.py)", " ".join(table(section("docs/architecture.md", "The rooms"), head)))
+    files = [path for path in (ROOT / package).iterdir() if path.is_dir() or path.suffix == ".py"]
+    assert sorted(described) == sorted(path.stem for path in files if not path.name.startswith("__"))
+
+
+def test_the_glossary_is_in_order_and_has_no_word_that_the_code_does_not_use() -> None:
+    words = list(table(section("docs/architecture.md", "Glossary"), "word"))
+    assert words == sorted(words)
+    code = " ".join(path.read_text("utf-8") for path in (ROOT / "dhtcrawl").rglob("*.py")).lower()
+    assert [word for word in words if word not in code] == []
+
+
 def test_every_page_and_every_decision_is_in_its_index() -> None:
     docs, decisions = text("docs/README.md"), text("docs/decisions/README.md")
     for path in (ROOT / "docs").glob("*.md"):
