@@ -70,18 +70,21 @@ class Crawl:
             on_quiet=services.hosts.quiet,
             waits=services.together.waits,
         )
+        self._orders = orders = itertools.count(services.incarnation << 40)
         self.corridor = RoundWriter(
             services,
             start.crawl_id,
             start.counters,
             self,
             depth_matters=settings.depth >= 0,
-            orders=itertools.count(services.incarnation << 40),
+            orders=orders,
             aliases=list(start.aliases),
             live=live,
             copies=settings.copies,
         )
-        self.intake = Intake(services, start.crawl_id, start.spec, self.frontier, self.corridor, changed=self._dispatch)
+        self.intake = Intake(
+            services, start.crawl_id, start.spec, self.frontier, self.corridor, orders, changed=self._dispatch
+        )
         self._discovery = Discovery(
             start.spec,
             scope,
@@ -350,7 +353,7 @@ class Crawl:
         submit, crawl = self._s.committer.submit, self.crawl_id
         if self._s.together.alone:
             seeds = [tasks.Link(self.spec.key_of(seed), seed, 0, "", 0, True) for seed in self.spec.seeds]
-            await submit(lambda txn: tasks.accept(txn, crawl, seeds, self.corridor.orders, depth_matters=False))
+            await submit(partial(tasks.accept, crawl=crawl, links=seeds, orders=self._orders, depth_matters=False))
         cursor = b""
         while pages := await submit(partial(tasks.unsettled, crawl=crawl, limit=1000, cursor=cursor)):
             for page in pages:

@@ -11,7 +11,7 @@ be that it was fetched long ago (design invariant I6).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from dhtcrawl.crawl.frontier import Frontier
@@ -19,10 +19,10 @@ from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import replicas, tasks
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
-from dhtcrawl.storage.store.txn import Txn
 
 RECORDS_A_SWEEP = 2_000
 _NOT_SWEPT = object()
@@ -38,15 +38,20 @@ class Intake:
         spec: CrawlSpec,
         frontier: Frontier,
         corridor: RoundWriter,
+        orders: Iterator[int],
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when there may be something to start, or nothing left."""
+        """`orders` numbers new tasks: on the committer's thread only.
+
+        `changed` is called when there may be something to start, or nothing left.
+        """
         self.activity = 0  # grows with everything that came
         self._s = services
         self._crawl = crawl
         self._spec = spec
         self._frontier = frontier
         self._corridor = corridor
+        self._orders = orders
         self._changed = changed
         self._handling = 0
         self._due: dict[bytes, int] = {}  # how many batches of copies hold a task back
@@ -67,7 +72,7 @@ class Intake:
         self.activity += 1
         self._handling += 1
         try:
-            accepted = await self._submit_links(links)
+            accepted = await self._write_links(links)
             self._corridor.counters.urls_seen += accepted.new
             changed = {key for key, _ in accepted.changed}
             known = [link.key for link in links if link.key not in changed]
@@ -197,13 +202,14 @@ class Intake:
         cursor: bytes | None = b""
         while cursor is not None and not self._sweeps.is_set():
             together = self._s.together
+            snapshot = together.snapshot()
             sweep = partial(
                 replicas.sweep,
                 crawl=self._crawl,
                 cursor=cursor,
                 limit=RECORDS_A_SWEEP,
-                mine=together.mine,
-                held=together.held,
+                mine=snapshot.mine,
+                held=snapshot.held,
                 keep=_everything,
             )
             swept: Swept = await self._s.committer.submit(sweep)
@@ -225,13 +231,33 @@ class Intake:
         if mine:
             await self.accept(mine)
 
-    def _submit_links(self, links: Iterable[Link]) -> asyncio.Future[tasks.Accepted]:
-        orders, depth_matters = self._corridor.orders, self._spec.settings.depth >= 0
+    async def _write_links(self, links: list[Link]) -> tasks.Accepted:
+        """Write links; those whose records were taken for safe under a claim that is gone are looked at once more."""
+        together = self._s.together
+        snapshot = together.snapshot(link.key for link in links)
+        accepted = await self._submit_links(links, snapshot)
+        changed = {key for key, _ in accepted.changed}
+        known = [link for link in links if link.key not in changed]
+        doubtful = [link for link in known if snapshot.mine(link.key) and not together.mine(link.key)]
+        if not doubtful:
+            return accepted
+        again = await self._submit_links(doubtful, together.snapshot(link.key for link in doubtful))
+        return tasks.Accepted(
+            [*accepted.queued, *again.queued],
+            [*accepted.resend, *again.resend],
+            accepted.new + again.new,
+            [*accepted.changed, *again.changed],
+        )
 
-        def write(txn: Txn) -> tasks.Accepted:
-            safe = self._s.together.mine
-            return tasks.accept(txn, self._crawl, links, orders, depth_matters=depth_matters, safe=safe)
-
+    def _submit_links(self, links: list[Link], snapshot: OwnershipSnapshot) -> asyncio.Future[tasks.Accepted]:
+        write = partial(
+            tasks.accept,
+            crawl=self._crawl,
+            links=links,
+            orders=self._orders,
+            depth_matters=self._spec.settings.depth >= 0,
+            safe=snapshot.mine,
+        )
         return self._s.committer.submit(write)
 
     async def _kept(self, changed: list[TaskReplica], known: list[bytes]) -> None:

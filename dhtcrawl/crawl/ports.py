@@ -7,10 +7,11 @@ everything and has nobody to tell; `dhtcrawl.swarm` has the other one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.storage.store.ownership import EVERYTHING, OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
 
@@ -51,6 +52,10 @@ class Together(Protocol):
 
     def mine(self, key: bytes) -> bool:
         """Whether this node owns a task and knows what there is to know of it: it may fetch it (I12)."""
+        ...
+
+    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        """`mine` and `held` of this moment for a transaction, of these tasks only or, with None, of all."""
         ...
 
     def held(self, key: bytes) -> bool:
@@ -146,6 +151,9 @@ class SingleNode:
 
     def mine(self, key: bytes) -> bool:
         return True
+
+    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        return EVERYTHING
 
     def held(self, key: bytes) -> bool:
         return False

@@ -27,12 +27,10 @@ from typing import Any
 
 from dhtcrawl.crawl.copy_barrier import CopyBarrier, Holders
 from dhtcrawl.crawl.outbox import Outbox
+from dhtcrawl.crawl.round_transaction import RoundTransaction
 from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Listener, Relinked, Round, RoundResult
 from dhtcrawl.crawl.services import Services
-from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.outputs.outputs import LivePages
-from dhtcrawl.storage.store import keys, tasks
-from dhtcrawl.storage.store.records import SkipReason, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
 from dhtcrawl.storage.store.txn import Txn
@@ -66,14 +64,11 @@ class RoundWriter:
         self.copying = CopyBarrier(copies - 1)
         self.outbox = Outbox(depth_matters=depth_matters)
         self._services = services
-        self._crawl = crawl
         self._listener = listener
-        self._depth_matters = depth_matters
-        self.orders = orders
+        self._transaction = RoundTransaction(crawl, services.archive, orders, depth_matters, copies - 1)
         self._aliases = aliases
         self._new_aliases: list[str] = []
         self._live = live
-        self._lines: list[dict[str, Any]] = []
         self._owed: dict[str, float] = {}
         self._fetched: list[Fetched] = []
         self._kills: list[Kill] = []
@@ -184,12 +179,11 @@ class RoundWriter:
             self._work.clear()
             while (round_ := self._gather()) is not None:
                 self._busy = True
-                result = await self._services.committer.submit(partial(self._write, round_))
+                result = await self._services.committer.submit(partial(self._transaction.write, round_=round_))
                 self._busy = False
                 self._after(round_, result)
                 # Writes no record, so costs no fsync.
-                await self._services.committer.submit(partial(self._show, self._lines))
-                self._lines = []
+                await self._services.committer.submit(partial(_show, live=self._live, lines=result.lines))
             self._listener.settled()
             if self._closing:
                 return
@@ -219,95 +213,34 @@ class RoundWriter:
         if not (self._fetched or self._kills or done or links or self._new_aliases or relinked or self._owed):
             return None
         copied = self.copying.take(done)
-        round_ = Round(self._fetched, self._kills, links, done, self._new_aliases, self._relinked, self._owed, copied)
+        if self._new_aliases:
+            self._aliases = [*self._aliases, *self._new_aliases]
+        round_ = Round(
+            self._fetched,
+            self._kills,
+            links,
+            done,
+            self._aliases if self._new_aliases else None,
+            self._relinked,
+            self._owed,
+            copied,
+            self.counters.copy(),
+            together.snapshot(link.key for link in links),
+        )
         self._fetched, self._kills, self._new_aliases = [], [], []
         self._relinked, self._owed = {}, {}
         self._backlog_bytes = 0
         return round_
 
-    def _write(self, round_: Round, txn: Txn) -> RoundResult:
-        """The round's transaction; runs on the committer's thread."""
-        crawl, archive, result = self._crawl, self._services.archive, RoundResult()
-        if round_.aliases:
-            self._aliases.extend(round_.aliases)
-            key = keys.key(keys.CRAWL, crawl)
-            record = unpack(txn.get(key) or pack({}))
-            txn.put(key, pack({**record, "aliases": self._aliases}))
-        for host, wait_s in round_.owed.items():
-            tasks.owe(txn, crawl, host, wait_s)
-        for page_key, found in round_.relinked.items():
-            tasks.relink(txn, crawl, page_key, found.link_keys)
-            tasks.skip(txn, crawl, found.skipped)
-        # Before `accept`, which may mark a page that must send its links again.
-        for page_key in round_.done:
-            settled = tasks.settle(txn, crawl, page_key, depth_matters=self._depth_matters)
-            if settled is not None:
-                result.over.append(TaskReplica(page_key, settled))
-        for page_key, holders in round_.copied.items():
-            before = body_copies.put_holders(txn, crawl, page_key, holders)
-            short = len(holders) < self.copying.further
-            self.counters.pages_undercopied += short - (before is not None and before < self.copying.further)
-        for fetched in round_.fetched:
-            place, digest = archive.append(fetched.item)
-            page = fetched.page
-            if page is None:
-                if fetched.extra is not None:
-                    entry = {**fetched.extra, "payload_digest": digest, "place": place}
-                    txn.put(keys.extra_key(crawl, place.file, place.offset), pack(entry))
-                continue
-            page.fields["payload_digest"] = digest
-            arrival = tasks.fetched(txn, crawl, page, place, fetched.attempt)
-            result.arrived.append(TaskReplica(page.key, arrival.task))
-            if arrival.again:
-                result.refetched.add(page.key)
-            if arrival.resend:
-                result.resend.append(page.key)
-        for kill in round_.kills:
-            dead = tasks.kill(txn, crawl, kill.key, kill.reason, kill.detail, kill.attempt)
-            if dead is not None:
-                result.killed += 1
-                result.failed += kill.reason == SkipReason.FAILED
-                result.over.append(TaskReplica(kill.key, dead))
-        if round_.links:
-            safe = self._services.together.mine
-            accepted = tasks.accept(txn, crawl, round_.links, self.orders, depth_matters=self._depth_matters, safe=safe)
-            result.queued = accepted.queued
-            result.changed = [TaskReplica(*changed) for changed in accepted.changed]
-            result.resend += accepted.resend
-            self.counters.urls_seen += accepted.new
-        self._count(round_, result)
-        txn.put(keys.key(keys.COUNTERS, crawl), self.counters.pack())
-        return result
-
-    def _show(self, lines: list[dict[str, Any]], _: Txn) -> None:
-        """Let whoever watches pages.jsonl see the pages of a round."""
-        if lines:
-            self._live.append(lines)
-
-    def _count(self, round_: Round, result: RoundResult) -> None:
-        counters = self.counters
-        for fetched in round_.fetched:
-            if fetched.page is None:
-                continue
-            if fetched.page.key in result.refetched:
-                counters.refetches += 1
-                continue
-            status = fetched.page.fields["status"]
-            counters.pages += 1
-            counters.body_bytes += fetched.body.size
-            counters.redirects += 300 <= status < 400
-            counters.errors += status >= 400
-        counters.dead += result.killed
-        counters.errors += result.failed
-
     def _after(self, round_: Round, result: RoundResult) -> None:
         self.rounds += 1
+        self.counters.add(result.counted)
         self.resend(result.resend)
         for fetched in round_.fetched:
             self._arrived(fetched, result)
         for kill in round_.kills:
             self._listener.written(kill.host, kill.key)
-        self._keep(round_.links, round_.done, result)
+        self._keep(round_, result)
         # A page's links were handed in together with it, so that whatever is
         # acked now belongs to a page that is written by now.
         self._done_with(
@@ -340,16 +273,19 @@ class RoundWriter:
         self._pages_unwritten -= 1
         if page.key in result.refetched:
             self._open.pop(page.key, None)
-        else:
-            self._lines.append(page.fields)
         self._listener.written(fetched.host, page.key)
 
-    def _keep(self, links: list[Link], done: list[bytes], result: RoundResult) -> None:
-        """What was written goes to the backups; links are acked, and tasks queued, once they have it (I1)."""
+    def _keep(self, round_: Round, result: RoundResult) -> None:
+        """Give what was written to the backups; ack links, and queue tasks, once they have it (I1)."""
         together = self._services.together
         changed = {copy.key for copy in result.changed}
-        known = [link for link in links if link.key not in changed]
+        known = [link for link in round_.links if link.key not in changed]
         if not together.alone:
+            # The claim under which their records were taken for safe is gone: look at them under the one of now.
+            doubtful = [link for link in known if round_.ownership.mine(link.key) and not together.mine(link.key)]
+            if doubtful:
+                self.put_back(doubtful)
+                known = [link for link in known if link not in doubtful]
             # Somebody sent it a moment ago: as good as accepted, once the backups have it.
             known = [link for link in known if not together.when_kept(link.key, partial(self.acked, [link]))]
             # The owner of a page that was fetched here nevertheless is to know it soon.
@@ -357,12 +293,12 @@ class RoundWriter:
             if arrived:
                 together.keep(arrived, _nothing)
         self._done_with(dict.fromkeys(self.outbox.acked(known)))
-        fresh = [link for link in links if link.key in changed]
+        fresh = [link for link in round_.links if link.key in changed]
         self._listener.expected(result.queued)
         if result.changed:
             together.keep(result.changed, partial(self._kept, fresh, result.queued))
         over = {copy.key for copy in result.over}
-        for page in done:
+        for page in round_.done:
             if page not in over and page not in self._owing:
                 self._open.pop(page, None)  # other nodes have its record by now: nothing to bury
         if result.over:
@@ -380,6 +316,12 @@ class RoundWriter:
     def _done_with(self, pages: dict[bytes, None]) -> None:
         """Pages of which every link is acked."""
         self._done.update((page, None) for page in pages if page not in self._owing)
+
+
+def _show(_: Txn, live: LivePages, lines: list[dict[str, Any]]) -> None:
+    """Let whoever watches pages.jsonl see the pages of a round."""
+    if lines:
+        live.append(lines)
 
 
 def _nothing() -> None:

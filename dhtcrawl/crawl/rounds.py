@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.fetch.http import Body
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage, Link, Queued
@@ -35,6 +36,19 @@ class CrawlCounters:
     def figures(self) -> dict[str, int | float]:
         """All of them by name, as stored and as told to other nodes."""
         return {name: getattr(self, name) for name in _NAMES}
+
+    def plus(self, delta: CrawlCounters) -> CrawlCounters:
+        """New counters, `delta` added to each."""
+        return CrawlCounters(**{name: getattr(self, name) + getattr(delta, name) for name in _NAMES})
+
+    def add(self, delta: CrawlCounters) -> None:
+        """Add what a transaction counted."""
+        for name in _NAMES:
+            setattr(self, name, getattr(self, name) + getattr(delta, name))
+
+    def copy(self) -> CrawlCounters:
+        """The counters of this moment, for a transaction."""
+        return replace(self)
 
     def pack(self) -> bytes:
         """The stored value."""
@@ -91,29 +105,31 @@ class Relinked(NamedTuple):
     skipped: list[tuple[str, str]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Round:
-    """What one transaction writes."""
+    """What one transaction writes, and all that it may ask of the moment at which it was gathered."""
 
     fetched: list[Fetched]
     kills: list[Kill]
     links: list[Link]
     done: list[bytes]
-    aliases: list[str]
+    aliases: list[str] | None  # all there are, where new ones were met
     relinked: dict[bytes, Relinked]
     owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
     copied: dict[bytes, tuple[bytes, ...]]  # of those done, who has copies
+    counters: CrawlCounters  # a copy
+    ownership: OwnershipSnapshot
 
 
 @dataclass(slots=True)
 class RoundResult:
-    """What came of it."""
+    """What a round's transaction found and changed, for the loop to apply."""
 
     queued: list[Queued] = field(default_factory=list)
     resend: list[bytes] = field(default_factory=list)
     refetched: set[bytes] = field(default_factory=set)
-    killed: int = 0
-    failed: int = 0  # of those killed: nobody answered
+    counted: CrawlCounters = field(default_factory=CrawlCounters)  # to be added to those of the crawl
+    lines: list[dict[str, Any]] = field(default_factory=list)  # of `pages.jsonl`
     changed: list[TaskReplica] = field(default_factory=list)  # accepted anew, or found on a shorter way
     arrived: list[TaskReplica] = field(default_factory=list)
     over: list[TaskReplica] = field(default_factory=list)  # done or dead

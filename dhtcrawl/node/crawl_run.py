@@ -7,7 +7,7 @@ Crawl ──send──▶ Courier ──▶ owners          owners and backups �
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,10 +23,12 @@ from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import RUNNING
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
 from dhtcrawl.swarm.assignment.assignments import Assignments
 from dhtcrawl.swarm.assignment.facts import NodeTraits, facts_of
+from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.bodies.copier import Copied
 from dhtcrawl.swarm.bodies.copying import BodyCopies, BodyStore
@@ -85,9 +87,10 @@ class CrawlRun:
         self._crawl: Crawl | None = None
         self._view = shared.peers.view
         self._settled: View | None = None
-        self._claim = KeyClaim(self._own, self._view, None)
+        self.ownership = SwarmOwnership(KeyClaim(self._own, self._view, None))
         self.elsewhere = Assignments(
             self,
+            self.ownership,
             shared.peers,
             shared.clock,
             shared.committer,
@@ -117,8 +120,8 @@ class CrawlRun:
             self._id,
             grace_s=shared.settings.holder_grace_s,
             absent=self._absent,
-            mine=self.claims,
-            held=self.held,
+            claims=lambda: self.ownership.claim.mine,
+            snapshot=self.ownership.snapshot,
             opened=self._opened,
             rehome=self.copying.rehome,
             gave_up=self.copying.holders_changed,
@@ -156,13 +159,16 @@ class CrawlRun:
         return self._shared.replicator.joins
 
     def owns(self, key: bytes) -> bool:
-        return self._claim.owns(key)
+        return self.ownership.owns(key)
 
     def mine(self, key: bytes) -> bool:
-        return self.elsewhere.mine(key)
+        return self.ownership.mine(key)
 
     def held(self, key: bytes) -> bool:
-        return self.elsewhere.held(key)
+        return self.ownership.held(key)
+
+    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        return self.ownership.snapshot(task_keys)
 
     def waits(self, key: bytes) -> bool:
         return self.elsewhere.waits(key)
@@ -171,7 +177,7 @@ class CrawlRun:
         self.elsewhere.assign()
 
     def stays(self, key: bytes) -> bool:
-        return self.elsewhere.stays(key)
+        return self.ownership.stays(key)
 
     def connect_s(self, host: str) -> float | None:
         return self.elsewhere.connect_s(host)
@@ -259,9 +265,10 @@ class CrawlRun:
         """Whether nothing more is begun here, whatever the crawl does."""
         return self.held_back or self._settled is None
 
-    def claims(self, key: bytes) -> bool:
-        """Whether a task is for this node to fetch, or to lend."""
-        return self._claim.mine(key)
+    @property
+    def claim(self) -> KeyClaim:
+        """Which tasks are for this node to fetch, or to lend."""
+        return self.ownership.claim
 
     # What happens around it
 
@@ -284,10 +291,11 @@ class CrawlRun:
         self._reclaim()
 
     def _reclaim(self) -> None:
-        before, self._claim = self._claim, KeyClaim(self._own, self._view, self._settled)
-        self.crawl.intake.view_changed(self._claim.bits)
+        before, now = self.ownership.claim, KeyClaim(self._own, self._view, self._settled)
+        self.ownership.reclaim(now)
+        self.crawl.intake.view_changed(now.bits)
         # What was somebody else's a moment ago may lie at a node that is gone.
-        self.bodies.view_changed(ours=self._claim.bits != before.bits)
+        self.bodies.view_changed(ours=now.bits != before.bits)
         self.elsewhere.view_changed()
 
     def changed(self, record: CrawlRecord) -> None:
@@ -387,9 +395,14 @@ class CrawlRun:
     def _absent(self) -> list[str]:
         return self._participants.absent(self._shared.peers.view, self._is_member)
 
-    def stands(self, node: str) -> bool:
-        """Whether a node is a member, or may yet come back."""
-        return self._is_member(node) or not (node in self._record.adopted or node in self.bodies.given_up)
+    @property
+    def given_up(self) -> frozenset[str]:
+        """Participants that are gone for longer than the grace."""
+        return self.bodies.given_up
+
+    def members(self) -> frozenset[str]:
+        """Who is there, this node included."""
+        return frozenset(member.id.hex() for member in self._shared.peers.view.members) | {self._own.hex()}
 
     def _opened(self, opened: list[TaskReplica], merged: Merged) -> None:
         if opened:

@@ -31,6 +31,7 @@ from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.archive import forget as forget_files
 from dhtcrawl.storage.archive.names import COPIES
@@ -40,6 +41,7 @@ from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Engine, Txn
 from dhtcrawl.swarm.hosts.host_leases import HostLeases
@@ -115,11 +117,13 @@ class Node:
 
         In a swarm `together` is the crawl's way to the other nodes, and `gate` leases it its hosts.
         """
-        archive = self._archive(record, dirs.archive)
+        archive, further = self._archive(record, dirs.archive), record.spec.settings.copies - 1
 
         def recover(txn: Txn) -> tuple[CrawlCounters, dict[str, float]]:
             archive.recover(txn)
             counters = CrawlCounters.unpack(txn.get(keys.key(keys.COUNTERS, record.crawl_id)))
+            if further:
+                counters.pages_undercopied = body_copies.undercopied(txn, record.crawl_id, further)
             return counters, tasks.owed(txn, record.crawl_id)
 
         counters, owed = await self.committer.submit(recover)
@@ -200,20 +204,20 @@ class RunningCrawl:
         totals = await self._write(partial(self._outputs, pending_reason=pending_reason))
         self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
         summary = self._summary(totals)
-        await self._write(lambda txn: self._finish(txn, summary))
+        await self._write(partial(self._finish, counters=self.crawl.counters.pack(), summary=summary))
         return summary, _exit_code(summary, stopped)
 
-    async def run_part(self, ours: Callable[[bytes], bool]) -> None:
+    async def run_part(self, claims: Callable[[], Test]) -> None:
         """Crawl as one node of a swarm until the swarm says that it is over; write what this node has of it.
 
-        `ours` tells, by task key, which tasks are this node's to tell of.
+        `claims()` is an immutable test of this moment: by task key, which tasks are this node's to tell of.
         """
-        write = partial(self._outputs, pending_reason="", ours=ours)
+        write = partial(self._outputs, pending_reason="")
         if self.crawl.counters.pages:
             # A run that was killed may have left a torn or outdated pages.jsonl.
-            await self._write(write)
+            await self._write(partial(write, ours=claims()))
         await self.crawl.run()
-        await self._write(write)
+        await self._write(partial(write, ours=claims()))
         self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
         counters = self.crawl.counters.pack()
         key = keys.key(keys.COUNTERS, self.record.crawl_id)
@@ -235,9 +239,9 @@ class RunningCrawl:
             ours=ours,
         )
 
-    def _finish(self, txn: Txn, summary: Summary) -> None:
+    def _finish(self, txn: Txn, counters: bytes, summary: Summary) -> None:
         crawl_id = self.record.crawl_id
-        txn.put(keys.key(keys.COUNTERS, crawl_id), self.crawl.counters.pack())
+        txn.put(keys.key(keys.COUNTERS, crawl_id), counters)
         catalog.set_ended(txn, crawl_id, _ended(summary))
         write_summary(self._dirs.root, summary)
 

@@ -391,7 +391,7 @@ class SwarmNode:
             looking = group.create_task(run.run())
             coordinating = group.create_task(run.coordinator.run())
             try:
-                await running.run_part(run.owns)
+                await running.run_part(lambda: run.claim.owns)
             finally:
                 looking.cancel()
                 coordinating.cancel()

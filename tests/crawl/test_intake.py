@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -69,7 +70,13 @@ def intake(frontier: Frontier, held: set[bytes], under_way: UnderWay) -> Intake:
     services = SimpleNamespace(together=together, clock=SimpleNamespace(monotonic=lambda: 0.0))
     corridor = SimpleNamespace(resend=lambda pages: None)
     return Intake(
-        cast(Services, services), b"c" * 16, cast(CrawlSpec, None), frontier, cast(RoundWriter, corridor), lambda: None
+        cast(Services, services),
+        b"c" * 16,
+        cast(CrawlSpec, None),
+        frontier,
+        cast(RoundWriter, corridor),
+        itertools.count(1),
+        lambda: None,
     )
 
 

@@ -22,6 +22,7 @@ from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
 from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
@@ -45,14 +46,13 @@ class World:
         self.told: list[TaskReplica] = []
         self.resent: list[bytes] = []
         self.changes = 0
-        corridor: Any = SimpleNamespace(
-            counters=SimpleNamespace(urls_seen=0), orders=itertools.count(1), resend=self.resent.extend
-        )
+        corridor: Any = SimpleNamespace(counters=SimpleNamespace(urls_seen=0), resend=self.resent.extend)
         self.together = together = SimpleNamespace(
             joins=False,
             mine=lambda key: self.owned(key),
             owns=lambda key: self.owned(key),
             held=lambda key: False,
+            snapshot=lambda _=None: OwnershipSnapshot(self.owned),
             keep=self._keep,
             when_kept=lambda key, then: False,
             took_part=lambda nodes: None,
@@ -60,7 +60,7 @@ class World:
         )
         services: Any = SimpleNamespace(committer=self.committer, clock=self.clock, together=together)
         self.counters = corridor.counters
-        self.intake = Intake(services, CRAWL, SPEC, self.frontier, corridor, changed=self._changed)
+        self.intake = Intake(services, CRAWL, SPEC, self.frontier, corridor, itertools.count(1), changed=self._changed)
 
     def _keep(self, kept: Sequence[TaskReplica], then: Callable[[], None]) -> None:
         self.kept += kept

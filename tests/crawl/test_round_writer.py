@@ -16,6 +16,7 @@ from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Relinked
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.ownership import NOTHING
 from dhtcrawl.storage.store.records import Place, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage, Link
@@ -38,6 +39,7 @@ class World:
             alone=False,
             owns=lambda key: False,
             mine=lambda key: False,
+            snapshot=lambda _: NOTHING,
             send=self.sent.extend,
             keep=lambda copies, then: then(),
             bury=self._bury,

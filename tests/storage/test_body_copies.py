@@ -306,13 +306,23 @@ def test_pages_with_too_few_copies_are_found_whoever_is_gone() -> None:
         while cursor is not None:
             look = partial(body_copies.too_few, crawl=CRAWL, cursor=cursor, limit=limit, wanted=2)
             some, cursor = store.run(partial(look, standing=standing.__getitem__))
-            found |= dict(some)
+            found |= {page.key: page.holders for page in some}
         return found
 
     expected = {b"a" * 20: (x,), b"b" * 20: (x,), b"c" * 20: (x,), b"d" * 20: ()}
     assert short() == short(limit=1) == expected
     assert store.run(partial(body_copies.put_holders, crawl=CRAWL, key=b"d" * 20, holders=(x, z))) == 0
     assert short() == expected | {b"d" * 20: (x,)}, "two that are one are one"
+
+
+def test_what_is_noted_adds_up_to_the_pages_with_too_few_copies() -> None:
+    store = Store()
+    x, y = (bytes([n]) * KEY_BYTES for n in (1, 2))
+    note = partial(body_copies.note_holders, crawl=CRAWL, wanted=2)
+    story = [(b"a", (x, y)), (b"b", (x,)), (b"c", ()), (b"b", (x, y)), (b"a", (y,)), (b"c", (x,))]
+    grew = [store.run(partial(note, key=page * 20, holders=holders)) for page, holders in story]
+    assert grew == [0, 1, 1, -1, 1, 0]
+    assert store.run(partial(body_copies.undercopied, crawl=CRAWL, wanted=2)) == sum(grew)
 
 
 def test_a_request_that_is_long_is_found_to_its_end() -> None:

@@ -18,6 +18,7 @@ from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store.records import Task as Record
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
+from dhtcrawl.swarm.assignment.assigned import Assigned
 from dhtcrawl.swarm.assignment.assigner import Assigner
 from dhtcrawl.swarm.assignment.wire import LEND, RECALL
 from swarm.fake_peers import FakePeers, node, play, view_of
@@ -82,6 +83,7 @@ class World:
             self.peers,
             self.clock,
             Guard(policy),
+            Assigned(),
             incarnation_of=self.incarnations.get,
             decide=decide or self._decide,
         )

@@ -33,6 +33,7 @@ from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
 from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Task, merge, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica, essence
 from dhtcrawl.storage.store.txn import Txn
@@ -118,8 +119,7 @@ class Node:
             self._swarm.key_bytes,
             self.orders,
             depth_matters=True,
-            mine=self.mine,
-            held=lambda key: False,
+            snapshot=lambda _=None: OwnershipSnapshot(self.mine),
             busy=self.busy.__contains__,
         )
 
@@ -171,8 +171,9 @@ class Node:
 
     def _merge_in(self, some: list[TaskReplica], txn: Txn) -> Merged:
         terms = self.terms
+        now = terms.snapshot()
         return stored.merge_in(
-            txn, CRAWL, some, terms.orders, mine=terms.mine, held=terms.held, depth_matters=terms.depth_matters
+            txn, CRAWL, some, terms.orders, mine=now.mine, held=now.held, depth_matters=terms.depth_matters
         )
 
     # -- the wire --

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from storage.stores import CRAWL
@@ -16,6 +16,7 @@ from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.ownership import EVERYTHING, OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
@@ -49,11 +50,8 @@ class FakeRun:
     def merged(self, merged: Merged) -> None:
         self.changes.append(merged)
 
-    def mine(self, key: bytes) -> bool:
-        return True
-
-    def held(self, key: bytes) -> bool:
-        return False
+    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        return EVERYTHING
 
     def heard(self, found: Sequence[TaskReplica]) -> None:
         self.states += [self.state_of(each.key) for each in found]

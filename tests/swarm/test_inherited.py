@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from crawl import by_hand
 
+from dhtcrawl.swarm.assignment.assigned import Assigned
 from dhtcrawl.swarm.assignment.assignments import Assignments
 from dhtcrawl.swarm.assignment.inherited import HELD_A_NODE_MAX, HELD_MAX, HELD_S, InheritedInFlight
 
@@ -89,8 +90,7 @@ def test_what_another_owns_by_now_is_for_that_one_to_wait_for() -> None:
     tasks.hold(A, 1, [b"1", b"2"], NOW)
     elsewhere = SimpleNamespace(
         _held=tasks,
-        _asked=[],
-        _run=SimpleNamespace(owns=ours.__contains__),
+        _ownership=SimpleNamespace(owns=ours.__contains__, asked=()),
         _telling=0,
         lender=None,
         desk=SimpleNamespace(moving=0),
@@ -108,5 +108,5 @@ def test_who_holds_what_is_known_for_whoever_owns_it_next() -> None:
     tasks = InheritedInFlight()
     tasks.hold(A, 1, [b"1", b"2"], NOW)
     tasks.hold(B, 1, [b"2", b"3"], NOW)
-    elsewhere = SimpleNamespace(_held=tasks, lender=None)
+    elsewhere = SimpleNamespace(_held=tasks, _ownership=SimpleNamespace(lent=Assigned()))
     assert Assignments.lent(cast(Any, elsewhere)) == {b"1": A, b"2": B, b"3": B}

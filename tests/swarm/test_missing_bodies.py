@@ -12,6 +12,7 @@ from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.bodies.missing import MissingBodies
@@ -42,8 +43,8 @@ class World:
             CRAWL,
             grace_s=GRACE_S,
             absent=lambda: self.gone,
-            mine=lambda key: self.owned(key),
-            held=lambda key: False,
+            claims=lambda: self.owned,
+            snapshot=lambda _=None: OwnershipSnapshot(self.owned),
             opened=self._opened,
             rehome=self._rehome,
             gave_up=lambda: self.given_up.append(sorted(self.bodies.given_up)),

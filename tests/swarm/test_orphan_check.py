@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from dhtcrawl.swarm.assignment.orphan_check import PAUSE_S, WITHIN_S, OrphanCheck
+from dhtcrawl.swarm.assignment.ownership import KeySet
 from swarm.fake_peers import play
 
 A, B = b"a" * 20, b"b" * 20
-Story = Callable[[OrphanCheck], Awaitable[None]]
+Story = Callable[[OrphanCheck, KeySet], Awaitable[None]]
 
 
 class World:
@@ -34,7 +35,8 @@ class World:
 
 def tell(world: World, story: Story) -> None:
     async def main(group: asyncio.TaskGroup) -> None:
-        await story(OrphanCheck(group, world.compare, world.answered))
+        asked = KeySet()
+        await story(OrphanCheck(group, asked, world.compare, world.answered), asked)
 
     play(main)
 
@@ -43,8 +45,8 @@ def test_a_task_is_nobodys_until_all_have_answered() -> None:
     world = World()
     world.silent = 2
 
-    async def story(asked: OrphanCheck) -> None:
-        asked.ask([A, B])
+    async def story(check: OrphanCheck, asked: KeySet) -> None:
+        check.ask([A, B])
         await asyncio.sleep(2 * (1 + PAUSE_S))
         assert (A in asked, B in asked, len(asked)) == (True, True, 2)
         assert world.ours_again == []
@@ -59,10 +61,10 @@ def test_a_task_is_nobodys_until_all_have_answered() -> None:
 def test_a_task_is_asked_about_once_at_a_time() -> None:
     world = World()
 
-    async def story(asked: OrphanCheck) -> None:
-        asked.ask([A])
-        asked.ask([A, B])
-        asked.ask([])
+    async def story(check: OrphanCheck, asked: KeySet) -> None:
+        check.ask([A])
+        check.ask([A, B])
+        check.ask([])
 
     tell(world, story)
     assert world.compared == [[A], [B]]
@@ -74,8 +76,8 @@ def test_who_answers_nonsense_or_nothing_does_not_keep_a_task_for_ever(takes_s: 
     world = World(takes_s)
     world.silent = 1_000_000
 
-    async def story(asked: OrphanCheck) -> None:
-        asked.ask([A])
+    async def story(check: OrphanCheck, asked: KeySet) -> None:
+        check.ask([A])
         await asyncio.sleep(WITHIN_S - 1)
         assert A in asked
         await asyncio.sleep(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -192,9 +193,13 @@ class Watched:
             CRAWL,
             self.copier,
             self.counters,
-            lambda node: self.gone.get(node, node),
-            lambda: len(world.view) > self.copier.further,
+            standing=self._standing,
+            enough_nodes=lambda: len(world.view) > self.copier.further,
         )
+
+    def _standing(self) -> Callable[[bytes], bytes | None]:
+        gone = dict(self.gone)
+        return lambda node: gone.get(node, node)
 
     async def fetch(self, count: int) -> list[bytes]:
         """Pages that have copies, as the end of each notes it."""
@@ -306,9 +311,15 @@ def test_a_restart_goes_on_with_what_has_too_few() -> None:
         world.nodes[1].directory.free = 1 << 40
         await asyncio.sleep(100.0)
         after = Watched(world)
+        after.counters.pages = 1
         after.counters.pages_undercopied = before.counters.pages_undercopied
         after.watch = CopyWatch(
-            after.node.committer, CRAWL, after.copier, after.counters, lambda node: node, lambda: True
+            after.node.committer,
+            CRAWL,
+            after.copier,
+            after.counters,
+            standing=lambda: lambda node: node,
+            enough_nodes=lambda: True,
         )
         await while_watching(after)
         assert after.holders(key) == [node_id(1)]

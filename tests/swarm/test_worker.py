@@ -16,7 +16,7 @@ from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S
+from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S, AssignedHere
 from dhtcrawl.swarm.assignment.wire import (
     KEYS_A_CALL_MAX,
     KEYS_AN_ANSWER,
@@ -51,7 +51,11 @@ class World:
         self.over: list[bytes] = []
         self.queued: set[bytes] = set()
         self.borrower = Worker(
-            self, self.peers, VirtualClock(asyncio.get_running_loop()), incarnation_of=self.incarnations.get
+            self,
+            self.peers,
+            VirtualClock(asyncio.get_running_loop()),
+            AssignedHere(),
+            incarnation_of=self.incarnations.get,
         )
 
     async def lend(self, *keys: bytes, by: bytes = OWNER, patient: tuple[bytes, ...] = ()) -> Any:

@@ -176,22 +176,41 @@ def put_holders(txn: Txn, crawl: bytes, key: bytes, holders: Sequence[bytes]) ->
     return None if before is None else len(before) // KEY_BYTES
 
 
+def note_holders(txn: Txn, crawl: bytes, key: bytes, holders: Sequence[bytes], wanted: int) -> int:
+    """`put_holders`; by how much the number of pages grew of which fewer than `wanted` copies are noted."""
+    before = put_holders(txn, crawl, key, holders)
+    return (len(holders) < wanted) - (before is not None and before < wanted)
+
+
+def undercopied(txn: Txn, crawl: bytes, wanted: int) -> int:
+    """Of how many pages fewer than `wanted` copies are noted; looks through all of them."""
+    return sum(len(value) // KEY_BYTES < wanted for _, value in txn.scan(*keys.bounds(keys.HOLDERS, crawl)))
+
+
+class Short(NamedTuple):
+    """A page with too few copies."""
+
+    key: bytes
+    holders: tuple[bytes, ...]  # who has copies now
+    noted: int  # how many copies are noted, of nodes that are gone, too
+
+
 def too_few(
     txn: Txn, crawl: bytes, cursor: bytes, limit: int, wanted: int, standing: Callable[[bytes], bytes | None]
-) -> tuple[list[tuple[bytes, tuple[bytes, ...]]], bytes | None]:
+) -> tuple[list[Short], bytes | None]:
     """Of `limit` pages from `cursor` on those with fewer than `wanted` copies, and who has these; where to go on.
 
     `standing(node)` names who has now what `node` had: itself, an heir, or nobody.
     """
     start, stop = keys.bounds(keys.HOLDERS, crawl)
-    short: list[tuple[bytes, tuple[bytes, ...]]] = []
+    short: list[Short] = []
     for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
         if count == limit:
             return short, keys.suffix(full)
-        named = (value[first : first + KEY_BYTES] for first in range(0, len(value), KEY_BYTES))
+        named = [value[first : first + KEY_BYTES] for first in range(0, len(value), KEY_BYTES)]
         holders = dict.fromkeys(there for node in named if (there := standing(node)) is not None)
         if len(holders) < wanted:
-            short.append((keys.suffix(full), tuple(holders)))
+            short.append(Short(keys.suffix(full), tuple(holders), len(named)))
     return short, None
 
 

@@ -16,8 +16,9 @@ from functools import partial
 from typing import NamedTuple
 
 from dhtcrawl.storage.store import keys, replicas
+from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
-from dhtcrawl.storage.store.replicas import TaskReplica, Test
+from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.txn import Txn
 
 

@@ -14,7 +14,7 @@ in to count as equal is their `essence`; how a task was found (referrer, hops)
 is left out of it, since no decision of the swarm depends on it.
 
 All functions take a `Txn` and run on the committer's thread, and so do the
-functions that they are given.
+functions that they are given: those of an `OwnershipSnapshot`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Place, State, Task, merge, pack, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
-Test = Callable[[bytes], bool]  # of a task key
 _FIELDS = fields(Task)
 
 

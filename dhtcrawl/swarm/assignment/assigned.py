@@ -50,6 +50,7 @@ class Assigned:
     """Of one crawl at an owner. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
+        self.version = 0  # grows whenever keys come or go
         self._loans: dict[bytes, Assignment] = {}
         self._at: Counter[tuple[bytes, str]] = Counter()
         self._of: Counter[bytes] = Counter()
@@ -91,6 +92,7 @@ class Assigned:
         """A node is to fetch these, within its budget; `origins` has those of their URLs."""
         if not keys:
             return
+        self.version += 1
         if node not in self._of:
             self._heard_at[node] = now
         for key in keys:
@@ -103,6 +105,7 @@ class Assigned:
     def let_go(self, keys: Iterable[bytes]) -> dict[bytes, Assignment]:
         """These are lent no longer; those of them that were."""
         over = {key: loan for key in keys if (loan := self._loans.pop(key, None)) is not None}
+        self.version += bool(over)
         for loan in over.values():
             _one_less(self._at, (loan.node, loan.host))
             _one_less(self._of, loan.node)
@@ -173,6 +176,7 @@ class AssignedHere:
     """Of one crawl at a worker."""
 
     def __init__(self) -> None:
+        self.version = 0  # grows whenever keys come or go
         self._owners: dict[bytes, tuple[bytes, int | None]] = {}
         self._of: Counter[tuple[bytes, int | None]] = Counter()
         self._heard_at: dict[tuple[bytes, int | None], float] = {}  # when an owner last took what we said
@@ -180,6 +184,9 @@ class AssignedHere:
 
     def __len__(self) -> int:
         return len(self._owners)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._owners)
 
     def __contains__(self, key: object) -> bool:
         return key in self._owners
@@ -210,6 +217,7 @@ class AssignedHere:
     ) -> None:
         """A node that owns these lets us fetch them; `patient` are those that nobody else is left for."""
         lender = (owner, incarnation)
+        self.version += 1
         for key in keys:
             self.give_back(key)
             self._owners[key] = lender
@@ -223,6 +231,7 @@ class AssignedHere:
         lender = self._owners.pop(key, None)
         if lender is None:
             return None
+        self.version += 1
         self._patient.pop(key, None)
         _one_less(self._of, lender)
         if lender not in self._of:

@@ -114,12 +114,13 @@ class Assigner:
         peers: Peers,
         clock: Clock,
         policy: Guard,
+        lent: Assigned,
         *,
         incarnation_of: IncarnationOf,
         decide: Decide,
     ) -> None:
         """`decide` runs a choice where it blocks nobody; None where that takes too long."""
-        self.lent = Assigned()
+        self.lent = lent
         self.tasks_lent = 0
         self.recalls = 0
         self.policy = policy

@@ -30,11 +30,10 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm.assignment.assigned import Assigned
 from dhtcrawl.swarm.assignment.assigner import Assigner
 from dhtcrawl.swarm.assignment.facts import PlannerFacts
-from dhtcrawl.swarm.assignment.inherited import InheritedInFlight
 from dhtcrawl.swarm.assignment.orphan_check import OrphanCheck
+from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.plans import CALL as PLAN
 from dhtcrawl.swarm.assignment.plans import Plans
 from dhtcrawl.swarm.assignment.policies import Policies
@@ -56,6 +55,7 @@ class Assignments:
     def __init__(
         self,
         run: QueuesRun,
+        ownership: SwarmOwnership,
         peers: Peers,
         clock: Clock,
         committer: Committer,
@@ -77,8 +77,9 @@ class Assignments:
         self._clock = clock
         self._group = group
         self._incarnation_of = incarnation_of
-        self._held = InheritedInFlight()
-        self._asked = OrphanCheck(group, partial(compare, run.crawl_id), self._let_go)
+        self._ownership = ownership
+        self._held = ownership.inherited
+        self._asked = OrphanCheck(group, ownership.asked, partial(compare, run.crawl_id), self._let_go)
         self._facts = facts
         self._releasing = 0
         self._telling = 0
@@ -88,15 +89,15 @@ class Assignments:
         self._doubts = asyncio.Event()
         self._loans = asyncio.Event()  # there was one, or a task waits for one
         self.desk = AssignmentQueues(
-            run, clock, committer, mine=self.mine, held=self.held, merge=merge, ask=self._asked.ask,
-            lending=policy is not None,
+            run, clock, committer, ownership=ownership, merge=merge, ask=self._asked.ask, lending=policy is not None
         )  # fmt: skip
-        self.borrower = Worker(self.desk, peers, clock, incarnation_of=incarnation_of)
+        self.borrower = Worker(self.desk, peers, clock, ownership.borrowed, incarnation_of=incarnation_of)
         self.lender = None
         self.plans = None
         if policy is not None:
             decide = policies.decide
-            self.lender = Assigner(self.desk, peers, clock, policy, incarnation_of=incarnation_of, decide=decide)
+            lent = ownership.lent
+            self.lender = Assigner(self.desk, peers, clock, policy, lent, incarnation_of=incarnation_of, decide=decide)
             planner = policies.planner_of(policy)
             if planner is not None:
                 adopt, aside = self.lender.adopt, policies.aside
@@ -104,21 +105,9 @@ class Assignments:
 
     # What the crawl asks
 
-    def mine(self, key: bytes) -> bool:
-        """Whether a task belongs into our queues."""
-        return self._run.claims(key) or key in self.borrower.borrowed
-
-    def held(self, key: bytes) -> bool:
-        """Whether another node has a task of ours."""
-        return key in self._held or key in self._asked or (self.lender is not None and key in self.lender.lent)
-
     def waits(self, key: bytes) -> bool:
         """Whether it is for the policy to say who fetches a task."""
         return self.lender is not None and self.lender.decides(key) and key not in self.borrower.borrowed
-
-    def stays(self, key: bytes) -> bool:
-        """Whether this node may try a task again."""
-        return (self._run.owns(key) and not self.held(key)) or key in self.borrower.borrowed
 
     def assign(self) -> None:
         """Tasks wait to be assigned."""
@@ -213,7 +202,7 @@ class Assignments:
             keys = keys_in(args.get("keys"))
             if keys is None:
                 return BAD_ARGUMENTS
-            self.hold_for(asker, [key for key in keys if self._run.owns(key)])
+            self.hold_for(asker, [key for key in keys if self._ownership.owns(key)])
             return {}
         given = from_rows(args.get("given"))
         if given is None:
@@ -229,7 +218,7 @@ class Assignments:
         """Other keys are ours than before."""
         self._tell_owners(self.borrower.forget_void())
         if self.lender is not None:
-            self.lender.disowned(self._run.owns)
+            self.lender.disowned(self._ownership.owns)
             for node in self.lender.lent.back(self._incarnation_of):
                 self.lender.candidates.avoid(node, inf)
                 self._group.create_task(self._recall_from(self.lender, node))
@@ -247,7 +236,7 @@ class Assignments:
 
     def lent(self) -> dict[bytes, bytes]:
         """Who has which task of ours: loans, then those since before they were ours, of which we have but been told."""
-        lent = self.lender.lent if self.lender is not None else Assigned()
+        lent = self._ownership.lent
         loans = {key: loan.node for key in lent if (loan := lent.get(key)) is not None}
         return loans | {key: node for key, node in self._held.holders().items() if key not in loans}
 
@@ -257,8 +246,8 @@ class Assignments:
         lent = 0 if self.lender is None else len(self.lender.lent) - self.frozen
         # What was ours for a moment only, as when many join at once, is for its owner to wait for: nobody tells us.
         return (
-            sum(map(self._run.owns, self._held))
-            + len(self._asked)
+            sum(map(self._ownership.owns, self._held))
+            + len(self._ownership.asked)
             + lent
             + self.desk.moving
             + self._telling

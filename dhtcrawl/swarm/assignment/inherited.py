@@ -22,6 +22,7 @@ class InheritedInFlight:
     """Of one crawl; times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
+        self.version = 0  # grows with every change
         self._held: dict[bytes, tuple[bytes, int | None, float]] = {}
         self._of: Counter[bytes] = Counter()  # of which node how many
 
@@ -40,6 +41,7 @@ class InheritedInFlight:
 
     def hold(self, node: bytes, incarnation: int | None, keys: Iterable[bytes], now: float) -> None:
         """`node` has these in flight, in this incarnation."""
+        self.version += 1
         for key in keys:
             # Who names too many takes from others nothing that they hold.
             if self._of[node] < HELD_A_NODE_MAX and (key in self._held or len(self._held) < HELD_MAX):
@@ -64,6 +66,7 @@ class InheritedInFlight:
         node, _, _ = self._held.pop(key, (None, None, 0.0))
         if node is None:
             return False
+        self.version += 1
         self._of[node] -= 1
         if not self._of[node]:
             del self._of[node]

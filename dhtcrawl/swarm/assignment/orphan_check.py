@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
@@ -19,35 +20,42 @@ PAUSE_S = 1.0
 WITHIN_S = 60.0
 
 
+class AskedKeys(Protocol):
+    """A set of task keys."""
+
+    def __contains__(self, key: object) -> bool: ...
+
+    def add(self, keys: Iterable[bytes], /) -> None: ...
+
+    def remove(self, keys: Iterable[bytes], /) -> None: ...
+
+
 class OrphanCheck:
-    """Of one crawl."""
+    """Asks for the orphans of one crawl."""
 
     def __init__(
         self,
         group: asyncio.TaskGroup,
+        asked: AskedKeys,
         compare: Callable[[Sequence[bytes]], Awaitable[bool]],
         answered: Callable[[list[bytes]], Awaitable[None]],
     ) -> None:
-        """`compare(keys)` makes our records and those of others the same; False: one did not answer.
+        """`asked` has the keys of which others are being asked.
+
+        `compare(keys)` makes our records and those of others the same; False: one did not answer.
 
         `answered(keys)` goes on with what our own records say by now.
         """
         self._group = group
         self._compare = compare
         self._answered = answered
-        self._asked: dict[bytes, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._asked)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._asked
+        self._asked = asked
 
     def ask(self, keys: Iterable[bytes]) -> None:
         """Nobody holds these any more."""
-        new = [key for key in keys if key not in self._asked]
+        new = [key for key in dict.fromkeys(keys) if key not in self._asked]
         if new:
-            self._asked |= dict.fromkeys(new)
+            self._asked.add(new)
             self._group.create_task(self._ask(new))
 
     async def _ask(self, keys: list[bytes]) -> None:
@@ -59,6 +67,5 @@ class OrphanCheck:
                     await asyncio.sleep(PAUSE_S)
         except TimeoutError:
             log.info("what became of %d tasks has not been told by everybody; they are ours again", len(keys))
-        for key in keys:
-            del self._asked[key]
+        self._asked.remove(keys)
         await self._answered(keys)

@@ -13,8 +13,7 @@ from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-
-Test = Callable[[bytes], bool]  # of a task key
+from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 
 
 class QueuesRun(Protocol):
@@ -36,12 +35,6 @@ class QueuesRun(Protocol):
         """Whether nothing more is started here, whatever the crawl does."""
         ...
 
-    def owns(self, key: bytes) -> bool: ...
-
-    def claims(self, key: bytes) -> bool:
-        """Whether a task is ours to fetch or to lend."""
-        ...
-
 
 class AssignmentQueues:
     """Of one crawl; `Desk` of its lender and `WorkerQueues` of its borrower."""
@@ -52,8 +45,7 @@ class AssignmentQueues:
         clock: Clock,
         committer: Committer,
         *,
-        mine: Test,
-        held: Test,
+        ownership: SwarmOwnership,
         merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]],
         ask: Callable[[list[bytes]], None],
         lending: bool,
@@ -63,11 +55,10 @@ class AssignmentQueues:
         `lending`: whether the crawl has a policy here.
         """
         self.moving = 0  # tasks that are on their way into a queue, and nowhere else to be seen
-        self.held = held
+        self._ownership = ownership
         self._run = run
         self._clock = clock
         self._committer = committer
-        self._mine = mine
         self._merge = merge
         self._ask = ask
         self._lending = lending
@@ -96,7 +87,11 @@ class AssignmentQueues:
 
     def owns(self, key: bytes) -> bool:
         """See `Desk`."""
-        return self._run.claims(key)
+        return self._ownership.claim.mine(key)
+
+    def held(self, key: bytes) -> bool:
+        """See `AssignerQueues`."""
+        return self._ownership.held(key)
 
     def decided(self) -> None:
         """See `Desk`."""
@@ -121,7 +116,8 @@ class AssignmentQueues:
 
     async def write_lent(self, keys: list[bytes]) -> list[TaskReplica]:
         """See `Desk`."""
-        write: Any = partial(replicas.lend, crawl=self.crawl_id, task_keys=keys, mine=self._mine, held=self.held)
+        now = self._ownership.snapshot(keys)
+        write: Any = partial(replicas.lend, crawl=self.crawl_id, task_keys=keys, mine=now.mine, held=now.held)
         records, merged = await self._committer.submit(write)
         self._run.crawl.intake.merged(merged)
         found: list[TaskReplica] = records
@@ -140,7 +136,8 @@ class AssignmentQueues:
         """What putting these where they belong by now came to; the crawl is still to be told."""
         self.moving += len(keys)
         try:
-            write: Any = partial(replicas.requeue, crawl=self.crawl_id, task_keys=keys, mine=self._mine, held=self.held)
+            now = self._ownership.snapshot(keys)
+            write: Any = partial(replicas.requeue, crawl=self.crawl_id, task_keys=keys, mine=now.mine, held=now.held)
             merged: Merged = await self._committer.submit(write)
             return merged
         finally:

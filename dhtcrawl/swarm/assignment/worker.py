@@ -62,8 +62,16 @@ class WorkerQueues(Protocol):
 class Worker:
     """Of one crawl on one node."""
 
-    def __init__(self, bench: WorkerQueues, peers: Peers, clock: Clock, *, incarnation_of: IncarnationOf) -> None:
-        self.borrowed = AssignedHere()
+    def __init__(
+        self,
+        bench: WorkerQueues,
+        peers: Peers,
+        clock: Clock,
+        borrowed: AssignedHere,
+        *,
+        incarnation_of: IncarnationOf,
+    ) -> None:
+        self.borrowed = borrowed
         self.tasks_borrowed = 0
         self.connect_s: dict[str, float] = {}  # of hosts whose tasks were lent with such a word
         self._bench = bench

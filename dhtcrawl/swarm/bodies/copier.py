@@ -85,6 +85,14 @@ class _CopyTicket:
     over: bool = False
 
 
+class _WantedRow(NamedTuple):
+    """What a transaction is to know of a ticket, for one node."""
+
+    key: bytes
+    ask_first: bool
+    lacking: bool  # the node was asked first, and needs the body
+
+
 def targets(view: View, key: bytes, without: Iterable[bytes], wanted: int) -> list[bytes]:
     """The `wanted` active members that are to have a task's body next, best first; fewer where there are fewer."""
     others = dict.fromkeys(without)
@@ -146,7 +154,8 @@ class Copier:
 
     async def _deliver(self, node: bytes, tickets: list[_CopyTicket]) -> None:
         async with self._room:
-            rows: list[CopyRow | None] = await self._committer.submit(partial(self._rows, node=node, tickets=tickets))
+            wanted = [_WantedRow(each.key, each.ask_first, node in each.lacking) for each in tickets[:PAGES_A_CALL]]
+            rows: list[CopyRow | None] = await self._committer.submit(partial(self._rows, wanted=wanted))
             self._mailbox.put(node, tickets[len(rows) :])
             found = [(ticket, row) for ticket, row in zip(tickets, rows, strict=False) if row is not None]
             answer = await self._send(node, [row for _, row in found]) if found else b""
@@ -159,17 +168,13 @@ class Copier:
         for number, (ticket, _) in enumerate(found):
             self._answered(node, ticket, CopyCode.REFUSED if isinstance(answer, Failure) else CopyCode(answer[number]))
 
-    def _rows(self, txn: Txn, node: bytes, tickets: list[_CopyTicket]) -> list[CopyRow | None]:
+    def _rows(self, txn: Txn, wanted: Sequence[_WantedRow]) -> list[CopyRow | None]:
         """What to send of the first of these, as many as fit; None for a page that cannot be had."""
         rows: list[CopyRow | None] = []
         size = 0
-        for ticket in tickets[:PAGES_A_CALL]:
-            parcel = body_copies.parcel(txn, self._crawl, self._archive, ticket.key)
-            row = (
-                None
-                if parcel is None
-                else self._row(parcel, ask_first=ticket.ask_first, lacking=node in ticket.lacking)
-            )
+        for key, ask_first, lacking in wanted:
+            parcel = body_copies.parcel(txn, self._crawl, self._archive, key)
+            row = None if parcel is None else self._row(parcel, ask_first=ask_first, lacking=lacking)
             if row is not None:
                 size += len(row.record) + len(row.links or b"") + len(row.data or b"")
             if rows and size > BATCH_BYTES:

@@ -9,12 +9,13 @@ when further ones are given up, and now and then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.archive.body_copies import Short
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.copier import Copier
@@ -24,7 +25,7 @@ PAGES_AT_ONCE: Final = 256
 # A disk that was full may have room by now.
 AGAIN_S: Final = 60.0
 
-Short = tuple[bytes, tuple[bytes, ...]]  # a page, and who has copies
+Holder = Callable[[bytes], "bytes | None"]  # who has what a node had; None: nobody any more
 
 
 class CopyWatch:
@@ -36,10 +37,11 @@ class CopyWatch:
         crawl: bytes,
         copier: Copier,
         counters: CrawlCounters,
-        standing: Callable[[bytes], bytes | None],
+        *,
+        standing: Callable[[], Holder],
         enough_nodes: Callable[[], bool],
     ) -> None:
-        """`standing(node)` names who has what `node` had, None: nobody any more; it runs on the committer's thread."""
+        """`standing()` is an immutable answer to who has what a node had, by what is known at this moment."""
         self._copying = 0
         self._looking = False
         self._committer = committer
@@ -49,8 +51,8 @@ class CopyWatch:
         self._standing = standing
         self._enough_nodes = enough_nodes
         self._changed = asyncio.Event()
-        if counters.pages_undercopied:
-            self._changed.set()
+        if counters.pages and copier.further:
+            self._changed.set()  # from an earlier life: nodes may have gone meanwhile
 
     @property
     def under_way(self) -> int:
@@ -81,7 +83,7 @@ class CopyWatch:
             self._looking = False
 
     async def _look(self) -> None:
-        left, cursor = 0, b""
+        cursor: bytes | None = b""
         while cursor is not None:
             scan: Any = partial(
                 body_copies.too_few,
@@ -89,16 +91,15 @@ class CopyWatch:
                 cursor=cursor,
                 limit=PAGES_A_SCAN,
                 wanted=self._copier.further,
-                standing=self._standing,
+                standing=self._standing(),
             )
             short: list[Short]
             short, cursor = await self._committer.submit(scan)
             for first in range(0, len(short), PAGES_AT_ONCE):
-                left += await self._copy(short[first : first + PAGES_AT_ONCE])
-        self._counters.pages_undercopied = left
+                await self._copy(short[first : first + PAGES_AT_ONCE])
 
-    async def _copy(self, short: list[Short]) -> int:
-        """Offer some pages to further nodes, and note who has them; how many have too few copies still."""
+    async def _copy(self, short: list[Short]) -> None:
+        """Offer some pages to further nodes, and note who has them."""
         self._copying = len(short)
         over = asyncio.get_running_loop().create_future()
         now: dict[bytes, tuple[bytes, ...]] = {}
@@ -109,17 +110,23 @@ class CopyWatch:
                 over.set_result(None)
 
         try:
-            for page, holders in short:
-                self._copier.copy([page], copied, again=True, has_it=holders)
+            for page in short:
+                self._copier.copy([page.key], copied, again=True, has_it=page.holders)
             await over
         finally:
             self._copying = 0
-        changed = [(page, now[page]) for page, holders in short if now[page] != holders]
-
-        def write(txn: Txn) -> None:
-            for page, holders in changed:
-                body_copies.put_holders(txn, self._crawl, page, holders)
-
+        # A list that names nodes which are gone is written anew, too: the figure is that of the lists.
+        changed = {
+            page.key: now[page.key]
+            for page in short
+            if now[page.key] != page.holders or len(page.holders) != page.noted
+        }
         if changed:
-            await self._committer.submit(write)
-        return sum(len(holders) < self._copier.further for holders in now.values())
+            write = partial(_note, crawl=self._crawl, changed=changed, wanted=self._copier.further)
+            # A round may count pages of its own meanwhile, so this adds what the transaction found.
+            self._counters.pages_undercopied += await self._committer.submit(write)
+
+
+def _note(txn: Txn, crawl: bytes, changed: Mapping[bytes, tuple[bytes, ...]], wanted: int) -> int:
+    """Note who has copies of these pages; by how much the number of pages with too few grew."""
+    return sum(body_copies.note_holders(txn, crawl, page, holders, wanted) for page, holders in changed.items())

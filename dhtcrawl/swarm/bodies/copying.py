@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +33,7 @@ from dhtcrawl.swarm.bodies.copy_service import CopyService, Offload
 from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.rehome import CALL as STAND_IN_CALL
 from dhtcrawl.swarm.bodies.rehome import seek
+from dhtcrawl.swarm.claim import KeyClaim
 from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
 
 
@@ -61,13 +63,17 @@ class CopyingRun(Protocol):
 
     def record(self) -> CrawlRecord: ...
 
-    def claims(self, key: bytes) -> bool: ...
+    @property
+    def claim(self) -> KeyClaim: ...
 
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None: ...
 
     def awaited(self) -> list[str]: ...
 
-    def stands(self, node: str) -> bool: ...
+    def members(self) -> frozenset[str]: ...
+
+    @property
+    def given_up(self) -> frozenset[str]: ...
 
 
 class BodyCopies:
@@ -104,7 +110,12 @@ class BodyCopies:
         """The corridor that this is the swarm's side of."""
         self._corridor = corridor
         self._watch = CopyWatch(
-            self._committer, self._crawl, self._copier, corridor.counters, self._standing, self._enough_nodes
+            self._committer,
+            self._crawl,
+            self._copier,
+            corridor.counters,
+            standing=lambda: self._standing().holder,
+            enough_nodes=self._enough_nodes,
         )
 
     async def run(self) -> None:
@@ -141,21 +152,39 @@ class BodyCopies:
             crawl=self._crawl,
             found=sought.found,
             gone=gone,
-            mine=self._run.claims,
+            mine=self._run.claim.mine,
         )
         rehomed: Rehomed = await self._committer.submit(write)
         self._run.keep(rehomed.records, _nothing)
         self._corridor.resend(rehomed.resend)
         return sought.nowhere, len(sought.unsure)
 
-    def _standing(self, node: bytes) -> bytes | None:
-        """Who has the copies that `node` had; this node's own count as none."""
-        heir = heir_of(self._run.record(), node.hex(), self._run.stands)
-        return None if heir is None or heir == self._peers.node_id.hex() else bytes.fromhex(heir)
+    def _standing(self) -> Standing:
+        record = self._run.record()
+        return Standing(record, self._peers.node_id.hex(), self._run.members(), self._run.given_up)
 
     def _enough_nodes(self) -> bool:
         active = sum(member.state is MemberState.ACTIVE for member in self._peers.view.members)
         return active > self.further
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who has the copies that a node had, at one moment; nodes are named in hex."""
+
+    record: CrawlRecord
+    own: str
+    members: frozenset[str]
+    given_up: frozenset[str]
+
+    def holder(self, node: bytes) -> bytes | None:
+        """The node itself, or its heir; None: neither is there, or it is this node, whose own copies count as none."""
+        heir = heir_of(self.record, node.hex(), self._stands)
+        return None if heir is None or heir == self.own else bytes.fromhex(heir)
+
+    def _stands(self, node: str) -> bool:
+        """Whether a node is a member, or may yet come back."""
+        return node in self.members or not (node in self.record.adopted or node in self.given_up)
 
 
 class Running(Protocol):

@@ -16,6 +16,7 @@ from typing import Any
 from dhtcrawl.clock import Clock
 from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.ownership import TakeSnapshot, Test
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 
 RECORDS_A_SCAN = 2_000
@@ -34,13 +35,15 @@ class MissingBodies:
         *,
         grace_s: float,
         absent: Callable[[], list[str]],
-        mine: Callable[[bytes], bool],
-        held: Callable[[bytes], bool],
+        claims: Callable[[], Test],
+        snapshot: TakeSnapshot,
         opened: Callable[[list[TaskReplica], Merged], None],
         rehome: Callable[[str, list[bytes]], Awaitable[tuple[list[bytes], int]]] | None = None,
         gave_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`absent()` names the participants (hex) that are not there; `opened` sends records to their backups.
+        """`claims()` is an immutable claim to tasks that are this node's to fetch or to lend.
+
+        `absent()` names the participants (hex) that are not there; `opened` sends records to their backups.
 
         `rehome(node, pages)` lets copies stand in: the pages without any, and
         how many others are missing still. `gave_up` hears of changes of `given_up`.
@@ -51,8 +54,8 @@ class MissingBodies:
         self._crawl = crawl
         self._grace_s = grace_s
         self._absent = absent
-        self._mine = mine
-        self._held = held
+        self._claims = claims
+        self._snapshot = snapshot
         self._opened = opened
         self._rehome = rehome
         self._gave_up = gave_up
@@ -113,8 +116,9 @@ class MissingBodies:
         missing, cursor = 0, b""
         while cursor is not None:
             scan: Any = partial(
-                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, node=node, mine=self._mine
-            )
+                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, node=node,
+                mine=self._claims(),
+            )  # fmt: skip
             keys, cursor = await self._committer.submit(scan)
             missing += len(keys)
             if keys and reopen:
@@ -127,13 +131,14 @@ class MissingBodies:
     async def _see_to(self, node: str, keys: list[bytes]) -> int:
         """Let copies stand in for pages that lay at `node`, and open the others again; how many miss no more."""
         nowhere, unsure = (keys, 0) if self._rehome is None else await self._rehome(node, keys)
+        now = self._snapshot(nowhere)
         write: Any = partial(
             replicas.reopen,
             crawl=self._crawl,
             task_keys=nowhere,
             when=lambda task: replicas.lies_at(task, node),
-            mine=self._mine,
-            held=self._held,
+            mine=now.mine,
+            held=now.held,
         )
         opened, merged = await self._committer.submit(write) if nowhere else ([], None)
         if merged is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,11 +27,13 @@ from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import heir_of
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot, Test
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment.plans import CALL as PLAN
 from dhtcrawl.swarm.assignment.wire import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT, first_rows
 from dhtcrawl.swarm.bodies.exports import counters_of
+from dhtcrawl.swarm.claim import KeyClaim
 from dhtcrawl.swarm.lifecycle.board import report_without_run
 from dhtcrawl.swarm.lifecycle.crawl_list import CrawlList, parsed
 from dhtcrawl.swarm.lifecycle.reopen_check import ReopenCheck
@@ -68,7 +70,7 @@ class Crawls:
         self._records: dict[bytes, CrawlRecord] = {}
         self._settled: View | None = None
         self._starting: dict[bytes, None] = {}
-        self._second_look = ReopenCheck(committer, group, over=self._over, mine=self._mine, reopen=self._reopen)
+        self._second_look = ReopenCheck(committer, group, over=self._over, claims=self._claims, reopen=self._reopen)
         self._gone = asyncio.Event()
         self._held = False
         self._stopping = False
@@ -271,8 +273,8 @@ class Crawls:
         if record is None:
             return None
         if run is None:
-            return RecordTerms(task_key_bytes(record.spec.key_mode), orders, False, self._mine, _never, _never)
-        return RecordTerms(run.key_bytes, orders, run.depth_matters, run.mine, run.held, run.in_flight)
+            return RecordTerms(task_key_bytes(record.spec.key_mode), orders, False, self._snapshot, _never)
+        return RecordTerms(run.key_bytes, orders, run.depth_matters, run.snapshot, run.in_flight)
 
     def host_free(self, host: str) -> None:
         """A host may be asked: whoever has tasks there looks."""
@@ -285,9 +287,12 @@ class Crawls:
         busy = self._settled is None or self._stopping or crawl in self.runs or crawl in self._starting
         return None if busy else self._records.get(crawl)
 
-    def _mine(self, key: bytes) -> bool:
-        owner = None if self._settled is None else self._settled.owner(placement(key))
-        return owner is not None and owner.id == self._peers.node_id
+    def _claims(self) -> Test:
+        """The claim of the view that is settled."""
+        return KeyClaim(self._peers.node_id, self._settled or self._peers.view, self._settled).mine
+
+    def _snapshot(self, _: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        return OwnershipSnapshot(self._claims())
 
     async def _reopen(self, record: CrawlRecord) -> None:
         await self.learn(record)

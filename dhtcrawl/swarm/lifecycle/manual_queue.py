@@ -138,7 +138,7 @@ class ManualQueue:
             return {"rows": [], "cursor": None}
         read: Any = partial(
             given_up.given_up, crawl=crawl, cursor=cursor, scanned_max=SCANNED_A_STEP, found_max=ROWS_A_REPLY,
-            mine=terms.mine,
+            mine=terms.snapshot().mine,
         )  # fmt: skip
         found, after = await self._committer.submit(read)
         return {"rows": [row._replace(detail=row.detail[:DETAIL_CHARS_MAX]) for row in found], "cursor": after}
@@ -167,7 +167,7 @@ class ManualQueue:
                 break
             read: Any = partial(
                 given_up.given_up, crawl=crawl, cursor=cursor, scanned_max=SCANNED_A_STEP, found_max=ROWS_A_REPLY,
-                mine=terms.mine,
+                mine=terms.snapshot().mine,
             )  # fmt: skip
             found, cursor = await self._committer.submit(read)
             done += await self._change(crawl, action, [row.key for row in found])
@@ -176,15 +176,18 @@ class ManualQueue:
     async def _change(self, crawl: bytes, action: str, wanted: list[bytes]) -> int:
         """Release or drop what we own of these; how many it was."""
         terms = self._crawls.terms(crawl, count())
-        ours = [] if terms is None else [key for key in wanted if terms.mine(key)]
-        if not ours or terms is None:
+        if terms is None:
+            return 0
+        now = terms.snapshot(wanted)
+        ours = [key for key in wanted if now.mine(key)]
+        if not ours:
             return 0
         if action == DROP:
             drop: Any = partial(given_up.drop, crawl=crawl, task_keys=ours)
             dropped: list[TaskReplica] = await self._committer.submit(drop)
             self._keep(crawl, dropped, _nothing)
             return len(dropped)
-        write: Any = partial(given_up.release, crawl=crawl, task_keys=ours, mine=terms.mine, held=terms.held)
+        write: Any = partial(given_up.release, crawl=crawl, task_keys=ours, mine=now.mine, held=now.held)
         opened: list[TaskReplica]
         merged: Merged
         opened, merged = await self._committer.submit(write)

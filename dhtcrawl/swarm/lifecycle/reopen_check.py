@@ -17,6 +17,7 @@ from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import RUNNING, changed
+from dhtcrawl.storage.store.ownership import Test
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +34,17 @@ class ReopenCheck:
         group: asyncio.TaskGroup,
         *,
         over: Callable[[bytes], CrawlRecord | None],
-        mine: Callable[[bytes], bool],
+        claims: Callable[[], Test],
         reopen: Callable[[CrawlRecord], Awaitable[object]],
     ) -> None:
-        """`over(crawl)`: its record, if it has ended here and nothing stands in the way of a look."""
+        """`over(crawl)`: its record, if it has ended here and nothing stands in the way of a look.
+
+        `claims()` is an immutable claim to tasks, the one of this moment.
+        """
         self._committer = committer
         self._group = group
         self._over = over
-        self._mine = mine
+        self._claims = claims
         self._reopen = reopen
         self._due: dict[bytes, None] = {}
 
@@ -52,7 +56,7 @@ class ReopenCheck:
 
     async def _look(self, crawl: bytes) -> None:
         del self._due[crawl]
-        left = await self._committer.submit(partial(tasks.is_left, crawl=crawl, mine=self._mine))
+        left = await self._committer.submit(partial(tasks.is_left, crawl=crawl, mine=self._claims()))
         record = self._ended(crawl)
         if left and record is not None:
             log.warning("crawl %s is %s, and there is work left here: it goes on", crawl.hex(), record.ended)

@@ -14,8 +14,9 @@ from typing import Protocol, TypeVar
 
 from dhtcrawl.storage.store import ranges
 from dhtcrawl.storage.store import replicas as stored
+from dhtcrawl.storage.store.ownership import TakeSnapshot, Test
 from dhtcrawl.storage.store.ranges import Digests, RecordPage
-from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica, Test
+from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
 from dhtcrawl.storage.store.txn import Txn
 
 T = TypeVar("T")
@@ -29,14 +30,13 @@ class Submit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordTerms:
-    """On which terms a crawl takes records. `mine` and `held` are called on the committer's thread."""
+    """On which terms a crawl takes records. `orders` is drawn on the committer's thread, the rest is for the loop."""
 
     key_bytes: int  # the width of its task keys
     orders: Iterator[int]
     depth_matters: bool
-    mine: Test  # this node owns the task
-    held: Test  # it is leased to another node for now
-    busy: Test  # it is in flight here, or its outcome is not written: its record must not go; called on the loop
+    snapshot: TakeSnapshot
+    busy: Test  # it is in flight here, or its outcome is not written: its record must not go
 
 
 class Holdings:
@@ -83,10 +83,11 @@ class Holdings:
         terms = self.terms(crawl)
         if terms is None or not copies:
             return Merged([], [], [], [], 0)
+        now = terms.snapshot(copy.key for copy in copies)
         future = self._submit(
             partial(
                 stored.merge_in, crawl=crawl, copies=copies, orders=terms.orders,
-                mine=terms.mine, held=terms.held, depth_matters=terms.depth_matters,
+                mine=now.mine, held=now.held, depth_matters=terms.depth_matters,
             )
         )  # fmt: skip
         future.add_done_callback(partial(self._report, crawl))

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.errors import StorageError
@@ -38,11 +39,11 @@ from dhtcrawl.rpc.tasks.messages import (
 )
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.signals import Hello
-from dhtcrawl.storage.store import replicas
+from dhtcrawl.storage.store import ownership, replicas
 from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot, TakeSnapshot
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
-from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
 
@@ -59,9 +60,7 @@ class InboxRun(Protocol):
     @property
     def depth_matters(self) -> bool: ...
 
-    def mine(self, key: bytes) -> bool: ...
-
-    def held(self, key: bytes) -> bool: ...
+    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot: ...
 
     def heard(self, found: Sequence[TaskReplica]) -> None:
         """Copies of these came from another node."""
@@ -180,11 +179,8 @@ class Inbox:
         found = [wire.end_of(row, width) for row in message.tombstones]
         ends = [end for end in found if end is not None]
         self.records_taken += len(ends)
-        mine, held, _ = _judges(run)
-
-        def write(txn: Txn) -> tuple[list[bool], Merged]:
-            return replicas.bury(txn, message.crawl, ends, mine=mine, held=held)
-
+        now = _take_snapshot(run)(end.key for end in ends)
+        write: Any = partial(replicas.bury, crawl=message.crawl, ends=ends, mine=now.mine, held=now.held)
         known, merged = await self._committer.submit(write)
         if run is not None:
             run.buried([end.key for end, there in zip(ends, known, strict=True) if there])
@@ -201,14 +197,18 @@ class Inbox:
     async def merge(self, crawl: bytes, records: list[TaskReplica]) -> Merged:
         """Merge records of other nodes into the store; what we know better."""
         run = self._run_of(crawl)
-        mine, held, depth_matters = _judges(run)
-
-        def write(txn: Txn) -> Merged:
-            return replicas.merge_in(
-                txn, crawl, records, self.orders, mine=mine, held=held, depth_matters=depth_matters
+        now = _take_snapshot(run)(record.key for record in records)
+        merged: Merged = await self._committer.submit(
+            partial(
+                replicas.merge_in,
+                crawl=crawl,
+                copies=records,
+                orders=self.orders,
+                mine=now.mine,
+                held=now.held,
+                depth_matters=run is not None and run.depth_matters,
             )
-
-        merged = await self._committer.submit(write)
+        )
         if run is not None:
             # Not before it is written: whoever looks for what there is to fetch would find it as pending, and not held.
             run.heard(records)
@@ -216,12 +216,6 @@ class Inbox:
         return merged
 
 
-def _judges(run: InboxRun | None) -> tuple[Callable[[bytes], bool], Callable[[bytes], bool], bool]:
+def _take_snapshot(run: InboxRun | None) -> TakeSnapshot:
     """Records of a crawl that does not run here are only kept (I4)."""
-    if run is None:
-        return _never, _never, False
-    return run.mine, run.held, run.depth_matters
-
-
-def _never(_: bytes) -> bool:
-    return False
+    return ownership.nothing if run is None else run.snapshot

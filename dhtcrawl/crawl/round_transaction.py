@@ -1,0 +1,118 @@
+"""The transaction of a round: all of it runs on the committer's thread.
+
+It is given values (`Round`) and returns what it found and changed
+(`RoundResult`); of what the event loop changes it reads and writes nothing. The
+archive and the order of tasks are the thread's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
+from dhtcrawl.storage.archive import body_copies
+from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store.records import Place, SkipReason, pack, unpack
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.tasks import FetchedPage
+from dhtcrawl.storage.store.txn import Txn
+
+
+class Appendable(Protocol):
+    """The archive, as far as a round writes to it."""
+
+    def append(self, item: ArchiveItem, /) -> tuple[Place, str]:
+        """Where an item lies now, and its payload digest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTransaction:
+    """Writes the rounds of one crawl."""
+
+    crawl: bytes
+    archive: Appendable
+    orders: Iterator[int]  # drawn by the committer's thread only
+    depth_matters: bool
+    further: int  # copies of each body, besides the one here
+
+    def write(self, txn: Txn, round_: Round) -> RoundResult:
+        """Write all of a round.
+
+        Raises:
+            StorageError: the archive's disk failed.
+        """
+        result = RoundResult()
+        self._note(txn, round_)
+        for page_key in round_.done:
+            # Before the links, which may mark a page that must send its own again.
+            settled = tasks.settle(txn, self.crawl, page_key, depth_matters=self.depth_matters)
+            if settled is not None:
+                result.over.append(TaskReplica(page_key, settled))
+        for page_key, holders in round_.copied.items():
+            result.counted.pages_undercopied += body_copies.note_holders(
+                txn, self.crawl, page_key, holders, self.further
+            )
+        for fetched in round_.fetched:
+            self._archive(txn, fetched, result)
+        for kill in round_.kills:
+            self._kill(txn, kill, result)
+        if round_.links:
+            self._accept(txn, round_, result)
+        txn.put(keys.key(keys.COUNTERS, self.crawl), round_.counters.plus(result.counted).pack())
+        return result
+
+    def _note(self, txn: Txn, round_: Round) -> None:
+        if round_.aliases is not None:
+            key = keys.key(keys.CRAWL, self.crawl)
+            record = unpack(txn.get(key) or pack({}))
+            txn.put(key, pack({**record, "aliases": round_.aliases}))
+        for host, wait_s in round_.owed.items():
+            tasks.owe(txn, self.crawl, host, wait_s)
+        for page_key, found in round_.relinked.items():
+            tasks.relink(txn, self.crawl, page_key, found.link_keys)
+            tasks.skip(txn, self.crawl, found.skipped)
+
+    def _archive(self, txn: Txn, fetched: Fetched, result: RoundResult) -> None:
+        place, digest = self.archive.append(fetched.item)
+        if fetched.page is not None:
+            page = replace(fetched.page, fields={**fetched.page.fields, "payload_digest": digest})
+            self._arrive(txn, fetched, page, place, result)
+        elif fetched.extra is not None:
+            entry = {**fetched.extra, "payload_digest": digest, "place": place}
+            txn.put(keys.extra_key(self.crawl, place.file, place.offset), pack(entry))
+
+    def _arrive(self, txn: Txn, fetched: Fetched, page: FetchedPage, place: Place, result: RoundResult) -> None:
+        arrival = tasks.fetched(txn, self.crawl, page, place, fetched.attempt)
+        result.arrived.append(TaskReplica(page.key, arrival.task))
+        if arrival.resend:
+            result.resend.append(page.key)
+        if arrival.again:
+            result.refetched.add(page.key)
+            result.counted.refetches += 1
+            return
+        status = page.fields["status"]
+        result.counted.pages += 1
+        result.counted.body_bytes += fetched.body.size
+        result.counted.redirects += 300 <= status < 400
+        result.counted.errors += status >= 400
+        result.lines.append(page.fields)
+
+    def _kill(self, txn: Txn, kill: Kill, result: RoundResult) -> None:
+        dead = tasks.kill(txn, self.crawl, kill.key, kill.reason, kill.detail, kill.attempt)
+        if dead is not None:
+            result.counted.dead += 1
+            result.counted.errors += kill.reason == SkipReason.FAILED
+            result.over.append(TaskReplica(kill.key, dead))
+
+    def _accept(self, txn: Txn, round_: Round, result: RoundResult) -> None:
+        accepted = tasks.accept(
+            txn, self.crawl, round_.links, self.orders, depth_matters=self.depth_matters, safe=round_.ownership.mine
+        )
+        result.queued = accepted.queued
+        result.changed = [TaskReplica(*changed) for changed in accepted.changed]
+        result.resend += accepted.resend
+        result.counted.urls_seen += accepted.new

@@ -1,0 +1,61 @@
+"""Who may fetch which task, at one moment: what a transaction is given to go by.
+
+Transactions run on the committer's thread while the event loop goes on changing
+what a node owns, has lent and has borrowed. So a transaction asks a value that
+was taken on the loop when the transaction was submitted. Transactions run in
+the order in which they were submitted: whoever changes an answer on the loop,
+and then submits a transaction that puts the queues right, corrects what the
+earlier ones decided. What their results lead to in memory is checked once more
+on the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+Test = Callable[[bytes], bool]  # of a task key
+NO_KEYS: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipSnapshot:
+    """Which tasks belong into this node's queues; never changes."""
+
+    claims: Test  # of an immutable claim: the node owns the task and has learned what there is to know of it
+    here: frozenset[bytes] = NO_KEYS  # tasks of other nodes that this one fetches for them
+    elsewhere: frozenset[bytes] = NO_KEYS  # tasks of this node that others have
+
+    def mine(self, key: bytes) -> bool:
+        """Whether this node may fetch a task (I12)."""
+        return self.claims(key) or key in self.here
+
+    def held(self, key: bytes) -> bool:
+        """Whether another node has a task of this one."""
+        return key in self.elsewhere
+
+
+class TakeSnapshot(Protocol):
+    """Takes a snapshot on the event loop."""
+
+    def __call__(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        """The ownership of this moment, for `task_keys` only or, with None, for all."""
+        ...
+
+
+def _always(_: bytes) -> bool:
+    return True
+
+
+def _never(_: bytes) -> bool:
+    return False
+
+
+EVERYTHING = OwnershipSnapshot(_always)  # of a node by itself
+NOTHING = OwnershipSnapshot(_never)  # of a crawl whose records are only kept
+
+
+def nothing(_: Iterable[bytes] | None = None) -> OwnershipSnapshot:
+    """`TakeSnapshot` of a crawl that does not run here."""
+    return NOTHING

@@ -1,0 +1,115 @@
+"""What a node owns of a crawl, and which of it others have: the crawl's port `Ownership` in a swarm. No I/O.
+
+    claim      the keys that are this node's by its view (`dhtcrawl.swarm.claim`)
+    inherited  its tasks that others had in flight when it became their owner
+    asked      its tasks of which others are being asked what became of them
+    lent       its tasks that others fetch for it
+    borrowed   tasks of others that it fetches for them
+
+All of it changes on the event loop. Transactions are given an `OwnershipSnapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dhtcrawl.storage.store.ownership import NO_KEYS, OwnershipSnapshot
+from dhtcrawl.swarm.assignment.assigned import Assigned, AssignedHere
+from dhtcrawl.swarm.assignment.inherited import InheritedInFlight
+from dhtcrawl.swarm.claim import KeyClaim
+
+
+class KeySet:
+    """Task keys in the order in which they came; `version` grows with every change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._keys: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def add(self, keys: Iterable[bytes]) -> None:
+        """Add all of these."""
+        self._keys |= dict.fromkeys(keys)
+        self.version += 1
+
+    def remove(self, keys: Iterable[bytes]) -> None:
+        """Remove all of these; each has to be there."""
+        for key in keys:
+            del self._keys[key]
+        self.version += 1
+
+
+class SwarmOwnership:
+    """The ownership of one crawl's tasks at one node."""
+
+    alone = False
+
+    def __init__(self, claim: KeyClaim) -> None:
+        self.inherited = InheritedInFlight()
+        self.asked = KeySet()
+        self.lent = Assigned()
+        self.borrowed = AssignedHere()
+        self._claim = claim
+        self._plain = OwnershipSnapshot(claim.mine)
+        self._whole = self._plain
+        self._whole_of: tuple[int, ...] = self._versions()
+
+    @property
+    def claim(self) -> KeyClaim:
+        """Which keys are this node's now; never changes itself, so a transaction may have it."""
+        return self._claim
+
+    def reclaim(self, claim: KeyClaim) -> None:
+        """The view, or what is settled of it, has changed."""
+        self._claim = claim
+        self._plain = self._whole = OwnershipSnapshot(claim.mine)
+        self._whole_of = ()
+
+    def owns(self, key: bytes) -> bool:
+        """Whether this node is the owner of a task by the view that it has now."""
+        return self._claim.owns(key)
+
+    def mine(self, key: bytes) -> bool:
+        """Whether a task belongs into this node's queues (I12)."""
+        return self._claim.mine(key) or key in self.borrowed
+
+    def held(self, key: bytes) -> bool:
+        """Whether another node has a task of this one."""
+        return key in self.inherited or key in self.asked or key in self.lent
+
+    def stays(self, key: bytes) -> bool:
+        """Whether this node may try a task again that came to nothing here."""
+        return (self._claim.owns(key) and not self.held(key)) or key in self.borrowed
+
+    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        """`mine` and `held` of this moment, for these tasks only or, with None, for all.
+
+        Copies no more than the tasks that are asked for; that of all tasks is
+        kept until something changes.
+        """
+        if not (len(self.inherited) or len(self.asked) or len(self.lent) or len(self.borrowed)):
+            return self._plain
+        if task_keys is None:
+            return self._of_all()
+        asked = list(task_keys)
+        here = frozenset(filter(self.borrowed.__contains__, asked)) if len(self.borrowed) else NO_KEYS
+        return OwnershipSnapshot(self._claim.mine, here, frozenset(filter(self.held, asked)))
+
+    def _of_all(self) -> OwnershipSnapshot:
+        versions = self._versions()
+        if self._whole_of != versions:
+            elsewhere = frozenset().union(self.inherited, self.asked, self.lent)
+            self._whole = OwnershipSnapshot(self._claim.mine, frozenset(self.borrowed), elsewhere)
+            self._whole_of = versions
+        return self._whole
+
+    def _versions(self) -> tuple[int, ...]:
+        return self.inherited.version, self.asked.version, self.lent.version, self.borrowed.version
