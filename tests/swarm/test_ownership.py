@@ -252,8 +252,18 @@ class World:
 
 
 STEPS = 300
-CHANGES = [World.comes, World.changes_hands, World.borrowed, World.lent, World.inherited]
-PASSES = [World.commits, World.is_told] * 5 + [World.backups_have_it, World.backups_have_it, World.starts]
+CHANGES: list[Callable[[World, bytes], object]] = [
+    World.comes,
+    World.changes_hands,
+    World.borrowed,
+    World.lent,
+    World.inherited,
+]
+PASSES: list[Callable[[World, bytes], object]] = [World.commits, World.is_told] * 5 + [
+    World.backups_have_it,
+    World.backups_have_it,
+    World.starts,
+]
 
 
 @pytest.mark.parametrize("seed", range(40))
