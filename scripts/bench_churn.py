@@ -2,7 +2,7 @@
 
 Both crawl the same made-up webs in the simulator, on the same network with 1 %
 of datagrams lost, and the same befalls both, drawn from the same seed
-(`dhtcrawl.sim.paper` says what the paper's protocol is, and what it leaves
+(`scripts/paper.py` says what the paper's protocol is, and what it leaves
 open). 40 nodes, 4,000 pages with 8 links each, all to pages, so that a page is
 a page whoever counts: links to nowhere and redirects would be fetched URLs
 without links. Each regime is crawled once with each seed.
@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dhtcrawl.sim.paper_swarm import simulate_paper
+from paper_swarm import simulate_paper
+
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
 

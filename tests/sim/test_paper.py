@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import bench_churn
+import paper
 import pytest
+from paper_swarm import PaperResult, PaperSwarm, simulate_paper
 
 from dhtcrawl.rpc.tasks.messages import Ack, Call, Code, DeleteBackup, Records, RefreshTask, StoreTask
 from dhtcrawl.rpc.tasks.rows import LinkRow, RecordRow, TombstoneRow
-from dhtcrawl.sim import loop, paper
+from dhtcrawl.sim import loop
 from dhtcrawl.sim.net import DatagramNetwork, Weather
-from dhtcrawl.sim.paper_swarm import PaperResult, PaperSwarm, simulate_paper
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.tally import MessageTally

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from paper import REPUBLISH_S, PaperHost
+
 from dhtcrawl.config import SwarmSettings
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.faults import Faults
 from dhtcrawl.sim.net import DatagramNetwork, Weather
-from dhtcrawl.sim.paper import REPUBLISH_S, PaperHost
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.tally import MessageTally
 from dhtcrawl.sim.trace import Trace

@@ -1,4 +1,4 @@
-"""The task protocol of Tao & Xiang (2015), to measure ours against; it exists in the simulator only.
+"""The task protocol of Tao & Xiang (2015), to measure ours against; it runs in the simulator only.
 
 What the paper says, and this does:
 
@@ -52,7 +52,7 @@ from dhtcrawl.sim.web import SimClient
 from dhtcrawl.url import canonicalize, host_of
 
 if TYPE_CHECKING:
-    from dhtcrawl.sim.paper_swarm import PaperSwarm
+    from paper_swarm import PaperSwarm
 
 PORT = 8468
 LOOKUP_S = 0.17  # of our prototype's look-ups, the median
