@@ -14,7 +14,7 @@ from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
 from dhtcrawl.storage.store import keys, ranges, replicas
 from dhtcrawl.storage.store.ranges import FIRST, LAST, Digests
-from dhtcrawl.storage.store.records import Place, State, Task, pack
+from dhtcrawl.storage.store.records import Place, State, Task, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 
 URLS = [f"http://a.example/{n}" for n in range(40)]
@@ -111,7 +111,6 @@ def test_digests_do_not_depend_on_when_and_how_tasks_were_found(one: list[str], 
         {"attempt": 1},
         {"depth": 0},
         {"seed": True},
-        {"state": State.LEASED},
         {"state": State.DONE, "place": PLACE},
         {"state": State.DONE, "place": Place("cd" * 20, *PLACE[1:])},
         {"state": State.DEAD, "reason": "failed"},
@@ -126,6 +125,14 @@ def test_a_record_that_differs_changes_the_digest_of_its_part_and_no_other(chang
     ours, theirs = digests(holding(*some)), digests(holding(*some[:3], changed, *some[4:]))
     differing = [n for n in range(1 << BITS) if ours.digest(n) != theirs.digest(n)]
     assert differing == [key[0] >> 8 - BITS]
+
+
+def test_a_record_with_the_retired_number_has_the_digest_of_a_pending_one() -> None:
+    key, task = copy(URLS[0])
+    fields = list(unpack(task.pack()))
+    old = holding()
+    old.run(lambda txn: txn.put(keys.TASK + CRAWL + key, pack([*fields[:4], 1, *fields[5:]])))
+    assert digests(old).pack(BITS) == digests(holding(TaskReplica(key, task))).pack(BITS)
 
 
 def test_parts_know_how_many_records_they_have_and_which_are_first_and_last() -> None:

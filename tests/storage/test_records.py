@@ -107,8 +107,8 @@ TASK = Task(URL, 1, 1, "")
         ({"state": State.DONE, "gen": 0}, {"state": State.PENDING, "gen": 1}, "b"),
         ({"state": State.DONE, "attempt": 0}, {"state": State.DEAD, "attempt": 9}, "a"),
         ({"state": State.DEAD, "attempt": 0}, {"state": State.FETCHED, "attempt": 9}, "a"),
-        ({"state": State.FETCHED, "attempt": 0}, {"state": State.LEASED, "attempt": 1}, "b"),
-        ({"state": State.FETCHED, "attempt": 1}, {"state": State.LEASED, "attempt": 1}, "a"),
+        ({"state": State.FETCHED, "attempt": 0}, {"state": State.PENDING, "attempt": 1}, "b"),
+        ({"state": State.FETCHED, "attempt": 1}, {"state": State.PENDING, "attempt": 1}, "a"),
         ({"state": State.DONE, "attempt": 0}, {"state": State.DONE, "attempt": 1}, "a"),
         (
             {"state": State.DONE, "place": Place("n2", "f", 0, 1)},
@@ -122,6 +122,20 @@ def test_the_winner_is_the_higher_gen_then_what_is_settled_then_the_attempt(
 ) -> None:
     one, two = replace(TASK, **a), replace(TASK, **b)
     assert merge(one, two) == (one if winner == "a" else two)
+
+
+@pytest.mark.parametrize(
+    "other", [{"attempt": 1}, {"attempt": 0}, {"attempt": 2}, {"state": State.DEAD, "reason": "failed"}]
+)
+def test_a_stored_record_with_the_retired_number_is_a_pending_one(other: dict[str, Any]) -> None:
+    pending = replace(TASK, gen=2, attempt=1)
+    fields = list(unpack(pending.pack()))
+    fields[4] = 1  # what was LEASED
+    old = unpack_task(pack(fields))
+    assert old == pending
+    assert unpack(old.pack())[4] == State.PENDING
+    assert merge(old, replace(pending, **other)) == merge(pending, replace(pending, **other))
+    assert 1 not in set(map(int, State))
 
 
 def test_a_done_copy_keeps_the_shorter_way_of_one_that_is_not() -> None:

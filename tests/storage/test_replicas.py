@@ -123,7 +123,7 @@ class Holder(Store):
         """Queued is what is open, ours and not leased; and who listened knows exactly that."""
         start, stop = keys.bounds(keys.QUEUE, CRAWL)
         stored = [key for key, _ in self.engine.scan(start, stop)]
-        open_ = {key: task for key, task in self.records().items() if task.state <= State.LEASED}
+        open_ = {key: task for key, task in self.records().items() if task.state == State.PENDING}
         wanted = {key: task for key, task in open_.items() if self.mine(key) and not self.held(key)}
         assert self.told == {key: (task.depth, task.order) for key, task in wanted.items()}
         assert sorted(stored) == sorted(_entry(key, task) for key, task in wanted.items())

@@ -244,7 +244,7 @@ class World:
     def wanted(self) -> set[bytes]:
         """Open tasks that belong into a queue of this node."""
         values = {key: self.engine.get(keys.TASK + CRAWL + key) for key in KEYS}
-        open_ = [key for key, value in values.items() if value and unpack_task(value).state <= State.LEASED]
+        open_ = [key for key, value in values.items() if value and unpack_task(value).state == State.PENDING]
         return {key for key in open_ if self.ownership.mine(key) and not self.ownership.held(key)}
 
     def queued(self) -> set[bytes]:

@@ -27,14 +27,14 @@ THERE = rows.PlaceRow(*PLACE)
 
 COPIES = [
     TaskReplica(KEY, TASK),
-    TaskReplica(KEY, Task(URL, 0, 1, "", State.LEASED, gen=2, attempt=3)),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.PENDING, gen=2, attempt=3)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.FETCHED, place=PLACE)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, attempt=1, place=PLACE)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DEAD, reason="private-address", detail="10.0.0.1: ü")),
 ]
 
 
-@pytest.mark.parametrize("copy", COPIES, ids=lambda copy: copy.task.state.name)
+@pytest.mark.parametrize("copy", COPIES, ids=lambda copy: f"{copy.task.state.name}-{copy.task.gen}")
 def test_a_record_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     row = wire.record_of(copy)
     encode(1, StoreBackup(CRAWL, (row,)))
@@ -50,6 +50,11 @@ def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     key, task = copy
     expected = End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place)
     assert wire.end_of(wire.tombstone_of(copy), 20) == expected
+
+
+def test_a_record_with_the_retired_number_arrives_as_a_pending_one() -> None:
+    assert wire.copy_of(RECORD._replace(state=1), 20) == TaskReplica(KEY, TASK)
+    assert wire.copy_of(RECORD._replace(state=1, place=THERE), 20) is None
 
 
 def test_a_link_arrives_as_it_was_sent() -> None:

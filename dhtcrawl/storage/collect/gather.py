@@ -225,9 +225,9 @@ GATHERED = tuple(kind for kind in _MERGE if kind not in COPIES)
 
 def _put_task(txn: Txn, crawl: bytes, key: bytes, old: Task | None, new: Task) -> None:
     """Write a task with what its state asks for: a queue entry, or a mark, or neither."""
-    if old is not None and old.state <= State.LEASED:
+    if old is not None and old.state == State.PENDING:
         txn.delete(_queue_key(crawl, key, old))
-    if new.state <= State.LEASED:
+    if new.state == State.PENDING:
         txn.put(_queue_key(crawl, key, new), b"")
     if new.state == State.FETCHED:
         txn.put(keys.FETCHED + crawl + key, b"")
@@ -319,7 +319,7 @@ def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
         task = get_task(txn, crawl, key)
         if task is not None and task.state == State.DEAD:
             _stand_in_place(txn, crawl, key, value, None)
-        elif task is None or task.state <= State.LEASED:
+        elif task is None or task.state == State.PENDING:
             # A result counts whatever its task says (I2): whoever knew of it is out of reach.
             found = task if task is not None else _task_of(txn, crawl, key)
             _put_task(txn, crawl, key, task, replace(found, state=State.FETCHED, place=_place_of(value)))

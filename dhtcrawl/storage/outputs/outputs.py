@@ -244,7 +244,7 @@ def _skipped_lines(
         totals.errors += task.state == State.DEAD and task.reason == SkipReason.FAILED
         if task.state == State.DEAD:
             yield _skipped(totals, task.url, task.reason, task.detail)
-        elif task.state <= State.LEASED:
+        elif task.state == State.PENDING:
             totals.pending += 1
             if pending_reason:
                 yield _skipped(totals, task.url, pending_reason, "")

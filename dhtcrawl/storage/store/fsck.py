@@ -104,7 +104,7 @@ def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, node: str | None, find
 def _check_alone(task: Task, around: _Around, findings: Findings) -> None:
     """A task of a node that has them all."""
     state, marked = task.state.name.lower(), around.marked
-    if around.queued != (task.state <= State.LEASED):
+    if around.queued != (task.state == State.PENDING):
         findings.add(f"{task.url}: is {state}, but {'still' if around.queued else 'not'} in its host's queue")
     arrived = task.state in (State.FETCHED, State.DONE)
     if around.page != arrived or (around.links is not None) != arrived or (task.place is not None) != arrived:
@@ -126,7 +126,7 @@ def _check_links(txn: Txn, crawl: bytes, task: Task, around: _Around, width: int
 def _check_shared(task: Task, around: _Around, node: str, findings: Findings) -> None:
     """A task of a node of a swarm: perhaps a copy, perhaps fetched elsewhere, or here too by mistake."""
     state = task.state.name.lower()
-    if around.queued and task.state > State.LEASED:
+    if around.queued and task.state != State.PENDING:
         findings.add(f"{task.url}: is {state}, but still in its host's queue")
     arrived = task.state in (State.FETCHED, State.DONE)
     here = task.place is not None and task.place.node == node

@@ -23,7 +23,7 @@ import msgpack
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import unpack, unpack_task
+from dhtcrawl.storage.store.records import State, unpack, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.txn import Txn
 
@@ -183,7 +183,8 @@ def _start(crawl: bytes, first: bytes, cursor: bytes) -> bytes:
 def _hash(key: bytes, value: bytes) -> int:
     # The fields of `essence`, without making a Task.
     try:
-        _, depth, _, _, state, gen, attempt, _, seed, reason, _, place = unpack(value)[:12]
+        _, depth, _, _, number, gen, attempt, _, seed, reason, _, place = unpack(value)[:12]
+        state = State(number)
     except (ValueError, TypeError):
         raise StorageError(f"the store has a damaged record (task {key.hex()}); run 'dhtcrawl fsck'") from None
     return _hash_fields(key, (gen, state, attempt, depth, place, seed, reason))

@@ -1,9 +1,8 @@
 """Records and how two copies of one become one: a lattice (design invariant I2).
 
-    pending ──▶ leased ──▶ fetched ──▶ done
-       │           │           ▲
-       └───────────┴──▶ dead   │  (a result counts whatever its attempt)
-                         └─────┘
+    pending ──▶ fetched ──▶ done
+       │           ▲
+       └──▶ dead ──┘  (a result counts whatever its attempt)
 
 Two copies merge to the higher `gen`; within it `done`, then `dead`, beats any
 attempt; else the higher attempt wins, then the state. Depth merges by minimum.
@@ -31,16 +30,25 @@ TASKS_KEPT_MAX = 4096
 
 
 class State(IntEnum):
-    """Where a task stands; the order is the lattice's."""
+    """Where a task stands; the order is the lattice's.
+
+    Number 1 was "leased", which no version wrote: what is lent is known in
+    memory only. The number stays taken, and is read as pending, so that the
+    other numbers keep their meaning in stores and on the wire.
+    """
 
     PENDING = 0
-    LEASED = 1
     FETCHED = 2
     DEAD = 3
     DONE = 4
 
+    @classmethod
+    def _missing_(cls, value: object) -> State | None:
+        return cls.PENDING if value == _RETIRED else None
 
-_STATES = {int(state): state for state in State}
+
+_RETIRED = 1
+_STATES = {number: State(number) for number in (_RETIRED, *map(int, State))}
 
 
 class SkipReason:

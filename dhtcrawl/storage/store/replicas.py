@@ -161,7 +161,7 @@ def lend(
     for key in task_keys:
         value = txn.get(keys.TASK + crawl + key)
         task = None if value is None else unpack_task(value)
-        if task is not None and task.state <= State.LEASED:
+        if task is not None and task.state == State.PENDING:
             into.place(key, task, task, task.order)
             found.append(TaskReplica(key, task))
     return found, into.merged
@@ -294,7 +294,7 @@ class _Into:
         if type(stored) is not list or len(stored) != len(_FIELDS):
             return False
         url, depth, order, referrer, state, gen, _, hops, seed, *_ = stored
-        if state > State.LEASED or gen != end.gen or end.state < State.DEAD:
+        if state != State.PENDING or gen != end.gen or end.state < State.DEAD:
             return False
         over = (url, depth, order, referrer, int(end.state), gen, end.attempt, hops, seed, *end[4:])
         self._txn.put(keys.TASK + self._crawl + end.key, pack(over))
@@ -304,7 +304,7 @@ class _Into:
 
     def place(self, key: bytes, before: Task, task: Task, order: int) -> None:
         """Put a record into its queue, at its place, or take it out; its entry was written for `before`."""
-        if before.state > State.LEASED and task.state > State.LEASED:
+        if before.state != State.PENDING and task.state != State.PENDING:
             return
         host = host_of(task.url)
         if not self._queueable(key, task):
@@ -343,7 +343,7 @@ class _Into:
         """Remove a record with its queue entry; False where its page still has to send its links."""
         if self._txn.get(keys.FETCHED + self._crawl + key) is not None:
             return False
-        if task.state <= State.LEASED:
+        if task.state == State.PENDING:
             self._leave(key, task.depth, task.order, host_of(task.url))
         self._txn.delete(keys.TASK + self._crawl + key)
         return True
@@ -353,7 +353,7 @@ class _Into:
             self.holders[place.node] = None
 
     def _queueable(self, key: bytes, task: Task) -> bool:
-        return task.state <= State.LEASED and self._mine(key) and not self._held(key)
+        return task.state == State.PENDING and self._mine(key) and not self._held(key)
 
     def _entry(self, key: bytes, depth: int, order: int, host: str) -> bytes:
         return keys.queue_key(self._crawl, host_key(host), depth, order, key)

@@ -103,7 +103,7 @@ def accept(
             continue
         new = replace(old, depth=link.depth, referrer=link.referrer, hops=link.hops, seed=old.seed or link.seed)
         changed.append((link.key, new))
-        if old.state <= State.LEASED:
+        if old.state == State.PENDING:
             txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, link.key))
             txn.put(record_key, new.pack())
             queued.append(_enqueue(txn, crawl, link.key, new))
@@ -193,7 +193,7 @@ def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: 
     if value is None:
         return None  # it was handed over to its owner, who will try for itself
     task = unpack_task(value)
-    if task.state > State.LEASED:
+    if task.state != State.PENDING:
         return None
     txn.delete(keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key))
     dead = replace(task, state=State.DEAD, attempt=attempt, reason=reason, detail=detail)
