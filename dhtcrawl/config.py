@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -261,57 +261,72 @@ def _require_known(key: str, origin: str, known: Mapping[str, object]) -> None:
 
 
 def _parsed(key: str, spec: dataclasses.Field[Any], value: object, origin: str) -> object:
-    default, kind = spec.default, spec.metadata["kind"]
-    low, choices = spec.metadata["low"], spec.metadata["choices"]
+    meta = spec.metadata
     try:
-        parsed = _convert(value, default, kind)
+        parsed = _convert(value, spec.default, meta["kind"])
     except ValueError as error:
         raise ConfigError(f"config: {key} ({origin}) is {value!r}; {error}") from None
-    if choices and parsed not in choices:
-        raise ConfigError(f"config: {key} ({origin}) is {value!r}; use one of {', '.join(choices)}")
-    if low is not None and isinstance(parsed, int | float) and parsed < low:
-        raise ConfigError(f"config: {key} ({origin}) is {value}; use {low} or more")
-    high = spec.metadata["high"]
-    if high is not None and isinstance(parsed, int | float) and parsed > high:
-        raise ConfigError(f"config: {key} ({origin}) is {value}; use {high} or less")
+    if meta["choices"] and parsed not in meta["choices"]:
+        raise ConfigError(f"config: {key} ({origin}) is {value!r}; use one of {', '.join(meta['choices'])}")
+    if isinstance(parsed, int | float):
+        if meta["low"] is not None and parsed < meta["low"]:
+            raise ConfigError(f"config: {key} ({origin}) is {value}; use {meta['low']} or more")
+        if meta["high"] is not None and parsed > meta["high"]:
+            raise ConfigError(f"config: {key} ({origin}) is {value}; use {meta['high']} or less")
+    texts: tuple[str, ...] = (parsed,) if isinstance(parsed, str) else parsed if isinstance(parsed, tuple) else ()
     if key in ("crawl.include", "crawl.exclude"):
-        for pattern in parsed:  # type: ignore[attr-defined]
-            try:
-                re.compile(pattern)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise ConfigError(f"config: {key} ({origin}): {pattern!r} is no regular expression: {error}") from None
-    for text in (parsed,) if isinstance(parsed, str) else parsed if isinstance(parsed, tuple) else ():
+        _require_patterns(key, origin, texts)
+    _require_storable(key, origin, texts, meta["kind"])
+    return parsed
+
+
+def _require_patterns(key: str, origin: str, texts: tuple[str, ...]) -> None:
+    for pattern in texts:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ConfigError(f"config: {key} ({origin}): {pattern!r} is no regular expression: {error}") from None
+
+
+def _require_storable(key: str, origin: str, texts: tuple[str, ...], kind: str) -> None:
+    for text in texts:
         if any(ord(char) < 32 or ord(char) == 127 for char in text):
             raise ConfigError(f"config: {key} ({origin}) has a control character; remove it")
         # A path may be any bytes; everything else is stored and sent as UTF-8.
         if kind != "path" and not _is_utf8(text):
             raise ConfigError(f"config: {key} ({origin}) is {text!r}, which is not UTF-8; check the encoding")
-    return parsed
+
+
+_PARSERS: Final[Mapping[str, Callable[[object], object]]] = {
+    "duration": parse_duration,
+    "size": parse_size,
+    "disk": parse_disk_limit,
+}
 
 
 def _convert(value: object, default: object, kind: str) -> object:
-    if kind == "duration":
-        return parse_duration(value)
-    if kind == "size":
-        return parse_size(value)
-    if kind == "disk":
-        return parse_disk_limit(value)
+    if kind in _PARSERS:
+        return _PARSERS[kind](value)
     if isinstance(default, bool):
         return _bool(value)
     if isinstance(default, int):
         return _int(value)
     if isinstance(default, tuple):
-        items = [value] if isinstance(value, str) else value
-        if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-            raise ValueError("use a string or a list of strings")
-        if kind == "address":  # a variable holds one string, and a name no comma
-            return tuple(_address(part) for item in items for part in item.split(","))
-        if kind == "pair":
-            pairs(items)
-        return tuple(items)
+        return _strings(value, kind)
     if not isinstance(value, str):
         raise ValueError("use a string")
     return _address(value) if kind == "address" else value
+
+
+def _strings(value: object, kind: str) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError("use a string or a list of strings")
+    if kind == "address":  # a variable holds one string, and a name no comma
+        return tuple(_address(part) for item in items for part in item.split(","))
+    if kind == "pair":
+        pairs(items)
+    return tuple(items)
 
 
 def pairs(items: Iterable[str]) -> dict[str, str]:

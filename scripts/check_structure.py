@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-CLAIM: Final = re.compile(r"\b(Pure|[Nn]o I/O|without I/O)\b")
+CLAIM: Final = re.compile(r"\b([Pp]ure|[Nn]o I/O|without I/O)\b")
 VALUES: Final = frozenset({"NamedTuple", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag", "TypedDict"})
 EXEMPT_ENDINGS: Final = ("Settings", "Counters")
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ from dhtcrawl.cli.options import config_options, crawl_options, load_config, nod
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop, set_up_logging
 from dhtcrawl.cli.seeds import read_seeds
+from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.errors import Exit, NothingFetched, UsageError
 from dhtcrawl.node.single import Node, RunningCrawl
 from dhtcrawl.spec import CrawlSpec, make_spec
@@ -74,7 +75,10 @@ async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path,
         record, resumed = await _find_or_create(node, spec, out_dir, dirs)
         paths = [out_dir] if data_dir.is_relative_to(out_dir) else [out_dir, data_dir]
         running = await node.prepare(record, dirs, disk_used=disk_watch(config.storage.disk_limit, paths))
-        with _signals(running), CrawlProgress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
+        signals = orderly_end(
+            partial(_stop, running.crawl), at_once="stopped at once; the same command goes on from what was written"
+        )
+        with signals, CrawlProgress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
             summary, exit_code = await _run(running, progress)
         _print(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
         if exit_code == Exit.NOTHING_FETCHED:
@@ -125,32 +129,9 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
     return await node.create_crawl(spec), False
 
 
-class _signals:
-    """The first SIGINT or SIGTERM drains, the second ends the process at once."""
-
-    def __init__(self, running: RunningCrawl) -> None:
-        self._running = running
-        self._asked = False
-
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal)
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-    def _on_signal(self) -> None:
-        if self._asked:
-            fail("stopped at once; the same command goes on from what was written")
-            # Nothing to save: what is acknowledged is on disk, and the rest
-            # is what a crash would lose too.
-            os._exit(Exit.FORCED)
-        self._asked = True
-        fail(f"stopping; waiting for {self._running.crawl.frontier.in_flight} requests in flight (again: at once)")
-        self._running.crawl.stop(Stop.INTERRUPTED)
+def _stop(crawl: Crawl) -> None:
+    fail(f"stopping; waiting for {crawl.frontier.in_flight} requests in flight (again: at once)")
+    crawl.stop(Stop.INTERRUPTED)
 
 
 async def _say_why_nothing(node: Node, record: CrawlRecord, spec: CrawlSpec) -> None:

@@ -33,7 +33,7 @@ from dhtcrawl.storage.collect.foreign import BadRow, Origin, holds_copies, is_ar
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
 from dhtcrawl.storage.collect.gather_aside import drop_aside
 from dhtcrawl.storage.collect.gather_files import IncomingFile, link_file
-from dhtcrawl.storage.outputs.outputs import OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
@@ -81,7 +81,7 @@ async def gather(
     sync: bool = True,
     say: Callable[[str], None] = fail,
     make_committer: Callable[[GroupRunner], Committer] = ThreadCommitter,
-) -> tuple[Summary, Totals]:
+) -> tuple[Summary, OutputCounters]:
     """Gather a crawl below `out`, whose `NODE_DIR` is locked by the caller; what it came to.
 
     `say` gets one line for each node that could not be gathered.
@@ -127,9 +127,8 @@ class _Gathering:
         self.books: list[NodeFacts] = []
         self._source = source
         self._committer = committer
+        self._record = record
         self._crawl = record.crawl_id
-        self._key_of = record.spec.key_of
-        self._left_to = partial(left_to, record)
         self._kinds = GATHERED + (COPIES if record.spec.settings.copies > 1 else ())
         self._wanted: set[str] = set()  # files of copies
         self._files_under_way: dict[str, asyncio.Lock] = {}
@@ -196,18 +195,18 @@ class _Gathering:
 
     async def _rows(self, kind: bytes, node: str) -> None:
         cursor: bytes | None = b""
-        left = self._left_to(node)
+        key_of, left = self._record.spec.key_of, left_to(self._record, node)
         while cursor is not None:
             rows, after = await self._source.rows(node, kind, cursor)
             await self._committer.submit(
-                partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=self._key_of, left=left)
+                partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=key_of, left=left)
             )
             if after is not None and not (isinstance(after, bytes) and after > cursor):
                 raise BadRow("sent a cursor that leads back")
             cursor = after
 
     async def _files(self, node: str) -> None:
-        origin = Origin(self._crawl, node, self._key_of, self._left_to(node))
+        origin = Origin(self._crawl, node, self._record.spec.key_of, left_to(self._record, node))
         files = await self._source.files(node)
         for name, length in files:
             if not is_archive_file(origin, name) or type(length) is not int or length < 0:
@@ -294,7 +293,7 @@ async def _forget(committer: Committer, crawl: bytes, dirs: OutputDirs) -> None:
         pass
 
 
-def _outputs(txn: Txn, record: CrawlRecord, dirs: OutputDirs, reason: str) -> Totals:
+def _outputs(txn: Txn, record: CrawlRecord, dirs: OutputDirs, reason: str) -> OutputCounters:
     spec = record.spec
     return write_outputs(
         txn,

@@ -12,7 +12,7 @@ from dhtcrawl.cli.runtime import NODE_DIR, locked
 from dhtcrawl.cli.wait import stop_of
 from dhtcrawl.errors import DhtcrawlError
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, read_facts
-from dhtcrawl.storage.outputs.outputs import Totals
+from dhtcrawl.storage.outputs.outputs import OutputCounters
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, NotARecord, from_wire
 from dhtcrawl.web.api import CHUNK_BYTES_MAX, Row
@@ -55,7 +55,7 @@ async def _reached(answer: Awaitable[T]) -> T:
 
 async def gather_from(
     client: NodeClient, crawl: str, out: Path, *, sync: bool = True, local_dirs: Mapping[str, Path] | None = None
-) -> tuple[Summary, Totals]:
+) -> tuple[Summary, OutputCounters]:
     """Gather a crawl below `out`, which is locked meanwhile.
 
     `local_dirs` says where the archive directories of nodes on this machine are: their files are linked, not copied.

@@ -6,19 +6,20 @@ import asyncio
 import errno
 import json
 import os
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
 
+from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
-from dhtcrawl.cli.join import JoinOptions
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
+from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.api import Api
@@ -62,7 +63,10 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
         api = Api(swarm, swarm.registry, data_dir)
         async with serve(api, *join.admin, is_open=swarm.opened.is_set) as admin, asyncio.TaskGroup() as group:
             announcing = group.create_task(_announce(swarm, admin, join))
-            with _signals(swarm), _admin_file(data_dir, admin):
+            signals = orderly_end(
+                partial(_leave, swarm), at_once="stopped at once; the other nodes take over from what is on their disks"
+            )
+            with signals, _admin_file(data_dir, admin):
                 try:
                     handed_over = await swarm.run()
                 except* OSError as errors:
@@ -125,25 +129,6 @@ async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None
     click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: http://{where['admin']}/")
 
 
-class _signals:
-    """The first SIGINT or SIGTERM hands over and stops, the second ends the process at once."""
-
-    def __init__(self, swarm: SwarmNode) -> None:
-        self._swarm = swarm
-        self._asked = False
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().remove_signal_handler(number)
-
-    def _on_signal(self) -> None:
-        if self._asked:
-            fail("stopped at once; the other nodes take over from what is on their disks")
-            os._exit(Exit.FORCED)
-        self._asked = True
-        fail("leaving; handing over what this node holds (again: at once)")
-        self._swarm.leave()
+def _leave(swarm: SwarmNode) -> None:
+    fail("leaving; handing over what this node holds (again: at once)")
+    swarm.leave()

@@ -21,16 +21,18 @@ def command(directory: str, as_json: bool) -> int:
     Exit status 0 only without a problem.
     """
     report = verify(Path(directory))
+    counted = report.counters
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(report)))
+        found = {"problems": report.problems, "problems_total": report.problems_total}
+        click.echo(json.dumps(dataclasses.asdict(counted) | found))
     else:
         for problem in report.problems:
             click.echo(problem)
         if report.problems_total > len(report.problems):
             click.echo(f"… and {report.problems_total - len(report.problems)} more")
         click.echo(
-            f"{report.records} records in {report.archives} archive files, {report.index_lines} index lines, "
-            f"{report.pages} pages, {report.skipped} skipped: "
+            f"{counted.records} records in {counted.archives} archive files, {counted.index_lines} index lines, "
+            f"{counted.pages} pages, {counted.skipped} skipped: "
             + ("sound" if report.ok else f"{report.problems_total} problems")
         )
     return Exit.COMPLETE if report.ok else Exit.FAILURE

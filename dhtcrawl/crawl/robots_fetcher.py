@@ -223,7 +223,6 @@ def item_of(services: Services, url: str, exchange: Exchange) -> ArchiveItem:
         truncated=exchange.truncated.value if exchange.truncated is not None else None,
         response_id=services.new_record_id(),
         request_id=services.new_record_id(),
-        warcinfo_id="",
     )
 
 

@@ -193,14 +193,10 @@ def _undo(name: str, coding: _Coding, source: Iterator[bytes], fate: _Fate) -> I
     """The output of one stage, in chunks; ends early where the input is broken."""
     piece = b""
     for members in range(MEMBERS_MAX):
-        # The longest magic has four bytes.
-        while len(piece) < 4 and (more := next(source, b"")):
-            piece += more
-        if not piece:
-            if not members:
-                fate.fail(f"{name}: empty stream")
-            return
-        if members and not piece.startswith(coding.member):
+        piece = _with_magic(piece, source)
+        if not members and not piece:
+            fate.fail(f"{name}: empty stream")
+        if not piece or (members and not piece.startswith(coding.member)):
             return
         decoder = coding.start(piece)
         while True:
@@ -221,3 +217,10 @@ def _undo(name: str, coding: _Coding, source: Iterator[bytes], fate: _Fate) -> I
                     return
         piece = decoder.unused_data
     fate.fail(f"{name}: more than {MEMBERS_MAX} members")
+
+
+def _with_magic(piece: bytes, source: Iterator[bytes]) -> bytes:
+    """`piece` and as much of `source` as a magic number takes; the longest has four bytes."""
+    while len(piece) < 4 and (more := next(source, b"")):
+        piece += more
+    return piece

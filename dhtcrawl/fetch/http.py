@@ -101,7 +101,7 @@ class Body:
             self._file.close()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """A response with the request that brought it.
 

@@ -33,6 +33,7 @@ TREE_BYTES_MAX = 64 * 1024
 # at the tag cost less than seven exact ones.
 _SELECTED = "[href],[src],meta,title"
 _TAGS = frozenset(("a", "area", "iframe", "frame", "base", "meta"))
+_LEADS_IN = {"a": "href", "area": "href", "iframe": "src", "frame": "src"}  # which attribute leads on
 _SPACE = " \t\n\f\r"
 _NOT_FETCHED = ("#", "javascript:", "mailto:", "tel:", "data:")
 # HTML, "shared declarative refresh steps": a time, then perhaps a URL, perhaps after `url=`.
@@ -82,30 +83,40 @@ def _parsed(page: bytes) -> Iterator[tuple[str, Mapping[str, str | None]]]:
             yield tag, {"text": node.text()}
 
 
+class _Head:
+    """What a page says of itself: the first base and title, the first refresh that leads somewhere, `nofollow`."""
+
+    __slots__ = ("base", "nofollow", "refresh", "title")
+
+    def __init__(self) -> None:
+        self.base: str | None = None
+        self.refresh: str | None = None
+        self.title: str | None = None
+        self.nofollow = False
+
+    def take(self, tag: str, attributes: Mapping[str, str | None]) -> None:
+        if tag == "meta":
+            self.refresh = self.refresh or _refresh_of(attributes)
+            self.nofollow = self.nofollow or _says_nofollow(attributes)
+        elif tag == "base" and self.base is None and "href" in attributes:
+            self.base = (attributes["href"] or "").strip(_SPACE)
+        elif tag == "title" and self.title is None:
+            self.title = _title_of(attributes["text"] or "")
+
+
 def _collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
-    base = refresh = title = None
-    meta_nofollow = False
+    head = _Head()
     # Dicts, for order and uniqueness at once.
     hrefs: dict[str, None] = {}
     nofollow: dict[str, None] = {}
     for tag, attributes in tags:
-        if tag == "a" or tag == "area":
-            if "href" not in attributes:
-                continue
-            href = (attributes["href"] or "").strip(_SPACE)
-        elif tag == "iframe" or tag == "frame":
-            if "src" not in attributes:
-                continue
-            href = (attributes["src"] or "").strip(_SPACE)
-        else:
-            if tag == "meta":
-                refresh = refresh or _refresh_of(attributes)
-                meta_nofollow = meta_nofollow or _says_nofollow(attributes)
-            elif tag == "base" and base is None and "href" in attributes:
-                base = (attributes["href"] or "").strip(_SPACE)
-            elif tag == "title" and title is None:
-                title = _title_of(attributes["text"] or "")
+        name = _LEADS_IN.get(tag)
+        if name is None:
+            head.take(tag, attributes)
             continue
+        if name not in attributes:
+            continue
+        href = (attributes[name] or "").strip(_SPACE)
         # The first letter rules most hrefs out of being one of these.
         if href[:1] in "#jJmMtTdD" and href[:11].lower().startswith(_NOT_FETCHED):
             continue
@@ -114,7 +125,8 @@ def _collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
             nofollow[href] = None
         else:
             hrefs[href] = None
-    return PageLinks(base, list(hrefs), [h for h in nofollow if h not in hrefs], refresh, title, meta_nofollow)
+    nowhere_followed = [href for href in nofollow if href not in hrefs]
+    return PageLinks(head.base, list(hrefs), nowhere_followed, head.refresh, head.title, head.nofollow)
 
 
 def _title_of(text: str) -> str | None:

@@ -34,8 +34,8 @@ from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.archive import forget as forget_files
-from dhtcrawl.storage.archive.names import COPIES
-from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.archive.names import COPIES, ArchiveSeries
+from dhtcrawl.storage.outputs.outputs import LivePages, OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
@@ -158,13 +158,11 @@ class Node:
     def _archive(self, record: CrawlRecord, directory: Directory, series: str = "") -> Archive:
         return Archive(
             directory,
-            crawl=record.crawl_id,
-            node=self.node_id,
+            ArchiveSeries(record.crawl_id, self.node_id, series),
             bytes_max=self.config.storage.warc_bytes_max,
             sync=self.config.storage.sync,
             wall=self.ports.clock.wall,
             info=_warcinfo(record),
-            series=series,
         )
 
 
@@ -226,7 +224,7 @@ class RunningCrawl:
     async def _write(self, function: Callable[[Txn], Any]) -> Any:
         return await self._committer.submit(function)
 
-    def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> Totals:
+    def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> OutputCounters:
         self._live.close()
         spec = self.record.spec
         return write_outputs(
@@ -245,7 +243,7 @@ class RunningCrawl:
         catalog.set_ended(txn, crawl_id, _ended(summary))
         write_summary(self._dirs.root, summary)
 
-    def _summary(self, totals: Totals) -> Summary:
+    def _summary(self, totals: OutputCounters) -> Summary:
         counters, settings = self.crawl.counters, self.record.spec.settings
         return Summary(
             crawl=self.record.crawl_id.hex(),

@@ -8,7 +8,7 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.sim.world import SimDisk
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows
-from dhtcrawl.storage.outputs.outputs import OutputDirs, Totals, write_outputs
+from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
@@ -19,7 +19,9 @@ from dhtcrawl.storage.store.txn import Txn
 _PAGE_OF = dict.fromkeys((keys.PAGE, keys.LINKS, keys.FETCHED), keys.PAGE) | dict.fromkeys(COPIES, keys.COPY)
 
 
-def collect(disks: Iterable[tuple[bytes, SimDisk]], crawl: bytes, spec: CrawlSpec) -> tuple[OutputDirs, Totals, int]:
+def collect(
+    disks: Iterable[tuple[bytes, SimDisk]], crawl: bytes, spec: CrawlSpec
+) -> tuple[OutputDirs, OutputCounters, int]:
     """Gather disks (of node ids); the outputs, what they hold, and how many page records there were beyond one a page.
 
     Raises:

@@ -10,8 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from dhtcrawl.cli import join
-from dhtcrawl.cli.join import JoinOptions, default_data_dir, join_options_of, own_address
+from dhtcrawl.cli import addresses
+from dhtcrawl.cli.addresses import JoinOptions, join_options_of, own_address
+from dhtcrawl.cli.join import default_data_dir
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import SwarmRefused, UsageError
 from dhtcrawl.units import format_address, is_loopback, is_wildcard, parse_address
@@ -102,7 +103,7 @@ def test_on_every_address_others_must_be_told_which(monkeypatch: pytest.MonkeyPa
         options("open_swarm=on")
     # On the way to a node of the swarm it is known by itself.
     assert options("open_swarm=on", "bootstrap=127.0.0.1:8468").advertise == ("127.0.0.1", 8468)
-    monkeypatch.setattr(join, "own_address", lambda other: "198.51.100.3" if other[0] == "192.0.2.7" else None)
+    monkeypatch.setattr(addresses, "own_address", lambda other: "198.51.100.3" if other[0] == "192.0.2.7" else None)
     assert options("open_swarm=on", "bootstrap=192.0.2.7:1").advertise == ("198.51.100.3", 8468)
     for args in (["bootstrap=192.0.2.8:1"], ["bootstrap=192.0.2.7:1", "listen=0.0.0.0:0"]):
         with pytest.raises(UsageError, match="--advertise"):

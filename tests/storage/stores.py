@@ -13,6 +13,7 @@ from dhtcrawl.clock import iso8601
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.archive.names import ArchiveSeries
 from dhtcrawl.storage.archive.warc import ArchiveItem
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.committer import Participant
@@ -116,9 +117,8 @@ def archive_in(
     series: str = "",
 ) -> Archive:
     info = {"software": "dhtcrawl", "robots": "obey"}
-    return Archive(
-        directory, crawl=crawl, node=node, bytes_max=bytes_max, sync=sync, wall=lambda: DATE, info=info, series=series
-    )
+    files = ArchiveSeries(crawl, node, series)
+    return Archive(directory, files, bytes_max=bytes_max, sync=sync, wall=lambda: DATE, info=info)
 
 
 def exchanges(url: str = "http://a.example/", *, spooled: bool = False) -> Iterator[ArchiveItem]:

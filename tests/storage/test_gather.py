@@ -15,7 +15,7 @@ from storage.test_outputs import lines, skipped, write
 
 from dhtcrawl.storage.collect import gather
 from dhtcrawl.storage.collect.gather_aside import drop_aside
-from dhtcrawl.storage.outputs.outputs import MISSING_FILE, PAGES_FILE, OutputDirs, Totals
+from dhtcrawl.storage.outputs.outputs import MISSING_FILE, PAGES_FILE, OutputCounters, OutputDirs
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.records import State, unpack
@@ -34,7 +34,7 @@ def collection() -> Collection:
     return Collection()
 
 
-def outputs(collection: Collection) -> tuple[Totals, OutputDirs]:
+def outputs(collection: Collection) -> tuple[OutputCounters, OutputDirs]:
     dirs = replace(OutputDirs.in_memory(), archive=collection.directory)
     return write(collection.store, dirs), dirs
 

@@ -21,8 +21,8 @@ from dhtcrawl.storage.outputs.outputs import (
     PAGES_FILE,
     SKIPPED_FILE,
     LivePages,
+    OutputCounters,
     OutputDirs,
-    Totals,
     count_lost,
     write_outputs,
 )
@@ -35,7 +35,7 @@ FILE = "f.warc.gz"
 A, B, C, D = (f"http://a.example/{name}" for name in "abcd")
 
 
-def write(store: Store, dirs: OutputDirs, pending_reason: str = "") -> Totals:
+def write(store: Store, dirs: OutputDirs, pending_reason: str = "") -> OutputCounters:
     return store.run(
         partial(write_outputs, crawl=CRAWL, dirs=dirs, key_bytes=20, key_of=SPEC.key_of, pending_reason=pending_reason)
     )
@@ -73,7 +73,7 @@ def dirs(request: pytest.FixtureRequest, tmp_path: Path) -> OutputDirs:
 
 
 def test_a_crawl_without_anything_has_empty_outputs(store: Store, dirs: OutputDirs) -> None:
-    assert write(store, dirs) == Totals()
+    assert write(store, dirs) == OutputCounters()
     for directory, name in ((dirs.pages, PAGES_FILE), (dirs.indexes, INDEX_FILE), (dirs.reports, SKIPPED_FILE)):
         assert directory.read(name, 0, 10) == b""
 
@@ -169,7 +169,7 @@ def test_totals_are_counted_while_writing(store: Store, dirs: OutputDirs) -> Non
     store.accept(link(D), link("http://a.example/e"))
     store.kill(D)
     totals = write(store, dirs)
-    assert totals == Totals(
+    assert totals == OutputCounters(
         pages=3,
         redirects=1,
         errors=2,

@@ -12,7 +12,14 @@ from storage.warcs import DATE, NAME, archive, item
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.storage.outputs.cdxj import line
-from dhtcrawl.storage.outputs.verify import PAGE_FIELDS, PROBLEMS_KEPT_MAX, SUMMARY_FIELDS, VerifyReport, verify
+from dhtcrawl.storage.outputs.verify import (
+    PAGE_FIELDS,
+    PROBLEMS_KEPT_MAX,
+    SUMMARY_FIELDS,
+    VerifyCounters,
+    VerifyReport,
+    verify,
+)
 
 URLS = [f"http://example.org/{n}" for n in range(4)]
 PAGES = "pages/a.jsonl"
@@ -63,9 +70,8 @@ def change(path: Path, how: Callable[[list[bytes]], object]) -> None:
 
 def test_a_sound_crawl_passes_and_is_counted(out: Path) -> None:
     report = verify(out)
-    assert report == VerifyReport(
-        archives=1, records=9, responses=4, payload_bytes=24, index_lines=4, pages=5, skipped=2, problems=[]
-    )
+    counters = VerifyCounters(archives=1, records=9, responses=4, payload_bytes=24, index_lines=4, pages=5, skipped=2)
+    assert report == VerifyReport(counters)
     assert report.ok
 
 
@@ -167,7 +173,7 @@ def test_an_endless_line_is_skipped_in_bounded_pieces(out: Path) -> None:
     change(out / SKIPPED, lambda lines: lines.insert(0, b"x" * 3_000_000 + b"\n"))
     report = verify(out)
     assert report.problems == [f"{SKIPPED}:1: over 1048576 bytes"]
-    assert report.skipped == 2
+    assert report.counters.skipped == 2
 
 
 def test_problems_are_counted_beyond_those_kept(out: Path) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import tracemalloc
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,12 +128,12 @@ def test_a_large_body_passes_through_in_constant_memory() -> None:
         def sync(self) -> None: ...
         def close(self) -> None: ...
 
-    large = item(spooled=True)
     piece = bytes(range(256)) * 256
-    large.body_size = 512 * len(piece)  # 32 MiB
-    large.chunks = lambda: (piece for _ in range(512))
+    large = replace(
+        item(spooled=True), body_size=512 * len(piece), chunks=lambda: (piece for _ in range(512))
+    )  # 32 MiB
     tracemalloc.start()
-    append_exchange(Sink(), large)
+    append_exchange(Sink(), large, INFO_ID)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20
@@ -172,14 +173,12 @@ def test_a_spooled_exchange_that_fills_the_disk_leaves_nothing(appends: int) -> 
     begin(file)
     before = file.size
     with pytest.raises(StorageFull):
-        append_exchange(file, item(body=b"x" * 100_000, spooled=True))
+        append_exchange(file, item(body=b"x" * 100_000, spooled=True), INFO_ID)
     assert file.size == before
 
 
 def failing(chunks: Iterable[bytes]) -> ArchiveItem:
-    broken = item(body=b"12345", spooled=True)
-    broken.chunks = lambda: chunks
-    return broken
+    return replace(item(body=b"12345", spooled=True), chunks=lambda: chunks)
 
 
 def torn() -> Iterator[bytes]:
@@ -191,17 +190,16 @@ def torn() -> Iterator[bytes]:
 def test_a_spool_that_cannot_be_read_back_leaves_nothing(chunks: Iterable[bytes]) -> None:
     file = MemoryDirectory().open(NAME, 0)
     with pytest.raises(StorageError, match=r"body of http://example\.org/"):
-        append_exchange(file, failing(chunks))
+        append_exchange(file, failing(chunks), INFO_ID)
     assert file.size == 0
 
 
 def test_a_spool_that_shrinks_between_its_two_readings_leaves_nothing() -> None:
     file = MemoryDirectory().open(NAME, 0)
     readings = iter([[b"12345"], [b"1"]])
-    shrinking = item(body=b"12345", spooled=True)
-    shrinking.chunks = lambda: next(readings)
+    shrinking = replace(item(body=b"12345", spooled=True), chunks=lambda: next(readings))
     with pytest.raises(StorageError):
-        append_exchange(file, shrinking)
+        append_exchange(file, shrinking, INFO_ID)
     assert file.size == 0
 
 

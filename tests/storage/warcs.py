@@ -47,7 +47,6 @@ def item(
         truncated=truncated,
         response_id=f"urn:uuid:{UUID(int=2 * number)}",
         request_id=f"urn:uuid:{UUID(int=2 * number + 1)}",
-        warcinfo_id=INFO_ID,
     )
 
 
@@ -61,7 +60,7 @@ def archive(*items: ArchiveItem) -> tuple[MemoryDirectory, list[Written]]:
     directory = MemoryDirectory()
     file = directory.open(NAME, 0)
     begin(file)
-    return directory, [append_exchange(file, one) for one in items]
+    return directory, [append_exchange(file, one, INFO_ID) for one in items]
 
 
 def scan_file(path: Path) -> list[GzipMember]:

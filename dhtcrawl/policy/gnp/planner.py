@@ -8,7 +8,7 @@ table               nodes    node → a point
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from hashlib import sha256
 from heapq import nsmallest
 from math import dist
@@ -43,13 +43,7 @@ class Atlas(Planner):
             raise ConfigError(f"crawl.policy: gnp {EXTRA}") from error
         ids = sorted(nodes)
         index = {node: number for number, node in enumerate(ids)}
-        pairs: list[tuple[int, int]] = []
-        rtts: list[float] = []
-        for node in ids:
-            for other, seconds in sorted(_times(nodes[node], "rtts", bytes).items()):
-                if other in index and other != node and len(pairs) < PAIRS_MAX:
-                    pairs.append((index[node], index[other]))
-                    rtts.append(seconds)
+        pairs, rtts = _between(nodes, index)
         if not pairs:
             return {}
         rng = np.random.default_rng(int.from_bytes(sha256(b"".join(ids)).digest()[:8], "big"))
@@ -57,11 +51,7 @@ class Atlas(Planner):
         if found is None:
             found = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng), {node for pair in pairs for node in pair}
         points, placed = found
-        sights: dict[str, list[tuple[int, float]]] = {}
-        for node in ids:
-            for host, seconds in _times(nodes[node], "probes", str).items():
-                if index[node] in placed:
-                    sights.setdefault(host, []).append((index[node], seconds))
+        sights = _sights(nodes, index, placed)
         sites: dict[str, list[float]] = {}
         for hosts in _alike(sights):
             who = np.array([[number for number, _ in sights[host]] for host in hosts])
@@ -69,6 +59,32 @@ class Atlas(Planner):
             sites |= zip(hosts, embed(points[who], took, rng).tolist(), strict=True)
         places = {node: points[index[node]].tolist() for node in ids if index[node] in placed}
         return dict(before) if _serves(before, places, sites) else {"nodes": places, "sites": sites}
+
+
+def _between(
+    nodes: Mapping[bytes, Mapping[str, Any]], index: Mapping[bytes, int]
+) -> tuple[list[tuple[int, int]], list[float]]:
+    """Pairs of nodes by their numbers, `PAIRS_MAX` at most, and the seconds that each pair measured."""
+    pairs: list[tuple[int, int]] = []
+    rtts: list[float] = []
+    for node, number in index.items():
+        for other, seconds in sorted(_times(nodes[node], "rtts", bytes).items()):
+            if other in index and other != node and len(pairs) < PAIRS_MAX:
+                pairs.append((number, index[other]))
+                rtts.append(seconds)
+    return pairs, rtts
+
+
+def _sights(
+    nodes: Mapping[bytes, Mapping[str, Any]], index: Mapping[bytes, int], placed: Container[int]
+) -> dict[str, list[tuple[int, float]]]:
+    """For each site the nodes that have a place and measured it, by their numbers, and the seconds it took."""
+    sights: dict[str, list[tuple[int, float]]] = {}
+    for node, number in index.items():
+        for host, seconds in _times(nodes[node], "probes", str).items():
+            if number in placed:
+                sights.setdefault(host, []).append((number, seconds))
+    return sights
 
 
 def _alike(sights: Mapping[str, Sequence[object]]) -> list[list[str]]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from dhtcrawl.storage.archive import warc
-from dhtcrawl.storage.archive.names import SUFFIX
+from dhtcrawl.storage.archive.names import SUFFIX, ArchiveSeries
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place, pack, unpack
@@ -29,23 +29,21 @@ class Archive:
     def __init__(
         self,
         directory: Directory,
+        files: ArchiveSeries,
         *,
-        crawl: bytes,
-        node: str,
         bytes_max: int,
         sync: bool,
         wall: Callable[[], datetime],
         info: Mapping[str, str],
-        series: str = "",
     ) -> None:
         self._directory = directory
-        self._crawl = crawl
-        self._node = node
+        self._crawl = files.crawl
+        self._node = files.node
         self._bytes_max = bytes_max
         self._sync = sync
         self._wall = wall
         self._info = dict(info)
-        self._prefix = f"{crawl.hex()[:12]}-{node[:12]}-{series}"
+        self._prefix = files.prefix
         self._file: AppendFile | None = None
         self._info_id = ""
         self._next = 0
@@ -74,9 +72,8 @@ class Archive:
             StorageFull: no space left.
         """
         file = self._current()
-        item.warcinfo_id = self._info_id
         self._dirty[file.name] = file
-        written = warc.append_exchange(file, item)
+        written = warc.append_exchange(file, item, self._info_id)
         return Place(self._node, file.name, written.offset, written.length), written.payload_digest
 
     def append_members(self, data: bytes, length: int) -> Place:

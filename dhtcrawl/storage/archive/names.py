@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 COPIES = "c"  # stands before the number of a file that holds copies of other nodes' records
 SUFFIX = ".warc.gz"
 NUMBERED = re.compile(rf"{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)  # what follows the last dash of a name
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSeries:
+    """The files of one crawl (id) that one node (id in hex) writes; copies have a `series` of their own."""
+
+    crawl: bytes
+    node: str
+    series: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """What the files' names begin with, the number left out."""
+        return f"{self.crawl.hex()[:12]}-{self.node[:12]}-{self.series}"

@@ -55,7 +55,7 @@ _LEVEL = 1
 _BLANK_LINE = re.compile(rb"\n[^\S\n]*\n")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ArchiveItem:
     """An exchange to be archived; what is random or tells the time is given.
 
@@ -75,7 +75,6 @@ class ArchiveItem:
     truncated: str | None  # WARC-Truncated: length, time, disconnect
     response_id: str
     request_id: str
-    warcinfo_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +107,21 @@ def warcinfo(file: AppendFile, *, filename: str, date: datetime, record_id: str,
     return file.append(_member(head + block + RECORD_END))
 
 
-def append_exchange(file: AppendFile, item: ArchiveItem) -> Written:
-    """Append the response and then its request; both, or neither.
+def append_exchange(file: AppendFile, item: ArchiveItem, info_id: str) -> Written:
+    """Append the response and then its request, both or neither; `info_id` is that of the file's warcinfo record.
 
     Raises:
         StorageFull: no space; `file.size` is as before.
         StorageError: the body cannot be read back; `file.size` is as before.
     """
-    date = warc_date(item.date)
-    request = _request_member(item, date)
+    request = _request_member(item, info_id)
     if item.body is None:
-        return _append_spooled(file, item, date, request)
+        return _append_spooled(file, item, info_id, request)
     head, body = closed_head(item.response_head), item.body
     block_sha1 = hashlib.sha1(head, usedforsecurity=False)
     block_sha1.update(body)
     payload_digest = _digest(hashlib.sha1(body, usedforsecurity=False).digest())
-    record_head = _response_head(item, date, _digest(block_sha1.digest()), payload_digest, len(head) + len(body))
+    record_head = _response_head(item, info_id, _digest(block_sha1.digest()), payload_digest, len(head) + len(body))
     response = _member(b"".join((record_head, head, body, RECORD_END)))
     offset = file.append(response + request)
     return Written(offset, len(response), payload_digest, len(request))
@@ -144,7 +142,7 @@ def closed_head(head: bytes) -> bytes:
     return b"\r\n".join(line for line in lines if line) + b"\r\n\r\n"
 
 
-def _append_spooled(file: AppendFile, item: ArchiveItem, date: str, request: bytes) -> Written:
+def _append_spooled(file: AppendFile, item: ArchiveItem, info_id: str, request: bytes) -> Written:
     head = closed_head(item.response_head)
     block_sha1 = hashlib.sha1(head, usedforsecurity=False)
     payload_sha1 = hashlib.sha1(usedforsecurity=False)
@@ -153,7 +151,7 @@ def _append_spooled(file: AppendFile, item: ArchiveItem, date: str, request: byt
         payload_sha1.update(chunk)
     payload_digest = _digest(payload_sha1.digest())
     size = len(head) + item.body_size
-    record_head = _response_head(item, date, _digest(block_sha1.digest()), payload_digest, size)
+    record_head = _response_head(item, info_id, _digest(block_sha1.digest()), payload_digest, size)
     offset = file.size
     gzip = isal_zlib.compressobj(_LEVEL, wbits=GZIP)
     try:
@@ -191,14 +189,14 @@ def _read_back(item: ArchiveItem) -> Iterable[bytes]:
         )
 
 
-def _response_head(item: ArchiveItem, date: str, block_digest: str, payload_digest: str, size: int) -> bytes:
+def _response_head(item: ArchiveItem, info_id: str, block_digest: str, payload_digest: str, size: int) -> bytes:
     truncated = f"WARC-Truncated: {item.truncated}\r\n" if item.truncated else ""
     return (
         f"{VERSION}\r\n"
         "WARC-Type: response\r\n"
         f"WARC-Record-ID: <{item.response_id}>\r\n"
-        f"WARC-Warcinfo-ID: <{item.warcinfo_id}>\r\n"
-        f"WARC-Date: {date}\r\n"
+        f"WARC-Warcinfo-ID: <{info_id}>\r\n"
+        f"WARC-Date: {warc_date(item.date)}\r\n"
         f"WARC-Target-URI: {item.url}\r\n"
         f"WARC-IP-Address: {item.remote_ip}\r\n"
         f"WARC-Block-Digest: {block_digest}\r\n"
@@ -209,15 +207,15 @@ def _response_head(item: ArchiveItem, date: str, block_digest: str, payload_dige
     ).encode()
 
 
-def _request_member(item: ArchiveItem, date: str) -> bytes:
+def _request_member(item: ArchiveItem, info_id: str) -> bytes:
     block = closed_head(item.request_head)
     head = (
         f"{VERSION}\r\n"
         "WARC-Type: request\r\n"
         f"WARC-Record-ID: <{item.request_id}>\r\n"
         f"WARC-Concurrent-To: <{item.response_id}>\r\n"
-        f"WARC-Warcinfo-ID: <{item.warcinfo_id}>\r\n"
-        f"WARC-Date: {date}\r\n"
+        f"WARC-Warcinfo-ID: <{info_id}>\r\n"
+        f"WARC-Date: {warc_date(item.date)}\r\n"
         f"WARC-Target-URI: {item.url}\r\n"
         f"WARC-IP-Address: {item.remote_ip}\r\n"
         f"WARC-Block-Digest: {_digest(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"

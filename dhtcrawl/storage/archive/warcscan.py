@@ -170,26 +170,39 @@ def _check_member(source: _Source, member: GzipMember) -> None:
             member.problems.append(f"Content-Length is wrong: {extra} bytes after the block instead of 4")
 
 
+class _Payload:
+    """Of the pieces of a block, those that are payload: all of them, or what follows the HTTP head."""
+
+    def __init__(self, member: GzipMember) -> None:
+        self._member = member
+        self._head: bytes | None = b"" if is_http(member.headers) else None
+
+    def of(self, piece: bytes, *, last: bool) -> bytes:
+        """The payload's part of the next piece; a head that does not end is noted as a problem."""
+        if self._head is None:
+            return piece
+        self._head += piece
+        blank = HTTP_HEAD_END.search(self._head)
+        if blank is not None:
+            payload, self._head = self._head[blank.end() :], None
+            return payload
+        if len(self._head) > HTTP_HEAD_BYTES_MAX or last:
+            self._member.problems.append("an HTTP head without an end")
+            self._head = None
+        return b""
+
+
 def _check_block(member: GzipMember, size: int, first: bytes, pieces: Iterator[bytes]) -> bytes:
     """Digest `size` bytes as the record's block; the first bytes of what follows."""
-    block, payload = hashlib.sha1(usedforsecurity=False), hashlib.sha1(usedforsecurity=False)
-    http_head: bytes | None = b"" if is_http(member.headers) else None
+    block_sha1, payload_sha1 = hashlib.sha1(usedforsecurity=False), hashlib.sha1(usedforsecurity=False)
+    payload = _Payload(member)
     left, piece = size, first
     while True:
         mine, after = piece[:left], piece[left:]
         left -= len(mine)
-        block.update(mine)
-        if http_head is not None:
-            http_head += mine
-            blank = HTTP_HEAD_END.search(http_head)
-            if blank is not None:
-                mine, http_head = http_head[blank.end() :], None
-            elif len(http_head) > HTTP_HEAD_BYTES_MAX or not left:
-                member.problems.append("an HTTP head without an end")
-                mine, http_head = b"", None
-            else:
-                mine = b""
-        payload.update(mine)
+        block_sha1.update(mine)
+        mine = payload.of(mine, last=not left)
+        payload_sha1.update(mine)
         member.payload_size += len(mine)
         if after or not left:
             break
@@ -202,14 +215,18 @@ def _check_block(member: GzipMember, size: int, first: bytes, pieces: Iterator[b
     # The record's end may straddle pieces.
     while len(after) < len(RECORD_END) + 5 and (more := next(pieces, None)):
         after += more
-    member.block_digest, member.payload_digest = _digest(block.digest()), _digest(payload.digest())
+    member.block_digest, member.payload_digest = _digest(block_sha1.digest()), _digest(payload_sha1.digest())
+    _compare_digests(member)
+    return after
+
+
+def _compare_digests(member: GzipMember) -> None:
     for name, found in (("block", member.block_digest), ("payload", member.payload_digest)):
         if name == "payload" and member.type == "revisit":
             continue  # it is that of the record it refers to
         claimed = member.headers.get(f"warc-{name}-digest", "")
         if claimed.startswith("sha1:") and claimed != found:
             member.problems.append(f"{name} digest mismatch: the record says {claimed}, its bytes give {found}")
-    return after
 
 
 def _until(pieces: Iterator[bytes], mark: bytes, bytes_max: int) -> tuple[bytes | None, bytes]:

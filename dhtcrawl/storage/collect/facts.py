@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dhtcrawl.storage.outputs.outputs import Totals
+from dhtcrawl.storage.outputs.outputs import OutputCounters
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
@@ -106,7 +106,7 @@ def summarise(
     record: CrawlRecord,
     facts: CrawlFacts,
     nodes: Sequence[NodeFacts],
-    totals: Totals,
+    totals: OutputCounters,
     *,
     refetches_between: int,
     gathered: bool,

@@ -65,7 +65,7 @@ class OutputDirs:
 
 
 @dataclass(slots=True)
-class Totals:
+class OutputCounters:
     """What the outputs hold, counted while they were written."""
 
     pages: int = 0
@@ -115,7 +115,7 @@ def write_outputs(
     key_of: Callable[[str], bytes],
     pending_reason: str,
     ours: Callable[[bytes], bool] | None = None,
-) -> Totals:
+) -> OutputCounters:
     """Write pages.jsonl, index.cdxj and skipped.jsonl, and audit the crawl.
 
     With `ours` they are one node's part of a swarm's crawl: tasks that are not
@@ -130,7 +130,7 @@ def write_outputs(
     Raises:
         StorageError: an output cannot be written; the old ones stay.
     """
-    totals = Totals()
+    totals = OutputCounters()
     archive = _committed(txn, crawl, dirs)
     dirs.pages.replace(PAGES_FILE, _sorted(_page_lines(txn, crawl, totals, archive), dirs.scratch))
     dirs.indexes.replace(INDEX_FILE, _sorted(_index_lines(txn, crawl), dirs.scratch))
@@ -177,7 +177,7 @@ def _records(txn: Txn, crawl: bytes, kind: bytes) -> Iterator[dict[str, Any]]:
         yield unpack(value)
 
 
-def _page_lines(txn: Txn, crawl: bytes, totals: Totals, archive: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+def _page_lines(txn: Txn, crawl: bytes, totals: OutputCounters, archive: dict[str, int]) -> Iterator[tuple[str, bytes]]:
     for fields in _records(txn, crawl, keys.PAGE):
         totals.pages += 1
         totals.bytes += fields["bytes"]
@@ -191,7 +191,9 @@ def _is_there(archive: dict[str, int], place: Place) -> bool:
     return place.offset + place.length <= archive.get(place.file, 0)
 
 
-def _missing_lines(txn: Txn, crawl: bytes, totals: Totals, archive: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+def _missing_lines(
+    txn: Txn, crawl: bytes, totals: OutputCounters, archive: dict[str, int]
+) -> Iterator[tuple[str, bytes]]:
     """Pages whose body is not here; those without a page record are counted here first."""
     for fields in _records(txn, crawl, keys.PAGE):
         place = Place(*fields["place"])
@@ -230,7 +232,7 @@ def _index_lines(txn: Txn, crawl: bytes) -> Iterator[tuple[str, bytes]]:
 def _skipped_lines(
     txn: Txn,
     crawl: bytes,
-    totals: Totals,
+    totals: OutputCounters,
     key_of: Callable[[str], bytes],
     pending_reason: str,
     ours: Callable[[bytes], bool] | None,
@@ -260,7 +262,7 @@ def _skipped_lines(
             yield _skipped(totals, url, reason, "")
 
 
-def _skipped(totals: Totals, url: str, reason: str, detail: str) -> tuple[str, bytes]:
+def _skipped(totals: OutputCounters, url: str, reason: str, detail: str) -> tuple[str, bytes]:
     totals.skipped[reason] += 1
     return url, _json_line({"url": url, "reason": reason} | ({"detail": detail} if detail else {}))
 

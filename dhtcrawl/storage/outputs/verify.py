@@ -72,8 +72,8 @@ _INDEXED = ("response", "revisit")
 
 
 @dataclass(slots=True)
-class VerifyReport:
-    """What was found; `problems` keeps the first `PROBLEMS_KEPT_MAX` of `problems_total`."""
+class VerifyCounters:
+    """How much was read."""
 
     archives: int = 0
     records: int = 0
@@ -82,6 +82,13 @@ class VerifyReport:
     index_lines: int = 0
     pages: int = 0
     skipped: int = 0
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What was found; `problems` keeps the first `PROBLEMS_KEPT_MAX` of `problems_total`."""
+
+    counters: VerifyCounters = field(default_factory=VerifyCounters)
     problems: list[str] = field(default_factory=list)
     problems_total: int = 0
 
@@ -125,7 +132,7 @@ def _read_pages(out: Path, report: VerifyReport) -> set[int]:
     urls: set[int] = set()
     payloads: set[int] = set()
     for place, page in _objects(out, "pages/*.jsonl", report):
-        report.pages += 1
+        report.counters.pages += 1
         missing = [name for name in PAGE_FIELDS if name not in page]
         if missing:
             report.problem(place, f"no field {', '.join(missing)}")
@@ -150,7 +157,7 @@ def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
     for path in sorted(out.glob("indexes/*.cdxj")):
         before = b""
         for place, line in _lines(out, path, report):
-            report.index_lines += 1
+            report.counters.index_lines += 1
             mark = _index_mark(line)
             if line <= before:
                 report.problem(place, "the same line twice" if line == before else "not sorted")
@@ -179,7 +186,7 @@ def _index_mark(line: bytes) -> int | str:
 
 def _read_archives(out: Path, report: VerifyReport, payloads: set[int], places: set[int]) -> None:
     for path in sorted(out.glob("archive/*.warc.gz")):
-        report.archives += 1
+        report.counters.archives += 1
         name = f"archive/{path.name}"
         try:
             with path.open("rb") as stream:
@@ -194,10 +201,10 @@ def _read_archives(out: Path, report: VerifyReport, payloads: set[int], places: 
 
 
 def _check_member(report: VerifyReport, name: str, member: GzipMember) -> None:
-    report.records += 1
+    report.counters.records += 1
     if member.type in _INDEXED:
-        report.responses += 1
-        report.payload_bytes += member.payload_size
+        report.counters.responses += 1
+        report.counters.payload_bytes += member.payload_size
     if member.offset == 0 and member.type != "warcinfo":
         report.problem(f"{name} at 0", "the file does not begin with a warcinfo record")
     for problem in member.problems:
@@ -231,7 +238,7 @@ def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]
 def _read_skipped(out: Path, report: VerifyReport) -> Counter[str]:
     reasons: Counter[str] = Counter()
     for place, row in _objects(out, "reports/skipped.jsonl", report):
-        report.skipped += 1
+        report.counters.skipped += 1
         url, reason = row.get("url"), row.get("reason")
         if not (isinstance(url, str) and url and isinstance(reason, str) and reason):
             report.problem(place, "needs a url and a reason")
@@ -266,8 +273,8 @@ def _read_summary(out: Path, report: VerifyReport, reasons: Counter[str], bodies
     missing = [name for name in SUMMARY_FIELDS if name not in summary]
     if missing:
         report.problem("summary.json", f"no field {', '.join(missing)}")
-    if "pages" in summary and summary["pages"] != report.pages:
-        report.problem("summary.json", f"pages is {summary['pages']!r}, but pages/ has {report.pages} lines")
+    if "pages" in summary and summary["pages"] != report.counters.pages:
+        report.problem("summary.json", f"pages is {summary['pages']!r}, but pages/ has {report.counters.pages} lines")
     if "pages_missing" in summary and summary["pages_missing"] != bodies_missing:
         report.problem(
             "summary.json", f"pages_missing is {summary['pages_missing']!r}, but reports/ lists {bodies_missing}"

@@ -1,0 +1,119 @@
+"""Where a node of a swarm listens and whom it joins, and what is refused before it starts.
+
+Without a secret, whoever reaches a node's port takes part: it may hand out
+tasks and store records. So nothing but loopback is listened on or joined
+through unless `--open-swarm` says that this is meant.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from dhtcrawl.config import NodeSettings
+from dhtcrawl.errors import SwarmRefused, UsageError
+from dhtcrawl.units import Address, format_address, is_loopback, is_wildcard, parse_address
+
+PORT = 8468
+LISTEN_CLOSED: Address = ("127.0.0.1", PORT)
+LISTEN_OPEN: Address = ("::", PORT)
+_REMEDY = "in a network where you trust every machine, add --open-swarm"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """Where a node of a swarm listens and whom it joins. Hosts to listen on are IP addresses."""
+
+    bootstrap: tuple[Address, ...]  # hosts may be names
+    listen: Address
+    advertise: Address | None  # None: the address it listens on, with the port it got
+    admin: Address
+    open_swarm: bool
+    as_json: bool = False  # one line on stdout once it listens, for scripts
+
+
+def join_options_of(node: NodeSettings, as_json: bool = False) -> JoinOptions:
+    """The addresses of the settings, once they fit together.
+
+    Raises:
+        SwarmRefused: another machine would take part, and the swarm is not open.
+        UsageError: an address cannot be used so.
+    """
+    bootstrap = tuple(_bootstrap(text) for text in node.bootstrap if text)
+    listen = _listen(node)
+    for option, (host, port) in [("--listen", listen), *(("--bootstrap", address) for address in bootstrap)]:
+        if not (node.open_swarm or is_loopback(host)):
+            raise SwarmRefused(
+                f"{option} {format_address((host, port))}: other machines could take part without a secret; {_REMEDY}"
+            )
+    if not node.admin:
+        raise UsageError("--admin: a node needs an address for commands; use 127.0.0.1:8469, or port 0 for any")
+    return JoinOptions(
+        bootstrap=bootstrap,
+        listen=listen,
+        advertise=_advertise(node, listen, bootstrap),
+        admin=parse_address(node.admin),
+        open_swarm=node.open_swarm,
+        as_json=as_json,
+    )
+
+
+def _bootstrap(text: str) -> Address:
+    host, port = parse_address(text)
+    if not port or is_wildcard(host):
+        raise UsageError(f"--bootstrap {text}: nobody can be reached there; name a node's address and port")
+    return host, port
+
+
+def _listen(node: NodeSettings) -> Address:
+    if not node.listen:
+        return LISTEN_OPEN if node.open_swarm else LISTEN_CLOSED
+    host, port = parse_address(node.listen)
+    return _ip("--listen", host, port), port
+
+
+def _advertise(node: NodeSettings, listen: Address, bootstrap: tuple[Address, ...]) -> Address | None:
+    if node.advertise:
+        host, port = parse_address(node.advertise)
+        address = _ip("--advertise", host, port), port
+        if not port or is_wildcard(host):
+            raise UsageError(f"--advertise {node.advertise}: others cannot reach that; name an address and port")
+        if not (node.open_swarm or is_loopback(address[0])):
+            raise SwarmRefused(f"--advertise {node.advertise}: that is for other machines; {_REMEDY}")
+        return address
+    if not is_wildcard(listen[0]):
+        return None
+    own = own_address(bootstrap[0]) if bootstrap and listen[1] else None
+    if own is None:
+        raise UsageError(
+            f"--listen {format_address(listen)} is every address of this machine; "
+            "say at which one others reach it with --advertise HOST:PORT"
+        )
+    return own, listen[1]
+
+
+def own_address(other: Address) -> str | None:
+    """Our address on the way to `other`; None where there is no way, or the name is unknown.
+
+    Connecting a UDP socket sends nothing: it looks into the routing table.
+    """
+    try:
+        found = socket.getaddrinfo(*other, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _ip(option: str, host: str, port: int) -> str:
+    if host.lower() == "localhost":
+        return "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        raise UsageError(
+            f"{option} {format_address((host, port))}: a name may mean several addresses; use an IP address"
+        ) from None
