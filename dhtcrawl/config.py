@@ -1,6 +1,8 @@
 """Every setting, where its value came from, and what is wrong with it.
 
 Precedence: flag > environment `DHTCRAWL_SECTION_KEY` > file (TOML) > default.
+A flag is an option of a setting's own, such as `--delay`, or `--set`. A wrong
+value of the first is wrong usage; one from anywhere else is bad configuration.
 The sections are frozen dataclasses; a field's metadata says what it is for and
 what a good value looks like. `docs/configuration.md` lists them all (a test
 holds the two together).
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from dhtcrawl.errors import ConfigError
+from dhtcrawl.errors import ConfigError, DhtcrawlError, UsageError
 from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit
 from dhtcrawl.units import parse_duration as parse_duration
 from dhtcrawl.units import parse_size as parse_size
@@ -170,7 +172,10 @@ class SwarmSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All sections; `origins` says for each key that is not a default where it came from."""
+    """All sections; `origins` says for each key that is not a default where it came from.
+
+    `options` names the command-line option of each setting that was given by one.
+    """
 
     crawl: CrawlSettings = CrawlSettings()
     fetch: FetchSettings = FetchSettings()
@@ -180,6 +185,14 @@ class Config:
     node: NodeSettings = NodeSettings()
     swarm: SwarmSettings = SwarmSettings()
     origins: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def refusal(self, key: str, problem: str) -> DhtcrawlError:
+        """What to raise where the value of a setting turns out to be wrong: `UsageError` if an option gave it.
+
+        `problem` goes on behind the name of the option or setting: " is empty; name …".
+        """
+        return _refusal(key, problem, self.origins.get(key), self.options.get(key))
 
 
 SECTIONS: Final = {
@@ -199,17 +212,25 @@ def all_settings() -> dict[str, dataclasses.Field[Any]]:
 
 
 def load(
-    *, file: Path | None = None, environ: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Config:
     """The effective configuration.
 
     `flags` maps `section.key` to a value; strings are parsed as the file's
-    and the environment's are.
+    and the environment's are. `options` maps those of them that the user gave
+    by an option of their own to that option, such as `--delay`.
 
     Raises:
         ConfigError: an unknown key, or a value out of range; the message
             names the key, where it came from and what would be right.
+        UsageError: a value out of range that an option gave; the message
+            names the option.
     """
+    options = options or {}
     known = all_settings()
     values: dict[str, tuple[object, str]] = {}
     if file is not None:
@@ -229,11 +250,21 @@ def load(
     sections: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
     for key, (value, origin) in values.items():
         section, _, name = key.partition(".")
-        sections[section][name] = _parsed(key, known[key], value, origin)
+        try:
+            sections[section][name] = _parsed(key, known[key], value)
+        except _Wrong as wrong:
+            raise _refusal(key, str(wrong), origin, options.get(key)) from None
     return Config(
         **{name: cls(**sections[name]) for name, cls in SECTIONS.items()},
         origins={key: origin for key, (_, origin) in values.items()},
+        options=dict(options),
     )
+
+
+def _refusal(key: str, problem: str, origin: str | None, option: str | None) -> DhtcrawlError:
+    if option is not None:
+        return UsageError(f"{option}{problem}")
+    return ConfigError(f"config: {key}{'' if origin is None else f' ({origin})'}{problem}")
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -260,41 +291,45 @@ def _require_known(key: str, origin: str, known: Mapping[str, object]) -> None:
         raise ConfigError(f"config: {key} ({origin}) is no setting; {hint}")
 
 
-def _parsed(key: str, spec: dataclasses.Field[Any], value: object, origin: str) -> object:
+class _Wrong(Exception):
+    """A value that is none of its setting's; the text goes on behind the setting's name."""
+
+
+def _parsed(key: str, spec: dataclasses.Field[Any], value: object) -> object:
     meta = spec.metadata
     try:
         parsed = _convert(value, spec.default, meta["kind"])
     except ValueError as error:
-        raise ConfigError(f"config: {key} ({origin}) is {value!r}; {error}") from None
+        raise _Wrong(f" is {value!r}; {error}") from None
     if meta["choices"] and parsed not in meta["choices"]:
-        raise ConfigError(f"config: {key} ({origin}) is {value!r}; use one of {', '.join(meta['choices'])}")
+        raise _Wrong(f" is {value!r}; use one of {', '.join(meta['choices'])}")
     if isinstance(parsed, int | float):
         if meta["low"] is not None and parsed < meta["low"]:
-            raise ConfigError(f"config: {key} ({origin}) is {value}; use {meta['low']} or more")
+            raise _Wrong(f" is {value}; use {meta['low']} or more")
         if meta["high"] is not None and parsed > meta["high"]:
-            raise ConfigError(f"config: {key} ({origin}) is {value}; use {meta['high']} or less")
+            raise _Wrong(f" is {value}; use {meta['high']} or less")
     texts: tuple[str, ...] = (parsed,) if isinstance(parsed, str) else parsed if isinstance(parsed, tuple) else ()
     if key in ("crawl.include", "crawl.exclude"):
-        _require_patterns(key, origin, texts)
-    _require_storable(key, origin, texts, meta["kind"])
+        _require_patterns(texts)
+    _require_storable(texts, meta["kind"])
     return parsed
 
 
-def _require_patterns(key: str, origin: str, texts: tuple[str, ...]) -> None:
+def _require_patterns(texts: tuple[str, ...]) -> None:
     for pattern in texts:
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            raise ConfigError(f"config: {key} ({origin}): {pattern!r} is no regular expression: {error}") from None
+            raise _Wrong(f": {pattern!r} is no regular expression: {error}") from None
 
 
-def _require_storable(key: str, origin: str, texts: tuple[str, ...], kind: str) -> None:
+def _require_storable(texts: tuple[str, ...], kind: str) -> None:
     for text in texts:
         if any(ord(char) < 32 or ord(char) == 127 for char in text):
-            raise ConfigError(f"config: {key} ({origin}) has a control character; remove it")
+            raise _Wrong(" has a control character; remove it")
         # A path may be any bytes; everything else is stored and sent as UTF-8.
         if kind != "path" and not _is_utf8(text):
-            raise ConfigError(f"config: {key} ({origin}) is {text!r}, which is not UTF-8; check the encoding")
+            raise _Wrong(f" is {text!r}, which is not UTF-8; check the encoding")
 
 
 _PARSERS: Final[Mapping[str, Callable[[object], object]]] = {

@@ -3,7 +3,8 @@
     DhtcrawlError                    1
     ├── UsageError                   2   wrong arguments, or a directory that holds another crawl
     │   └── StoreInUse               2   a running process holds the data directory
-    ├── ConfigError                  4   a setting that is unknown or out of range
+    ├── ConfigError                  4   a setting that is unknown or out of range, unless an option gave it (then 2)
+    │   └── SettingError             4   the same, with the setting's name
     ├── StorageError                 1
     │   ├── StorageFull              3   the disk is full; what was acknowledged is safe
     │   └── StoreTooNew              4   written by a later version
@@ -64,6 +65,15 @@ class ConfigError(DhtcrawlError):
     """A setting is unknown, malformed or out of range."""
 
     exit_code = Exit.CONFIG
+
+
+class SettingError(ConfigError):
+    """The value of the setting `key` is wrong; `problem` goes on behind its name: " is 0; use 1 or more"."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"config: {key}{problem}")
+        self.key = key
+        self.problem = problem
 
 
 class StorageError(DhtcrawlError):

@@ -11,7 +11,7 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 
-from dhtcrawl.config import NodeSettings
+from dhtcrawl.config import Config
 from dhtcrawl.errors import SwarmRefused, UsageError
 from dhtcrawl.units import Address, format_address, is_loopback, is_wildcard, parse_address
 
@@ -33,52 +33,60 @@ class JoinOptions:
     as_json: bool = False  # one line on stdout once it listens, for scripts
 
 
-def join_options_of(node: NodeSettings, as_json: bool = False) -> JoinOptions:
+def join_options_of(config: Config, as_json: bool = False) -> JoinOptions:
     """The addresses of the settings, once they fit together.
 
     Raises:
         SwarmRefused: another machine would take part, and the swarm is not open.
-        UsageError: an address cannot be used so.
+        UsageError: an address that an option gave cannot be used so, or one is missing.
+        ConfigError: an address from elsewhere cannot be used so.
     """
-    bootstrap = tuple(_bootstrap(text) for text in node.bootstrap if text)
-    listen = _listen(node)
+    node = config.node
+    bootstrap = tuple(_bootstrap(config, text) for text in node.bootstrap if text)
+    listen = _listen(config)
     for option, (host, port) in [("--listen", listen), *(("--bootstrap", address) for address in bootstrap)]:
         if not (node.open_swarm or is_loopback(host)):
             raise SwarmRefused(
                 f"{option} {format_address((host, port))}: other machines could take part without a secret; {_REMEDY}"
             )
     if not node.admin:
-        raise UsageError("--admin: a node needs an address for commands; use 127.0.0.1:8469, or port 0 for any")
+        raise config.refusal(
+            "node.admin", ": a node needs an address for commands; use 127.0.0.1:8469, or port 0 for any"
+        )
     return JoinOptions(
         bootstrap=bootstrap,
         listen=listen,
-        advertise=_advertise(node, listen, bootstrap),
+        advertise=_advertise(config, listen, bootstrap),
         admin=parse_address(node.admin),
         open_swarm=node.open_swarm,
         as_json=as_json,
     )
 
 
-def _bootstrap(text: str) -> Address:
+def _bootstrap(config: Config, text: str) -> Address:
     host, port = parse_address(text)
     if not port or is_wildcard(host):
-        raise UsageError(f"--bootstrap {text}: nobody can be reached there; name a node's address and port")
+        raise config.refusal("node.bootstrap", f" {text}: nobody can be reached there; name a node's address and port")
     return host, port
 
 
-def _listen(node: NodeSettings) -> Address:
+def _listen(config: Config) -> Address:
+    node = config.node
     if not node.listen:
         return LISTEN_OPEN if node.open_swarm else LISTEN_CLOSED
     host, port = parse_address(node.listen)
-    return _ip("--listen", host, port), port
+    return _ip(config, "node.listen", host, port), port
 
 
-def _advertise(node: NodeSettings, listen: Address, bootstrap: tuple[Address, ...]) -> Address | None:
+def _advertise(config: Config, listen: Address, bootstrap: tuple[Address, ...]) -> Address | None:
+    node = config.node
     if node.advertise:
         host, port = parse_address(node.advertise)
-        address = _ip("--advertise", host, port), port
+        address = _ip(config, "node.advertise", host, port), port
         if not port or is_wildcard(host):
-            raise UsageError(f"--advertise {node.advertise}: others cannot reach that; name an address and port")
+            raise config.refusal(
+                "node.advertise", f" {node.advertise}: others cannot reach that; name an address and port"
+            )
         if not (node.open_swarm or is_loopback(address[0])):
             raise SwarmRefused(f"--advertise {node.advertise}: that is for other machines; {_REMEDY}")
         return address
@@ -86,10 +94,12 @@ def _advertise(node: NodeSettings, listen: Address, bootstrap: tuple[Address, ..
         return None
     own = own_address(bootstrap[0]) if bootstrap and listen[1] else None
     if own is None:
-        raise UsageError(
-            f"--listen {format_address(listen)} is every address of this machine; "
+        problem = (
+            f" {format_address(listen)} is every address of this machine; "
             "say at which one others reach it with --advertise HOST:PORT"
         )
+        # Where nothing says where to listen, `--open-swarm` does; then an option is missing.
+        raise config.refusal("node.listen", problem) if node.listen else UsageError(f"--listen{problem}")
     return own, listen[1]
 
 
@@ -108,12 +118,12 @@ def own_address(other: Address) -> str | None:
         return None
 
 
-def _ip(option: str, host: str, port: int) -> str:
+def _ip(config: Config, key: str, host: str, port: int) -> str:
     if host.lower() == "localhost":
         return "127.0.0.1"
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
-        raise UsageError(
-            f"{option} {format_address((host, port))}: a name may mean several addresses; use an IP address"
+        raise config.refusal(
+            key, f" {format_address((host, port))}: a name may mean several addresses; use an IP address"
         ) from None

@@ -15,6 +15,7 @@ import msgpack
 from yarl import URL
 
 from dhtcrawl.cli.options import load_config
+from dhtcrawl.config import Config
 from dhtcrawl.errors import DhtcrawlError, NodeUnreachable, NotNow, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
@@ -230,12 +231,21 @@ def admin_address(options: dict[str, Any]) -> Address:
 
     Raises:
         ConfigError: it is no address, or another setting is not good.
-        UsageError: it is empty.
+        UsageError: the same, and the option gave it.
     """
-    text = load_config(options).node.admin
-    if not text:
-        raise UsageError("node.admin is empty; name a running node with --admin HOST:PORT")
-    return parse_address(text)
+    return admin_of(load_config(options))
+
+
+def admin_of(config: Config) -> Address:
+    """The node to ask.
+
+    Raises:
+        ConfigError: the setting is empty.
+        UsageError: the option is.
+    """
+    if not config.node.admin:
+        raise config.refusal("node.admin", " is empty; name a running node with --admin HOST:PORT")
+    return parse_address(config.node.admin)
 
 
 def asked(options: dict[str, Any], question: Callable[[NodeClient], Awaitable[T]]) -> T:

@@ -58,7 +58,7 @@ def command(
     out_dir = Path(out if out is not None else f"crawl-{date.today().isoformat()}")
     if nodes > 1:
         if config.node.data_dir:
-            raise UsageError("--data-dir: with several nodes each has its own, below --out; leave the option out")
+            raise config.refusal("node.data_dir", ": with several nodes each has its own, below --out; leave it out")
         from dhtcrawl.cli.local_swarm import crawl_with
 
         return crawl_with(nodes, config, spec, out_dir, as_json)

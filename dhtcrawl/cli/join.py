@@ -24,7 +24,7 @@ def command(as_json: bool, **options: Any) -> int:
     Ctrl-C or SIGTERM hands over what it holds, a second one stops it at once.
     """
     config = load_config(options)
-    join = join_options_of(config.node, as_json)
+    join = join_options_of(config, as_json)
     if not config.node.data_dir:
         node = dataclasses.replace(config.node, data_dir=str(default_data_dir()))
         config = dataclasses.replace(config, node=node)

@@ -26,7 +26,7 @@ import click
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.progress import describe
-from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR, raise_file_limit
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.swarmnode import CRAWLS_DIR
@@ -51,8 +51,10 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
 
     Raises:
         UsageError: the directory holds another crawl, or this one complete.
+        ConfigError, UsageError: `fetch.concurrency` takes more open files than the system allows.
         NothingFetched: no seed brought a page.
     """
+    raise_file_limit(config)  # here, where the option is known; the nodes inherit it
     base = out / NODES_DIR
     _check(nodes, base, out)
     return asyncio.run(_crawl(nodes, config, spec, out, as_json))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dhtcrawl.config import Config, load
-from dhtcrawl.errors import UsageError
+from dhtcrawl.errors import SettingError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -116,9 +116,10 @@ def load_config(options: dict[str, Any]) -> Config:
 
     Raises:
         ConfigError: a setting is unknown or out of range.
-        UsageError: `--set` without a value.
+        UsageError: `--set` without a value, or a wrong value of another option.
     """
     flags: dict[str, object] = {}
+    given: dict[str, str] = {}  # setting → its option
     for assignment in options.pop("assignments", ()):
         key, equals, value = assignment.partition("=")
         if not equals:
@@ -126,14 +127,35 @@ def load_config(options: dict[str, Any]) -> Config:
         if key in _LISTS:
             value = (*flags.get(key, ()), value)  # type: ignore[misc]
         flags[key] = value
-    for _, setting, _, _ in (row for table in _TABLES for row in table):
+    for names, setting, _, _ in (row for table in _TABLES for row in table):
         value = options.pop(_name(setting), None)
         if value is not None and value != ():
             flags[setting] = list(value) if isinstance(value, tuple) else value
-    file = options.pop("config_file", None) or os.environ.get("DHTCRAWL_CONFIG")
-    config = load(file=Path(file) if file else None, environ=os.environ, flags=flags)
-    check_policy(config.crawl.policy, config.crawl.policy_options)
+            given[setting] = names[-1]
+    file = options.pop("config_file", None)
+    if file:
+        require_readable("--config", file)
+    else:
+        file = os.environ.get("DHTCRAWL_CONFIG")
+    config = load(file=Path(file) if file else None, environ=os.environ, flags=flags, options=given)
+    try:
+        check_policy(config.crawl.policy, config.crawl.policy_options)
+    except SettingError as error:
+        raise config.refusal(error.key, error.problem) from error
     return config
+
+
+def require_readable(option: str, path: str) -> None:
+    """Refuse a file that an option names and that is not there; what it says is not looked at.
+
+    Raises:
+        UsageError: it cannot be opened.
+    """
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be read ({error.strerror}); check the path") from error
 
 
 def store_options(command: F) -> F:

@@ -22,7 +22,7 @@ from dhtcrawl.cli.machine import Machine
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
-from dhtcrawl.errors import ConfigError, StorageError, StoreInUse, UsageError
+from dhtcrawl.errors import StorageError, StoreInUse, UsageError
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.node.single import Node, Ports, open_node
@@ -91,20 +91,23 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return next((error for error in leaves if isinstance(error, StorageError)), leaves[0])
 
 
-def raise_file_limit(concurrency: int) -> None:
+def raise_file_limit(config: Config) -> None:
     """Let this process open as many files as it needs, where the system allows.
 
     Raises:
         ConfigError: it does not.
+        UsageError: the same, and `--concurrency` asked for so many.
     """
+    concurrency = config.fetch.concurrency
     needed = concurrency + OPEN_FILES_MAX + FILES_SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise ConfigError(
-            f"config: fetch.concurrency is {concurrency}, which needs {needed} open files, but the system allows "
-            f"{hard}; use {max(1, hard - OPEN_FILES_MAX - FILES_SPARE)} or less, or raise 'ulimit -n'"
+        raise config.refusal(
+            "fetch.concurrency",
+            f" is {concurrency}, which needs {needed} open files, but the system allows "
+            f"{hard}; use {max(1, hard - OPEN_FILES_MAX - FILES_SPARE)} or less, or raise 'ulimit -n'",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
@@ -147,8 +150,9 @@ async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
 
     Raises:
         IdentityError, StoreTooNew, StorageError: the data directory cannot be used.
+        ConfigError, UsageError: `fetch.concurrency` takes more open files than the system allows.
     """
-    raise_file_limit(config.fetch.concurrency)
+    raise_file_limit(config)
     node_id = load_or_create(data_dir)
     engine = LevelEngine(data_dir / STORE_DIR, cache_bytes=config.storage.cache_bytes)
     loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from dhtcrawl.cli.options import require_readable
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.sim.chance import draw
 from dhtcrawl.sim.run import Scenario, ScenarioResult, read_scenario, simulate
@@ -50,6 +51,8 @@ def command(
     """
     if at_random and scenario_file is not None:
         raise UsageError("--random draws the scenario that --scenario names; use one of them")
+    if scenario_file is not None:
+        require_readable("--scenario", scenario_file)
     given = read_scenario(Path(scenario_file)) if scenario_file is not None else Scenario()
     changes = {name: value for name, value in (("nodes", nodes), ("duration_s", duration)) if value is not None}
     run = partial(_run, draw if at_random else partial(_given, given), changes)

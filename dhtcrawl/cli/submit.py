@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.client import NodeClient, admin_of
 from dhtcrawl.cli.look import json_option
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.options import admin_option, config_options, crawl_options, load_config
@@ -25,7 +25,7 @@ from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.units import Address, parse_address
+from dhtcrawl.units import Address
 
 
 @click.command("submit")
@@ -50,12 +50,11 @@ def command(
     spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
     if config.origins.get("fetch.concurrency") == "flag":
         fail("--concurrency is each node's own, set where it is started; this crawl takes the nodes as they are")
-    if not config.node.admin:
-        raise UsageError("node.admin is empty; name a running node with --admin HOST:PORT")
+    admin = admin_of(config)
     out_dir = None if out is None else Path(out)
     if out_dir is not None and any((out_dir / name).exists() for name in (SUMMARY_FILE, f"{NODE_DIR}/{STORE_DIR}")):
         raise UsageError(f"--out {out}: it holds another crawl; name another directory")
-    return asyncio.run(_submit(parse_address(config.node.admin), spec, wait=wait, out=out_dir, as_json=as_json))
+    return asyncio.run(_submit(admin, spec, wait=wait, out=out_dir, as_json=as_json))
 
 
 async def _submit(address: Address, spec: CrawlSpec, *, wait: bool, out: Path | None, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from dhtcrawl.config import pairs
-from dhtcrawl.errors import ConfigError
+from dhtcrawl.errors import ConfigError, SettingError
 from dhtcrawl.policy.seam import Policy
 
 GROUP = "dhtcrawl.policies"
@@ -36,7 +36,8 @@ def load(name: str) -> type[Policy]:
     """A policy's class.
 
     Raises:
-        ConfigError: there is none of this name, or it cannot be imported.
+        SettingError: there is none of this name.
+        ConfigError: it cannot be imported.
     """
     if name in OURS:
         module, _, attribute = OURS[name].partition(":")
@@ -44,7 +45,7 @@ def load(name: str) -> type[Policy]:
     else:
         point = next((point for point in _others() if point.name == name), None)
         if point is None:
-            raise ConfigError(f"crawl.policy: there is no policy {name!r}; there are {', '.join(names())}")
+            raise SettingError("crawl.policy", f": there is no policy {name!r}; there are {', '.join(names())}")
         try:
             found = point.load()
         except Exception as error:
@@ -58,16 +59,17 @@ def check(name: str, options: Sequence[str] = ()) -> None:
     """Whether there is such a policy here, and it has these options: strings NAME=VALUE.
 
     Raises:
-        ConfigError: there is none, it cannot be imported, or an option is not its own.
+        SettingError: there is none, or an option is not its own.
+        ConfigError: it cannot be imported.
     """
     known = load(name).options if options or name not in OURS else {}
     for option, value in pairs(options).items():
         if option not in known:
             there = f"it has {', '.join(known)}" if known else "it has none"
-            raise ConfigError(f"crawl.policy_options: {name} has no option {option!r}; {there}")
+            raise SettingError("crawl.policy_options", f": {name} has no option {option!r}; {there}")
         if known[option] and value not in known[option]:
             choices = ", ".join(known[option])
-            raise ConfigError(f"crawl.policy_options: {option} is {value!r}; with {name} use one of {choices}")
+            raise SettingError("crawl.policy_options", f": {option} is {value!r}; with {name} use one of {choices}")
 
 
 def _others() -> list[EntryPoint]:
