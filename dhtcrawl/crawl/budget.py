@@ -26,15 +26,10 @@ class Stop(Enum):
 
 
 @dataclass(slots=True)
-class Budget:
-    """What a crawl may use."""
+class CrawlLimits:
+    """What a crawl may use in all, as one node by itself sees it."""
 
     settings: CrawlSettings
-
-    def may_start(self, pages: int, in_flight: int) -> bool:
-        """Whether one more page fits, should all those in flight succeed."""
-        limit = self.settings.max_pages
-        return not limit or pages + in_flight < limit
 
     def exceeded(self, *, pages: int, seconds: float, size_bytes: int) -> Stop | None:
         """The limit that is reached, if one is."""

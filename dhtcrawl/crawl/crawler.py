@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from dhtcrawl.crawl.budget import Budget, Stop
+from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Frontier, Job
@@ -52,7 +52,7 @@ class Crawl:
         self._s = services
         self._disk_used = disk_used
         settings = start.spec.settings
-        self._budget = Budget(settings)
+        self._limits = CrawlLimits(settings)
         self._scope = scope = Scope([*start.spec.seeds, *start.aliases], settings)
         robots = RobotsBook(
             product_token(settings.user_agent),
@@ -68,7 +68,7 @@ class Crawl:
             tasks_max=config.frontier.tasks_in_memory_max,
             hosts_max=config.frontier.hosts_active_max,
             on_quiet=services.hosts.quiet,
-            waits=services.together.waits,
+            waits=services.ports.assignment.waits,
         )
         self._orders = orders = itertools.count(services.incarnation << 40)
         self.corridor = RoundWriter(
@@ -289,10 +289,10 @@ class Crawl:
                 self._in_flight[job.task.key] = None
             self._idle.popleft().set_result(job)
         if self.frontier.wants_assigning:
-            self._s.together.assign()
+            self._s.ports.assignment.assign()
         if self.frontier.wants_refill or self.frontier.wants_hosts:
             self._refill.wanted()
-        if self._s.together.alone and self._nothing_left():
+        if self._s.ports.ownership.alone and self._nothing_left():
             self._end()
         else:
             # Whatever forbids a start now (no fetcher free, unwritten pages, the
@@ -310,15 +310,13 @@ class Crawl:
             return False
         if self._running + len(self.corridor.open_pages) >= self._s.config.fetch.concurrency:
             return False
-        if self._s.together.alone:
-            return self._budget.may_start(self.counters.pages + unwritten, self._pages_in_flight)
-        return self._s.together.may_start(unwritten + self._pages_in_flight)
+        return self._s.ports.budget.may_start(unwritten + self._pages_in_flight)
 
     def _limit_reached(self) -> Stop | None:
-        if not self._s.together.alone:
+        if not self._s.ports.ownership.alone:
             return None  # the crawl's coordinator sees all of it
         counters = self.counters
-        stop = self._budget.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
+        stop = self._limits.exceeded(pages=counters.pages, seconds=self.elapsed_s, size_bytes=counters.body_bytes)
         # What the last page leads to says whether it was the last of all: wait.
         # Nothing is started meanwhile, `_may_start` sees to that.
         if stop is Stop.PAGE_LIMIT and (self._running or not self.corridor.idle):
@@ -343,7 +341,7 @@ class Crawl:
             and not self._refill.busy
             and self.corridor.idle
             and not self.corridor.open_pages
-            and not self._s.together.busy
+            and not self._s.ports.replication.busy
         )
 
     # -- start and end --
@@ -351,7 +349,7 @@ class Crawl:
     async def _begin(self) -> None:
         """Seeds in, unfinished pages on, hosts with work into memory."""
         submit, crawl = self._s.committer.submit, self.crawl_id
-        if self._s.together.alone:
+        if self._s.ports.ownership.alone:
             seeds = [tasks.Link(self.spec.key_of(seed), seed, 0, "", 0, True) for seed in self.spec.seeds]
             await submit(partial(tasks.accept, crawl=crawl, links=seeds, orders=self._orders, depth_matters=False))
         cursor = b""
@@ -361,7 +359,7 @@ class Crawl:
             cursor = pages[-1]
         self._starting = False
         self._refill.wanted()
-        if not self._s.together.alone:
+        if not self._s.ports.ownership.alone:
             self.intake.look_again()
 
     def _end(self) -> None:

@@ -101,7 +101,7 @@ class Fetcher:
             self._kill(job, task, SkipReason.ROBOTS, NO_ROBOTS if unread else "robots.txt disallows it")
             return
         await self._corridor.room()
-        begun_at, connect_s = self._s.clock.monotonic(), self._s.together.connect_s(job.host)
+        begun_at, connect_s = self._s.clock.monotonic(), self._s.ports.assignment.connect_s(job.host)
         limits = self._limits if connect_s is None else replace(self._limits, connect_s=connect_s)
         request = HttpRequest(task.url, self._headers, limits, self._private_hosts)
         outcome = await self._s.gate.within_lease(job.host, lambda: self._s.http.exchange(request))
@@ -132,7 +132,9 @@ class Fetcher:
             return
         self._frontier.finish(job, now)
         took_s = outcome.ended_at - outcome.started_at
-        self._s.together.brought(TaskOutcome(task.key, job.host, TaskResult.PAGE, took_s, bytes=outcome.body.size))
+        self._s.ports.assignment.brought(
+            TaskOutcome(task.key, job.host, TaskResult.PAGE, took_s, bytes=outcome.body.size)
+        )
         await self._process(job, task, outcome)
 
     def _failed(self, job: Job, task: Queued, failure: FetchFailure, begun_at: float) -> None:
@@ -141,7 +143,7 @@ class Fetcher:
         if blame is retry.Blame.HOST:
             self.origins.lost(job.origin, failure, now)
             given = TaskOutcome(task.key, job.host, TaskResult.UNREACHABLE, now - begun_at, detail=detail)
-            if self._s.together.passes_on(task, given):
+            if self._s.ports.assignment.passes_on(task, given):
                 self._frontier.finish(job, now)
                 return
             self._again(job, task, now, now)
@@ -158,28 +160,28 @@ class Fetcher:
 
     def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
         """Try a task again at `retry_at`; or leave that to whoever owns it by now, or has it in flight, too."""
-        together = self._s.together
-        if together.stays(task.key):
+        ports = self._s.ports
+        if ports.ownership.stays(task.key):
             self._frontier.finish(job, now, retry_at=retry_at, counts=counts)
             return
         self._frontier.finish(job, now)
         self._frontier.written(job.host, task.key, now)
-        if not together.owns(task.key):
-            together.released(task.key)
+        if not ports.ownership.owns(task.key):
+            ports.assignment.released(task.key)
 
     def _give_up(self, job: Job, task: Queued, reason: str, detail: str, result: TaskResult, *, now: float) -> None:
         """Nothing more is to be tried here; `now` is when the last try began."""
         given = TaskOutcome(task.key, job.host, result, self._s.clock.monotonic() - now, detail=detail)
-        if reason == SkipReason.FAILED and self._s.together.passes_on(task, given):
+        if reason == SkipReason.FAILED and self._s.ports.assignment.passes_on(task, given):
             return
         # Nobody else is left who might connect: that was all that could be tried.
         all_tried = given._replace(result=TaskResult.FAILED)
-        if result is TaskResult.UNREACHABLE and self._s.together.passes_on(task, all_tried):
+        if result is TaskResult.UNREACHABLE and self._s.ports.assignment.passes_on(task, all_tried):
             return
         self._kill(job, task, reason, detail)
 
     def _kill(self, job: Job, task: Queued, reason: str, detail: str) -> None:
-        self._s.together.killed(task.key)
+        self._s.ports.assignment.killed(task.key)
         self._corridor.kill(Kill(job.host, task.key, reason, detail, job.attempt))
 
     async def _process(self, job: Job, task: Queued, exchange: Exchange) -> None:
@@ -208,9 +210,9 @@ class Fetcher:
             "mime": shown(exchange.header("content-type")),
         }
         alias = found.alias
-        if alias is not None and not self._s.together.alone:
+        if alias is not None and not self._s.ports.ownership.alone:
             # Before anybody meets a link of the new scope, everybody is to know it.
-            await self._s.together.announce([alias])
+            await self._s.ports.record.announce([alias])
             alias = None
         page = FetchedPage(task.key, task.depth, fields, found.link_keys, found.skipped)
         self._corridor.page(

@@ -92,9 +92,9 @@ class Intake:
 
     def add(self, queued: list[Queued]) -> None:
         """Tasks whose backups have them by now: those that are still open and ours may be fetched."""
-        together, over = self._s.together, self._over
+        over = self._over
         # Another node may have in flight what came here once more, by a shorter way.
-        ours = [task for task in queued if together.mine(task.key) and not together.held(task.key)]
+        ours = self._ours(queued)
         open_ = [task for task in ours if task.key not in over]
         for task in queued:
             self._due[task.key] -= 1
@@ -111,7 +111,7 @@ class Intake:
         if task.key not in self._due:
             self.expect([task])
             add = partial(self.add, [task])
-            if not self._s.together.when_kept(task.key, add):
+            if not self._s.ports.replication.when_kept(task.key, add):
                 add()
 
     def let_go(self, merged: Merged) -> None:
@@ -137,25 +137,25 @@ class Intake:
         asked us, and the others, before what changed here had come (I4).
         """
         self.activity += 1
-        now, together = self._s.clock.monotonic(), self._s.together
-        fresh = [*merged.fresh, *merged.changed] if merged.changed and together.joins else merged.fresh
+        now, ports = self._s.clock.monotonic(), self._s.ports
+        fresh = [*merged.fresh, *merged.changed] if merged.changed and ports.replication.joins else merged.fresh
         # Not from the owner, who buries what is over: there may be one who would fetch it.
-        news = [copy for copy in merged.changed if copy.task.state >= State.FETCHED and not together.owns(copy.key)]
+        owns = ports.ownership.owns
+        news = [copy for copy in merged.changed if copy.task.state >= State.FETCHED and not owns(copy.key)]
         if news:
-            together.tell(news)
-        ours = [copy for copy in fresh if together.owns(copy.key)]
+            ports.replication.tell(news)
+        ours = [copy for copy in fresh if owns(copy.key)]
         due = merged.queued if ours else []
         self.expect(due)
         if merged.holders:
-            together.took_part(merged.holders)
+            ports.record.took_part(merged.holders)
         for host, key in merged.unqueued:
             self._frontier.forget(host, key, now)
             self.written(key)  # a backup knew better than we did
         if ours:
-            together.keep(ours, partial(self.add, due))
+            ports.replication.keep(ours, partial(self.add, due))
         else:
-            open_ = [task for task in merged.queued if together.mine(task.key) and not together.held(task.key)]
-            self._frontier.add(open_, now)
+            self._frontier.add(self._ours(merged.queued), now)
         self._resend(merged.resend)
         self._changed()
 
@@ -174,7 +174,7 @@ class Intake:
     def look_again(self) -> None:
         """Forget at once what is not ours, and look through the store for what is."""
         self._swept = _NOT_SWEPT
-        self._frontier.disown(self._s.together.mine, self._s.clock.monotonic())
+        self._frontier.disown(self._s.ports.ownership.mine, self._s.clock.monotonic())
         self._sweeps.set()
 
     def close(self) -> None:
@@ -201,8 +201,7 @@ class Intake:
     async def _sweep(self) -> None:
         cursor: bytes | None = b""
         while cursor is not None and not self._sweeps.is_set():
-            together = self._s.together
-            snapshot = together.snapshot()
+            snapshot = self._s.ports.ownership.snapshot()
             sweep = partial(
                 replicas.sweep,
                 crawl=self._crawl,
@@ -216,8 +215,7 @@ class Intake:
             now = self._s.clock.monotonic()
             for host, key in swept.unqueued:
                 self._frontier.forget(host, key, now)
-            ours = [task for task in swept.queued if together.mine(task.key) and not together.held(task.key)]
-            self._frontier.add(ours, now)
+            self._frontier.add(self._ours(swept.queued), now)
             self.activity += bool(swept.queued or swept.unqueued or swept.dropped)
             cursor = swept.cursor
             self._changed()
@@ -227,21 +225,21 @@ class Intake:
     async def _seed(self) -> None:
         """Whoever owns a seed makes sure that it is a task."""
         links = [Link(self._spec.key_of(seed), seed, 0, "", 0, True) for seed in self._spec.seeds]
-        mine = [link for link in links if self._s.together.owns(link.key)]
+        mine = [link for link in links if self._s.ports.ownership.owns(link.key)]
         if mine:
             await self.accept(mine)
 
     async def _write_links(self, links: list[Link]) -> tasks.Accepted:
         """Write links; those whose records were taken for safe under a claim that is gone are looked at once more."""
-        together = self._s.together
-        snapshot = together.snapshot(link.key for link in links)
+        ownership = self._s.ports.ownership
+        snapshot = ownership.snapshot(link.key for link in links)
         accepted = await self._submit_links(links, snapshot)
         changed = {key for key, _ in accepted.changed}
         known = [link for link in links if link.key not in changed]
-        doubtful = [link for link in known if snapshot.mine(link.key) and not together.mine(link.key)]
+        doubtful = [link for link in known if snapshot.mine(link.key) and not ownership.mine(link.key)]
         if not doubtful:
             return accepted
-        again = await self._submit_links(doubtful, together.snapshot(link.key for link in doubtful))
+        again = await self._submit_links(doubtful, ownership.snapshot(link.key for link in doubtful))
         return tasks.Accepted(
             [*accepted.queued, *again.queued],
             [*accepted.resend, *again.resend],
@@ -262,7 +260,7 @@ class Intake:
 
     async def _kept(self, changed: list[TaskReplica], known: list[bytes]) -> None:
         """Return once the backups have these records, and those that are on their way there already."""
-        together = self._s.together
+        replication = self._s.ports.replication
         waiting = 1
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -273,12 +271,17 @@ class Intake:
                 done.set_result(None)
 
         for key in known:
-            waiting += together.when_kept(key, one)
+            waiting += replication.when_kept(key, one)
         if changed:
             waiting += 1
-            together.keep(changed, one)
+            replication.keep(changed, one)
         one()
         await done
+
+    def _ours(self, queued: list[Queued]) -> list[Queued]:
+        """Those that this node may start now: some may have changed hands since the transaction that queued them."""
+        ownership = self._s.ports.ownership
+        return [task for task in queued if ownership.mine(task.key) and not ownership.held(task.key)]
 
     def _resend(self, pages: list[bytes]) -> None:
         if pages:

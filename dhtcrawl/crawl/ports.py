@@ -1,23 +1,32 @@
-"""What a crawl asks of the swarm, and the swarm of one.
+"""What a crawl asks of whoever else takes part in it: five ports.
 
-A crawl writes its own tasks and hands the rest over: links to their owners,
-copies of what it wrote to the backups. `SingleNode` is a node by itself, which owns
-everything and has nobody to tell; `dhtcrawl.swarm` has the other one.
+    Ownership     which tasks are this node's
+    Replication   links to their owners, records and bodies to further nodes
+    Assignment    which node fetches a task
+    Budget        how many pages the whole crawl may fetch
+    SharedRecord  what all nodes know of the crawl
+
+A crawl writes its own tasks and hands over the rest. `dhtcrawl.crawl.single_node` has the
+ports of a node by itself, `dhtcrawl.swarm` and `dhtcrawl.node` those of a swarm's node. All
+methods are called on the event loop and return at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.policy.seam import TaskResult
-from dhtcrawl.storage.store.ownership import EVERYTHING, OwnershipSnapshot
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
 
+Copied = Callable[[bytes, tuple[bytes, ...]], None]  # (page, the nodes that have copies)
+
 
 class TaskOutcome(NamedTuple):
-    """What came of one task at the node that had it. One of `UNREACHABLE` may never have been tried: its host was."""
+    """How a task ended at the node that had it. One of `UNREACHABLE` may never have been tried: its host was."""
 
     key: bytes
     host: str
@@ -28,13 +37,37 @@ class TaskOutcome(NamedTuple):
     detail: str = ""
 
 
-class Together(Protocol):
-    """One crawl's part of the swarm; all methods are called on the loop and return at once."""
+class Ownership(Protocol):
+    """Which tasks are this node's."""
 
     @property
     def alone(self) -> bool:
         """Whether the crawl ends by itself when nothing is left here."""
         ...
+
+    def owns(self, key: bytes) -> bool:
+        """Whether this node is the owner of a task, by the view it has now."""
+        ...
+
+    def mine(self, key: bytes) -> bool:
+        """Whether a task belongs into this node's queues: it knows what there is to know, and may fetch it (I12)."""
+        ...
+
+    def held(self, key: bytes) -> bool:
+        """Whether another node has a task of this one: for this one, or since before it was its owner."""
+        ...
+
+    def stays(self, key: bytes) -> bool:
+        """Whether this node may try a task again that it could not fetch."""
+        ...
+
+    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        """`mine` and `held` of this moment for a transaction, of these tasks only or, with None, of all."""
+        ...
+
+
+class Replication(Protocol):
+    """Takes what this node wrote to the other nodes that are to have it."""
 
     @property
     def busy(self) -> bool:
@@ -43,172 +76,99 @@ class Together(Protocol):
 
     @property
     def joins(self) -> bool:
-        """Whether anybody is joining, who is told of every change by those who own."""
-        ...
-
-    def owns(self, key: bytes) -> bool:
-        """Whether this node is the owner of a key, by the view it has now."""
-        ...
-
-    def mine(self, key: bytes) -> bool:
-        """Whether this node owns a task and knows what there is to know of it: it may fetch it (I12)."""
-        ...
-
-    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
-        """`mine` and `held` of this moment for a transaction, of these tasks only or, with None, of all."""
-        ...
-
-    def held(self, key: bytes) -> bool:
-        """Whether another node is fetching a task of ours, because it owned it when it began."""
-        ...
-
-    def waits(self, key: bytes) -> bool:
-        """Whether it is to be decided which node fetches a task, before it may start; `assign` asks for that."""
-        ...
-
-    def assign(self) -> None:
-        """Tasks in the frontier wait to be assigned."""
-        ...
-
-    def stays(self, key: bytes) -> bool:
-        """Whether this node may try a task again that came to nothing here."""
-        ...
-
-    def connect_s(self, host: str) -> float | None:
-        """How long a connection to a host may take, where that is not for this node to say."""
-        ...
-
-    def brought(self, given: TaskOutcome) -> None:
-        """A page came."""
-        ...
-
-    def passes_on(self, task: Queued, given: TaskOutcome) -> bool:
-        """A task came to nothing here; whether it is for others to go on with, and has left the frontier."""
-        ...
-
-    def killed(self, key: bytes) -> None:
-        """A task is given up here, for a reason that is the same everywhere."""
+        """Whether a node is joining: owners tell it of every change."""
         ...
 
     def send(self, links: Sequence[Link]) -> None:
-        """Links of other owners; `RoundWriter.acked` or `RoundWriter.put_back` follows for each."""
+        """Send links to their owners; `RoundWriter.acked` or `RoundWriter.put_back` follows for each."""
         ...
 
-    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
-        """Records as they are now, for their backups; `then()` once enough of them have it on disk (I1)."""
-        ...
+    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], *, over: bool = False) -> None:
+        """Give records to their backups; `then()` once enough of them have them on disk (I1).
 
-    def bury(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
-        """Records that are over; the same with less to send."""
-        ...
-
-    def tell(self, copies: Sequence[TaskReplica]) -> None:
-        """Records of others that are over, as we have just learned: their owners may not know."""
-        ...
-
-    def copy(self, pages: Sequence[bytes], copied: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
-        """Bodies of pages that are written here, for further nodes (`--copies`).
-
-        `copied(page, holders)` follows for each: as many nodes have it as the
-        crawl wants, or as there are. With `again` some may have it already.
+        `over`: all of them are done or dead, which takes less to say.
         """
         ...
 
+    def tell(self, copies: Sequence[TaskReplica]) -> None:
+        """Tell owners that records of theirs are over, which they may not know."""
+        ...
+
     def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
-        """Call `then()` once an earlier `keep` of this record is through; False where nothing is under way."""
+        """Call `then()` once an earlier `keep` of a record is through; False where none is under way."""
         ...
 
     def unsafe(self, key: bytes) -> bool:
         """Whether the backups do not have a record yet: it is not to be fetched before (I6)."""
         ...
 
-    def released(self, key: bytes) -> None:
-        """A task that was in flight when another node became its owner came to nothing here."""
-        ...
+    def copy(self, pages: Sequence[bytes], copied: Copied, *, again: bool) -> None:
+        """Give the bodies of pages that are written here to further nodes (`--copies`).
 
-    def announce(self, aliases: Sequence[str]) -> Awaitable[None]:
-        """Let every node know of further seeds before links to them go out."""
-        ...
-
-    def took_part(self, nodes: Sequence[str]) -> None:
-        """These nodes, in hex, fetched pages of the crawl: records say so."""
-        ...
-
-    def may_start(self, pages_open: int) -> bool:
-        """Whether one more page fits into what the whole crawl may fetch."""
+        `copied(page, holders)` follows for each: as many nodes have it as the
+        crawl wants, or as there are. With `again` some may have it already.
+        """
         ...
 
 
-class SingleNode:
-    """Nobody else."""
-
-    alone = True
-    busy = False
-    joins = False
-
-    def owns(self, key: bytes) -> bool:
-        return True
-
-    def mine(self, key: bytes) -> bool:
-        return True
-
-    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
-        return EVERYTHING
-
-    def held(self, key: bytes) -> bool:
-        return False
+class Assignment(Protocol):
+    """Decides which node fetches a task."""
 
     def waits(self, key: bytes) -> bool:
-        return False
+        """Whether it is still to be decided which node fetches a task; `assign` asks for that."""
+        ...
 
     def assign(self) -> None:
-        raise AssertionError("nothing waits for anybody")
-
-    def stays(self, key: bytes) -> bool:
-        return True
+        """Tasks in the frontier wait to be assigned."""
+        ...
 
     def connect_s(self, host: str) -> float | None:
-        return None
+        """How long a connection to a host may take, where another node has said so."""
+        ...
 
     def brought(self, given: TaskOutcome) -> None:
-        return
+        """Note that this node fetched a task's page."""
+        ...
 
     def passes_on(self, task: Queued, given: TaskOutcome) -> bool:
-        return False
+        """Whether others go on with a task that this node could not fetch; then it has left the frontier."""
+        ...
 
     def killed(self, key: bytes) -> None:
-        return
-
-    def send(self, links: Sequence[Link]) -> None:
-        assert not links, "there is no other owner"
-
-    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
-        then()
-
-    def bury(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
-        then()
-
-    def tell(self, copies: Sequence[TaskReplica]) -> None:
-        raise AssertionError("nobody else can have told of it")
-
-    def copy(self, pages: Sequence[bytes], copied: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
-        for page in pages:
-            copied(page, ())
-
-    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
-        return False
-
-    def unsafe(self, key: bytes) -> bool:
-        return False
+        """Note that a task is given up here, for a reason that is the same at every node."""
+        ...
 
     def released(self, key: bytes) -> None:
-        raise AssertionError("nobody else can have become its owner")
+        """Tell the owner that this node could not fetch a task which it began when it owned it."""
+        ...
 
-    async def announce(self, aliases: Sequence[str]) -> None:
-        return
 
-    def took_part(self, nodes: Sequence[str]) -> None:
-        raise AssertionError("nobody else can have told of it")
+class Budget(Protocol):
+    """How many pages the whole crawl may fetch."""
 
     def may_start(self, pages_open: int) -> bool:
-        return True
+        """Whether one more page may be fetched, when this node has `pages_open` that it has not counted yet."""
+        ...
+
+
+class SharedRecord(Protocol):
+    """The crawl's record, which every node has: what each learns that all have to know."""
+
+    def announce(self, aliases: Sequence[str]) -> Awaitable[None]:
+        """Let every node know of further seeds; done before links to them go out."""
+        ...
+
+    def took_part(self, nodes: Sequence[str]) -> None:
+        """Note that these nodes, named in hex, fetched pages of the crawl."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlPorts:
+    """The ports of one crawl on one node."""
+
+    ownership: Ownership
+    replication: Replication
+    assignment: Assignment
+    budget: Budget
+    record: SharedRecord

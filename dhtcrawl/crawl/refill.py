@@ -46,7 +46,8 @@ class Refill:
 
     async def run(self) -> None:
         """Fill fronts that run low, and bring hosts into memory while there is room; until cancelled."""
-        submit, together = self._s.committer.submit, self._s.together
+        submit = self._s.committer.submit
+        ownership, replication = self._s.ports.ownership, self._s.ports.replication
         cursor = b""
         while True:
             await self._wanted.wait()
@@ -64,8 +65,8 @@ class Refill:
                 found, complete = await read
                 # What another node owns by now, or is fetching, leaves the queue in
                 # a while; what the backups do not have is added when they do.
-                ours = [task for task in found if together.mine(task.key) and not together.held(task.key)]
-                unsafe = {task.key: task for task in ours if together.unsafe(task.key)}
+                ours = [task for task in found if ownership.mine(task.key) and not ownership.held(task.key)]
+                unsafe = {task.key: task for task in ours if replication.unsafe(task.key)}
                 safe = [task for task in ours if task.key not in unsafe]
                 self._frontier.refilled(name, safe, complete, self._s.clock.monotonic())
                 for task in unsafe.values():

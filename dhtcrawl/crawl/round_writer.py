@@ -11,9 +11,9 @@ price of an fsync and of a thread hop is paid by a round, never by a page.
     kill() ─▶ dead ────┤                                 acked links to the outbox
               done ────┘                                 pages without links under way, copied: done
 
-Links that another node owns leave through `Together.send` and come back by
+Links that another node owns leave through `Replication.send` and come back by
 `acked` or `put_back`. What was written goes to the backups through
-`Together.keep` and `bury` (for a node by itself, both are over at once); until
+`Replication.keep` (for a node by itself, that is over at once); until
 the tombstone of a page is there, the page counts as open: it is what a crash
 of this node would make the swarm fetch again.
 """
@@ -197,13 +197,13 @@ class RoundWriter:
         return self._backlog_bytes >= BACKLOG_BYTES_MAX or len(self.outbox) >= BACKLOG_LINKS_MAX
 
     def _gather(self) -> Round | None:
-        together = self._services.together
+        ports = self._services.ports
         links = self.outbox.take(LINKS_A_ROUND_MAX)
-        if not together.alone:
-            theirs = [link for link in links if not together.owns(link.key)]
+        if not ports.ownership.alone:
+            theirs = [link for link in links if not ports.ownership.owns(link.key)]
             if theirs:
-                links = [link for link in links if together.owns(link.key)]
-                together.send(theirs)
+                links = [link for link in links if ports.ownership.owns(link.key)]
+                ports.replication.send(theirs)
         for fetched in self._fetched:
             if fetched.page is not None:
                 # Its links may all have been acked for other pages; it is looked at again once it is written.
@@ -225,7 +225,7 @@ class RoundWriter:
             self._owed,
             copied,
             self.counters.copy(),
-            together.snapshot(link.key for link in links),
+            ports.ownership.snapshot(link.key for link in links),
         )
         self._fetched, self._kills, self._new_aliases = [], [], []
         self._relinked, self._owed = {}, {}
@@ -254,12 +254,12 @@ class RoundWriter:
         """What was written goes to further nodes, where the crawl wants it there."""
         if not self.copying.further:
             return
-        together = self._services.together
+        ports = self._services.ports
         written = [f.page.key for f in round_.fetched if f.page is not None and f.page.key not in result.refetched]
         self.copying.hold(written)
         for pages, again in ((written, False), (list(round_.relinked), True)):
             if pages:
-                together.copy(pages, self._copied, again=again)
+                ports.replication.copy(pages, self._copied, again=again)
 
     def _copied(self, page: bytes, holders: Holders) -> None:
         self.copying.copied(page, holders)
@@ -277,32 +277,34 @@ class RoundWriter:
 
     def _keep(self, round_: Round, result: RoundResult) -> None:
         """Give what was written to the backups; ack links, and queue tasks, once they have it (I1)."""
-        together = self._services.together
+        ports = self._services.ports
         changed = {copy.key for copy in result.changed}
         known = [link for link in round_.links if link.key not in changed]
-        if not together.alone:
+        if not ports.ownership.alone:
             # The claim under which their records were taken for safe is gone: look at them under the one of now.
-            doubtful = [link for link in known if round_.ownership.mine(link.key) and not together.mine(link.key)]
+            doubtful = [
+                link for link in known if round_.ownership.mine(link.key) and not ports.ownership.mine(link.key)
+            ]
             if doubtful:
                 self.put_back(doubtful)
                 known = [link for link in known if link not in doubtful]
             # Somebody sent it a moment ago: as good as accepted, once the backups have it.
-            known = [link for link in known if not together.when_kept(link.key, partial(self.acked, [link]))]
+            known = [link for link in known if not ports.replication.when_kept(link.key, partial(self.acked, [link]))]
             # The owner of a page that was fetched here nevertheless is to know it soon.
-            arrived = [copy for copy in result.arrived if not together.owns(copy.key)]
+            arrived = [copy for copy in result.arrived if not ports.ownership.owns(copy.key)]
             if arrived:
-                together.keep(arrived, _nothing)
+                ports.replication.keep(arrived, _nothing)
         self._done_with(dict.fromkeys(self.outbox.acked(known)))
         fresh = [link for link in round_.links if link.key in changed]
         self._listener.expected(result.queued)
         if result.changed:
-            together.keep(result.changed, partial(self._kept, fresh, result.queued))
+            ports.replication.keep(result.changed, partial(self._kept, fresh, result.queued))
         over = {copy.key for copy in result.over}
         for page in round_.done:
             if page not in over and page not in self._owing:
                 self._open.pop(page, None)  # other nodes have its record by now: nothing to bury
         if result.over:
-            together.bury(result.over, partial(self._buried, result.over))
+            ports.replication.keep(result.over, partial(self._buried, result.over), over=True)
 
     def _kept(self, links: list[Link], queued: list[Queued]) -> None:
         self._listener.queued(queued)

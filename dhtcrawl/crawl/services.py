@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
-from dhtcrawl.crawl.ports import SingleNode, Together
+from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
@@ -33,7 +33,7 @@ class Silent:
         pass
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Services:
     """The ports of one node, and of one crawl's archive on it."""
 
@@ -48,7 +48,7 @@ class Services:
     incarnation: int
     # Runs a function that takes long (a big page) where it blocks nobody.
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
-    together: Together = field(default_factory=SingleNode)
+    ports: CrawlPorts
     gate: HostAccess = field(default_factory=UnleasedHosts)
     observer: Observer = field(default_factory=Silent)
 

@@ -1,7 +1,7 @@
-"""One crawl on one node of a swarm: what the crawl asks of the others (`Together`), and what they ask of it.
+"""One crawl on one node of a swarm: its ports, and what the other nodes ask of it.
 
 Crawl ──send──▶ Courier ──▶ owners          owners and backups ──▶ Inbox ──▶ Intake of the crawl
-└────keep, bury──▶ Replicator ──▶ backups
+└────keep──▶ Replicator ──▶ backups
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.config import SwarmSettings
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.intake import Intake
-from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.crawl.ports import CrawlPorts
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.node.crawl_ports import SwarmBudget, SwarmRecord, SwarmReplication
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.rows import PeerRow
@@ -25,12 +27,10 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import RUNNING
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.storage.store.tasks import Link, Queued
 from dhtcrawl.swarm.assignment.assignments import Assignments
 from dhtcrawl.swarm.assignment.facts import NodeTraits, facts_of
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.policies import Policies
-from dhtcrawl.swarm.bodies.copier import Copied
 from dhtcrawl.swarm.bodies.copying import BodyCopies, BodyStore
 from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.claim import KeyClaim
@@ -74,9 +74,7 @@ class Shared:
 class CrawlRun:
     """A crawl that runs here."""
 
-    alone = False
-
-    def __init__(self, shared: Shared, record: CrawlRecord, group: asyncio.TaskGroup) -> None:
+    def __init__(self, shared: Shared, record: CrawlRecord, counters: CrawlCounters, group: asyncio.TaskGroup) -> None:
         self._record = record
         self.key_bytes = task_key_bytes(record.spec.key_mode)
         self.depth_matters = record.spec.settings.depth >= 0
@@ -126,6 +124,22 @@ class CrawlRun:
             rehome=self.copying.rehome,
             gave_up=self.copying.holders_changed,
         )
+        self._allowance = PageAllowance(record.spec.settings.max_pages)
+        self._allowance.begin(counters.pages, shared.incarnation)
+        self.ports = CrawlPorts(
+            self.ownership,
+            SwarmReplication(
+                self._id,
+                shared.replicator,
+                shared.tidings,
+                self.courier,
+                self.copying.copier,
+                lambda: self.elsewhere.releasing,
+            ),
+            self.elsewhere,
+            SwarmBudget(shared.awake, self._allowance, counters),
+            SwarmRecord(self._id, shared.announce, self._participants, self.bodies),
+        )
 
     @property
     def crawl(self) -> Crawl:
@@ -141,90 +155,15 @@ class CrawlRun:
         """The crawl that this is the swarm's side of."""
         self._crawl = crawl
         self.copying.begin(crawl.corridor)
-        self._allowance = PageAllowance(self._record.spec.settings.max_pages)
-        self._allowance.begin(crawl.counters.pages, self._shared.incarnation)
         self._audit = CrawlAudit(self._shared.auditor, self._record, crawl.corridor, doubt=crawl.counters.pages > 0)
         self.coordinator = Coordinator(self._shared.peers, self._shared.clock, self._id, self, self._allowance)
         self._hold()
 
-    # Together: what the crawl asks
-
-    @property
-    def busy(self) -> bool:
-        busy = self._shared.replicator.busy_with(self._id) or bool(self.elsewhere.releasing)
-        return self.courier.busy or busy
-
-    @property
-    def joins(self) -> bool:
-        return self._shared.replicator.joins
-
-    def owns(self, key: bytes) -> bool:
-        return self.ownership.owns(key)
-
-    def mine(self, key: bytes) -> bool:
-        return self.ownership.mine(key)
-
-    def held(self, key: bytes) -> bool:
-        return self.ownership.held(key)
-
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         return self.ownership.snapshot(task_keys)
 
-    def waits(self, key: bytes) -> bool:
-        return self.elsewhere.waits(key)
-
-    def assign(self) -> None:
-        self.elsewhere.assign()
-
-    def stays(self, key: bytes) -> bool:
-        return self.ownership.stays(key)
-
-    def connect_s(self, host: str) -> float | None:
-        return self.elsewhere.connect_s(host)
-
-    def brought(self, given: TaskOutcome) -> None:
-        self.elsewhere.brought(given)
-
-    def killed(self, key: bytes) -> None:
-        self.elsewhere.killed(key)
-
-    def passes_on(self, task: Queued, given: TaskOutcome) -> bool:
-        return self.elsewhere.passes_on(task, given)
-
-    def send(self, links: Sequence[Link]) -> None:
-        self.courier.send(links)
-
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
-        self._shared.replicator.keep(self._id, copies, then)
-
-    def bury(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
-        self._shared.replicator.keep(self._id, copies, then, over=True)
-
-    def tell(self, copies: Sequence[TaskReplica]) -> None:
-        self._shared.tidings.tell(self._id, copies)
-
-    def copy(self, pages: Sequence[bytes], copied: Copied, *, again: bool) -> None:
-        self.copying.copy(pages, copied, again=again)
-
-    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
-        return self._shared.replicator.when_kept(self._id, key, then)
-
-    def unsafe(self, key: bytes) -> bool:
-        return self._shared.replicator.unsafe(self._id, key)
-
-    def released(self, key: bytes) -> None:
-        self.elsewhere.released(key)
-
-    async def announce(self, aliases: Sequence[str]) -> None:
-        await self._shared.announce(self._id, aliases)
-
-    def took_part(self, nodes: Sequence[str]) -> None:
-        self._participants.met(nodes)
-        self.bodies.lie_at(nodes)
-
-    def may_start(self, pages_open: int) -> bool:
-        # A node that stood still may have been taken for dead: it asks before it fetches (I12).
-        return self._shared.awake() and self._allowance.may_start(self.crawl.counters.pages + pages_open)
+        self.ports.replication.keep(copies, then)
 
     # What others ask
 
@@ -356,7 +295,7 @@ class CrawlRun:
         """What keeps the crawl from its end, in the words of `termination.WAITING`."""
         crawl = self.crawl
         found = crawl.waiting
-        if "queued" in found and (crawl.held or not self.may_start(len(crawl.in_flight))):
+        if "queued" in found and (crawl.held or not self.ports.budget.may_start(len(crawl.in_flight))):
             found[FROZEN] = found.pop("queued")
         if self._settled is not self._view:
             found["repair"] = 1

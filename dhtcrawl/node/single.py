@@ -22,9 +22,10 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
-from dhtcrawl.crawl.ports import SingleNode, Together
+from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.crawl.services import Observer, Services
+from dhtcrawl.crawl.single_node import single_node
 from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.host_access import UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
@@ -104,49 +105,60 @@ class Node:
         """Where one task stands."""
         return await self.committer.submit(partial(tasks.get_task, crawl=record.crawl_id, key=key))
 
-    async def prepare(
-        self,
-        record: CrawlRecord,
-        dirs: OutputDirs,
-        *,
-        disk_used: Callable[[], Awaitable[bool]],
-        together: Together | None = None,
-        gate: HostLeases | None = None,
-    ) -> RunningCrawl:
-        """Make a crawl ready to run: counters read, torn files cut.
+    async def recover(self, record: CrawlRecord, directory: Directory) -> RecoveredCrawl:
+        """What the store and the archive in `directory` have of a crawl; torn files are cut."""
+        archive, further = self._archive(record, directory), record.spec.settings.copies - 1
 
-        In a swarm `together` is the crawl's way to the other nodes, and `gate` leases it its hosts.
-        """
-        archive, further = self._archive(record, dirs.archive), record.spec.settings.copies - 1
-
-        def recover(txn: Txn) -> tuple[CrawlCounters, dict[str, float]]:
+        def recover(txn: Txn) -> CrawlStart:
             archive.recover(txn)
             counters = CrawlCounters.unpack(txn.get(keys.key(keys.COUNTERS, record.crawl_id)))
             if further:
                 counters.pages_undercopied = body_copies.undercopied(txn, record.crawl_id, further)
-            return counters, tasks.owed(txn, record.crawl_id)
+            owed = tasks.owed(txn, record.crawl_id)
+            return CrawlStart(record.spec, record.crawl_id, counters, record.aliases, owed)
 
-        counters, owed = await self.committer.submit(recover)
-        services = Services(
+        start = await self.committer.submit(recover)
+        self._runner.participants.append(archive)
+        return RecoveredCrawl(record, archive, start)
+
+    def services(self, recovered: RecoveredCrawl, ports: CrawlPorts, gate: HostLeases | None = None) -> Services:
+        """What a crawl is given; in a swarm `gate` leases it its hosts."""
+        return Services(
             config=self.config,
             clock=self.ports.clock,
             rng=self.ports.rng,
             http=self.ports.http,
             committer=self.committer,
-            archive=archive,
+            archive=recovered.archive,
             hosts=gate.book if gate is not None else self._hosts,
             node=self.node_id,
             incarnation=self.incarnation,
             offload=self.ports.offload,
-            together=together if together is not None else SingleNode(),
+            ports=ports,
             gate=gate if gate is not None else UnleasedHosts(),
             observer=self.ports.observer,
         )
+
+    async def prepare(
+        self, record: CrawlRecord, dirs: OutputDirs, *, disk_used: Callable[[], Awaitable[bool]]
+    ) -> RunningCrawl:
+        """Make a crawl of this node by itself ready to run."""
+        recovered = await self.recover(record, dirs.archive)
+        ports = single_node(record.spec.settings.max_pages, recovered.start.counters)
+        return self.running(recovered, self.services(recovered, ports), dirs, disk_used=disk_used)
+
+    def running(
+        self,
+        recovered: RecoveredCrawl,
+        services: Services,
+        dirs: OutputDirs,
+        *,
+        disk_used: Callable[[], Awaitable[bool]],
+    ) -> RunningCrawl:
+        """A crawl with its outputs, to be run once."""
         live = LivePages(dirs.pages)
-        start = CrawlStart(record.spec, record.crawl_id, counters, record.aliases, owed)
-        crawl = Crawl(services, start, live=live, disk_used=disk_used)
-        self._runner.participants.append(archive)
-        return RunningCrawl(record, crawl, dirs, live, self.committer, self.config, self.node_id)
+        crawl = Crawl(services, recovered.start, live=live, disk_used=disk_used)
+        return RunningCrawl(recovered.record, crawl, dirs, live, self.committer, self.config, self.node_id)
 
     async def copies_archive(self, record: CrawlRecord, directory: Directory) -> Archive:
         """Where copies of other nodes' bodies go, ready to be written to; once a crawl."""
@@ -164,6 +176,15 @@ class Node:
             wall=self.ports.clock.wall,
             info=_warcinfo(record),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredCrawl:
+    """What this node has of a crawl when it starts or goes on."""
+
+    record: CrawlRecord
+    archive: Archive
+    start: CrawlStart
 
 
 class RunningCrawl:

@@ -378,10 +378,11 @@ class SwarmNode:
             compare=partial(self.syncer.compare, keepers=self.replicator.backups),
             about=NodeTraits(self._rtts, self.node.ports.machine, pairs(self.node.config.node.labels)),
         )
-        run = CrawlRun(shared, record, self._group)
-        running = await self.node.prepare(
-            record, self._outputs(crawl), disk_used=self._disk_used(crawl), together=run, gate=self.gate
-        )
+        outputs = self._outputs(crawl)
+        recovered = await self.node.recover(record, outputs.archive)
+        run = CrawlRun(shared, record, recovered.start.counters, self._group)
+        services = self.node.services(recovered, run.ports, self.gate)
+        running = self.node.running(recovered, services, outputs, disk_used=self._disk_used(crawl))
         run.begin(running.crawl)
         self._group.create_task(self._run_crawl(run, running))
         return run

@@ -5,19 +5,21 @@ from __future__ import annotations
 import pytest
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.crawl.budget import Budget, Stop
+from dhtcrawl.crawl.budget import CrawlLimits, Stop
+from dhtcrawl.crawl.rounds import CrawlCounters
+from dhtcrawl.crawl.single_node import SoleBudget
 from dhtcrawl.errors import Exit
 
 
 def test_without_limits_nothing_is_ever_exceeded() -> None:
-    budget = Budget(CrawlSettings())
-    assert budget.may_start(10**9, 10**9)
-    assert budget.exceeded(pages=10**9, seconds=1e9, size_bytes=10**15) is None
+    limits = CrawlLimits(CrawlSettings())
+    assert SoleBudget(0, CrawlCounters(pages=10**9)).may_start(10**9)
+    assert limits.exceeded(pages=10**9, seconds=1e9, size_bytes=10**15) is None
 
 
 @pytest.mark.parametrize(("pages", "in_flight", "may"), [(0, 0, True), (2, 0, True), (1, 2, False), (0, 3, False)])
 def test_requests_in_flight_count_as_pages_before_they_are(pages: int, in_flight: int, may: bool) -> None:
-    assert Budget(CrawlSettings(max_pages=3)).may_start(pages, in_flight) is may
+    assert SoleBudget(3, CrawlCounters(pages=pages)).may_start(in_flight) is may
 
 
 @pytest.mark.parametrize(
@@ -29,9 +31,9 @@ def test_requests_in_flight_count_as_pages_before_they_are(pages: int, in_flight
     ],
 )
 def test_a_limit_is_exceeded_when_it_is_reached(settings: CrawlSettings, stop: Stop, code: int) -> None:
-    budget = Budget(settings)
-    assert budget.exceeded(pages=9, seconds=4.9, size_bytes=999) is None
-    assert budget.exceeded(pages=10, seconds=5.0, size_bytes=1000) is stop
+    limits = CrawlLimits(settings)
+    assert limits.exceeded(pages=9, seconds=4.9, size_bytes=999) is None
+    assert limits.exceeded(pages=10, seconds=5.0, size_bytes=1000) is stop
     assert stop.exit_code == code
 
 

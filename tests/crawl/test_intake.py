@@ -66,8 +66,11 @@ def under_way() -> UnderWay:
 
 @pytest.fixture
 def intake(frontier: Frontier, held: set[bytes], under_way: UnderWay) -> Intake:
-    together: Any = SimpleNamespace(mine=lambda key: True, held=held.__contains__, when_kept=under_way.when_kept)
-    services = SimpleNamespace(together=together, clock=SimpleNamespace(monotonic=lambda: 0.0))
+    together: Any = SimpleNamespace(
+        owns=lambda key: True, mine=lambda key: True, held=held.__contains__, when_kept=under_way.when_kept
+    )
+    ports = SimpleNamespace(ownership=together, replication=together)
+    services = SimpleNamespace(ports=ports, clock=SimpleNamespace(monotonic=lambda: 0.0))
     corridor = SimpleNamespace(resend=lambda pages: None)
     return Intake(
         cast(Services, services),

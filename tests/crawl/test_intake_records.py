@@ -58,7 +58,11 @@ class World:
             took_part=lambda nodes: None,
             tell=self.told.extend,
         )
-        services: Any = SimpleNamespace(committer=self.committer, clock=self.clock, together=together)
+        services: Any = SimpleNamespace(
+            committer=self.committer,
+            clock=self.clock,
+            ports=SimpleNamespace(ownership=together, replication=together, record=together),
+        )
         self.counters = corridor.counters
         self.intake = Intake(services, CRAWL, SPEC, self.frontier, corridor, itertools.count(1), changed=self._changed)
 

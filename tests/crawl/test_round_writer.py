@@ -41,15 +41,14 @@ class World:
             mine=lambda key: False,
             snapshot=lambda _: NOTHING,
             send=self.sent.extend,
-            keep=lambda copies, then: then(),
-            bury=self._bury,
+            keep=self._keep,
             when_kept=lambda key, then: False,
             copy=self._copy,
         )
         place = Place("ab" * 20, "a.warc.gz", 0, 9)
         services: Any = SimpleNamespace(
             committer=self.committer,
-            together=together,
+            ports=SimpleNamespace(ownership=together, replication=together, record=together),
             archive=SimpleNamespace(append=lambda item: (place, "sha1:0")),
         )
         nothing: Callable[..., None] = lambda *_: None  # noqa: E731
@@ -71,8 +70,8 @@ class World:
     def _copy(self, pages: Sequence[bytes], then: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
         self.copying += [then] * len(pages)
 
-    def _bury(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
-        self.buried += copies
+    def _keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], *, over: bool = False) -> None:
+        self.buried += copies if over else ()
         then()
 
     def arrives(self, links: Iterable[Link], url: str = "http://a/") -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from dhtcrawl.crawl.refill import Refill
-from dhtcrawl.node.crawl_run import CrawlRun
+from dhtcrawl.node.crawl_ports import SwarmReplication
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.tasks.messages import Code
 from dhtcrawl.sim.chance import draw
@@ -25,6 +25,7 @@ from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.world import CrashingCommitter
 from dhtcrawl.storage.store import replicas
+from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves, WaveVerdict
@@ -190,7 +191,17 @@ def test_a_newcomer_that_owns_before_it_knows_is_caught(monkeypatch: pytest.Monk
 
 
 def test_tombstones_that_stay_at_home_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CrawlRun, "bury", lambda self, copies, then: then())
+    real = SwarmReplication.keep
+
+    def only_open(
+        self: SwarmReplication, copies: Sequence[TaskReplica], then: Callable[[], None], *, over: bool = False
+    ) -> None:
+        if over:
+            then()
+        else:
+            real(self, copies, then)
+
+    monkeypatch.setattr(SwarmReplication, "keep", only_open)
     assert "I4" in _told(CALM, 1)
 
 
@@ -263,7 +274,7 @@ def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.
 
 
 def test_a_swarm_that_waits_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CrawlRun, "send", lambda self, links: None)
+    monkeypatch.setattr(SwarmReplication, "send", lambda self, links: None)
     assert "I13" in _told(CALM, 1)
 
 

@@ -105,7 +105,11 @@ class World:
             took_part=lambda nodes: None,
             tell=lambda copies: None,
         )
-        services: Any = SimpleNamespace(committer=self.committer, clock=self.clock, together=together)
+        services: Any = SimpleNamespace(
+            committer=self.committer,
+            clock=self.clock,
+            ports=SimpleNamespace(ownership=together, replication=together, record=together),
+        )
         corridor: Any = SimpleNamespace(counters=SimpleNamespace(urls_seen=0), resend=lambda pages: None)
         spec: Any = SimpleNamespace(seeds=(), settings=SPEC.settings, key_of=SPEC.key_of)
         self.intake = Intake(services, CRAWL, spec, self.frontier, corridor, self.orders, changed=lambda: None)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 IncarnationOf = Callable[[bytes], "int | None"]  # a member's; None: it is not there
 
 
-class Assignment(NamedTuple):
+class TaskAssignment(NamedTuple):
     """Of one task, as the owner sees it."""
 
     node: bytes
@@ -51,7 +51,7 @@ class Assigned:
 
     def __init__(self) -> None:
         self.version = 0  # grows whenever keys come or go
-        self._loans: dict[bytes, Assignment] = {}
+        self._loans: dict[bytes, TaskAssignment] = {}
         self._at: Counter[tuple[bytes, str]] = Counter()
         self._of: Counter[bytes] = Counter()
         self._hosts: Counter[str] = Counter()
@@ -97,12 +97,12 @@ class Assigned:
             self._heard_at[node] = now
         for key in keys:
             assert key not in self._loans, "a task is lent to one node"
-            self._loans[key] = Assignment(node, incarnation, host, now, budget_s, origins.get(key, ""))
+            self._loans[key] = TaskAssignment(node, incarnation, host, now, budget_s, origins.get(key, ""))
         self._at[node, host] += len(keys)
         self._hosts[host] += len(keys)
         self._of[node] += len(keys)
 
-    def let_go(self, keys: Iterable[bytes]) -> dict[bytes, Assignment]:
+    def let_go(self, keys: Iterable[bytes]) -> dict[bytes, TaskAssignment]:
         """These are lent no longer; those of them that were."""
         over = {key: loan for key in keys if (loan := self._loans.pop(key, None)) is not None}
         self.version += bool(over)
@@ -114,7 +114,7 @@ class Assigned:
                 del self._heard_at[loan.node]
         return over
 
-    def let_go_from(self, node: bytes, keys: Iterable[bytes]) -> dict[bytes, Assignment]:
+    def let_go_from(self, node: bytes, keys: Iterable[bytes]) -> dict[bytes, TaskAssignment]:
         """The same of those that this node has."""
         return self.let_go(key for key in list(keys) if (loan := self._loans.get(key)) and loan.node == node)
 
@@ -123,7 +123,7 @@ class Assigned:
         if node in self._heard_at:
             self._heard_at[node] = now
 
-    def get(self, key: bytes) -> Assignment | None:
+    def get(self, key: bytes) -> TaskAssignment | None:
         """Who has a task."""
         return self._loans.get(key)
 
@@ -145,7 +145,7 @@ class Assigned:
             if key in self._loans:
                 self._loans[key] = self._loans[key]._replace(since=now)
 
-    def given_up(self, incarnation_of: IncarnationOf, now: float) -> dict[bytes, Assignment]:
+    def given_up(self, incarnation_of: IncarnationOf, now: float) -> dict[bytes, TaskAssignment]:
         """Tasks whose worker is gone, or silent for too long; they are lent no longer."""
         silent = {node for node, at in self._heard_at.items() if now - at >= SILENT_S}
         void: list[bytes] = []

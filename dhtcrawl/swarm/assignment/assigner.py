@@ -36,7 +36,7 @@ from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm.assignment.assigned import Assigned, Assignment, IncarnationOf
+from dhtcrawl.swarm.assignment.assigned import Assigned, IncarnationOf, TaskAssignment
 from dhtcrawl.swarm.assignment.candidates import Candidates
 from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.wire import LEND, RECALL
@@ -132,7 +132,7 @@ class Assigner:
         self._incarnation_of = incarnation_of
         self._decide = decide
         self._failures = Failures()
-        self._ended: dict[bytes, Assignment] = {}  # of which the worker has not told yet
+        self._ended: dict[bytes, TaskAssignment] = {}  # of which the worker has not told yet
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
         self._table: Mapping[str, Any] | None = None  # a plan that the policy is to be given
         self.candidates = Candidates(peers, policy)
@@ -293,12 +293,12 @@ class Assigner:
             if not await self._give(node, batch, given, terms):
                 await self._desk.requeue(list(self.lent.let_go(self._still(given))))
 
-    def _still(self, loans: Mapping[bytes, Assignment]) -> list[bytes]:
+    def _still(self, loans: Mapping[bytes, TaskAssignment]) -> list[bytes]:
         """Those that are lent as they were: not taken back meanwhile, and perhaps lent to another."""
         return [key for key, loan in loans.items() if self.lent.get(key) == loan]
 
     async def _give(
-        self, node: bytes, batch: Sequence[TaskReplica], loans: Mapping[bytes, Assignment], terms: Mapping[str, Any]
+        self, node: bytes, batch: Sequence[TaskReplica], loans: Mapping[bytes, TaskAssignment], terms: Mapping[str, Any]
     ) -> bool:
         crawl = self._desk.crawl_id
         reply = await self._peers.ask(node, StoreBackup(crawl, tuple(map(wire.record_of, batch))))
@@ -324,7 +324,7 @@ class Assigner:
         self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
         return True
 
-    def _is_patient(self, key: bytes, loan: Assignment, node: bytes) -> bool:
+    def _is_patient(self, key: bytes, loan: TaskAssignment, node: bytes) -> bool:
         return self._failures.has_failed(key, node) or not self._is_left(key, loan.host, loan.origin)
 
     def _is_left(self, key: bytes, host: str, origin: str) -> bool:
@@ -395,7 +395,7 @@ class Assigner:
             self.lent.renew(keys, now)
             await self._desk.requeue(list(returned))
 
-    def _recalled(self, key: bytes, loan: Assignment, now: float) -> None:
+    def _recalled(self, key: bytes, loan: TaskAssignment, now: float) -> None:
         self.recalls += 1
         if self._incarnation_of(loan.node) == loan.incarnation:  # neither gone nor started anew: it is slow, or silent
             self._failures.recalled(key, loan.node)

@@ -85,7 +85,7 @@ class BodyCopies:
         self._committer = parts.committer
         self._crawl = run.record().crawl_id
         self.further = run.record().spec.settings.copies - 1
-        self._copier = Copier(
+        self.copier = Copier(
             parts.peers,
             parts.committer,
             parts.clock,
@@ -104,7 +104,6 @@ class BodyCopies:
             disk.offload,
             lambda: not run.held_back,
         )
-        self.copy = self._copier.copy  # as `Together.copy`
 
     def begin(self, corridor: RoundWriter) -> None:
         """The corridor that this is the swarm's side of."""
@@ -112,7 +111,7 @@ class BodyCopies:
         self._watch = CopyWatch(
             self._committer,
             self._crawl,
-            self._copier,
+            self.copier,
             corridor.counters,
             standing=lambda: self._standing().holder,
             enough_nodes=self._enough_nodes,

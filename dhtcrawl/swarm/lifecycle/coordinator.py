@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dhtcrawl.clock import Clock
-from dhtcrawl.crawl.budget import Budget, Stop
+from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.port import Peers
@@ -97,7 +97,7 @@ class Coordinator:
         self._crawl_id = crawl_id
         self._key = crawl_key(crawl_id)
         self._board = board
-        self._budget = Budget(replace(board.record().spec.settings, max_pages=0))
+        self._limits = CrawlLimits(replace(board.record().spec.settings, max_pages=0))
         self._waves = Waves()
         self._audits_of = b""  # the state of stillness that is being audited
         self._audits: dict[bytes, tuple[int, int]] = {}  # by node: links missing, and sent again
@@ -271,7 +271,7 @@ class Coordinator:
         record = self._board.record()
         if record.state == STOPPING or all(report.idle for report in self.reports.values()):
             return False  # a crawl that has nothing left is complete, not stopped
-        stop = self._budget.exceeded(
+        stop = self._limits.exceeded(
             pages=0,
             seconds=max((report.counters.get("seconds", 0.0) for report in self.reports.values()), default=0.0),
             size_bytes=int(sum(self._bytes_seen.values())),

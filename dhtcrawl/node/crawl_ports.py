@@ -1,0 +1,89 @@
+"""The ports of a crawl on a node of a swarm, each by what the swarm has for it.
+
+`Ownership` is `dhtcrawl.swarm.assignment.ownership`, `Assignment` is `dhtcrawl.swarm.assignment.assignments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from dhtcrawl.crawl.ports import Copied
+from dhtcrawl.crawl.rounds import CrawlCounters
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.swarm.bodies.copier import Copier
+from dhtcrawl.swarm.bodies.missing import MissingBodies
+from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
+from dhtcrawl.swarm.lifecycle.participants import Participants
+from dhtcrawl.swarm.records.owner_news import OwnerNews
+from dhtcrawl.swarm.records.replicate import Replicator
+from dhtcrawl.swarm.records.send_links import LinkSender
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmReplication:
+    """`Replication`: to owners, to backups, to nodes with copies of bodies."""
+
+    crawl: bytes
+    replicator: Replicator
+    owner_news: OwnerNews
+    links: LinkSender
+    copier: Copier
+    releasing: Callable[[], int]  # tasks of which their owners are being told that this node could not fetch them
+
+    @property
+    def busy(self) -> bool:
+        return self.links.busy or self.replicator.busy_with(self.crawl) or self.releasing() > 0
+
+    @property
+    def joins(self) -> bool:
+        return self.replicator.joins
+
+    def send(self, links: Sequence[Link]) -> None:
+        self.links.send(links)
+
+    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], *, over: bool = False) -> None:
+        self.replicator.keep(self.crawl, copies, then, over=over)
+
+    def tell(self, copies: Sequence[TaskReplica]) -> None:
+        self.owner_news.tell(self.crawl, copies)
+
+    def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
+        return self.replicator.when_kept(self.crawl, key, then)
+
+    def unsafe(self, key: bytes) -> bool:
+        return self.replicator.unsafe(self.crawl, key)
+
+    def copy(self, pages: Sequence[bytes], copied: Copied, *, again: bool) -> None:
+        self.copier.copy(pages, copied, again=again)
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmBudget:
+    """`Budget`: a block of pages that the coordinator gave, asked for by a node that knows that it is one."""
+
+    awake: Callable[[], bool]  # False once this node learns that it did not run for a while
+    allowance: PageAllowance
+    counters: CrawlCounters
+
+    def may_start(self, pages_open: int) -> bool:
+        # A node that stood still may have been taken for dead: it asks before it fetches (I12).
+        return self.awake() and self.allowance.may_start(self.counters.pages + pages_open)
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmRecord:
+    """`SharedRecord`: the record that all members have."""
+
+    crawl: bytes
+    tell: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    participants: Participants
+    bodies: MissingBodies
+
+    async def announce(self, aliases: Sequence[str]) -> None:
+        await self.tell(self.crawl, aliases)
+
+    def took_part(self, nodes: Sequence[str]) -> None:
+        self.participants.met(nodes)
+        self.bodies.lie_at(nodes)
