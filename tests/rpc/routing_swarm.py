@@ -120,7 +120,7 @@ def table_of(server: Any) -> list[tuple[bytes, str, int]]:
 def add(server: Any, contact: tuple[bytes, str, int]) -> None:
     """Put a contact into a table, as if it had been verified."""
     if isinstance(server, RoutingServer):
-        server.plane.table.confirm(Contact(*contact), server.clock.monotonic())
+        server.plane.table.confirm(Contact(*contact), asyncio.get_running_loop().time())
     else:
         server.protocol.router.add_contact(Node(*contact))
 

@@ -41,7 +41,7 @@ class Plane:
         self.handlers: dict[str, Callable[..., None]] = {}
         self.sent: list[tuple[object, ...]] = []
 
-    def register_later(self, name: str, handler: Callable[..., None], arguments: int) -> None:
+    def register(self, name: str, handler: Callable[..., None], arguments: int, *, later: bool) -> None:
         assert arguments == 3
         self.handlers[name] = handler
 

@@ -130,7 +130,7 @@ def test_who_never_answered_a_ping_gets_no_more_than_three_times_what_it_sent_ho
         async with world() as w:
             (node,) = await w.swarm("ours", 1)
             raw = Raw(w, ("10.0.9.9", PORT))
-            node.plane.register_later("slow", lambda answer, sender, word: answer(b"x" * 900), 1)
+            node.plane.register("slow", lambda answer, sender, word: answer(b"x" * 900), 1, later=True)
             asked = request("slow", "y")
             raw.transport.sendto(asked, node.address)
             await asyncio.sleep(1)

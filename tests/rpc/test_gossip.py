@@ -163,7 +163,7 @@ def test_a_node_that_did_not_run_knows_it_before_anybody_tells_it() -> None:
             gossip = Gossip(
                 server,
                 MemberRecord.newcomer(server.node.id, (host(1), PORT), 1),
-                clock=server.clock,
+                clock=VirtualClock(s.world.loop),
                 rng=Random(1),
                 ask_members=nobody,
                 boottime=lambda: s.world.loop.time() + slept_s[0],
@@ -451,11 +451,13 @@ def test_listeners_hear_of_every_view_in_order_and_one_that_fails_stops_nobody()
             def fail(_view: View) -> None:
                 raise RuntimeError
 
-            first.on_change += [
-                fail,
-                lambda view: first.set_state(ACTIVE) if len(view.members) == 2 else None,
-                views.append,
-            ]
+            first.on_change.extend(
+                [
+                    fail,
+                    lambda view: first.set_state(ACTIVE) if len(view.members) == 2 else None,
+                    views.append,
+                ]
+            )
             second = await s.start(2)
             await second.join([(host(1), PORT)])
             await asyncio.sleep(2)

@@ -208,7 +208,7 @@ def test_an_rpc_may_be_answered_later_or_never_and_says_nothing_of_the_round_tri
             node, other = await w.swarm("ours", 2)
             rtt_s = node.plane.calls.rtt.measured_s(other.address)
             answers: list[Any] = []
-            other.plane.register_later("slow", lambda answer, sender, word: answers.append((answer, word)), 1)
+            other.plane.register("slow", lambda answer, sender, word: answers.append((answer, word)), 1, later=True)
             async with asyncio.TaskGroup() as group:
                 call = group.create_task(node.plane.call(other.address, "slow", "x", timeout_s=5.0, timed=False))
                 await asyncio.sleep(3.0)

@@ -28,7 +28,7 @@ class FakePlane:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def register_later(self, name: str, handler: object, arguments: int) -> None: ...
+    def register(self, name: str, handler: object, arguments: int, *, later: bool) -> None: ...
 
     async def call(self, address: Any, name: str, *args: object, **how: object) -> tuple[bool, Any]:
         self.asked.append((address, name))

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.datagram import MESSAGE_ID_BYTES, encode_request
@@ -46,41 +46,28 @@ class RoutingCounters:
     network_errors: int = 0
 
 
+class Question(NamedTuple):
+    """A datagram that is sent until it is answered: under which id, where to, and how often at most."""
+
+    message_id: bytes
+    address: Address
+    datagram: bytes
+    tries: int
+    timed: bool  # its answer comes at once, so it tells the round trip
+
+
 class PendingRpc:
     """One question. `cancel` forgets it: its callback is not called."""
 
-    __slots__ = (
-        "_registry",
-        "address",
-        "datagram",
-        "done",
-        "message_id",
-        "sent_at",
-        "timed",
-        "timeout_s",
-        "timer",
-        "tries_left",
-    )
+    __slots__ = ("_registry", "address", "done", "question", "sent_at", "timeout_s", "timer", "tries_left")
 
-    def __init__(
-        self,
-        registry: dict[bytes, PendingRpc],
-        message_id: bytes,
-        address: Address,
-        datagram: bytes,
-        done: Done,
-        timeout_s: float,
-        tries: int,
-        timed: bool,
-    ) -> None:
+    def __init__(self, registry: dict[bytes, PendingRpc], question: Question, done: Done, timeout_s: float) -> None:
         self._registry = registry
-        self.message_id = message_id
-        self.address = address
-        self.datagram = datagram
+        self.question = question
+        self.address = question.address
         self.done: Done | None = done
         self.timeout_s = timeout_s
-        self.timed = timed
-        self.tries_left = tries
+        self.tries_left = question.tries
         self.sent_at: float | None = None
         self.timer: asyncio.Handle | None = None
 
@@ -90,7 +77,7 @@ class PendingRpc:
     def finish(self) -> Done | None:
         """The callback, the first time."""
         done, self.done = self.done, None
-        self._registry.pop(self.message_id, None)
+        self._registry.pop(self.question.message_id, None)
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -131,9 +118,9 @@ class PendingRpcs:
         """
         loop = asyncio.get_running_loop()
         message_id = self._rng.randbytes(MESSAGE_ID_BYTES)
-        datagram = encode_request(message_id, name, args)
+        question = Question(message_id, address, encode_request(message_id, name, args), tries, timed)
         timeout_s = timeout_s or self.rtt.timeout_s(address)
-        call = PendingRpc(self._by_id, message_id, address, datagram, done, timeout_s, tries, timed)
+        call = PendingRpc(self._by_id, question, done, timeout_s)
         self._counters.calls += 1
         if self.closed or len(self._by_id) >= IN_FLIGHT_MAX:
             self._counters.overloaded += not self.closed
@@ -164,11 +151,11 @@ class PendingRpcs:
 
     def _try(self, loop: asyncio.AbstractEventLoop, call: PendingRpc) -> None:
         # None after a retry: such a reply is no sample.
-        call.sent_at = loop.time() if call.timed and call.sent_at is None and call.timer is None else None
+        call.sent_at = loop.time() if call.question.timed and call.sent_at is None and call.timer is None else None
         call.tries_left -= 1
         call.timer = loop.call_later(call.timeout_s, self._timeout, loop, call)
         call.timeout_s *= 2
-        self._send(call.datagram, call.address)
+        self._send(call.question.datagram, call.address)
 
     def _timeout(self, loop: asyncio.AbstractEventLoop, call: PendingRpc) -> None:
         if call.tries_left > 0:

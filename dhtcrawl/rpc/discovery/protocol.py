@@ -75,21 +75,18 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         # The library turns every unknown attribute into a remote call, and a typo into a timeout.
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
-    def register(self, name: str, handler: Handler, arguments: int) -> None:
+    def register(self, name: str, handler: Handler, arguments: int, *, later: bool = False) -> None:
         """Answer the remote procedure `name` with `handler(address, *arguments)`.
 
         A handler decides at once and never awaits. What it returns is the
         reply; a list that is too long is cut.
-        """
-        self._handlers[name] = (handler, arguments, False)
 
-    def register_later(self, name: str, handler: Handler, arguments: int) -> None:
-        """Answer the remote procedure `name` with what `handler(answer, address, *arguments)` calls `answer` with.
-
-        That may be at any time, once or never; the caller is to be one that waits. It
-        hears nil where the answer does not fit into a datagram.
+        With `later` the reply is what `handler(answer, address, *arguments)`
+        calls `answer` with: at any time, once or never; the caller is to be
+        one that waits. It hears nil where the answer does not fit into a
+        datagram.
         """
-        self._handlers[name] = (handler, arguments, True)
+        self._handlers[name] = (handler, arguments, later)
 
     # Sockets
 

@@ -59,18 +59,10 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         self.storage = ValueStore(clock) if storage is None else storage
         self._clock = clock
         self._rng = rng
-        self._upkeep = Upkeep(self)
+        self._upkeep = Upkeep(self, clock, rng)
 
     def _create_protocol(self) -> RoutingProtocol:
         return RoutingProtocol(self.node, self.storage, self.ksize, clock=self._clock, rng=self._rng)
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @property
-    def rng(self) -> Random:
-        return self._rng
 
     @property
     def plane(self) -> RoutingProtocol:

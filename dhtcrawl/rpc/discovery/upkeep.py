@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any, Protocol
 
+from dhtcrawl.clock import Clock
 from dhtcrawl.rpc.contact import Contact
 from dhtcrawl.rpc.discovery.pending import TRIES
-
-if TYPE_CHECKING:
-    from dhtcrawl.rpc.discovery.server import RoutingServer
+from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 
 TICK_S = 1.0
 PROBES_A_TICK = 32
@@ -29,11 +29,30 @@ REPUBLISH_S = 3600.0
 VALUES_A_SLICE = 64
 
 
-class Upkeep:
-    """`RoutingServer.run`, taken out of it."""
+class Tended(Protocol):
+    """The node that is kept in order: `RoutingServer`."""
 
-    def __init__(self, server: RoutingServer) -> None:
+    node: Any  # with an `id`
+    storage: Any  # values by their keys
+    ksize: int
+
+    @property
+    def plane(self) -> RoutingProtocol:
+        """What sends, and has the table."""
+        ...
+
+    async def refresh(self, key: bytes) -> None:
+        """Fill the bucket of `key`."""
+        ...
+
+
+class Upkeep:
+    """Keeps a node's table and values in order."""
+
+    def __init__(self, server: Tended, clock: Clock, rng: Random) -> None:
         self._server = server
+        self._clock = clock
+        self._rng = rng
         self._stopped = False
         self._pauses: list[asyncio.Future[None]] = []  # one a task of `run`
 
@@ -53,7 +72,7 @@ class Upkeep:
     async def _probe(self) -> None:
         while not await self._stopped_within(TICK_S):
             plane = self._server.plane
-            for contact in plane.table.due(self._server.clock.monotonic(), PROBES_A_TICK):
+            for contact in plane.table.due(self._clock.monotonic(), PROBES_A_TICK):
                 # A contact that did not answer twice gets one datagram a probe.
                 plane.verifier.verify(contact, tries=1 if plane.table.suspected(contact.id) else TRIES)
 
@@ -67,9 +86,9 @@ class Upkeep:
 
     async def _refresh(self) -> None:
         # Spread, so that nodes that were started together do not refresh together.
-        while not await self._stopped_within(REFRESH_CHECK_S * self._server.rng.uniform(0.5, 1.5)):
-            now = self._server.clock.monotonic()
-            for key in self._server.plane.table.stale_keys(now, self._server.rng):
+        while not await self._stopped_within(REFRESH_CHECK_S * self._rng.uniform(0.5, 1.5)):
+            now = self._clock.monotonic()
+            for key in self._server.plane.table.stale_keys(now, self._rng):
                 if not self._stopped:
                     await self._server.refresh(key)
             await self._republish()

@@ -18,6 +18,7 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -63,25 +64,18 @@ class Gossip:
         boottime: Callable[[], float] | None = None,
     ) -> None:
         """`boottime` is a clock that also counts while the machine sleeps; without one a suspend goes unnoticed."""
-        self.on_change: list[Callable[[View], None]] = []
-        self.on_declared_dead: list[Callable[[], None]] = []
         self.settings = settings or GossipSettings()
         self.members = Members(me, rng, self.settings)
         self._server = server
         self._clock = clock
-        self._rng = rng
-        self._boottime = boottime or clock.monotonic
-        # Between two ticks nobody could tell a pause from waiting.
-        self._pauses = PauseDetector(max(self.settings.suspicion_s, self.settings.tick_s_max))
+        self._spread = partial(_spread, rng)
+        self._was_paused = self._pause_check(boottime or clock.monotonic)
         self._probes = Probes(server.plane, self.members, clock, self.settings, self._heard)
         self._exchange = MemberExchange(self.members, ask_members, clock, self.counters, self._heard)
+        self._rounds = _ExchangeRounds(self._exchange, self.members, self.settings, self._spread)
+        self._unseen = _Unseen(self._probes, self.members, self.settings, self._spread)
+        self._listeners = _Listeners(self.members)
         self._stopping = asyncio.Event()
-        self._exchange_now = asyncio.Event()
-        self._exchange_with: MemberRecord | None = None
-        self._published = self.members.view()
-        self._publishing = False
-        self._strangers: OrderedDict[Contact, float] = OrderedDict()  # asked; not again until then
-        self._dead_probe_at = 0.0
 
     # What is known
 
@@ -89,6 +83,16 @@ class Gossip:
     def view(self) -> View:
         """Who owns what, as of now."""
         return self.members.view()
+
+    @property
+    def on_change(self) -> list[Callable[[View], None]]:
+        """Who hears of each new view."""
+        return self._listeners.on_change
+
+    @property
+    def on_declared_dead(self) -> list[Callable[[], None]]:
+        """Who hears that the others have taken this node for dead, or may have."""
+        return self._listeners.on_declared_dead
 
     @property
     def counters(self) -> GossipCounters:
@@ -103,13 +107,13 @@ class Gossip:
     def set_state(self, state: NodeState) -> None:
         """JOINING, ACTIVE or LEFT. A few members hear it at once, the others by gossip."""
         if self.members.set_state(state):
-            self._publish()
+            self._listeners.publish()
             self._probes.tell(STATE_TOLD)
 
     def mark_active(self, node_id: bytes, incarnation: int) -> bool:
         """A newcomer called `activate`: it owns from now on. False when no such newcomer is known here."""
         known = self.members.mark_active(node_id, incarnation, self._clock.monotonic())
-        self._publish()
+        self._listeners.publish()
         return known
 
     def rows(self) -> list[Row]:
@@ -129,7 +133,7 @@ class Gossip:
 
         Cheap: to be called before what only an owner may do.
         """
-        if not self._pauses.was_paused(self._boottime()) or self.members.me.state is NodeState.LEFT:
+        if not self._was_paused() or self.members.me.state is NodeState.LEFT:
             return False
         self.counters.pauses += 1
         self.members.rejoin()
@@ -178,7 +182,7 @@ class Gossip:
         """Say LEFT to several members, which tell the others; over within `leave_s`."""
         if not self.members.set_state(NodeState.LEFT):
             return
-        self._publish()
+        self._listeners.publish()
         told = self.members.some(max(LEAVE_TOLD_MIN, tellings(len(self.members))))
         try:
             async with asyncio.timeout(self.settings.leave_s):
@@ -190,18 +194,18 @@ class Gossip:
         """Runs until `stop`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._probing(group))
-            group.create_task(self._exchanging())
+            group.create_task(self._rounds.run())
 
     def stop(self) -> None:
         """`run` ends soon. May be called twice."""
         self._stopping.set()
-        self._exchange_now.set()
+        self._rounds.stop()
         self._probes.stop()
 
     # When
 
     async def _probing(self, group: asyncio.TaskGroup) -> None:
-        self._dead_probe_at = self._clock.monotonic() + self._spread(self.settings.dead_probe_s)
+        self._unseen.begin(self._clock.monotonic())
         while True:
             pause_s = self._spread(self.settings.period_s)
             planned_at = self._clock.monotonic() + pause_s
@@ -215,7 +219,7 @@ class Gossip:
         self.check_paused()
         dead = self.members.tick(now)
         self.counters.deaths += len(dead)
-        self._publish()
+        self._listeners.publish()
         if self.members.me.state is NodeState.LEFT:
             return
         target = self.members.next_target(self._probes.busy)
@@ -223,45 +227,12 @@ class Gossip:
             group.create_task(self._probes.probe(target))
         if self.members.rumours:
             self._probes.tell(self.settings.fanout)
-        self._ask_strangers(now)
-        if now >= self._dead_probe_at:
-            self._dead_probe_at = now + self._spread(self.settings.dead_probe_s)
-            self._ask_dead()
+        self._unseen.ask(self._server.plane.table, now)
 
-    def _ask_dead(self) -> None:
-        dead = self.members.some_dead()
-        if dead is not None:
-            self._probes.begin(dead.address, dead.id, _ignore)
-
-    def _ask_strangers(self, now: float) -> None:
-        """Contacts that came into the routing table: perhaps they are members."""
-        asked = 0
-        for contact in self._server.plane.table:
-            if contact.id in self.members or self._strangers.get(contact, now) > now:
-                continue
-            if asked == STRANGERS_A_TICK:
-                return
-            asked += 1
-            self._strangers[contact] = now + self.settings.stranger_s
-            self._strangers.move_to_end(contact)
-            if len(self._strangers) > self.settings.strangers_max:
-                self._strangers.popitem(last=False)
-            self._probes.begin(contact.address, contact.id, _ignore, timeout_s=self.settings.stranger_timeout_s)
-
-    async def _exchanging(self) -> None:
-        wait_s = self.settings.exchange_retry_s
-        while not self._stopping.is_set():
-            await _within(self._spread(wait_s), self._exchange_now)
-            self._exchange_now.clear()
-            asked, self._exchange_with = self._exchange_with or next(iter(self.members.some(1)), None), None
-            if asked is None or self._stopping.is_set() or self.members.me.state is NodeState.LEFT:
-                continue
-            if await self._exchange.with_(asked.address, asked.id) or self.counters.exchanges:
-                scale = 1 + max(0, math.ceil(math.log2(max(len(self.members), 1) / EXCHANGE_MEMBERS)))
-                wait_s = self.settings.exchange_s * scale
-
-    def _spread(self, seconds: float) -> float:
-        return seconds * self._rng.uniform(0.9, 1.1)
+    def _pause_check(self, boottime: Callable[[], float]) -> Callable[[], bool]:
+        # Between two ticks nobody could tell a pause from waiting.
+        pauses = PauseDetector(max(self.settings.suspicion_s, self.settings.tick_s_max))
+        return lambda: pauses.was_paused(boottime())
 
     # What it comes to
 
@@ -270,30 +241,126 @@ class Gossip:
         if learned.declared_dead:
             self.counters.declared_dead += 1
             # What we believed of the others was wrong: whoever knew better shall tell all it knows.
-            self._exchange_with = sender
-            self._exchange_now.set()
+            self._rounds.now_with(sender)
             self._declared_dead()
         elif learned.changed:
-            self._publish()
+            self._listeners.publish()
 
     def _declared_dead(self) -> None:
-        for callback in list(self.on_declared_dead):
-            _guarded(callback)
-        self._publish()
+        self._listeners.declared_dead()
+        self._listeners.publish()
         self._probes.tell(STATE_TOLD)
 
-    def _publish(self) -> None:
+
+class _Listeners:
+    """Whom this node tells of its membership; they run on the loop, one after the other."""
+
+    def __init__(self, members: Members) -> None:
+        self.on_change: list[Callable[[View], None]] = []
+        self.on_declared_dead: list[Callable[[], None]] = []
+        self._members = members
+        self._published = members.view()
+        self._publishing = False
+
+    def publish(self) -> None:
         """Tell the callbacks of a new view; one that a callback itself brought about comes after it."""
         if self._publishing:
             return
         self._publishing = True
         try:
-            while (view := self.members.view()) is not self._published:
+            while (view := self._members.view()) is not self._published:
                 self._published = view
                 for callback in list(self.on_change):
                     _guarded(callback, view)
         finally:
             self._publishing = False
+
+    def declared_dead(self) -> None:
+        for callback in list(self.on_declared_dead):
+            _guarded(callback)
+
+
+class _ExchangeRounds:
+    """When all records are exchanged with one member: now and then with any, and at once with one who knew better."""
+
+    def __init__(
+        self, exchange: MemberExchange, members: Members, settings: GossipSettings, spread: Callable[[float], float]
+    ) -> None:
+        self._exchange = exchange
+        self._members = members
+        self._settings = settings
+        self._spread = spread
+        self._now = asyncio.Event()
+        self._with: MemberRecord | None = None
+        self._stopping = False
+
+    def now_with(self, member: MemberRecord | None) -> None:
+        """The next exchange is with this member, or any, and begins soon."""
+        self._with = member
+        self._now.set()
+
+    def stop(self) -> None:
+        """`run` ends soon."""
+        self._stopping = True
+        self._now.set()
+
+    async def run(self) -> None:
+        """Runs until `stop`."""
+        wait_s = self._settings.exchange_retry_s
+        while not self._stopping:
+            await _within(self._spread(wait_s), self._now)
+            self._now.clear()
+            asked, self._with = self._with or next(iter(self._members.some(1)), None), None
+            if asked is None or self._stopping or self._members.me.state is NodeState.LEFT:
+                continue
+            if await self._exchange.with_(asked.address, asked.id) or self._exchange.counters.exchanges:
+                scale = 1 + max(0, math.ceil(math.log2(max(len(self._members), 1) / EXCHANGE_MEMBERS)))
+                wait_s = self._settings.exchange_s * scale
+
+
+class _Unseen:
+    """Asks those that may be members and are not seen as such: strangers in the routing table, the dead."""
+
+    def __init__(
+        self, probes: Probes, members: Members, settings: GossipSettings, spread: Callable[[float], float]
+    ) -> None:
+        self._probes = probes
+        self._members = members
+        self._settings = settings
+        self._spread = spread
+        self._strangers: OrderedDict[Contact, float] = OrderedDict()  # asked; not again until then
+        self._dead_probe_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """The first of the dead is asked some time after this."""
+        self._dead_probe_at = now + self._spread(self._settings.dead_probe_s)
+
+    def ask(self, table: Iterable[Contact], now: float) -> None:
+        """Ask a few strangers, and now and then one that is taken for dead."""
+        self._ask_strangers(table, now)
+        if now >= self._dead_probe_at:
+            self.begin(now)
+            dead = self._members.some_dead()
+            if dead is not None:
+                self._probes.begin(dead.address, dead.id, _ignore)
+
+    def _ask_strangers(self, table: Iterable[Contact], now: float) -> None:
+        asked = 0
+        for contact in table:
+            if contact.id in self._members or self._strangers.get(contact, now) > now:
+                continue
+            if asked == STRANGERS_A_TICK:
+                return
+            asked += 1
+            self._strangers[contact] = now + self._settings.stranger_s
+            self._strangers.move_to_end(contact)
+            if len(self._strangers) > self._settings.strangers_max:
+                self._strangers.popitem(last=False)
+            self._probes.begin(contact.address, contact.id, _ignore, timeout_s=self._settings.stranger_timeout_s)
+
+
+def _spread(rng: Random, seconds: float) -> float:
+    return seconds * rng.uniform(0.9, 1.1)
 
 
 def _guarded(callback: Callable[..., None], *args: Any) -> None:

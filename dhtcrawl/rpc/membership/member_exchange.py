@@ -53,7 +53,7 @@ class MemberExchange:
         self._members = members
         self._ask = ask
         self._clock = clock
-        self._counters = counters
+        self.counters = counters
         self._heard = heard
 
     def rows(self) -> list[Row]:
@@ -64,7 +64,7 @@ class MemberExchange:
         """Take in rows that a node sent, as far as they are any; of an unknown node, as if it was where we are."""
         known = None if sender is None else self._members.get(sender)
         records, bad = parse_records(rows, (known or self._members.me).host, ROWS_A_CALL_MAX)
-        self._counters.bad_rows += bad
+        self.counters.bad_rows += bad
         learned = self._members.learn(records, self._clock.monotonic(), sender=sender, sees=parse_sees(sees), news=news)
         self._heard(learned, known)
 
@@ -85,14 +85,14 @@ class MemberExchange:
             ours, more = page["cursor"], page["cursor"] != b""
             answer = await self._ask(address, node_id, {**page, "cursor": theirs})
             if answer is None or not (parse_id(answer.get("cursor")) or answer.get("cursor") == b""):
-                self._counters.exchanges_failed += 1
+                self.counters.exchanges_failed += 1
                 return False
             self.learn(answer.get("rows"), node_id, answer.get("sees"), news=news)
             theirs = answer["cursor"] or _BEHIND_ALL
             if theirs == _BEHIND_ALL and not more:
-                self._counters.exchanges += 1
+                self.counters.exchanges += 1
                 return True
-        self._counters.exchanges_failed += 1
+        self.counters.exchanges_failed += 1
         return False
 
     def _page(self, cursor: bytes) -> dict[str, Any]:

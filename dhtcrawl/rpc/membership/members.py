@@ -19,7 +19,6 @@ What is merged here may come in any order and any number of times. The shell is
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
@@ -30,6 +29,7 @@ from dhtcrawl.chance import Chance
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import LocalHealth
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
+from dhtcrawl.rpc.membership.member_parts import AskingOrder, LivedClock, ShownMembers
 from dhtcrawl.rpc.membership.rumours import Rumours
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
@@ -63,18 +63,14 @@ class Members:
         self.rumours = Rumours()
         self.refused_full = 0
         self._me = me
-        self._rng = rng
+        self._asking = AskingOrder(rng)
+        self._lived = LivedClock(self.health, self._settings.tick_s_max)
         self._live: dict[bytes, MemberRecord] = {}
         self._gone: OrderedDict[bytes, tuple[float, MemberRecord]] = OrderedDict()  # since when
-        self._suspected_at: dict[bytes, float] = {}  # on the clock of `_lived`
+        self._suspected_at: dict[bytes, float] = {}  # in seconds lived
         self._activated: dict[bytes, tuple[int, float]] = {}  # in which incarnation, until when
-        self._round: list[bytes] = []
-        self._order: list[bytes] = []  # the keys of `_live`, in the order in which it has them
-        self._shown: list[Member] = []  # those that the view has, by id
-        self._view: View | None = None
+        self._shown = ShownMembers()
         self._show(me.id)
-        self._lived_s = 0.0
-        self._ticked_at: float | None = None
 
     # What is known
 
@@ -110,9 +106,7 @@ class Members:
 
     def view(self) -> View:
         """Who owns what; the same object until that changes."""
-        if self._view is None:
-            self._view = View(self._shown)
-        return self._view
+        return self._shown.view()
 
     def fingerprint(self) -> bytes:
         """Equal where two nodes know the same members, in the same incarnation, joining or owning."""
@@ -136,11 +130,7 @@ class Members:
 
     def _show(self, node_id: bytes) -> None:
         """There is a new view, where this node may be another."""
-        self._view = None
-        face = self._face(node_id)
-        place = bisect_left(self._shown, node_id, key=_id_of)
-        known = place < len(self._shown) and self._shown[place].id == node_id
-        self._shown[place : place + known] = [] if face is None else [face]
+        self._shown.put(node_id, self._face(node_id))
 
     # What we do ourselves
 
@@ -244,7 +234,7 @@ class Members:
             for node_id in [node_id for node_id, (_, r) in self._gone.items() if r.state is NodeState.DEAD]:
                 del self._gone[node_id]
                 self.rumours.drop(node_id)
-        self._suspected_at = dict.fromkeys(self._suspected_at, self._lived_s)
+        self._suspected_at = dict.fromkeys(self._suspected_at, self._lived.ticked_s)
 
     def _about_other(self, record: MemberRecord, now: float, news: bool) -> Learned:
         known = self.get(record.id)
@@ -274,12 +264,8 @@ class Members:
             if len(self) >= self._settings.members_max:
                 self.refused_full += 1
                 return False
-            # SWIM, section 4.3: a newcomer gets a random place in the round. One that comes and
-            # goes waits for the next round, or its places would pile up in this one.
-            if len(self._round) <= len(self._live):
-                self._round.insert(self._rng.randrange(len(self._round) + 1), record.id)
+            self._asking.comes(record.id)
             self._gone.pop(record.id, None)
-            self._order.append(record.id)
         self._live[record.id] = record
         marked = self._activated.get(record.id)
         if marked is not None and (record.owns or marked[0] != record.incarnation):
@@ -287,12 +273,12 @@ class Members:
         if record.state is not NodeState.SUSPECTED:
             self._suspected_at.pop(record.id, None)
         elif before is None or before.state is not NodeState.SUSPECTED or before.life != record.life:
-            self._suspected_at[record.id] = self._lived(now)
+            self._suspected_at[record.id] = self._lived.at(now)
         return True
 
     def _bury(self, record: MemberRecord, now: float) -> None:
         if self._live.pop(record.id, None) is not None:
-            self._order.remove(record.id)
+            self._asking.goes(record.id)
         self._suspected_at.pop(record.id, None)
         self._activated.pop(record.id, None)
         self._gone[record.id] = (now, record)
@@ -308,21 +294,13 @@ class Members:
 
     def next_target(self, busy: Container[bytes] = ()) -> MemberRecord | None:
         """The next of a shuffled round of all (SWIM, section 4.3) that is not `busy`."""
-        for _ in range(len(self._live) + len(self._round) + 1):
-            if not self._round:
-                self._round = sorted(self._live)
-                self._rng.shuffle(self._round)
-            target = self._live.get(self._round.pop()) if self._round else None
-            if target is not None and target.id not in busy:
-                return target
-        return None
+        return self._asking.next(self._live, busy)
 
     def some(self, n: int, exclude: bytes | None = None) -> list[MemberRecord]:
         """Up to `n` random members that are not suspected."""
-        answering: list[bytes] = self._order
-        if self._suspected_at or exclude in self._live:
-            answering = [node_id for node_id in answering if node_id not in self._suspected_at and node_id != exclude]
-        return [self._live[node_id] for node_id in self._rng.sample(answering, min(n, len(answering)))]
+        everybody_answers = not self._suspected_at and exclude not in self._live
+        without = () if everybody_answers else {*self._suspected_at, exclude}
+        return [self._live[node_id] for node_id in self._asking.some(n, without)]
 
     @property
     def dead_count(self) -> int:
@@ -332,7 +310,7 @@ class Members:
     def some_dead(self) -> MemberRecord | None:
         """A random one of those taken for dead: perhaps it was the network."""
         dead = [record for _, record in self._gone.values() if record.state is NodeState.DEAD]
-        return self._rng.choice(dead) if dead else None
+        return self._asking.one(dead) if dead else None
 
     def suspect(self, asked: MemberRecord, now: float) -> bool:
         """It did not answer; False when it has refuted since it was asked, or is suspected already."""
@@ -343,8 +321,8 @@ class Members:
 
     def tick(self, now: float) -> list[MemberRecord]:
         """Let time pass; whom we declare dead now. To be called about twice a second."""
-        self._lived_s, self._ticked_at = self._lived(now), now
-        due = [n for n, at in self._suspected_at.items() if self._lived_s - at >= self._settings.suspicion_s]
+        lived_s = self._lived.tick(now)
+        due = [n for n, at in self._suspected_at.items() if lived_s - at >= self._settings.suspicion_s]
         dead = [self._live[node_id].turned(NodeState.DEAD) for node_id in due]
         self.learn(dead, now)
         for node_id in [node_id for node_id, (_, until) in self._activated.items() if until <= now]:
@@ -353,11 +331,6 @@ class Members:
         while self._gone and now - next(iter(self._gone.values()))[0] > self._settings.kept_s:
             self._forget_first()
         return dead
-
-    def _lived(self, now: float) -> float:
-        """Seconds in which we ran, and could have heard a suspected member refute; slower while we are unwell."""
-        gap_s = 0.0 if self._ticked_at is None else now - self._ticked_at
-        return self._lived_s + min(gap_s, self._settings.tick_s_max) / self.health.factor
 
 
 def _beyond(incarnation: int, epoch: int) -> tuple[int, int]:

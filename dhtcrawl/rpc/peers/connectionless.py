@@ -64,7 +64,7 @@ class Connectionless:
         self._open: set[tuple[bytes, int, int]] = set()  # asker, its incarnation, number of its request
         self._shunned: dict[bytes, float] = {}  # member → until when
         self._last_number = 0
-        plane.register_later(RPC, self._on_store_task, 3)
+        plane.register(RPC, self._on_store_task, 3, later=True)
 
     async def ask(self, member: MemberRecord, message: StoreTask) -> Ack | Failure | None:
         """The member's answer; None where a connection is to be made for it."""

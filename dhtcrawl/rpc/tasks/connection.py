@@ -40,6 +40,45 @@ class Owner(Protocol):
         """Its socket is gone."""
 
 
+class _LinkTimer:
+    """Calls `due(now)` when the link's next tick is, or other code once the link is closed."""
+
+    __slots__ = ("_due", "_handle", "_link", "_loop", "armed_for", "at")
+
+    def __init__(self, link: PeerLink, loop: asyncio.AbstractEventLoop, due: Callable[[float], None]) -> None:
+        self.at = float("inf")
+        self.armed_for = link.state
+        self._link = link
+        self._loop = loop
+        self._due = due
+        self._handle: asyncio.TimerHandle | None = None
+
+    def arm(self) -> None:
+        self.armed_for = self._link.state
+        at = self._link.next_at()
+        if at == self.at:
+            return
+        self.disarm()
+        if at < float("inf"):
+            self.at = at
+            self._handle = self._loop.call_at(at, self._fire)
+
+    def disarm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle, self.at = None, float("inf")
+
+    def call_instead(self, after_s: float, function: Callable[[], None]) -> None:
+        self.disarm()
+        self._handle = self._loop.call_later(after_s, function)
+
+    def _fire(self) -> None:
+        # A loop may call a little early, by its clock's resolution.
+        now = max(self._loop.time(), self.at)
+        self._handle, self.at = None, float("inf")
+        self._due(now)
+
+
 class Connection(asyncio.Protocol):
     """One connection, from before it is made; `address` is where we dialed, None for one we accepted."""
 
@@ -54,12 +93,9 @@ class Connection(asyncio.Protocol):
         self._writable = False
         self._answers: dict[int, asyncio.Future[Answer | Failure]] = {}
         self._waiters: tuple[deque[asyncio.Future[None]], ...] = tuple(deque() for _ in _LANES)
-        self._waiting = tuple(zip(_LANES, self._waiters, strict=True))
         self._scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
-        self._armed_for = link.state
-        self._arm()
+        self._timer = _LinkTimer(link, self._loop, self._tick)
+        self._timer.arm()
 
     @property
     def usable(self) -> bool:
@@ -80,8 +116,8 @@ class Connection(asyncio.Protocol):
         future: asyncio.Future[Answer | Failure] = self._loop.create_future()
         self._answers[request_id] = future
         self._schedule()
-        if deadline < self._timer_at:
-            self._arm()
+        if deadline < self._timer.at:
+            self._timer.arm()
         try:
             return await future
         finally:
@@ -137,7 +173,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.link.lost(f"lost: {exc}" if exc is not None else "closed by the peer", self._loop.time())
         self._drive()
-        self._disarm()
+        self._timer.disarm()
         self._owner.closed(self)
 
     # Between the two
@@ -151,12 +187,11 @@ class Connection(asyncio.Protocol):
             assert self._transport is not None
             self._transport.write(data)
         # What left the lanes made room; what was given up left no bytes.
-        for lane, waiters in self._waiting:
-            if waiters:
+        for lane in _LANES:
+            if self._waiters[lane]:
                 self._wake(lane)
-        if link.state is not self._armed_for:
-            self._armed_for = link.state
-            self._arm()
+        if link.state is not self._timer.armed_for:
+            self._timer.arm()
             if link.state is LinkState.CLOSED:
                 self._close()
 
@@ -239,27 +274,10 @@ class Connection(asyncio.Protocol):
                 if self.usable:
                     return
 
-    def _arm(self) -> None:
-        at = self.link.next_at()
-        if at == self._timer_at:
-            return
-        self._disarm()
-        if at < float("inf"):
-            self._timer_at = at
-            self._timer = self._loop.call_at(at, self._on_timer)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = None, float("inf")
-
-    def _on_timer(self) -> None:
-        # A loop may call a little early, by its clock's resolution.
-        now = max(self._loop.time(), self._timer_at)
-        self._timer, self._timer_at = None, float("inf")
+    def _tick(self, now: float) -> None:
         self.link.tick(now)
         self._drive()
-        self._arm()
+        self._timer.arm()
 
     def _close(self) -> None:
         """The link has ended: send its last bytes, and go when the peer has gone.
@@ -273,7 +291,7 @@ class Connection(asyncio.Protocol):
         data = self.link.take_bytes()
         if data:
             transport.write(data)
-        self._disarm()
+        self._timer.disarm()
         try:
             if transport.can_write_eof():
                 transport.write_eof()
@@ -283,4 +301,4 @@ class Connection(asyncio.Protocol):
             # It went before we noticed, and asyncio shuts down a socket that is no longer connected.
             transport.abort()
             return
-        self._timer = self._loop.call_later(CLOSE_S, transport.abort)
+        self._timer.call_instead(CLOSE_S, transport.abort)

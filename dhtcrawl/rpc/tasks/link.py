@@ -87,6 +87,27 @@ class LinkLimits:
     timeouts_max: int = 16  # so many requests in a row without an answer, and the peer is given up
 
 
+class _LinkTimes:
+    """When what happened last, in seconds on the caller's clock."""
+
+    __slots__ = ("heard_at", "pinged_at", "since", "used_at")
+
+    def __init__(self, now: float) -> None:
+        self.since = now  # of the state
+        self.used_at = now  # a request or a reply, either way
+        self.heard_at = now
+        self.pinged_at = now
+
+
+class _Goodbyes:
+    """Who has said goodbye."""
+
+    __slots__ = ("heard", "said")
+
+    def __init__(self) -> None:
+        self.said = self.heard = False
+
+
 class PeerLink:
     """One end of a connection. `hello` is what we say of ourselves, `peer` what the other end did."""
 
@@ -94,8 +115,6 @@ class PeerLink:
         self.state = LinkState.CONNECTING
         self.hello = hello
         self.peer: Hello | None = None
-        self.version = 0
-        self.used_at = now  # the last request, either way
         self._events: list[Event] = []
         self.asking = Asking(self._events, limits.queue_bytes_max, limits.in_flight_max)
         self.answering = Answering(hello.windows)
@@ -103,20 +122,25 @@ class PeerLink:
         self._decoder = Decoder(GREETING_BYTES_MAX)
         self._outbox: list[bytes] = []  # answers and signals: the windows we grant bound it
         self._pong: int | None = None  # only the last ping is answered, so a flood of them costs nothing
-        self._since = self._heard_at = self._pinged_at = now
-        self._said_goodbye = self._heard_goodbye = False
+        self._times = _LinkTimes(now)
+        self._goodbyes = _Goodbyes()
+
+    @property
+    def used_at(self) -> float:
+        """When something was asked or answered last, either way."""
+        return self._times.used_at
 
     # What the shell tells
 
     def connected(self, now: float) -> None:
         """Bytes can flow."""
         self._move(LinkStep.CONNECTED, now)
-        self._heard_at = now
+        self._times.heard_at = now
         self._say(self.hello)
 
     def receive(self, data: Body, now: float) -> None:
         """Bytes came."""
-        self._heard_at = now
+        self._times.heard_at = now
         if self._ended:
             return
         try:
@@ -147,33 +171,33 @@ class PeerLink:
         """Time passed: to be called at `next_at`, harmless at other times."""
         limits, asking = self._limits, self.asking
         asking.expire(now)
-        if self.state is LinkState.GREETED and now >= self._since + limits.handshake_s:
+        if self.state is LinkState.GREETED and now >= self._times.since + limits.handshake_s:
             self._end(Why.TIMEOUT, FailureKind.CONNECT, f"no handshake within {limits.handshake_s:g} s", now)
-        elif self.state is LinkState.DRAINING and now >= self._since + limits.drain_s:
+        elif self.state is LinkState.DRAINING and now >= self._times.since + limits.drain_s:
             self._end(None, FailureKind.LOST, f"not answered within {limits.drain_s:g} s of the goodbye", now)
         if self.state not in (LinkState.OPEN, LinkState.DRAINING):
             return
-        if now >= self._heard_at + limits.silent_s:
+        if now >= self._times.heard_at + limits.silent_s:
             self._end(Why.TIMEOUT, FailureKind.LOST, f"silent for {limits.silent_s:g} s", now)
         elif asking.timeouts >= limits.timeouts_max or asking.late >= limits.in_flight_max:
             self._end(Why.TIMEOUT, FailureKind.LOST, "its requests are not answered", now)
-        elif self.state is LinkState.OPEN and self.idle and now >= self.used_at + limits.idle_s:
+        elif self.state is LinkState.OPEN and self.idle and now >= self._times.used_at + limits.idle_s:
             self.leave(Why.IDLE, now)
         elif now >= self._ping_at():
-            self._pinged_at = now
+            self._times.pinged_at = now
             self._say(Ping(0))
 
     def next_at(self) -> float:
         """When `tick` is due; infinity when never."""
         limits, at = self._limits, self.asking.next_at()
         if self.state is LinkState.GREETED:
-            at = min(at, self._since + limits.handshake_s)
+            at = min(at, self._times.since + limits.handshake_s)
         elif self.state in (LinkState.OPEN, LinkState.DRAINING):
-            at = min(at, self._heard_at + limits.silent_s, self._ping_at())
+            at = min(at, self._times.heard_at + limits.silent_s, self._ping_at())
             if self.state is LinkState.DRAINING:
-                at = min(at, self._since + limits.drain_s)
+                at = min(at, self._times.since + limits.drain_s)
             elif self.idle:
-                at = min(at, self.used_at + limits.idle_s)
+                at = min(at, self._times.used_at + limits.idle_s)
         return at
 
     # Requests
@@ -188,7 +212,7 @@ class PeerLink:
             return Failure(FailureKind.PARTED, "the connection is ending", sent=False)
         if self.peer is not None and node_id not in (None, self.peer.node_id):
             return Failure(FailureKind.NODE, f"{self.peer.node_id.hex()} listens there", sent=False)
-        self.used_at = now
+        self._times.used_at = now
         try:
             return self.asking.request(message, deadline, node_id)
         except TooLong as error:
@@ -203,7 +227,7 @@ class PeerLink:
         frame = self.answering.reply(request_id, message)
         if frame is not None:
             self._outbox.append(frame)
-            self.used_at = now
+            self._times.used_at = now
             self._end_when_drained(now)
 
     def has_room(self, lane: Lane) -> bool:
@@ -256,9 +280,9 @@ class PeerLink:
         request_id, message = decode(kind, body)
         if kind >= FIRST_REPLY:
             self.asking.answered(request_id, kind, message)
-            self.used_at = now
+            self._times.used_at = now
             return
-        if self._heard_goodbye:
+        if self._goodbyes.heard:
             raise Malformed("a request after the goodbye")
         assert not isinstance(message, Reply)
         if not self.answering.take(request_id, kind, len(body) + 1, message):
@@ -266,7 +290,7 @@ class PeerLink:
         elif message is None:
             self.reply(request_id, Refused("unknown", f"kind {kind:#04x}"), now)
         else:
-            self.used_at = now
+            self._times.used_at = now
             self._events.append(Asked(request_id, message))
 
     def _on_signal(self, signal: Signal | None, now: float) -> None:
@@ -280,7 +304,7 @@ class PeerLink:
         elif isinstance(signal, Hello):
             raise Malformed("a second HELLO")
         elif isinstance(signal, Goodbye):
-            self._heard_goodbye = True
+            self._goodbyes.heard = True
             self._part(Goodbye(Why.LEAVING), _said(signal), now)
         elif isinstance(signal, Credit):
             self.asking.earn(signal.lanes)
@@ -297,9 +321,9 @@ class PeerLink:
             self._end(Why.SELF, FailureKind.NODE, "we listen there ourselves", now)
         else:
             self._move(LinkStep.HELLO, now)
-            self.peer, self.version = peer, version
+            self.peer = peer
             self._decoder.limit = FRAME_BYTES_MAX
-            self.used_at = now
+            self._times.used_at = now
             self._events.append(Opened(peer))
             self.asking.open(peer.windows, peer.node_id)
 
@@ -308,13 +332,13 @@ class PeerLink:
     def _part(self, goodbye: Goodbye, detail: str, now: float) -> None:
         """Say goodbye, once; what has not been sent will not be."""
         self._move(LinkStep.GOODBYE, now)
-        if not self._said_goodbye:
-            self._said_goodbye = True
+        if not self._goodbyes.said:
+            self._goodbyes.said = True
             self._say(goodbye)
         self.asking.fail_queued(FailureKind.PARTED, detail)
 
     def _end_when_drained(self, now: float) -> None:
-        said_and_heard = self._said_goodbye and self._heard_goodbye
+        said_and_heard = self._goodbyes.said and self._goodbyes.heard
         if self.state is LinkState.DRAINING and said_and_heard and self.idle:
             self._end(None, FailureKind.PARTED, "after a goodbye", now)
 
@@ -322,7 +346,7 @@ class PeerLink:
         """Close; with `why` the peer is told."""
         if self._ended:
             return
-        if why is not None and self.state is not LinkState.CONNECTING and not self._said_goodbye:
+        if why is not None and self.state is not LinkState.CONNECTING and not self._goodbyes.said:
             self._say(Goodbye(why, detail[:TEXT_CHARS_MAX]))
         self._move(LinkStep.ENDED, now)
         self.asking.fail_all(kind, detail)
@@ -337,13 +361,13 @@ class PeerLink:
         return self.state is LinkState.CLOSED
 
     def _ping_at(self) -> float:
-        return max(self._heard_at, self._pinged_at) + self._limits.keepalive_s
+        return max(self._times.heard_at, self._times.pinged_at) + self._limits.keepalive_s
 
     def _move(self, step: LinkStep, now: float) -> None:
         """The one place where the state changes."""
         before, self.state = self.state, TRANSITIONS[self.state, step]
         if self.state is not before:
-            self._since = now
+            self._times.since = now
 
 
 def _said(goodbye: Goodbye) -> str:

@@ -29,6 +29,7 @@ from dhtcrawl.rpc.tasks.connection import Address, Connection, Handler
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState, PeerLink
 from dhtcrawl.rpc.tasks.messages import Answer, Request
+from dhtcrawl.rpc.tasks.pool import ConnectionPool, listening_address
 from dhtcrawl.rpc.tasks.signals import Goodbye, Hello, Why, encode_signal
 
 __all__ = ["Address", "Failure", "FailureKind", "Handler", "TaskTransport", "TransportLimits"]
@@ -64,21 +65,13 @@ class TaskTransport:
         limits: TransportLimits | None = None,
         source: str | None = None,
     ) -> None:
-        self.port = 0
         self.endings: Counter[FailureKind] = Counter()  # how connections ended
         self.refused = 0  # accepted and closed at once, for want of room
-        self._hello = hello
+        self._greeting = _Greeting(hello)
         self._handler = handler
-        self._said: tuple[Hello, Hello] | None = None  # what we were told to say last, and the same with our port
         self._limits = limits or TransportLimits()
         self._source = source
-        self._connections: dict[Connection, None] = {}  # in the order they were made
-        self._by_address: dict[Address, Connection] = {}
-        # So that a node with hundreds of connections does not look at all of them for each new one:
-        self._opened: dict[Address, dict[Connection, None]] = {}
-        self._greeting: dict[Connection, None] = {}  # accepted, and not opened yet
-        self._unused: list[tuple[float, Connection]] = []  # idle ones at some moment, the least used last
-        self._parting: dict[Connection, None] = {}  # that made room, and wait for the peer's goodbye
+        self._pool = ConnectionPool(self._limits.connections_max)
         self._waiting: deque[asyncio.Future[None]] = deque()  # for a connection to become free
         self._group = asyncio.TaskGroup()
         self._server: asyncio.Server | None = None
@@ -98,7 +91,7 @@ class TaskTransport:
         finally:
             self._closing = True
             self._stop_listening()
-            for connection in [*self._connections, *self._parting]:
+            for connection in self._pool.all():
                 connection.abort()
             await self._group.__aexit__(kind, error, trace)
 
@@ -111,7 +104,7 @@ class TaskTransport:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
         bound = self._server.sockets[0].getsockname()
-        self.port = bound[1]
+        self._greeting.port = bound[1]
         return bound[0], bound[1]
 
     async def request(
@@ -138,29 +131,34 @@ class TaskTransport:
         self._stop_listening()
         while self._waiting:
             self._wake()
-        for connection in list(self._connections):
+        for connection in self._pool.open():
             connection.leave(Why.LEAVING)
         try:
             async with asyncio.timeout(self._limits.close_s):
-                while self._connections or self._parting:
+                while self._pool.all():
                     self._empty.clear()
                     await self._empty.wait()
         except TimeoutError:
-            for connection in [*self._connections, *self._parting]:
+            for connection in self._pool.all():
                 connection.abort()
 
     def give_up(self, node_id: bytes, address: Address) -> None:
         """A node is taken for dead: whoever waits for it is told so now, not at its deadline."""
-        for connection in list(self._connections):
+        for connection in self._pool.open():
             peer = connection.link.peer
             if peer.node_id == node_id if peer is not None else connection.address == address:
                 connection.abort()
 
     def peers(self) -> Iterator[tuple[Address | None, Hello]]:
         """Whom we are connected to: where we would ask them (None: they do not listen), and what they said."""
-        for connection in self._connections:
+        for connection in self._pool.open():
             if connection.link.state is LinkState.OPEN and connection.link.peer is not None:
-                yield self._address_of(connection), connection.link.peer
+                yield listening_address(connection), connection.link.peer
+
+    @property
+    def port(self) -> int:
+        """Where it listens; 0 before."""
+        return self._greeting.port
 
     @property
     def connections_max(self) -> int:
@@ -169,23 +167,21 @@ class TaskTransport:
 
     def is_connected(self, address: Address) -> bool:
         """Whether a request to an address needs no new connection."""
-        connection = self._by_address.get(address)
-        return connection is not None and connection.usable
+        return self._pool.serving(address) is not None
 
     def __len__(self) -> int:
-        return len(self._connections)
+        return len(self._pool)
 
     # Connections come
 
     def _connection_to(self, address: Address) -> Connection | None:
         """The connection for requests to an address; None when we may have no further one."""
-        connection = self._by_address.get(address)
-        if connection is not None and connection.usable:
+        connection = self._pool.serving(address)
+        if connection is not None:
             return connection
         if self._closing or not self._make_room():
             return None
         connection = self._new(address)
-        self._by_address[address] = connection
         self._group.create_task(self._dial(connection, address))
         return connection
 
@@ -240,91 +236,41 @@ class TaskTransport:
             connection.failed(f"no connection: {error}")
 
     def _accept(self) -> asyncio.BaseProtocol:
-        greeting = [c for c in self._greeting if c.link.state is LinkState.GREETED]
+        greeting = self._pool.greeting()
         if len(greeting) >= self._limits.greeting_max:
             greeting[0].abort()
         if self._closing or not self._make_room():
             self.refused += 1
             return _Refuse()
-        connection = self._new(None)
-        self._greeting[connection] = None
-        return connection
+        return self._new(None)
 
     def _new(self, address: Address | None) -> Connection:
-        now = asyncio.get_running_loop().time()
-        link = PeerLink(self._greeting_now(), self._limits.link, now)
+        link = PeerLink(self._greeting.now(), self._limits.link, asyncio.get_running_loop().time())
         connection = Connection(link, self._handler, self, address)
-        self._connections[connection] = None
+        self._pool.add(connection)
         return connection
-
-    def _greeting_now(self) -> Hello:
-        hello = self._hello()
-        if self._said is None or self._said[0] is not hello or self._said[1].port != self.port:
-            self._said = hello, replace(hello, port=self.port)
-        return self._said[1]
 
     def _make_room(self) -> bool:
         """Whether there may be one more connection, if need be instead of the least recently used idle one."""
-        if len(self._connections) < self._limits.connections_max:
+        if self._pool.has_room:
             return True
-        least = self._least_used()
+        least = self._pool.take_least_used()
         if least is None:
             return False
         # The place is free now. What the peer asks meanwhile, not knowing, is answered: its goodbye comes after it.
-        self._forget(least)
-        self._parting[least] = None
-        if len(self._parting) > self._limits.connections_max:
-            longest = next(iter(self._parting))
-            del self._parting[longest]
+        longest = self._pool.part_with(least)
+        if longest is not None:
             longest.abort()
+        self._wake()
         least.leave(Why.IDLE)
         return True
-
-    def _least_used(self) -> Connection | None:
-        """The least recently used of those that are open and idle."""
-        for look in (False, True):
-            if look:
-                unused = [
-                    (c.link.used_at, c) for c in self._connections if c.link.state is LinkState.OPEN and c.link.idle
-                ]
-                self._unused = sorted(unused, key=_used_at, reverse=True)
-            # What was used since comes after all that was not.
-            while self._unused:
-                used_at, connection = self._unused.pop()
-                link = connection.link
-                if (
-                    connection in self._connections
-                    and link.used_at == used_at
-                    and link.state is LinkState.OPEN
-                    and link.idle
-                ):
-                    return connection
-        return None
 
     # Connections change; called by them
 
     def opened(self, connection: Connection, hello: Hello) -> None:
         """See `Owner`. From here on the connection may serve for our own requests."""
-        self._greeting.pop(connection, None)
-        address = self._address_of(connection)
-        if address is None:
-            return
-        opened = self._opened.setdefault(address, {})
-        others = [other for other in opened if other is not connection and other.link.state is LinkState.OPEN]
-        opened[connection] = None
-        best = connection
-        for other in others:
-            assert other.link.peer is not None
-            stays = connection
-            # Both ends see both connections and choose the same. Another node than before has taken its place.
-            if other.link.peer.node_id == hello.node_id and _dialer(other) < _dialer(connection):
-                stays = other
-            (other if stays is connection else connection).leave(Why.DUPLICATE)
-            best = stays
-        known = self._by_address.get(address)
-        # One that we are just dialing keeps its callers; it will meet this one when it opens.
-        if known is None or not known.usable or known.link.state is LinkState.OPEN:
-            self._by_address[address] = best
+        for doubled in self._pool.opened(connection, hello.node_id):
+            doubled.leave(Why.DUPLICATE)
 
     def ended(self, connection: Connection, failure: Failure) -> None:
         """See `Owner`."""
@@ -332,30 +278,10 @@ class TaskTransport:
 
     def closed(self, connection: Connection) -> None:
         """See `Owner`."""
-        self._forget(connection)
-
-    def _forget(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
-        self._greeting.pop(connection, None)
-        self._parting.pop(connection, None)
-        address = self._address_of(connection)
-        if address is not None:
-            if self._by_address.get(address) is connection:
-                del self._by_address[address]
-            if opened := self._opened.get(address):
-                opened.pop(connection, None)
-                if not opened:
-                    del self._opened[address]
+        self._pool.forget(connection)
         self._wake()
-        if not (self._connections or self._parting):
+        if not self._pool.all():
             self._empty.set()
-
-    def _address_of(self, connection: Connection) -> Address | None:
-        """Where the peer of a connection takes connections itself."""
-        if connection.address is not None:
-            return connection.address
-        peer = connection.link.peer
-        return (connection.remote_host, peer.port) if peer is not None and peer.port else None
 
     def _stop_listening(self) -> None:
         if self._server is not None:
@@ -363,15 +289,20 @@ class TaskTransport:
             self._server = None
 
 
-def _used_at(item: tuple[float, Connection]) -> float:
-    return item[0]
+class _Greeting:
+    """What we say of ourselves, with the port at which we listen."""
 
+    def __init__(self, hello: Callable[[], Hello]) -> None:
+        self.port = 0  # until we listen
+        self._hello = hello
+        self._said: tuple[Hello, Hello] | None = None  # what we were told to say last, and the same with our port
 
-def _dialer(connection: Connection) -> bytes:
-    """The node that made a connection."""
-    link = connection.link
-    assert link.peer is not None
-    return link.hello.node_id if connection.address is not None else link.peer.node_id
+    def now(self) -> Hello:
+        """The HELLO of a connection that begins."""
+        hello = self._hello()
+        if self._said is None or self._said[0] is not hello or self._said[1].port != self.port:
+            self._said = hello, replace(hello, port=self.port)
+        return self._said[1]
 
 
 class _Refuse(asyncio.Protocol):

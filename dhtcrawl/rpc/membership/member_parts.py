@@ -1,0 +1,112 @@
+"""Three parts of what a node knows of the others, without I/O: whom to ask next, what the view shows, time lived.
+
+`dhtcrawl.rpc.membership.members` puts them together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Mapping, Sequence
+from operator import attrgetter
+from typing import TypeVar
+
+from dhtcrawl.chance import Chance
+from dhtcrawl.rpc.membership.health import LocalHealth
+from dhtcrawl.rpc.membership.view import Member, View
+
+T = TypeVar("T")
+
+_id_of = attrgetter("id")
+
+
+class AskingOrder:
+    """Whom to ask next: each once in a shuffled round (SWIM, section 4.3), or some at random."""
+
+    def __init__(self, rng: Chance) -> None:
+        self._rng = rng
+        self._ids: list[bytes] = []  # in the order in which they came
+        self._round: list[bytes] = []  # the last is next; some may have gone
+
+    def __len__(self) -> int:
+        """Places left in the round, also of those that have gone."""
+        return len(self._round)
+
+    def comes(self, node_id: bytes) -> None:
+        """A newcomer gets a random place in the round."""
+        # One that comes and goes waits for the next round, or its places would pile up in this one.
+        if len(self._round) <= len(self._ids):
+            self._round.insert(self._rng.randrange(len(self._round) + 1), node_id)
+        self._ids.append(node_id)
+
+    def goes(self, node_id: bytes) -> None:
+        """It is not asked any more.
+
+        Raises:
+            ValueError: it has not come.
+        """
+        self._ids.remove(node_id)
+
+    def next(self, live: Mapping[bytes, T], busy: Container[bytes]) -> T | None:
+        """The next of the round among the `live`, which have come and not gone; None where all are `busy`."""
+        for _ in range(len(live) + len(self._round) + 1):
+            if not self._round:
+                self._round = sorted(live)
+                self._rng.shuffle(self._round)
+            target = self._round.pop() if self._round else b""
+            if target in live and target not in busy:
+                return live[target]
+        return None
+
+    def some(self, n: int, without: Container[bytes | None]) -> list[bytes]:
+        """Up to `n` at random, those in `without` left out."""
+        ids = [node_id for node_id in self._ids if node_id not in without] if without else self._ids
+        return self._rng.sample(ids, min(n, len(ids)))
+
+    def one(self, of: Sequence[T]) -> T:
+        """One at random.
+
+        Raises:
+            IndexError: there is none.
+        """
+        return self._rng.choice(of)
+
+
+class ShownMembers:
+    """The members that the view has, by id, and the view of them."""
+
+    def __init__(self) -> None:
+        self._members: list[Member] = []
+        self._view: View | None = None
+
+    def put(self, node_id: bytes, face: Member | None) -> None:
+        """Show this node so, or not at all: there is a new view."""
+        self._view = None
+        place = bisect_left(self._members, node_id, key=_id_of)
+        known = place < len(self._members) and self._members[place].id == node_id
+        self._members[place : place + known] = [] if face is None else [face]
+
+    def view(self) -> View:
+        """The same object until a node is put."""
+        if self._view is None:
+            self._view = View(self._members)
+        return self._view
+
+
+class LivedClock:
+    """Seconds in which we ran, and could have heard a suspected member refute; slower while we are unwell."""
+
+    def __init__(self, health: LocalHealth, tick_s_max: float) -> None:
+        self.ticked_s = 0.0  # lived until the last tick
+        self._health = health
+        self._tick_s_max = tick_s_max
+        self._ticked_at: float | None = None
+
+    def at(self, now: float) -> float:
+        """Seconds lived until `now`, on the caller's clock; a gap without ticks counts as one."""
+        gap_s = 0.0 if self._ticked_at is None else now - self._ticked_at
+        return self.ticked_s + min(gap_s, self._tick_s_max) / self._health.factor
+
+    def tick(self, now: float) -> float:
+        """Let time pass: what `at` says from here on begins here."""
+        self.ticked_s, self._ticked_at = self.at(now), now
+        return self.ticked_s
