@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 from requirements_plugin import NO_CONFORMANCE_DATA
+
+from dhtcrawl.sim.loop import VirtualLoop
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("shared_out") is None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
+
+
+# The loops a test may run on. Time on the virtual one jumps to the next timer; it has no sockets and no threads.
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "virtual": VirtualLoop,
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A new virtual loop for each test, or those that its marker `loops` names."""
+    marker = item.get_closest_marker("loops")
+    return {name: LOOPS[name] for name in (marker.args if marker else ["virtual"])}

@@ -7,16 +7,14 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any, cast
 
-from swarm.fake_peers import play
-
 from dhtcrawl.crawl.crawler import Crawl
 
 
-def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() -> None:
+async def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() -> None:
     """`balanced` under random seed 21: links were being accepted, and there was something to start for a fetcher that
     had ended."""
 
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         ending: list[bool] = []
 
         async def part() -> None:
@@ -46,5 +44,3 @@ def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await running
         assert ending == [True] * 7
-
-    play(story)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from storage.stores import CRAWL, SPEC
-from swarm.fake_peers import play
 from swarm.sync_swarm import copy
 
 from dhtcrawl.clock import Clock
@@ -108,15 +108,14 @@ def link(number: int) -> Link:
     return Link(url_key(url), url, 1, "")
 
 
-def tell(story: Callable[[World, asyncio.TaskGroup], Any]) -> None:
-    async def main(group: asyncio.TaskGroup) -> None:
-        await story(World(), group)
+@asynccontextmanager
+async def a_world() -> AsyncIterator[tuple[World, asyncio.TaskGroup]]:
+    async with asyncio.TaskGroup() as group:
+        yield World(), group
 
-    play(main)
 
-
-def test_a_link_is_acked_and_queued_only_once_the_backups_have_it() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_a_link_is_acked_and_queued_only_once_the_backups_have_it() -> None:
+    async with a_world() as (world, group):
         accepting = group.create_task(world.intake.accept([link(1)]))
         await asyncio.sleep(1.0)
         assert world.queued() == {link(1).key}
@@ -128,11 +127,9 @@ def test_a_link_is_acked_and_queued_only_once_the_backups_have_it() -> None:
         assert world.startable() == {link(1).url}
         assert world.intake.idle
 
-    tell(story)
 
-
-def test_a_link_that_was_known_is_no_new_one_and_waits_for_nobody() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_a_link_that_was_known_is_no_new_one_and_waits_for_nobody() -> None:
+    async with a_world() as (world, group):
         first = group.create_task(world.intake.accept([link(1)]))
         await asyncio.sleep(1.0)
         world.backups_answer()
@@ -140,11 +137,9 @@ def test_a_link_that_was_known_is_no_new_one_and_waits_for_nobody() -> None:
         assert await world.intake.accept([link(1)]) == frozenset()
         assert world.counters.urls_seen == 1
 
-    tell(story)
 
-
-def test_a_task_that_a_backup_knows_as_done_is_not_fetched() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_a_task_that_a_backup_knows_as_done_is_not_fetched() -> None:
+    async with a_world() as (world, group):
         accepting = group.create_task(world.intake.accept([link(1), link(2)]))
         await asyncio.sleep(1.0)
         await world.merge(copy(1, **DONE))
@@ -153,21 +148,17 @@ def test_a_task_that_a_backup_knows_as_done_is_not_fetched() -> None:
         assert world.startable() == {link(2).url}
         assert world.queued() == {link(2).key}
 
-    tell(story)
 
-
-def test_a_record_that_moves_here_is_queued_and_known_to_the_frontier() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_a_record_that_moves_here_is_queued_and_known_to_the_frontier() -> None:
+    async with a_world() as (world, _):
         await world.merge(copy(1), copy(2, **DONE))
         world.backups_answer()
         assert world.startable() == {copy(1).task.url}
         assert world.changes
 
-    tell(story)
 
-
-def test_what_another_node_owns_is_taken_into_custody_and_not_fetched() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_what_another_node_owns_is_taken_into_custody_and_not_fetched() -> None:
+    async with a_world() as (world, group):
         world.owned = lambda key: False
         accepting = group.create_task(world.intake.accept([link(1)]))
         await asyncio.sleep(1.0)
@@ -175,11 +166,9 @@ def test_what_another_node_owns_is_taken_into_custody_and_not_fetched() -> None:
         assert await accepting == {link(1).key}
         assert world.startable() == set()
 
-    tell(story)
 
-
-def test_a_backup_that_hears_of_an_end_tells_the_owner() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_a_backup_that_hears_of_an_end_tells_the_owner() -> None:
+    async with a_world() as (world, _):
         world.owned = lambda key: False
         await world.merge(copy(1), copy(2), copy(3, **DONE))
         assert not world.told, "what was not here comes from somebody who sees to it"
@@ -188,20 +177,16 @@ def test_a_backup_that_hears_of_an_end_tells_the_owner() -> None:
         await world.merge(copy(1, **DONE))
         assert len(world.told) == 1, "it was no news"
 
-    tell(story)
 
-
-def test_an_owner_that_hears_of_an_end_tells_nobody_by_the_way() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_an_owner_that_hears_of_an_end_tells_nobody_by_the_way() -> None:
+    async with a_world() as (world, _):
         await world.merge(copy(1))
         await world.merge(copy(1, **DONE))
         assert not world.told
 
-    tell(story)
 
-
-def test_what_is_not_ours_any_more_leaves_memory_at_once_and_the_store_in_a_while() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_what_is_not_ours_any_more_leaves_memory_at_once_and_the_store_in_a_while() -> None:
+    async with a_world() as (world, group):
         running = group.create_task(world.intake.run())
         await world.merge(*(copy(n) for n in range(20)))
         assert len(world.queued()) == 20
@@ -215,11 +200,9 @@ def test_what_is_not_ours_any_more_leaves_memory_at_once_and_the_store_in_a_whil
         world.intake.close()
         await running
 
-    tell(story)
 
-
-def test_what_becomes_ours_is_found_in_the_store_and_the_seeds_are_made_tasks() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_what_becomes_ours_is_found_in_the_store_and_the_seeds_are_made_tasks() -> None:
+    async with a_world() as (world, group):
         running = group.create_task(world.intake.run())
         world.owned = lambda key: False
         await world.merge(*(copy(n) for n in range(20)))
@@ -234,11 +217,9 @@ def test_what_becomes_ours_is_found_in_the_store_and_the_seeds_are_made_tasks() 
         world.intake.close()
         await running
 
-    tell(story)
 
-
-def test_a_view_that_changes_during_a_sweep_begins_it_anew() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_a_view_that_changes_during_a_sweep_begins_it_anew() -> None:
+    async with a_world() as (world, group):
         running = group.create_task(world.intake.run())
         await world.merge(*(copy(n) for n in range(20)))
         world.owned = lambda key: False
@@ -254,11 +235,9 @@ def test_a_view_that_changes_during_a_sweep_begins_it_anew() -> None:
         world.intake.close()
         await running
 
-    tell(story)
 
-
-def test_everything_that_comes_counts_as_activity() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_everything_that_comes_counts_as_activity() -> None:
+    async with a_world() as (world, group):
         before = world.intake.activity
         await world.merge(copy(1))
         after_merge = world.intake.activity
@@ -268,33 +247,26 @@ def test_everything_that_comes_counts_as_activity() -> None:
         await accepting
         assert before < after_merge < world.intake.activity
 
-    tell(story)
 
-
-def test_what_comes_to_its_owner_as_a_copy_is_fetched_only_once_the_other_backups_have_it() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_what_comes_to_its_owner_as_a_copy_is_fetched_only_once_the_other_backups_have_it() -> None:
+    async with a_world() as (world, _):
         await world.merge(copy(1), copy(2, **DONE))
         assert [kept.key for kept in world.kept] == [copy(1).key, copy(2).key]
         assert world.startable() == set()
         world.backups_answer()
         assert world.startable() == {copy(1).task.url}
 
-    tell(story)
 
-
-def test_what_comes_as_a_copy_to_a_backup_is_sent_to_nobody() -> None:
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+async def test_what_comes_as_a_copy_to_a_backup_is_sent_to_nobody() -> None:
+    async with a_world() as (world, _):
         world.owned = lambda key: False
         await world.merge(copy(1))
         assert world.kept == []
 
-    tell(story)
 
-
-def test_a_link_that_is_known_from_an_owner_that_vanished_is_acked_only_once_the_backups_have_it() -> None:
+async def test_a_link_that_is_known_from_an_owner_that_vanished_is_acked_only_once_the_backups_have_it() -> None:
     """The owner before us may have died before it had told any other backup than us."""
-
-    async def story(world: World, group: asyncio.TaskGroup) -> None:
+    async with a_world() as (world, group):
         world.owned = lambda key: False
         await world.merge(copy(1))
         accepting = group.create_task(world.intake.accept([link(1)]))
@@ -304,17 +276,13 @@ def test_a_link_that_is_known_from_an_owner_that_vanished_is_acked_only_once_the
         world.backups_answer()
         assert await accepting == frozenset()
 
-    tell(story)
-
 
 @pytest.mark.parametrize("joins", [True, False])
-def test_what_changes_at_an_owner_is_told_to_whoever_is_joining_who_may_have_asked_before(joins: bool) -> None:
-    async def story(world: World, _: asyncio.TaskGroup) -> None:
+async def test_what_changes_at_an_owner_is_told_to_whoever_is_joining_who_may_have_asked_before(joins: bool) -> None:
+    async with a_world() as (world, _):
         await world.merge(copy(1))
         world.backups_answer()
         world.kept.clear()
         world.together.joins = joins
         await world.merge(copy(1, **DONE))
         assert [(each.key, each.task.state) for each in world.kept] == [(copy(1).key, State.DONE)] * joins
-
-    tell(story)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
 from storage.stores import CRAWL, SPEC
-from swarm.fake_peers import play
 
 from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Relinked
@@ -96,22 +96,21 @@ class World:
         return unpack_task(value).state == State.DONE
 
 
-def on(story: Callable[[World], Any], *, copies: int = 1) -> None:
-    async def play_it(group: asyncio.TaskGroup) -> None:
+@asynccontextmanager
+async def a_world(*, copies: int = 1) -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as group:
         world = World(copies=copies)
         running = group.create_task(world.corridor.run())
-        await story(world)
+        yield world
         running.cancel()
-
-    play(play_it)
 
 
 async def a_moment() -> None:
     await asyncio.sleep(0.1)
 
 
-def test_a_page_is_done_when_its_last_link_is_acked() -> None:
-    async def story(world: World) -> None:
+async def test_a_page_is_done_when_its_last_link_is_acked() -> None:
+    async with a_world() as world:
         world.arrives([FIRST, SECOND])
         await a_moment()
         assert world.sent == [FIRST, SECOND]
@@ -120,13 +119,10 @@ def test_a_page_is_done_when_its_last_link_is_acked() -> None:
             await a_moment()
             assert world.is_done == (acked is SECOND)
 
-    on(story)
 
-
-def test_a_page_that_waits_for_its_copies_when_a_shorter_way_is_found_waits_for_the_links_of_that_way() -> None:
+async def test_a_page_that_waits_for_its_copies_when_a_shorter_way_is_found_waits_for_the_links_of_that_way() -> None:
     """Its links of before were acked, and it had only to be copied."""
-
-    async def story(world: World) -> None:
+    async with a_world(copies=2) as world:
         world.arrives([FIRST])
         await a_moment()
         world.corridor.acked([FIRST])
@@ -142,13 +138,10 @@ def test_a_page_that_waits_for_its_copies_when_a_shorter_way_is_found_waits_for_
         await a_moment()
         assert world.is_done
 
-    on(story, copies=2)
 
-
-def test_what_was_acked_before_a_shorter_way_was_found_does_not_make_a_page_done() -> None:
+async def test_what_was_acked_before_a_shorter_way_was_found_does_not_make_a_page_done() -> None:
     """The store knows of the shorter way before the crawl does: it still has to send its links after a crash."""
-
-    async def story(world: World) -> None:
+    async with a_world() as world:
         world.arrives([FIRST])
         await a_moment()
         mark = keys.FETCHED + CRAWL + PAGE
@@ -165,13 +158,10 @@ def test_what_was_acked_before_a_shorter_way_was_found_does_not_make_a_page_done
         assert world.is_done
         assert world.engine.get(mark) is None
 
-    on(story)
 
-
-def test_a_page_whose_links_are_acked_before_it_is_written_is_done_after_it_is_written() -> None:
+async def test_a_page_whose_links_are_acked_before_it_is_written_is_done_after_it_is_written() -> None:
     """Another page has the same links, and was a moment faster."""
-
-    async def story(world: World) -> None:
+    async with a_world() as world:
         world.arrives([FIRST], url="http://a/other")
         await a_moment()
         world.arrives([FIRST])
@@ -179,5 +169,3 @@ def test_a_page_whose_links_are_acked_before_it_is_written_is_done_after_it_is_w
         await a_moment()
         assert world.is_done
         assert [copy.task.state for copy in world.buried] == [State.DONE] * 2
-
-    on(story)

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from fetch.raw_server import Peer, RawServer, page, sends, serving
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 # Long enough never to pass in a test that expects an answer.
+pytestmark = pytest.mark.loops("asyncio")
 LIMITS = Limits(connect_s=20, head_s=20, body_s=20, idle_s=20)
 
 
@@ -59,16 +60,13 @@ def asked(server: RawServer, path: str = "/", **options: Any) -> HttpRequest:
     return HttpRequest(server.url(path), **fields | options)
 
 
-def fetched(
+async def fetched(
     directory: Path, script: Callable[[Peer], None], *, limits: Limits = LIMITS, **options: Any
 ) -> Exchange | FetchFailure:
     """What one exchange with a scripted server comes to."""
 
-    async def main() -> Exchange | FetchFailure:
-        async with serving(script) as server, client_in(directory, **options) as client:
-            return await client.exchange(asked(server, limits=limits))
-
-    return asyncio.run(main())
+    async with serving(script) as server, client_in(directory, **options) as client:
+        return await client.exchange(asked(server, limits=limits))
 
 
 def exchange_of(result: Exchange | FetchFailure) -> Exchange:
@@ -82,34 +80,27 @@ def failure_of(result: Exchange | FetchFailure) -> FetchFailure:
     return result
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(main)
-
-
 # What is sent and what comes back
 
 
-def test_the_request_head_is_what_arrived_byte_for_byte(tmp_path: Path) -> None:
+async def test_the_request_head_is_what_arrived_byte_for_byte(tmp_path: Path) -> None:
     headers = (("User-Agent", "dhtcrawl/1"), ("accept", "text/html"), ("X-Twice", "a"), ("X-Twice", "b"))
 
-    async def main() -> None:
-        async with serving(sends(page())) as server, client_in(tmp_path) as client:
-            for path in ("/", "/a%20b?x=%C3%A9&y", "/empty?", "//double//", "/a;b=c|d[]"):
-                exchange = exchange_of(await client.exchange(asked(server, path, headers=headers)))
-                assert exchange.request_head == server.requests[-1]
-                lines = exchange.request_head.decode().split("\r\n")
-                assert lines[0] == f"GET {path} HTTP/1.1"
-                assert lines[1] == f"Host: {server.host}"
-                assert lines[2:-2] == [f"{name}: {value}" for name, value in headers]
-
-    run(main())
+    async with serving(sends(page())) as server, client_in(tmp_path) as client:
+        for path in ("/", "/a%20b?x=%C3%A9&y", "/empty?", "//double//", "/a;b=c|d[]"):
+            exchange = exchange_of(await client.exchange(asked(server, path, headers=headers)))
+            assert exchange.request_head == server.requests[-1]
+            lines = exchange.request_head.decode().split("\r\n")
+            assert lines[0] == f"GET {path} HTTP/1.1"
+            assert lines[1] == f"Host: {server.host}"
+            assert lines[2:-2] == [f"{name}: {value}" for name, value in headers]
 
 
-def test_a_response_comes_back_as_it_was_sent(tmp_path: Path) -> None:
+async def test_a_response_comes_back_as_it_was_sent(tmp_path: Path) -> None:
     sent = page(
         b"\x1f\x8bnot gzip", b"Content-Encoding: gzip", b"X-Mixed: \xc3\xa9 ", b"Set-Cookie: a=b", status=b"200 Fine"
     )
-    exchange = exchange_of(fetched(tmp_path, sends(sent)))
+    exchange = exchange_of(await fetched(tmp_path, sends(sent)))
     assert exchange.response_head + exchange.body.data == sent.replace(b"\xa9 \r", b"\xa9\r")
     assert exchange.header("x-mixed") == "é"
     assert exchange.remote_ip == "127.0.0.1"
@@ -117,77 +108,70 @@ def test_a_response_comes_back_as_it_was_sent(tmp_path: Path) -> None:
     assert exchange.started_at <= exchange.ended_at
 
 
-def test_a_cookie_is_not_sent_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        resolver = FakeResolver({"site.example": ["127.0.0.1"]})
-        script = sends(page(b"x", b"Set-Cookie: a=b"))
-        async with serving(script) as server, client_in(tmp_path, resolver=resolver) as client:
-            host = f"site.example:{server.port}"
-            for _ in range(2):
-                request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
-                exchange_of(await client.exchange(request))
-            assert b"ookie" not in server.requests[1]
-
-    run(main())
+async def test_a_cookie_is_not_sent_back(tmp_path: Path) -> None:
+    resolver = FakeResolver({"site.example": ["127.0.0.1"]})
+    script = sends(page(b"x", b"Set-Cookie: a=b"))
+    async with serving(script) as server, client_in(tmp_path, resolver=resolver) as client:
+        host = f"site.example:{server.port}"
+        for _ in range(2):
+            request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+            exchange_of(await client.exchange(request))
+        assert b"ookie" not in server.requests[1]
 
 
-def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(page(b"", b"Location: /next", status=b"301 Moved"))))
+async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    exchange = exchange_of(await fetched(tmp_path, sends(page(b"", b"Location: /next", status=b"301 Moved"))))
     assert (exchange.status, exchange.header("location")) == (301, "/next")
 
 
-def test_chunked_coding_is_undone_and_its_header_renamed(tmp_path: Path) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(CHUNKED + b"3\r\nabc\r\n", b"2;x=y\r\nde\r\n0\r\nT: t\r\n\r\n")))
+async def test_chunked_coding_is_undone_and_its_header_renamed(tmp_path: Path) -> None:
+    exchange = exchange_of(
+        await fetched(tmp_path, sends(CHUNKED + b"3\r\nabc\r\n", b"2;x=y\r\nde\r\n0\r\nT: t\r\n\r\n"))
+    )
     assert exchange.body.data == b"abcde"
     assert exchange.header("transfer-encoding") == "chunked"
     assert exchange.response_head == OK + b"X-Archive-Orig-Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n"
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_a_body_may_end_with_the_connection(tmp_path: Path, version: bytes) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(b"HTTP/%b 200 OK\r\n\r\nabc" % version, b"def", close=True)))
+async def test_a_body_may_end_with_the_connection(tmp_path: Path, version: bytes) -> None:
+    exchange = exchange_of(await fetched(tmp_path, sends(b"HTTP/%b 200 OK\r\n\r\nabc" % version, b"def", close=True)))
     assert (exchange.body.data, exchange.truncated) == (b"abcdef", None)
     assert exchange.response_head == b"HTTP/%b 200 OK\r\nContent-Length: 6\r\n\r\n" % version
 
 
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
-def test_some_statuses_have_no_body(tmp_path: Path, status: bytes) -> None:
+async def test_some_statuses_have_no_body(tmp_path: Path, status: bytes) -> None:
     head = b"HTTP/1.1 %b\r\nContent-Length: 5\r\n\r\n" % status
-    exchange = exchange_of(fetched(tmp_path, sends(head)))
+    exchange = exchange_of(await fetched(tmp_path, sends(head)))
     assert (exchange.response_head, exchange.body.size, exchange.truncated) == (head, 0, None)
 
 
-def test_informational_responses_are_skipped(tmp_path: Path) -> None:
+async def test_informational_responses_are_skipped(tmp_path: Path) -> None:
     hints = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    assert exchange_of(fetched(tmp_path, sends(hints, hints + page(b"abc")))).body.data == b"abc"
+    assert exchange_of(await fetched(tmp_path, sends(hints, hints + page(b"abc")))).body.data == b"abc"
 
 
-def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(sends(page())) as server, client_in(tmp_path) as client:
-            for _ in range(3):
-                exchange_of(await client.exchange(asked(server)))
-            assert (len(server.requests), server.connections) == (3, 1)
-
-    run(main())
+async def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
+    async with serving(sends(page())) as server, client_in(tmp_path) as client:
+        for _ in range(3):
+            exchange_of(await client.exchange(asked(server)))
+        assert (len(server.requests), server.connections) == (3, 1)
 
 
-def test_an_ipv6_literal_is_reached(tmp_path: Path) -> None:
+async def test_an_ipv6_literal_is_reached(tmp_path: Path) -> None:
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
             pass
     except OSError:
         pytest.skip("needs an IPv6 loopback address")
 
-    async def main() -> None:
-        async with serving(sends(page()), address="::1") as server, client_in(tmp_path) as client:
-            host = f"[::1]:{server.port}"
-            request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
-            exchange = exchange_of(await client.exchange(request))
-            assert exchange.remote_ip == "::1"
-            assert f"Host: {host}".encode() in server.requests[0]
-
-    run(main())
+    async with serving(sends(page()), address="::1") as server, client_in(tmp_path) as client:
+        host = f"[::1]:{server.port}"
+        request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+        exchange = exchange_of(await client.exchange(request))
+        assert exchange.remote_ip == "::1"
+        assert f"Host: {host}".encode() in server.requests[0]
 
 
 # Servers that misbehave
@@ -211,125 +195,116 @@ def test_an_ipv6_literal_is_reached(tmp_path: Path) -> None:
         (OK + (b"X: " + b"a" * 1000 + b"\r\n") * 100 + b"\r\n", FetchFailureKind.HEADERS),
     ],
 )
-def test_what_is_not_http_is_a_failure(tmp_path: Path, sent: bytes, kind: FetchFailureKind) -> None:
-    failure = failure_of(fetched(tmp_path, sends(sent)))
+async def test_what_is_not_http_is_a_failure(tmp_path: Path, sent: bytes, kind: FetchFailureKind) -> None:
+    failure = failure_of(await fetched(tmp_path, sends(sent)))
     assert failure.kind is kind
     assert len(failure.detail) < 250
     assert failure.detail.isprintable()
 
 
 @pytest.mark.parametrize("sent", [b"", b"HT", OK, OK + b"X: y"])
-def test_a_server_that_closes_before_the_head_is_complete_disconnected(tmp_path: Path, sent: bytes) -> None:
-    assert failure_of(fetched(tmp_path, sends(sent, close=True))).kind is FetchFailureKind.DISCONNECTED
+async def test_a_server_that_closes_before_the_head_is_complete_disconnected(tmp_path: Path, sent: bytes) -> None:
+    assert failure_of(await fetched(tmp_path, sends(sent, close=True))).kind is FetchFailureKind.DISCONNECTED
 
 
-def test_an_early_close_leaves_what_arrived(tmp_path: Path) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(OK + b"Content-Length: 10\r\n\r\nabc", b"de", close=True)))
+async def test_an_early_close_leaves_what_arrived(tmp_path: Path) -> None:
+    exchange = exchange_of(await fetched(tmp_path, sends(OK + b"Content-Length: 10\r\n\r\nabc", b"de", close=True)))
     assert (exchange.body.data, exchange.truncated) == (b"abcde", Truncated.DISCONNECT)
     assert b"X-Archive-Orig-Content-Length: 10\r\nContent-Length: 5\r\n" in exchange.response_head
 
 
-def test_an_early_close_leaves_what_arrived_in_one_packet_too(tmp_path: Path) -> None:
+async def test_an_early_close_leaves_what_arrived_in_one_packet_too(tmp_path: Path) -> None:
     def script(peer: Peer) -> None:
         peer.send(OK + b"Content-Length: 10\r\n\r\nabc")
         peer.close()
 
-    exchange = exchange_of(fetched(tmp_path, script))
+    exchange = exchange_of(await fetched(tmp_path, script))
     assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.DISCONNECT)
 
 
-def test_a_reset_leaves_what_arrived(tmp_path: Path) -> None:
+async def test_a_reset_leaves_what_arrived(tmp_path: Path) -> None:
     def script(peer: Peer) -> None:
         peer.send(OK + b"Content-Length: 10\r\n\r\nabc")
         peer.after_reads(peer.transport.abort)
 
-    exchange = exchange_of(fetched(tmp_path, script))
+    exchange = exchange_of(await fetched(tmp_path, script))
     assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.DISCONNECT)
 
 
-def test_an_early_close_while_the_disk_is_busy_leaves_what_arrived(
+async def test_an_early_close_while_the_disk_is_busy_leaves_what_arrived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async def flush(self: spool.Spool) -> None:
-            for peer in list(server.open):
-                peer.send(b"y" * 3000)
-                peer.after_reads(peer.close)
-                await peer.closed
-            for _ in range(50):
-                await asyncio.sleep(0)
-            await real_flush(self)
+    async def flush(self: spool.Spool) -> None:
+        for peer in list(server.open):
+            peer.send(b"y" * 3000)
+            peer.after_reads(peer.close)
+            await peer.closed
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await real_flush(self)
 
-        real_flush = spool.Spool.flush
-        monkeypatch.setattr(spool.Spool, "flush", flush)
-        script = sends(OK + b"Content-Length: 99999\r\n\r\n" + b"x" * 5000)
-        async with serving(script) as server, client_in(tmp_path, spool_bytes=1000) as client:
-            exchange = exchange_of(await client.exchange(asked(server)))
-            assert exchange.truncated is Truncated.DISCONNECT
-            assert b"".join(exchange.body.chunks()) == b"x" * 5000 + b"y" * 3000
-            exchange.body.close()
-
-    run(main())
+    real_flush = spool.Spool.flush
+    monkeypatch.setattr(spool.Spool, "flush", flush)
+    script = sends(OK + b"Content-Length: 99999\r\n\r\n" + b"x" * 5000)
+    async with serving(script) as server, client_in(tmp_path, spool_bytes=1000) as client:
+        exchange = exchange_of(await client.exchange(asked(server)))
+        assert exchange.truncated is Truncated.DISCONNECT
+        assert b"".join(exchange.body.chunks()) == b"x" * 5000 + b"y" * 3000
+        exchange.body.close()
 
 
 @pytest.mark.parametrize(
     "rest", [b"zz\r\n", b"-1\r\n", b"ffffffffffffffffffffff\r\n", b"3\r\nabcX", b"0\r\nno trailer\r\n\r\n"]
 )
-def test_malformed_chunks_end_the_body_at_once(tmp_path: Path, rest: bytes) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(CHUNKED + b"3\r\nabc\r\n", rest)))
+async def test_malformed_chunks_end_the_body_at_once(tmp_path: Path, rest: bytes) -> None:
+    exchange = exchange_of(await fetched(tmp_path, sends(CHUNKED + b"3\r\nabc\r\n", rest)))
     assert exchange.body.data[:3] == b"abc"
     assert exchange.truncated is Truncated.DISCONNECT
 
 
-def test_a_chunked_body_without_an_end_is_disconnected(tmp_path: Path) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(CHUNKED + b"3\r\nabc\r\n", close=True)))
+async def test_a_chunked_body_without_an_end_is_disconnected(tmp_path: Path) -> None:
+    exchange = exchange_of(await fetched(tmp_path, sends(CHUNKED + b"3\r\nabc\r\n", close=True)))
     assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.DISCONNECT)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([b"", OK, CHUNKED, CHUNKED + b"3\r\nabc\r\n"]))
-def test_no_bytes_whatever_raise(noise: bytes, start: bytes) -> None:
-    result = fetched(Path("unused"), sends(start, noise, close=True))
+async def test_no_bytes_whatever_raise(noise: bytes, start: bytes) -> None:
+    result = await fetched(Path("unused"), sends(start, noise, close=True))
     assert isinstance(result, Exchange | FetchFailure)
 
 
-def test_a_request_is_never_repeated_behind_our_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        def script(peer: Peer) -> None:
-            peer.send(page()) if len(server.requests) == 1 else peer.close()
+async def test_a_request_is_never_repeated_behind_our_back(tmp_path: Path) -> None:
+    def script(peer: Peer) -> None:
+        peer.send(page()) if len(server.requests) == 1 else peer.close()
 
-        async with serving(script) as server, client_in(tmp_path) as client:
-            exchange_of(await client.exchange(asked(server)))
-            for expected in (2, 3):
-                assert failure_of(await client.exchange(asked(server))).kind is FetchFailureKind.DISCONNECTED
-                assert len(server.requests) == expected
-
-    run(main())
+    async with serving(script) as server, client_in(tmp_path) as client:
+        exchange_of(await client.exchange(asked(server)))
+        for expected in (2, 3):
+            assert failure_of(await client.exchange(asked(server))).kind is FetchFailureKind.DISCONNECTED
+            assert len(server.requests) == expected
 
 
-def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_request(tmp_path: Path) -> None:
-    async def main() -> None:
-        def script(peer: Peer) -> None:
-            peer.send(page(b"right"))
-            peer.after_reads(lambda: peer.send(page(b"wrong")))
-            peer.after_reads(arrived.set, 60)
+async def test_bytes_that_nobody_asked_for_are_no_answer_to_the_next_request(tmp_path: Path) -> None:
+    def script(peer: Peer) -> None:
+        peer.send(page(b"right"))
+        peer.after_reads(lambda: peer.send(page(b"wrong")))
+        peer.after_reads(arrived.set, 60)
 
-        arrived = asyncio.Event()
-        async with serving(script) as server, client_in(tmp_path) as client:
-            for _ in range(3):
-                assert exchange_of(await client.exchange(asked(server))).body.data == b"right"
-                await arrived.wait()
-                arrived.clear()
-            assert (len(server.requests), server.connections) == (3, 3)
-
-    run(main())
+    arrived = asyncio.Event()
+    async with serving(script) as server, client_in(tmp_path) as client:
+        for _ in range(3):
+            assert exchange_of(await client.exchange(asked(server))).body.data == b"right"
+            await arrived.wait()
+            arrived.clear()
+        assert (len(server.requests), server.connections) == (3, 3)
 
 
 # Limits
 
 
-def test_a_server_that_says_nothing_times_out(tmp_path: Path) -> None:
-    failure = failure_of(fetched(tmp_path, sends(b""), limits=Limits(head_s=0.05)))
+async def test_a_server_that_says_nothing_times_out(tmp_path: Path) -> None:
+    failure = failure_of(await fetched(tmp_path, sends(b""), limits=Limits(head_s=0.05)))
     assert (failure.kind, failure.detail) == (FetchFailureKind.TIMEOUT, "no complete response head within 0.05 s")
 
 
@@ -348,42 +323,41 @@ def drips(start: bytes, drop: bytes) -> Callable[[Peer], None]:
     return script
 
 
-def test_a_head_that_drips_times_out(tmp_path: Path) -> None:
-    failure = failure_of(fetched(tmp_path, drips(OK, b"X: y\r\n"), limits=Limits(head_s=0.1)))
+async def test_a_head_that_drips_times_out(tmp_path: Path) -> None:
+    failure = failure_of(await fetched(tmp_path, drips(OK, b"X: y\r\n"), limits=Limits(head_s=0.1)))
     assert failure.kind is FetchFailureKind.TIMEOUT
 
 
-def test_informational_responses_without_end_time_out(tmp_path: Path) -> None:
-    failure = failure_of(fetched(tmp_path, drips(b"", b"HTTP/1.1 103 Hint\r\n\r\n"), limits=Limits(head_s=0.1)))
+async def test_informational_responses_without_end_time_out(tmp_path: Path) -> None:
+    failure = failure_of(await fetched(tmp_path, drips(b"", b"HTTP/1.1 103 Hint\r\n\r\n"), limits=Limits(head_s=0.1)))
     assert failure.kind is FetchFailureKind.TIMEOUT
 
 
-def test_a_body_that_drips_is_cut_at_its_time(tmp_path: Path) -> None:
-    exchange = exchange_of(fetched(tmp_path, drips(OK + b"\r\n", b"a"), limits=Limits(body_s=0.1)))
+async def test_a_body_that_drips_is_cut_at_its_time(tmp_path: Path) -> None:
+    exchange = exchange_of(await fetched(tmp_path, drips(OK + b"\r\n", b"a"), limits=Limits(body_s=0.1)))
     assert exchange.truncated is Truncated.TIME
     assert exchange.body.data.strip(b"a") == b""
 
 
-def test_a_body_that_stalls_is_cut(tmp_path: Path) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(OK + b"Content-Length: 9\r\n\r\nabc"), limits=Limits(idle_s=0.05)))
+async def test_a_body_that_stalls_is_cut(tmp_path: Path) -> None:
+    exchange = exchange_of(
+        await fetched(tmp_path, sends(OK + b"Content-Length: 9\r\n\r\nabc"), limits=Limits(idle_s=0.05))
+    )
     assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.TIME)
 
 
-def test_a_body_as_long_as_the_limit_is_whole(tmp_path: Path) -> None:
-    exchange = exchange_of(fetched(tmp_path, sends(page(b"abcd")), limits=Limits(body_bytes_max=4)))
+async def test_a_body_as_long_as_the_limit_is_whole(tmp_path: Path) -> None:
+    exchange = exchange_of(await fetched(tmp_path, sends(page(b"abcd")), limits=Limits(body_bytes_max=4)))
     assert (exchange.body.data, exchange.truncated) == (b"abcd", None)
 
 
-def test_a_body_longer_than_the_limit_is_cut_and_its_connection_closed(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(sends(page(b"abcde"))) as server, client_in(tmp_path) as client:
-            for connections in (1, 2):
-                limits = Limits(body_bytes_max=4) if connections == 1 else LIMITS
-                exchange = exchange_of(await client.exchange(asked(server, limits=limits)))
-                assert exchange.body.data == b"abcde"[: 4 if connections == 1 else 5]
-                assert (exchange.truncated is Truncated.LENGTH) == (connections == 1)
-
-    run(main())
+async def test_a_body_longer_than_the_limit_is_cut_and_its_connection_closed(tmp_path: Path) -> None:
+    async with serving(sends(page(b"abcde"))) as server, client_in(tmp_path) as client:
+        for connections in (1, 2):
+            limits = Limits(body_bytes_max=4) if connections == 1 else LIMITS
+            exchange = exchange_of(await client.exchange(asked(server, limits=limits)))
+            assert exchange.body.data == b"abcde"[: 4 if connections == 1 else 5]
+            assert (exchange.truncated is Truncated.LENGTH) == (connections == 1)
 
 
 def floods(peer: Peer) -> None:
@@ -399,109 +373,94 @@ def floods(peer: Peer) -> None:
     more()
 
 
-def test_a_flood_neither_fills_memory_nor_lasts(tmp_path: Path) -> None:
+async def test_a_flood_neither_fills_memory_nor_lasts(tmp_path: Path) -> None:
     limit = 64 << 20
 
-    async def main() -> None:
-        async with serving(floods) as server, client_in(tmp_path) as client:
-            tracemalloc.start()
-            try:
-                exchange = exchange_of(await client.exchange(asked(server, limits=Limits(body_bytes_max=limit))))
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
-            assert exchange.truncated is Truncated.LENGTH
-            assert exchange.body.spooled
-            assert exchange.body.size == limit == sum(len(chunk) for chunk in exchange.body.chunks())
-            assert exchange.body.head(3) == b"xxx"
-            # A block here, one on its way to the disk, aiohttp's buffer, the server's.
-            assert peak < 8 << 20
-            exchange.body.close()
-            for peer in list(server.open):
-                await peer.closed
-
-    run(main())
+    async with serving(floods) as server, client_in(tmp_path) as client:
+        tracemalloc.start()
+        try:
+            exchange = exchange_of(await client.exchange(asked(server, limits=Limits(body_bytes_max=limit))))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert exchange.truncated is Truncated.LENGTH
+        assert exchange.body.spooled
+        assert exchange.body.size == limit == sum(len(chunk) for chunk in exchange.body.chunks())
+        assert exchange.body.head(3) == b"xxx"
+        # A block here, one on its way to the disk, aiohttp's buffer, the server's.
+        assert peak < 8 << 20
+        exchange.body.close()
+        for peer in list(server.open):
+            await peer.closed
 
 
-def test_a_large_body_comes_back_as_it_was_sent(tmp_path: Path) -> None:
+async def test_a_large_body_comes_back_as_it_was_sent(tmp_path: Path) -> None:
     body = bytes(range(256)) * 4096
     for spool_bytes in (100, 300_000, len(body)):
-        exchange = exchange_of(fetched(tmp_path, sends(page(body)), spool_bytes=spool_bytes))
+        exchange = exchange_of(await fetched(tmp_path, sends(page(body)), spool_bytes=spool_bytes))
         assert exchange.body.spooled == (spool_bytes < len(body))
         assert b"".join(exchange.body.chunks()) == body
         exchange.body.close()
 
 
-def test_a_full_disk_is_an_error_and_not_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_an_error_and_not_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    async def main() -> None:
-        monkeypatch.setattr(spool.Spool, "_append", full)
-        async with serving(floods) as server, client_in(tmp_path, spool_bytes=1000) as client:
-            with pytest.raises(StorageFull, match="no space left"):
-                await client.exchange(asked(server))
-            for peer in list(server.open):
-                await peer.closed
-
-    run(main())
+    monkeypatch.setattr(spool.Spool, "_append", full)
+    async with serving(floods) as server, client_in(tmp_path, spool_bytes=1000) as client:
+        with pytest.raises(StorageFull, match="no space left"):
+            await client.exchange(asked(server))
+        for peer in list(server.open):
+            await peer.closed
 
 
-def test_a_cancelled_exchange_gives_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        flushed = asyncio.Event()
-        files: list[Any] = []
+async def test_a_cancelled_exchange_gives_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed = asyncio.Event()
+    files: list[Any] = []
 
-        async def flush(self: spool.Spool) -> None:
-            await real_flush(self)
-            files.append(self._file)
-            flushed.set()
+    async def flush(self: spool.Spool) -> None:
+        await real_flush(self)
+        files.append(self._file)
+        flushed.set()
 
-        real_flush = spool.Spool.flush
-        monkeypatch.setattr(spool.Spool, "flush", flush)
-        script = sends(OK + b"Content-Length: 9999\r\n\r\n" + b"x" * 5000)
-        async with serving(script) as server, client_in(tmp_path, spool_bytes=1000, connections_max=1) as client:
-            exchange = asyncio.ensure_future(client.exchange(asked(server)))
-            await flushed.wait()
-            exchange.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await exchange
-            assert [file.closed for file in files] == [True]
-            for peer in list(server.open):
-                await peer.closed
-            # The only slot is free again.
-            server.script = sends(page())
+    real_flush = spool.Spool.flush
+    monkeypatch.setattr(spool.Spool, "flush", flush)
+    script = sends(OK + b"Content-Length: 9999\r\n\r\n" + b"x" * 5000)
+    async with serving(script) as server, client_in(tmp_path, spool_bytes=1000, connections_max=1) as client:
+        exchange = asyncio.ensure_future(client.exchange(asked(server)))
+        await flushed.wait()
+        exchange.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange
+        assert [file.closed for file in files] == [True]
+        for peer in list(server.open):
+            await peer.closed
+        # The only slot is free again.
+        server.script = sends(page())
+        exchange_of(await client.exchange(asked(server)))
+
+
+async def test_a_cancelled_wait_for_the_head_closes_the_connection(tmp_path: Path) -> None:
+    arrived = asyncio.Event()
+    async with serving(lambda peer: arrived.set()) as server, client_in(tmp_path) as client:
+        exchange = asyncio.ensure_future(client.exchange(asked(server)))
+        await arrived.wait()
+        exchange.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange
+        for peer in list(server.open):
+            await peer.closed
+
+
+async def test_open_connections_are_bounded_with_those_kept_alive(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(serving(sends(page()))) for _ in range(6)]
+        client = await stack.enter_async_context(client_in(tmp_path, connections_max=2))
+        for server in servers:
             exchange_of(await client.exchange(asked(server)))
-
-    run(main())
-
-
-def test_a_cancelled_wait_for_the_head_closes_the_connection(tmp_path: Path) -> None:
-    async def main() -> None:
-        arrived = asyncio.Event()
-        async with serving(lambda peer: arrived.set()) as server, client_in(tmp_path) as client:
-            exchange = asyncio.ensure_future(client.exchange(asked(server)))
-            await arrived.wait()
-            exchange.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await exchange
+        # The servers hear of a close after a turn or two.
+        for server in servers[:-2]:
             for peer in list(server.open):
                 await peer.closed
-
-    run(main())
-
-
-def test_open_connections_are_bounded_with_those_kept_alive(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            servers = [await stack.enter_async_context(serving(sends(page()))) for _ in range(6)]
-            client = await stack.enter_async_context(client_in(tmp_path, connections_max=2))
-            for server in servers:
-                exchange_of(await client.exchange(asked(server)))
-            # The servers hear of a close after a turn or two.
-            for server in servers[:-2]:
-                for peer in list(server.open):
-                    await peer.closed
-            assert [len(server.open) for server in servers] == [0, 0, 0, 0, 1, 1]
-
-    run(main())
+        assert [len(server.open) for server in servers] == [0, 0, 0, 0, 1, 1]

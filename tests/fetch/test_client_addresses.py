@@ -19,98 +19,74 @@ from dhtcrawl.fetch import resolver as resolver_module
 from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure, SystemResolver
 from fetch.raw_server import page, sends, serving
-from fetch.test_aiohttp_client import LIMITS, FakeResolver, asked, client_in, exchange_of, failure_of, floods, run
+from fetch.test_aiohttp_client import LIMITS, FakeResolver, asked, client_in, exchange_of, failure_of, floods
+
+pytestmark = pytest.mark.loops("asyncio")
 
 
-def test_a_refused_port_is_a_connection_failure(tmp_path: Path) -> None:
-    async def main() -> None:
-        with socket.socket() as unheard:
-            unheard.bind(("127.0.0.1", 0))
-            host = f"127.0.0.1:{unheard.getsockname()[1]}"
-            async with client_in(tmp_path) as client:
-                failure = failure_of(
-                    await client.exchange(HttpRequest(f"http://{host}/", private_hosts=frozenset({host})))
-                )
-                assert (failure.kind, failure.detail) == (FetchFailureKind.CONNECT, "connection refused")
-
-    run(main())
+async def test_a_refused_port_is_a_connection_failure(tmp_path: Path) -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{unheard.getsockname()[1]}"
+        async with client_in(tmp_path) as client:
+            failure = failure_of(await client.exchange(HttpRequest(f"http://{host}/", private_hosts=frozenset({host}))))
+            assert (failure.kind, failure.detail) == (FetchFailureKind.CONNECT, "connection refused")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://[::1]/", "http://169.254.169.254/", "http://0.0.0.0/"])
-def test_a_private_literal_is_refused(tmp_path: Path, url: str) -> None:
-    async def main() -> None:
-        async with client_in(tmp_path) as client:
-            assert failure_of(await client.exchange(HttpRequest(url))).kind is FetchFailureKind.PRIVATE_ADDRESS
-
-    run(main())
+async def test_a_private_literal_is_refused(tmp_path: Path, url: str) -> None:
+    async with client_in(tmp_path) as client:
+        assert failure_of(await client.exchange(HttpRequest(url))).kind is FetchFailureKind.PRIVATE_ADDRESS
 
 
-def test_another_port_than_the_seeds_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(sends(page())) as seed, serving(sends(page())) as other, client_in(tmp_path) as client:
-            exchange_of(await client.exchange(asked(seed)))
-            failure = failure_of(await client.exchange(asked(other, private_hosts=frozenset({seed.host}))))
-            assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
-            assert other.connections == 0
-
-    run(main())
+async def test_another_port_than_the_seeds_is_refused(tmp_path: Path) -> None:
+    async with serving(sends(page())) as seed, serving(sends(page())) as other, client_in(tmp_path) as client:
+        exchange_of(await client.exchange(asked(seed)))
+        failure = failure_of(await client.exchange(asked(other, private_hosts=frozenset({seed.host}))))
+        assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
+        assert other.connections == 0
 
 
-def test_a_name_that_resolves_to_a_private_address_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        resolver = FakeResolver({"evil.example": ["127.0.0.1", "10.0.0.1"]})
-        async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
-            failure = failure_of(await client.exchange(HttpRequest(f"http://evil.example:{server.port}/")))
-            assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
-            assert "127.0.0.1" in failure.detail
-            assert server.connections == 0
-
-    run(main())
+async def test_a_name_that_resolves_to_a_private_address_is_refused(tmp_path: Path) -> None:
+    resolver = FakeResolver({"evil.example": ["127.0.0.1", "10.0.0.1"]})
+    async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
+        failure = failure_of(await client.exchange(HttpRequest(f"http://evil.example:{server.port}/")))
+        assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
+        assert "127.0.0.1" in failure.detail
+        assert server.connections == 0
 
 
-def test_a_private_name_that_a_seed_names_is_reached(tmp_path: Path) -> None:
-    async def main() -> None:
-        resolver = FakeResolver({"intranet.example": ["127.0.0.1"]})
-        async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
-            host = f"intranet.example:{server.port}"
-            request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
-            assert exchange_of(await client.exchange(request)).remote_ip == "127.0.0.1"
-
-    run(main())
+async def test_a_private_name_that_a_seed_names_is_reached(tmp_path: Path) -> None:
+    resolver = FakeResolver({"intranet.example": ["127.0.0.1"]})
+    async with serving(sends(page())) as server, client_in(tmp_path, resolver=resolver) as client:
+        host = f"intranet.example:{server.port}"
+        request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+        assert exchange_of(await client.exchange(request)).remote_ip == "127.0.0.1"
 
 
-def test_a_connection_kept_alive_by_one_crawl_is_no_way_in_for_another(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(sends(page())) as server, client_in(tmp_path) as client:
-            exchange_of(await client.exchange(asked(server)))
-            failure = failure_of(await client.exchange(asked(server, private_hosts=frozenset())))
-            assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
-            assert len(server.requests) == 1
-
-    run(main())
+async def test_a_connection_kept_alive_by_one_crawl_is_no_way_in_for_another(tmp_path: Path) -> None:
+    async with serving(sends(page())) as server, client_in(tmp_path) as client:
+        exchange_of(await client.exchange(asked(server)))
+        failure = failure_of(await client.exchange(asked(server, private_hosts=frozenset())))
+        assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
+        assert len(server.requests) == 1
 
 
-def test_a_name_without_addresses_is_a_dns_failure(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with client_in(tmp_path, resolver=FakeResolver({})) as client:
-            failure = failure_of(await client.exchange(HttpRequest("http://nowhere.example/")))
-            assert (failure.kind, failure.detail) == (FetchFailureKind.DNS, "the name does not resolve")
-
-    run(main())
+async def test_a_name_without_addresses_is_a_dns_failure(tmp_path: Path) -> None:
+    async with client_in(tmp_path, resolver=FakeResolver({})) as client:
+        failure = failure_of(await client.exchange(HttpRequest("http://nowhere.example/")))
+        assert (failure.kind, failure.detail) == (FetchFailureKind.DNS, "the name does not resolve")
 
 
-def test_a_resolver_that_never_answers_is_a_dns_failure(tmp_path: Path) -> None:
+async def test_a_resolver_that_never_answers_is_a_dns_failure(tmp_path: Path) -> None:
     class Silent(FakeResolver):
         async def addresses(self, name: str) -> list[str]:
             never: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
             return await never
 
-    async def main() -> None:
-        async with client_in(tmp_path, resolver=Silent({})) as client:
-            request = HttpRequest("http://nowhere.example/", limits=Limits(connect_s=0.05))
-            assert failure_of(await client.exchange(request)).kind is FetchFailureKind.DNS
-
-    run(main())
+    async with client_in(tmp_path, resolver=Silent({})) as client:
+        request = HttpRequest("http://nowhere.example/", limits=Limits(connect_s=0.05))
+        assert failure_of(await client.exchange(request)).kind is FetchFailureKind.DNS
 
 
 class ManualClock:
@@ -124,7 +100,7 @@ class ManualClock:
         return datetime.datetime.fromtimestamp(self.now, datetime.UTC)
 
 
-def test_the_resolver_remembers_answers_and_failures_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_resolver_remembers_answers_and_failures_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     asked_for: list[bytes] = []
 
     def getaddrinfo(name: bytes, *_: object, **__: object) -> list[tuple[object, ...]]:
@@ -133,52 +109,43 @@ def test_the_resolver_remembers_answers_and_failures_for_a_while(monkeypatch: py
             raise socket.gaierror(socket.EAI_NONAME, "gone")
         return [(0, 0, 0, "", ("192.0.2.1", 0)), (0, 0, 0, "", ("fe80::1", 0, 0, 2)), (0, 0, 0, "", ("192.0.2.1", 0))]
 
-    async def main() -> None:
-        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-        clock = ManualClock()
-        resolver = SystemResolver(clock)
-        for now, asks in ((0.0, 1), (59.0, 1), (61.0, 2)):
-            clock.now = now
-            assert await resolver.addresses("here.example") == ["192.0.2.1", "fe80::1%2"]
-            assert len(asked_for) == asks
-        for now, asks in ((61.0, 3), (65.0, 3), (67.0, 4)):
-            clock.now = now
-            with pytest.raises(NameFailure, match="does not resolve"):
-                await resolver.addresses("gone.example")
-            assert len(asked_for) == asks
-        resolver.close()
-
-    run(main())
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    clock = ManualClock()
+    resolver = SystemResolver(clock)
+    for now, asks in ((0.0, 1), (59.0, 1), (61.0, 2)):
+        clock.now = now
+        assert await resolver.addresses("here.example") == ["192.0.2.1", "fe80::1%2"]
+        assert len(asked_for) == asks
+    for now, asks in ((61.0, 3), (65.0, 3), (67.0, 4)):
+        clock.now = now
+        with pytest.raises(NameFailure, match="does not resolve"):
+            await resolver.addresses("gone.example")
+        assert len(asked_for) == asks
+    resolver.close()
 
 
-def test_the_resolver_forgets_the_oldest_name_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_resolver_forgets_the_oldest_name_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     asked_for: list[bytes] = []
 
     def getaddrinfo(name: bytes, *_: object, **__: object) -> list[tuple[object, ...]]:
         asked_for.append(name)
         return [(0, 0, 0, "", ("192.0.2.1", 0))]
 
-    async def main() -> None:
-        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-        monkeypatch.setattr(resolver_module, "NAMES_MAX", 2)
-        resolver = SystemResolver(ManualClock())
-        for name in ("a.example", "b.example", "c.example", "c.example", "b.example", "a.example"):
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(resolver_module, "NAMES_MAX", 2)
+    resolver = SystemResolver(ManualClock())
+    for name in ("a.example", "b.example", "c.example", "c.example", "b.example", "a.example"):
+        await resolver.addresses(name)
+    assert asked_for == [b"a.example", b"b.example", b"c.example", b"a.example"]
+    resolver.close()
+
+
+async def test_a_name_that_no_resolver_takes_is_a_failure() -> None:
+    resolver = SystemResolver(ManualClock())
+    for name in ("a..example", "x" * 70 + ".example", "nosuch.invalid"):
+        with pytest.raises(NameFailure):
             await resolver.addresses(name)
-        assert asked_for == [b"a.example", b"b.example", b"c.example", b"a.example"]
-        resolver.close()
-
-    run(main())
-
-
-def test_a_name_that_no_resolver_takes_is_a_failure() -> None:
-    async def main() -> None:
-        resolver = SystemResolver(ManualClock())
-        for name in ("a..example", "x" * 70 + ".example", "nosuch.invalid"):
-            with pytest.raises(NameFailure):
-                await resolver.addresses(name)
-        resolver.close()
-
-    run(main())
+    resolver.close()
 
 
 @pytest.fixture(scope="module")
@@ -208,46 +175,34 @@ def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     return context
 
 
-def test_a_certificate_that_nobody_signed_is_a_tls_failure(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path) as client:
-            request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
-            failure = failure_of(await client.exchange(request))
-            assert (failure.kind, failure.detail) == (FetchFailureKind.TLS, "self-signed certificate")
-            assert server.requests == []
-
-    run(main())
+async def test_a_certificate_that_nobody_signed_is_a_tls_failure(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path) as client:
+        request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+        failure = failure_of(await client.exchange(request))
+        assert (failure.kind, failure.detail) == (FetchFailureKind.TLS, "self-signed certificate")
+        assert server.requests == []
 
 
-def test_https_works_where_the_certificate_does_not_matter(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
-            request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
-            for _ in range(2):
-                assert exchange_of(await client.exchange(request)).body.data == b"hello"
-            assert server.connections == 1
-
-    run(main())
+async def test_https_works_where_the_certificate_does_not_matter(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
+        request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+        for _ in range(2):
+            assert exchange_of(await client.exchange(request)).body.data == b"hello"
+        assert server.connections == 1
 
 
-def test_a_flood_over_tls_ends_with_the_limit(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with serving(floods, tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
-            limits = Limits(body_bytes_max=1 << 20)
-            request = HttpRequest(f"https://{server.host}/", limits=limits, private_hosts=frozenset({server.host}))
-            assert exchange_of(await client.exchange(request)).truncated is Truncated.LENGTH
-            async with asyncio.timeout(10):
-                for peer in list(server.open):
-                    await peer.closed
-
-    run(main())
+async def test_a_flood_over_tls_ends_with_the_limit(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    async with serving(floods, tls=self_signed) as server, client_in(tmp_path, tls_verify=False) as client:
+        limits = Limits(body_bytes_max=1 << 20)
+        request = HttpRequest(f"https://{server.host}/", limits=limits, private_hosts=frozenset({server.host}))
+        assert exchange_of(await client.exchange(request)).truncated is Truncated.LENGTH
+        async with asyncio.timeout(10):
+            for peer in list(server.open):
+                await peer.closed
 
 
-def test_https_to_a_plain_server_is_a_tls_failure(tmp_path: Path) -> None:
-    async def main() -> None:
-        greeting = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-        async with serving(sends(), greeting=greeting) as server, client_in(tmp_path) as client:
-            request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
-            assert failure_of(await client.exchange(request)).kind is FetchFailureKind.TLS
-
-    run(main())
+async def test_https_to_a_plain_server_is_a_tls_failure(tmp_path: Path) -> None:
+    greeting = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    async with serving(sends(), greeting=greeting) as server, client_in(tmp_path) as client:
+        request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+        assert failure_of(await client.exchange(request)).kind is FetchFailureKind.TLS

@@ -16,7 +16,7 @@ from dhtcrawl.clock import SystemClock
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpClient, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure
-from dhtcrawl.sim import loop as virtual
+from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
 from dhtcrawl.sim.web import DOWN_HOST, SimClient, SimWeb
 from dhtcrawl.url import host_of, path_of
 
@@ -25,7 +25,9 @@ HEADERS = (("User-Agent", "dhtcrawl/0.1"), ("Accept", "*/*"))
 LIMITS = Limits(connect_s=20, head_s=20, body_s=20, idle_s=20)
 # As the sockets' side serves the web on one port, its hosts carry that port.
 Fetch = Callable[[HttpRequest], Awaitable[Exchange | FetchFailure]]
-Check = Callable[[SimWeb, Fetch], Awaitable[None]]
+World = contextlib.AbstractAsyncContextManager[tuple[SimWeb, Fetch]]
+
+pytestmark = pytest.mark.loops("asyncio", "virtual")
 
 
 def a_web() -> SimWeb:
@@ -68,44 +70,41 @@ async def served(sim: SimWeb) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-def on_sockets(directory: Path, check: Check) -> None:
-    async def main() -> None:
-        sim = a_web()
-        with socket.socket() as unheard:
-            unheard.bind(("127.0.0.1", 0))
-            closed_port = unheard.getsockname()[1]
-            async with served(sim) as port:
-                client = AiohttpClient(SystemClock(), directory, connections_max=4, resolver=_Names())
+@contextlib.asynccontextmanager
+async def on_sockets(directory: Path) -> AsyncIterator[tuple[SimWeb, Fetch]]:
+    sim = a_web()
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        closed_port = unheard.getsockname()[1]
+        async with served(sim) as port:
+            client = AiohttpClient(SystemClock(), directory, connections_max=4, resolver=_Names())
 
-                async def fetch(request: HttpRequest) -> Exchange | FetchFailure:
-                    host = host_of(request.url)
-                    if host.endswith(".test"):
-                        host = f"{host}:{closed_port if host == DOWN_HOST else port}"
-                        url = f"http://{host}{path_of(request.url)}"
-                        request = replace(request, url=url, private_hosts=request.private_hosts | {host})
-                    return await client.exchange(request)
+            async def fetch(request: HttpRequest) -> Exchange | FetchFailure:
+                host = host_of(request.url)
+                if host.endswith(".test"):
+                    host = f"{host}:{closed_port if host == DOWN_HOST else port}"
+                    url = f"http://{host}{path_of(request.url)}"
+                    request = replace(request, url=url, private_hosts=request.private_hosts | {host})
+                return await client.exchange(request)
 
-                try:
-                    await check(sim, fetch)
-                finally:
-                    await client.close()
-
-    asyncio.run(main())
+            try:
+                yield sim, fetch
+            finally:
+                await client.close()
 
 
-def on_a_seed(directory: Path, check: Check) -> None:
-    async def main() -> None:
-        sim = a_web()
-        client: HttpClient = SimClient(sim, virtual.VirtualClock(asyncio.get_running_loop()))
-        await check(sim, client.exchange)
-        await client.close()
-
-    virtual.run(main())
+@contextlib.asynccontextmanager
+async def on_a_seed() -> AsyncIterator[tuple[SimWeb, Fetch]]:
+    sim = a_web()
+    client: HttpClient = SimClient(sim, VirtualClock(asyncio.get_running_loop()))
+    yield sim, client.exchange
+    await client.close()
 
 
-@pytest.fixture(params=[on_sockets, on_a_seed])
-def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Check], None]:
-    return lambda check: request.param(tmp_path, check)
+@pytest.fixture
+async def world(tmp_path: Path) -> World:
+    virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    return on_a_seed() if virtual else on_sockets(tmp_path)
 
 
 def quick(sim: SimWeb) -> list[str]:
@@ -123,8 +122,8 @@ def quick(sim: SimWeb) -> list[str]:
     return [url for url in urls if sim.latency(url) < 1]
 
 
-def test_every_sort_of_url_is_answered_as_the_web_says(hold: Callable[[Check], None]) -> None:
-    async def check(sim: SimWeb, fetch: Fetch) -> None:
+async def test_every_sort_of_url_is_answered_as_the_web_says(world: World) -> None:
+    async with world as (sim, fetch):
         for url in quick(sim):
             for attempt in (1, 2):
                 expected = sim.respond(url, attempt)
@@ -137,11 +136,9 @@ def test_every_sort_of_url_is_answered_as_the_web_says(hold: Callable[[Check], N
                     assert exchange.header(name.lower()) == value
                 assert exchange.header("content-length") == str(len(expected.body))
 
-    hold(check)
 
-
-def test_heads_are_those_of_a_get(hold: Callable[[Check], None]) -> None:
-    async def check(sim: SimWeb, fetch: Fetch) -> None:
+async def test_heads_are_those_of_a_get(world: World) -> None:
+    async with world as (sim, fetch):
         exchange = await fetch(HttpRequest(f"http://{sim.hosts[1]}/?", HEADERS, LIMITS))
         assert isinstance(exchange, Exchange)
         line, host, *rest = exchange.request_head.split(b"\r\n")
@@ -155,11 +152,9 @@ def test_heads_are_those_of_a_get(hold: Callable[[Check], None]) -> None:
         assert exchange.fetched_at.utcoffset() is not None
         assert exchange.remote_ip.count(".") == 3
 
-    hold(check)
 
-
-def test_a_body_past_the_limit_is_cut(hold: Callable[[Check], None]) -> None:
-    async def check(sim: SimWeb, fetch: Fetch) -> None:
+async def test_a_body_past_the_limit_is_cut(world: World) -> None:
+    async with world as (sim, fetch):
         url = sim.seeds()[0]
         exchange = await fetch(HttpRequest(url, limits=replace(LIMITS, body_bytes_max=100)))
         assert isinstance(exchange, Exchange)
@@ -167,17 +162,13 @@ def test_a_body_past_the_limit_is_cut(hold: Callable[[Check], None]) -> None:
         assert exchange.truncated is Truncated.LENGTH
         assert b"\r\nContent-Length: 100\r\n" in exchange.response_head
 
-    hold(check)
 
-
-def test_no_head_in_time_is_a_timeout(hold: Callable[[Check], None]) -> None:
-    async def check(sim: SimWeb, fetch: Fetch) -> None:
+async def test_no_head_in_time_is_a_timeout(world: World) -> None:
+    async with world as (sim, fetch):
         slow = next(url for url in sorted(sim.truth(obey_robots=False)) if sim.latency(url) > 1)
         failure = await fetch(HttpRequest(slow, limits=replace(LIMITS, head_s=0.1)))
         assert isinstance(failure, FetchFailure)
         assert (failure.kind, failure.detail) == (FetchFailureKind.TIMEOUT, "no complete response head within 0.1 s")
-
-    hold(check)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +181,10 @@ def test_no_head_in_time_is_a_timeout(hold: Callable[[Check], None]) -> None:
         ("http://169.254.169.254/latest/", FetchFailureKind.PRIVATE_ADDRESS),
     ],
 )
-def test_no_connection_is_a_failure(hold: Callable[[Check], None], url: str, kind: FetchFailureKind) -> None:
-    async def check(sim: SimWeb, fetch: Fetch) -> None:
+async def test_no_connection_is_a_failure(world: World, url: str, kind: FetchFailureKind) -> None:
+    async with world as (_, fetch):
         failure = await fetch(HttpRequest(url, limits=LIMITS))
         assert isinstance(failure, FetchFailure)
         assert failure.kind is kind
         assert failure.detail
         assert failure.started_at <= failure.ended_at
-
-    hold(check)

@@ -11,7 +11,7 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from swarm.fake_peers import node, play
+from swarm.fake_peers import node
 
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, encode_reply, encode_request
@@ -96,19 +96,17 @@ def later(group: asyncio.TaskGroup, reply: Reply, seconds: float = 1.0) -> Calla
     return lambda hello, message: group.create_task(answer())
 
 
-def test_links_go_in_a_datagram_and_so_does_the_answer() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_links_go_in_a_datagram_and_so_does_the_answer() -> None:
+    async with asyncio.TaskGroup() as group:
         for handle in (lambda hello, message: TAKEN, later(group, TAKEN)):
             two = Two(handle)
             assert await two.us.ask(MEMBER, LINKS) == TAKEN
             assert two.heard == [(Hello(US, 3, "active"), LINKS)]
             assert (two.us.asked, two.us.answered) == (1, 1)
 
-    play(story)
 
-
-def test_a_request_that_comes_again_meanwhile_is_carried_out_once() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_a_request_that_comes_again_meanwhile_is_carried_out_once() -> None:
+    async with asyncio.TaskGroup() as group:
         two = Two(later(group, TAKEN))
         two.plane.copies = 3
         assert await two.us.ask(MEMBER, LINKS) == TAKEN
@@ -116,69 +114,52 @@ def test_a_request_that_comes_again_meanwhile_is_carried_out_once() -> None:
         assert await two.us.ask(MEMBER, LINKS) == TAKEN
         assert len(two.heard) == 2, "another request is another one"
 
-    play(story)
+
+async def test_what_does_not_fit_into_a_datagram_is_for_a_connection() -> None:
+    two = Two(lambda hello, message: TAKEN)
+    room = FRAME_BYTES_MAX - len(frame(1))
+    fits = StoreTask(CRAWL, (LINK._replace(url=LINK.url + "x" * (room - 2)),))  # a longer string's own length
+    assert len(frame(1, fits)) == FRAME_BYTES_MAX
+    assert await two.us.ask(MEMBER, fits) == TAKEN
+    longer = StoreTask(CRAWL, (LINK._replace(url=LINK.url + "x" * (room - 1)),))
+    assert await two.us.ask(MEMBER, longer) is None
+    assert len(two.plane.sent) == 1
 
 
-def test_what_does_not_fit_into_a_datagram_is_for_a_connection() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
-        two = Two(lambda hello, message: TAKEN)
-        room = FRAME_BYTES_MAX - len(frame(1))
-        fits = StoreTask(CRAWL, (LINK._replace(url=LINK.url + "x" * (room - 2)),))  # a longer string's own length
-        assert len(frame(1, fits)) == FRAME_BYTES_MAX
-        assert await two.us.ask(MEMBER, fits) == TAKEN
-        longer = StoreTask(CRAWL, (LINK._replace(url=LINK.url + "x" * (room - 1)),))
-        assert await two.us.ask(MEMBER, longer) is None
-        assert len(two.plane.sent) == 1
-
-    play(story)
-
-
-def test_a_refusal_says_what_it_would_say_over_a_connection() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
-        two = Two(lambda hello, message: Refused("unknown-crawl", "00"))
-        assert await two.us.ask(MEMBER, LINKS) == Failure(FailureKind.REFUSED, "unknown-crawl: 00")
-
-    play(story)
+async def test_a_refusal_says_what_it_would_say_over_a_connection() -> None:
+    two = Two(lambda hello, message: Refused("unknown-crawl", "00"))
+    assert await two.us.ask(MEMBER, LINKS) == Failure(FailureKind.REFUSED, "unknown-crawl: 00")
 
 
 @pytest.mark.parametrize(
     "reply", [Ack.all(Code.ACCEPTED, 2), None, b"", b"\x10", bytes(40), 7, frame(1, Call("x", {}, 10)), frame(9, TAKEN)]
 )
-def test_an_answer_that_makes_no_sense_is_none(reply: Any) -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
-        two = Two(lambda hello, message: TAKEN)
-        value = frame(1, reply) if isinstance(reply, Ack) else reply
-        two.theirs.handlers[RPC] = lambda answer, *_: answer(value)
-        assert await two.us.ask(MEMBER, LINKS) is None
-        await asyncio.sleep(SHUNNED_S)
-        two.theirs.handlers[RPC] = lambda answer, *_: None
-        assert await two.us.ask(MEMBER, LINKS) is None, "nor is silence"
-
-    play(story)
+async def test_an_answer_that_makes_no_sense_is_none(reply: Any) -> None:
+    two = Two(lambda hello, message: TAKEN)
+    value = frame(1, reply) if isinstance(reply, Ack) else reply
+    two.theirs.handlers[RPC] = lambda answer, *_: answer(value)
+    assert await two.us.ask(MEMBER, LINKS) is None
+    await asyncio.sleep(SHUNNED_S)
+    two.theirs.handlers[RPC] = lambda answer, *_: None
+    assert await two.us.ask(MEMBER, LINKS) is None, "nor is silence"
 
 
-def test_who_does_not_answer_so_is_not_asked_so_for_a_while() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
-        two = Two(lambda hello, message: TAKEN)
-        del two.records[US]  # as where they see us at another address
-        assert await two.us.ask(MEMBER, LINKS) is None
-        two.records[US] = MemberRecord.newcomer(US, OURS, 3)
-        await asyncio.sleep(SHUNNED_S - 1)
-        assert await two.us.ask(MEMBER, LINKS) is None
-        assert len(two.plane.sent) == 1
-        await asyncio.sleep(1)
-        assert await two.us.ask(MEMBER, LINKS) == TAKEN
-
-    play(story)
+async def test_who_does_not_answer_so_is_not_asked_so_for_a_while() -> None:
+    two = Two(lambda hello, message: TAKEN)
+    del two.records[US]  # as where they see us at another address
+    assert await two.us.ask(MEMBER, LINKS) is None
+    two.records[US] = MemberRecord.newcomer(US, OURS, 3)
+    await asyncio.sleep(SHUNNED_S - 1)
+    assert await two.us.ask(MEMBER, LINKS) is None
+    assert len(two.plane.sent) == 1
+    await asyncio.sleep(1)
+    assert await two.us.ask(MEMBER, LINKS) == TAKEN
 
 
-def test_a_handler_that_fails_is_asked_again_over_a_connection() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
-        failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        failed.set_exception(OSError("disk"))
-        assert await Two(lambda hello, message: failed).us.ask(MEMBER, LINKS) is None
-
-    play(story)
+async def test_a_handler_that_fails_is_asked_again_over_a_connection() -> None:
+    failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    failed.set_exception(OSError("disk"))
+    assert await Two(lambda hello, message: failed).us.ask(MEMBER, LINKS) is None
 
 
 def test_strangers_and_those_who_mean_another_are_answered_with_nil_and_not_heard() -> None:
@@ -211,13 +192,11 @@ def test_garbage_is_answered_with_nil(garbage: Any, asker: Any) -> None:
     assert two.heard == []
 
 
-def test_who_has_too_much_to_answer_says_so_at_once() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_who_has_too_much_to_answer_says_so_at_once() -> None:
+    async with asyncio.TaskGroup() as group:
         two = Two(later(group, TAKEN))
         open_requests = [two.send(US, THEM, frame(number)) for number in range(OPEN_MAX)]
         assert two.send(US, THEM, frame(OPEN_MAX)) == [None]
         await asyncio.sleep(2)
         assert all(len(answers) == 1 for answers in open_requests)
         assert two.send(US, THEM, frame(OPEN_MAX)) == [], "there is room again"
-
-    play(story)

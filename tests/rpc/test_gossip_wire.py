@@ -34,28 +34,25 @@ from rpc.routing_swarm import PORT, Raw, host, request, simulate
 JOINING, ACTIVE, DEAD = NodeState.JOINING, NodeState.ACTIVE, NodeState.DEAD
 
 
-def test_a_stock_node_is_asked_once_in_five_minutes_and_is_never_a_member() -> None:
-    async def main() -> None:
-        async with swarm(2, Weather()) as s:
-            first = await s.start(1)
-            first.set_state(ACTIVE)
-            stock = await s.world.node("stock", host(50))
-            await stock.bootstrap([(host(1), PORT)])
-            asked = Asked(stock.protocol)
-            nodes = [first]
-            for number in range(2, 7):
-                nodes.append(await s.start(number))
-                await nodes[-1].join([(host(50), PORT) if number % 2 else (host(1), PORT)])
-                nodes[-1].set_state(ACTIVE)
-            await s.until_agreed(10)
-            assert all(stock.node.id in [contact.id for contact in s.world.nodes[n].plane.table] for n in s.nodes)
-            await asyncio.sleep(250)
-            assert s.agreed(6)
-            assert len(asked.by) == 6
-            assert max(asked.by.values()) <= 4  # the join itself, and once from the table; each sent twice
-            assert await stock.set("key", "value")
-
-    simulate(main)
+async def test_a_stock_node_is_asked_once_in_five_minutes_and_is_never_a_member() -> None:
+    async with swarm(2, Weather()) as s:
+        first = await s.start(1)
+        first.set_state(ACTIVE)
+        stock = await s.world.node("stock", host(50))
+        await stock.bootstrap([(host(1), PORT)])
+        asked = Asked(stock.protocol)
+        nodes = [first]
+        for number in range(2, 7):
+            nodes.append(await s.start(number))
+            await nodes[-1].join([(host(50), PORT) if number % 2 else (host(1), PORT)])
+            nodes[-1].set_state(ACTIVE)
+        await s.until_agreed(10)
+        assert all(stock.node.id in [contact.id for contact in s.world.nodes[n].plane.table] for n in s.nodes)
+        await asyncio.sleep(250)
+        assert s.agreed(6)
+        assert len(asked.by) == 6
+        assert max(asked.by.values()) <= 4  # the join itself, and once from the table; each sent twice
+        assert await stock.set("key", "value")
 
 
 class Asked:
@@ -75,37 +72,31 @@ class Asked:
 
 
 @pytest.mark.parametrize("members_max", [30, 1200])
-def test_the_exchange_of_all_records_goes_page_by_page_in_both_directions(members_max: int) -> None:
-    async def main() -> None:
-        async with swarm() as s:
-            settings_ = GossipSettings(members_max=2000)
-            one, two = await s.start(1, settings=settings_), await s.start(2, settings=settings_)
-            made = [
-                MemberRecord(Random(f"{n}").randbytes(20), "10.9.0.1", 1 + n, 1, 1, ACTIVE, True)
-                for n in range(members_max)
-            ]
-            one.members.learn(made[: members_max // 6], 0.0, news=False)
-            two.members.learn(made[members_max // 6 :], 0.0, news=False)
-            for gossip, other in ((one, two), (two, one)):
-                s.asked_members = 0
-                assert await gossip._exchange.with_(other.members.me.address, other.members.me.id, news=False)
-                assert s.asked_members == 1 + members_max // 512
-                assert len(one.view.members) == len(two.view.members) == members_max + 2
-            assert one.fingerprint() == two.fingerprint()
-            one.stop()
-            two.stop()
-
-    simulate(main)
+async def test_the_exchange_of_all_records_goes_page_by_page_in_both_directions(members_max: int) -> None:
+    async with swarm() as s:
+        settings_ = GossipSettings(members_max=2000)
+        one, two = await s.start(1, settings=settings_), await s.start(2, settings=settings_)
+        made = [
+            MemberRecord(Random(f"{n}").randbytes(20), "10.9.0.1", 1 + n, 1, 1, ACTIVE, True)
+            for n in range(members_max)
+        ]
+        one.members.learn(made[: members_max // 6], 0.0, news=False)
+        two.members.learn(made[members_max // 6 :], 0.0, news=False)
+        for gossip, other in ((one, two), (two, one)):
+            s.asked_members = 0
+            assert await gossip._exchange.with_(other.members.me.address, other.members.me.id, news=False)
+            assert s.asked_members == 1 + members_max // 512
+            assert len(one.view.members) == len(two.view.members) == members_max + 2
+        assert one.fingerprint() == two.fingerprint()
+        one.stop()
+        two.stop()
 
 
 @pytest.mark.parametrize("args", [{}, {"rows": 7}, {"rows": [], "cursor": 7}, {"rows": [], "cursor": b"x"}])
-def test_nonsense_instead_of_records_is_refused(args: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with swarm() as s:
-            gossip = await s.start(1)
-            assert isinstance(gossip.answer_members(b"x" * 20, args), Refused)
-
-    simulate(main)
+async def test_nonsense_instead_of_records_is_refused(args: dict[str, Any]) -> None:
+    async with swarm() as s:
+        gossip = await s.start(1)
+        assert isinstance(gossip.answer_members(b"x" * 20, args), Refused)
 
 
 anything = st.recursive(
@@ -144,70 +135,61 @@ def test_datagrams_with_anything_in_them_change_nothing_and_raise_nothing(calls:
     simulate(main)
 
 
-def test_who_claims_to_be_us_or_buries_us_for_ever_costs_us_our_place_and_nothing_else() -> None:
-    async def main() -> None:
-        async with swarm() as s:
-            node, other = await s.grow(2)
-            await asyncio.sleep(2)
-            me = node.members.me
-            claims = [(1, 9, DEAD), (1, EPOCH_MAX, DEAD), (7, 0, ACTIVE), (INCARNATION_MAX, EPOCH_MAX, DEAD)]
-            hostile = Raw(s.world, (host(9), PORT), lambda name, _: b"h" * 20)
-            hostile.transport.sendto(request("ping", b"h" * 20), (host(1), PORT))
+async def test_who_claims_to_be_us_or_buries_us_for_ever_costs_us_our_place_and_nothing_else() -> None:
+    async with swarm() as s:
+        node, other = await s.grow(2)
+        await asyncio.sleep(2)
+        me = node.members.me
+        claims = [(1, 9, DEAD), (1, EPOCH_MAX, DEAD), (7, 0, ACTIVE), (INCARNATION_MAX, EPOCH_MAX, DEAD)]
+        hostile = Raw(s.world, (host(9), PORT), lambda name, _: b"h" * 20)
+        hostile.transport.sendto(request("ping", b"h" * 20), (host(1), PORT))
+        await asyncio.sleep(1)
+        own = MemberRecord.newcomer(b"h" * 20, (host(9), PORT), 1).row()
+        for incarnation, epoch, state in claims:
+            row = MemberRecord(me.id, me.host, me.port, incarnation, epoch, state).row()
+            hostile.transport.sendto(large("hello", own, 9, [row] * 80), (host(1), PORT))
+            hostile.transport.sendto(request("hello", row, 9, []), (host(1), PORT))
             await asyncio.sleep(1)
-            own = MemberRecord.newcomer(b"h" * 20, (host(9), PORT), 1).row()
-            for incarnation, epoch, state in claims:
-                row = MemberRecord(me.id, me.host, me.port, incarnation, epoch, state).row()
-                hostile.transport.sendto(large("hello", own, 9, [row] * 80), (host(1), PORT))
-                hostile.transport.sendto(request("hello", row, 9, []), (host(1), PORT))
-                await asyncio.sleep(1)
-                assert node.members.me.state is JOINING
-            assert len(s.declared_dead) == 3
-            assert s.world.nodes[host(1)].plane.counters.handler_errors == 0
-            assert node.counters.bad_rows >= 16
-            assert other.members.get(me.id) == node.members.me
-
-    simulate(main)
+            assert node.members.me.state is JOINING
+        assert len(s.declared_dead) == 3
+        assert s.world.nodes[host(1)].plane.counters.handler_errors == 0
+        assert node.counters.bad_rows >= 16
+        assert other.members.get(me.id) == node.members.me
 
 
-def test_what_a_stranger_says_counts_once_its_address_has_answered() -> None:
-    async def main() -> None:
-        async with swarm() as s:
-            node = await s.start(1)
-            forged = MemberRecord.newcomer(b"f" * 20, (host(9), PORT), 1).row()
-            silent = Raw(s.world, (host(9), PORT))
-            silent.transport.sendto(request("hello", forged, 0, [forged]), (host(1), PORT))
-            await asyncio.sleep(5)
-            assert len(node.view.members) == 1
-            sizes = [len(data) for data, _ in silent.received]
-            assert sum(sizes[:3]) <= 3 * len(request("hello", forged, 0, [forged])) + 50
-            honest = Raw(s.world, (host(8), PORT), lambda name, _: b"g" * 20 if name == "ping" else None)
-            record = MemberRecord.newcomer(b"g" * 20, (host(8), PORT), 1)
-            honest.transport.sendto(request("hello", record.row(), 0, []), (host(1), PORT))
-            await asyncio.sleep(1)
-            assert node.members.get(b"g" * 20) == record
-
-    simulate(main)
+async def test_what_a_stranger_says_counts_once_its_address_has_answered() -> None:
+    async with swarm() as s:
+        node = await s.start(1)
+        forged = MemberRecord.newcomer(b"f" * 20, (host(9), PORT), 1).row()
+        silent = Raw(s.world, (host(9), PORT))
+        silent.transport.sendto(request("hello", forged, 0, [forged]), (host(1), PORT))
+        await asyncio.sleep(5)
+        assert len(node.view.members) == 1
+        sizes = [len(data) for data, _ in silent.received]
+        assert sum(sizes[:3]) <= 3 * len(request("hello", forged, 0, [forged])) + 50
+        honest = Raw(s.world, (host(8), PORT), lambda name, _: b"g" * 20 if name == "ping" else None)
+        record = MemberRecord.newcomer(b"g" * 20, (host(8), PORT), 1)
+        honest.transport.sendto(request("hello", record.row(), 0, []), (host(1), PORT))
+        await asyncio.sleep(1)
+        assert node.members.get(b"g" * 20) == record
 
 
-def test_nobody_can_make_a_node_ask_an_address_of_their_choice() -> None:
-    async def main() -> None:
-        async with swarm() as s:
-            node, other = await s.grow(2)
-            await asyncio.sleep(2)
-            asker = Raw(s.world, (host(9), PORT), lambda name, _: b"h" * 20)
-            asker.transport.sendto(request("hello_for", other.members.me.id), node.members.me.address)
-            asker.transport.sendto(request("ping", b"h" * 20), node.members.me.address)
-            await asyncio.sleep(1)
-            asker.transport.sendto(request("hello_for", other.members.me.id), node.members.me.address)
-            asker.transport.sendto(request("hello_for", b"x" * 20), node.members.me.address)
-            await asyncio.sleep(1)
-            answers = [
-                m.value for data, _ in asker.received if isinstance(m := datagram.decode(data), datagram.DatagramReply)
-            ]
-            assert answers == [False, node.members.me.id, True, False]
-            assert [args[0][0] for name, args in asker.requests if name == "hello_from"] == [other.members.me.id]
-
-    simulate(main)
+async def test_nobody_can_make_a_node_ask_an_address_of_their_choice() -> None:
+    async with swarm() as s:
+        node, other = await s.grow(2)
+        await asyncio.sleep(2)
+        asker = Raw(s.world, (host(9), PORT), lambda name, _: b"h" * 20)
+        asker.transport.sendto(request("hello_for", other.members.me.id), node.members.me.address)
+        asker.transport.sendto(request("ping", b"h" * 20), node.members.me.address)
+        await asyncio.sleep(1)
+        asker.transport.sendto(request("hello_for", other.members.me.id), node.members.me.address)
+        asker.transport.sendto(request("hello_for", b"x" * 20), node.members.me.address)
+        await asyncio.sleep(1)
+        answers = [
+            m.value for data, _ in asker.received if isinstance(m := datagram.decode(data), datagram.DatagramReply)
+        ]
+        assert answers == [False, node.members.me.id, True, False]
+        assert [args[0][0] for name, args in asker.requests if name == "hello_from"] == [other.members.me.id]
 
 
 def large(name: str, *args: Any) -> bytes:
@@ -244,30 +226,28 @@ async def on_sockets(number: int, group: asyncio.TaskGroup, stack: AsyncExitStac
     return gossip
 
 
-def test_members_find_one_another_and_leave_on_real_sockets() -> None:
-    async def main() -> None:
-        changed = asyncio.Event()
+@pytest.mark.loops("asyncio")
+async def test_members_find_one_another_and_leave_on_real_sockets() -> None:
+    changed = asyncio.Event()
 
-        async def until(condition: Callable[[], bool]) -> None:
-            while not condition():
-                changed.clear()
-                await changed.wait()
+    async def until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            changed.clear()
+            await changed.wait()
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group, AsyncExitStack() as stack:
-            nodes = [await on_sockets(number, group, stack) for number in range(4)]
-            for node in nodes:
-                node.on_change.append(lambda _view: changed.set())
-            for node in nodes[1:]:
-                await node.join([nodes[0].members.me.address])
-                assert node.counters.exchanges == 1
-            for node in nodes:
-                node.set_state(ACTIVE)
-            await until(lambda: all(node.view.active == 4 for node in nodes))
-            assert len({node.fingerprint() for node in nodes}) == 1
-            await nodes[2].leave()
-            await until(lambda: all(node.view.active == 3 for node in nodes))
-
-    asyncio.run(main())
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group, AsyncExitStack() as stack:
+        nodes = [await on_sockets(number, group, stack) for number in range(4)]
+        for node in nodes:
+            node.on_change.append(lambda _view: changed.set())
+        for node in nodes[1:]:
+            await node.join([nodes[0].members.me.address])
+            assert node.counters.exchanges == 1
+        for node in nodes:
+            node.set_state(ACTIVE)
+        await until(lambda: all(node.view.active == 4 for node in nodes))
+        assert len({node.fingerprint() for node in nodes}) == 1
+        await nodes[2].leave()
+        await until(lambda: all(node.view.active == 3 for node in nodes))
 
 
 def test_the_page_names_every_constant_with_its_value_and_every_state_with_its_number() -> None:

@@ -34,7 +34,6 @@ from dhtcrawl.rpc.discovery.table import (
     RoutingTable,
 )
 from dhtcrawl.rpc.discovery.values import TTL_S, ValueStore
-from dhtcrawl.sim import loop
 from dhtcrawl.sim.loop import VirtualClock
 
 OWN = bytes(20)
@@ -448,18 +447,15 @@ def test_the_owner_alone_takes_fewer_questions_than_its_neighbourhood() -> None:
 # Values
 
 
-def test_stored_values_are_bounded_and_end_after_a_week() -> None:
-    async def main() -> None:
-        clock = VirtualClock(asyncio.get_running_loop())
-        store = ValueStore(clock, values_max=3)
-        for number in range(5):
-            store[bytes([number])] = number
-        assert list(store) == [(b"\x02", 2), (b"\x03", 3), (b"\x04", 4)]
-        await asyncio.sleep(3600)
-        store[b"\x02"] = 2  # stored again: young again
-        assert list(store.iter_older_than(3600)) == [(b"\x03", 3), (b"\x04", 4)]
-        await asyncio.sleep(TTL_S - 3600)
-        assert list(store) == [(b"\x02", 2)]
-        assert store.get(b"\x03", "gone") == "gone"
-
-    loop.run(main())
+async def test_stored_values_are_bounded_and_end_after_a_week() -> None:
+    clock = VirtualClock(asyncio.get_running_loop())
+    store = ValueStore(clock, values_max=3)
+    for number in range(5):
+        store[bytes([number])] = number
+    assert list(store) == [(b"\x02", 2), (b"\x03", 3), (b"\x04", 4)]
+    await asyncio.sleep(3600)
+    store[b"\x02"] = 2  # stored again: young again
+    assert list(store.iter_older_than(3600)) == [(b"\x03", 3), (b"\x04", 4)]
+    await asyncio.sleep(TTL_S - 3600)
+    assert list(store) == [(b"\x02", 2)]
+    assert store.get(b"\x03", "gone") == "gone"

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
-from swarm.fake_peers import node, play, view_of
+from swarm.fake_peers import node, view_of
 
 from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
@@ -78,8 +78,8 @@ def peers_of(
     )
 
 
-def test_a_call_of_ourselves_is_answered_without_a_network_and_as_by_another() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_a_call_of_ourselves_is_answered_without_a_network_and_as_by_another() -> None:
+    async with asyncio.TaskGroup() as group:
         registry, transport = CallRegistry(), FakeTransport()
 
         async def double(asker: bytes, args: dict[str, Any]) -> dict[str, Any]:
@@ -93,11 +93,9 @@ def test_a_call_of_ourselves_is_answered_without_a_network_and_as_by_another() -
         assert await peers.call(OWN, "double", {"list": [1, [2, 3]]}) == {"list": ((4,), 5)}
         assert transport.asked == []
 
-    play(story)
 
-
-def test_a_handler_of_ours_that_fails_or_refuses_is_a_failure_and_no_exception() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_a_handler_of_ours_that_fails_or_refuses_is_a_failure_and_no_exception() -> None:
+    async with asyncio.TaskGroup() as group:
         registry = CallRegistry()
         registry.register("refuse", lambda asker, args: Refused("bad-args", "all of them"))
         registry.register("fail", lambda asker, args: {"x": args["missing"]})
@@ -110,11 +108,9 @@ def test_a_handler_of_ours_that_fails_or_refuses_is_a_failure_and_no_exception()
             answer = await peers.call(OWN, name, {})
             assert answer == Failure(FailureKind.REFUSED, said)
 
-    play(story)
 
-
-def test_another_is_asked_at_its_address_and_a_stranger_not_at_all() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_another_is_asked_at_its_address_and_a_stranger_not_at_all() -> None:
+    async with asyncio.TaskGroup() as group:
         transport = FakeTransport()
         peers = peers_of(CallRegistry(), group, transport)
         assert isinstance(await peers.call(OTHER, "x", {}), Failure)
@@ -123,11 +119,9 @@ def test_another_is_asked_at_its_address_and_a_stranger_not_at_all() -> None:
         assert isinstance(answer, Failure)
         assert (answer.kind, answer.sent) == (FailureKind.CONNECT, False)
 
-    play(story)
 
-
-def test_who_was_declared_dead_is_waited_for_no_longer_nor_asked_again() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_who_was_declared_dead_is_waited_for_no_longer_nor_asked_again() -> None:
+    async with asyncio.TaskGroup() as group:
         transport = FakeTransport()
         peers = peers_of(CallRegistry(), group, transport, NodeState.DEAD)
         peers.view_changed(view_of([0, 1]))
@@ -139,22 +133,18 @@ def test_who_was_declared_dead_is_waited_for_no_longer_nor_asked_again() -> None
         assert isinstance(answer, Failure)
         assert (answer.kind, transport.asked) == (FailureKind.CONNECT, [])
 
-    play(story)
 
-
-def test_who_left_in_order_may_finish_what_it_has_begun() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_who_left_in_order_may_finish_what_it_has_begun() -> None:
+    async with asyncio.TaskGroup() as group:
         transport = FakeTransport()
         peers = peers_of(CallRegistry(), group, transport, NodeState.LEFT)
         peers.view_changed(view_of([0, 1]))
         peers.view_changed(view_of([0]))
         assert transport.given_up == []
 
-    play(story)
 
-
-def test_links_go_without_a_connection_where_there_are_too_few_for_all() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_links_go_without_a_connection_where_there_are_too_few_for_all() -> None:
+    async with asyncio.TaskGroup() as group:
         transport, plane = FakeTransport(), FakePlane()
         peers = peers_of(CallRegistry(), group, transport, plane=plane)
         links = task()
@@ -171,5 +161,3 @@ def test_links_go_without_a_connection_where_there_are_too_few_for_all() -> None
         await peers.ask(node(5), links)
         assert len(plane.asked) == 1
         assert len(transport.asked) == 5
-
-    play(story)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
-
-import uvloop
 
 from dhtcrawl.rpc.tasks.connection import Address
 from dhtcrawl.rpc.tasks.messages import Reply, Request
@@ -22,38 +20,30 @@ PATIENCE_S = 20.0
 
 
 class World:
-    """Makes nodes and strangers."""
+    """Makes nodes and strangers on the loop that runs the test."""
 
-    def __init__(self, name: str, weather: StreamWeather | None = None, seed: int = 1) -> None:
-        self.name = name
-        self.weather = weather
-        self.seed = seed
+    def __init__(self, weather: StreamWeather | None = None, seed: int = 1) -> None:
+        loop = asyncio.get_running_loop()
+        self.virtual = isinstance(loop, VirtualLoop)
         self.streams: Streams | None = None
+        if isinstance(loop, VirtualLoop):
+            loop.streams = self.streams = Streams(loop, seed, weather)
+        else:
+            loop.call_later(PATIENCE_S, _give_up)
         # A peer that does not read hangs on nothing else: collected, it would hang up.
         self.strangers: list[asyncio.Protocol] = []
+        self._errors: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: self._errors.append(context))
 
-    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-            "asyncio": asyncio.new_event_loop,
-            "uvloop": uvloop.new_event_loop,
-            "virtual": self._virtual,
-        }
-        errors: list[dict[str, Any]] = []
-
-        async def guarded() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-            async with asyncio.timeout(None if self.name == "virtual" else PATIENCE_S):
-                await main()
-
-        with asyncio.Runner(loop_factory=factories[self.name]) as runner:
-            runner.run(guarded())
-        unheard = [error for error in errors if "handler failed" not in error["message"]]
+    def check(self) -> None:
+        """Fail if the loop was told of an error that nobody provoked."""
+        unheard = [error for error in self._errors if "handler failed" not in error["message"]]
         # Not pytest's module: an assertion would not say what it found.
         if unheard:
             raise AssertionError(f"the loop was told of {unheard}")
 
     def host(self, number: int) -> str:
-        return f"10.0.0.{number}" if self.name == "virtual" else "127.0.0.1"
+        return f"10.0.0.{number}" if self.virtual else "127.0.0.1"
 
     def node(self, number: int, handler: Handler | None = None, limits: TransportLimits | None = None) -> TaskTransport:
         return TaskTransport(lambda: hello(number), handler or take_all, limits=limits, source=self.host(number))
@@ -73,10 +63,10 @@ class World:
         server = await asyncio.get_running_loop().create_server(keep, self.host(number), 0)
         return server, server.sockets[0].getsockname()[:2]
 
-    def _virtual(self) -> VirtualLoop:
-        loop = VirtualLoop()
-        loop.streams = self.streams = Streams(loop, self.seed, self.weather)
-        return loop
+
+def _give_up() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
 
 
 class Stranger(asyncio.Protocol):

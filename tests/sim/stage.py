@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,6 @@ from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.tasks.messages import Ack, Code, StoreTask
 from dhtcrawl.rpc.tasks.rows import LinkRow
-from dhtcrawl.sim import loop
 from dhtcrawl.sim.ledger import WatchedEngine
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.trace import Trace
@@ -195,14 +194,3 @@ class _Node(SimpleNamespace):
         """It owns, and may fetch."""
         self.entrance.active, self.state = True, "active"
         self.gossip.members.me.state = NodeState.ACTIVE
-
-
-def tell(story: Callable[[Stage], Awaitable[None]], hosts: int = 5) -> Stage:
-    """Play it on virtual time; the stage afterwards."""
-
-    async def main() -> Stage:
-        stage = Stage(hosts)
-        await story(stage)
-        return stage
-
-    return loop.run(main())

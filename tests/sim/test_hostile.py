@@ -14,7 +14,6 @@ from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.heads import request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.node.single import Ports, open_node
-from dhtcrawl.sim import loop
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
@@ -59,7 +58,7 @@ class ScriptedClient:
     async def close(self) -> None: ...
 
 
-def crawl(
+async def crawl(
     seeds: list[str], answer: Callable[[str], Answer], *, latency_s: float = 0.05, **settings: object
 ) -> tuple[Summary, Exit, list[tuple[float, str]]]:
     """A whole crawl; its summary, exit code, and when what was asked for."""
@@ -71,17 +70,14 @@ def crawl(
     async def never() -> bool:
         return False
 
-    async def main() -> tuple[Summary, Exit, list[tuple[float, str]]]:
-        clock = VirtualClock(asyncio.get_running_loop())
-        client = ScriptedClient(answer, clock, latency_s)
-        ports = Ports(clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, offload, b"n" * 20, Silent())
-        async with open_node(config, ports) as node:
-            record = await node.create_crawl(make_spec(seeds, config.crawl))
-            running = await node.prepare(record, OutputDirs.in_memory(), disk_used=never)
-            summary, code = await running.run()
-        return summary, code, client.asked
-
-    return loop.run(main())
+    clock = VirtualClock(asyncio.get_running_loop())
+    client = ScriptedClient(answer, clock, latency_s)
+    ports = Ports(clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, offload, b"n" * 20, Silent())
+    async with open_node(config, ports) as node:
+        record = await node.create_crawl(make_spec(seeds, config.crawl))
+        running = await node.prepare(record, OutputDirs.in_memory(), disk_used=never)
+        summary, code = await running.run()
+    return summary, code, client.asked
 
 
 def page(*links: str) -> Answer:
@@ -89,26 +85,26 @@ def page(*links: str) -> Answer:
     return 200, {"Content-Type": "text/html"}, f"<html>{text}".encode()
 
 
-def test_a_scheme_that_nobody_answers_does_not_take_the_other_with_it() -> None:
+async def test_a_scheme_that_nobody_answers_does_not_take_the_other_with_it() -> None:
     def answer(url: str) -> Answer:
         if url.startswith("https://"):
             return FetchFailureKind.CONNECT
         links = ["https://a.test/secure", *(f"/{number}" for number in range(40))]
         return (404, {}, b"") if url.endswith("robots.txt") else page(*links)
 
-    summary, code, _ = crawl(["http://a.test/"], answer)
+    summary, code, _ = await crawl(["http://a.test/"], answer)
     assert (summary.pages, summary.skipped, code) == (41, {"failed": 1}, Exit.COMPLETE)
 
 
-def test_a_certificate_that_does_not_verify_is_not_asked_again() -> None:
+async def test_a_certificate_that_does_not_verify_is_not_asked_again() -> None:
     def answer(url: str) -> Answer:
         return FetchFailureKind.TLS
 
-    summary, code, asked = crawl(["https://a.test/"], answer)
+    summary, code, asked = await crawl(["https://a.test/"], answer)
     assert (len(asked), summary.skipped, code) == (1, {"failed": 1}, Exit.NOTHING_FETCHED)
 
 
-def test_robots_files_redirected_to_a_slow_host_leave_the_fetchers_free() -> None:
+async def test_robots_files_redirected_to_a_slow_host_leave_the_fetchers_free() -> None:
     def answer(url: str) -> Answer:
         host = host_of(url)
         if host == "slow.test":
@@ -121,7 +117,7 @@ def test_robots_files_redirected_to_a_slow_host_leave_the_fetchers_free() -> Non
 
     crowd = [f"http://crowd-{number}.test/" for number in range(40)]
     slow = ["http://slow.test/", *crowd, "http://honest.test/"]
-    _, code, asked = crawl(slow, answer, fetch__concurrency=4)
+    _, code, asked = await crawl(slow, answer, fetch__concurrency=4)
     honest = [at for at, url in asked if host_of(url) == "honest.test"]
     assert code is Exit.COMPLETE
     assert len(honest) == 22
@@ -130,7 +126,7 @@ def test_robots_files_redirected_to_a_slow_host_leave_the_fetchers_free() -> Non
     assert min(later - earlier for earlier, later in pairwise(at_slow[1:])) >= 60
 
 
-def test_origins_that_share_a_robots_txt_ask_for_it_once() -> None:
+async def test_origins_that_share_a_robots_txt_ask_for_it_once() -> None:
     def answer(url: str) -> Answer:
         if url == "http://main.test/robots.txt":
             return 200, {"Content-Type": "text/plain"}, b"User-agent: *\nDisallow: /x\n"
@@ -139,36 +135,36 @@ def test_origins_that_share_a_robots_txt_ask_for_it_once() -> None:
         return page("/x", "/y")
 
     seeds = ["http://main.test/", *(f"http://alias-{number}.test/" for number in range(5))]
-    summary, _, asked = crawl(seeds, answer)
+    summary, _, asked = await crawl(seeds, answer)
     assert sum(url == "http://main.test/robots.txt" for _, url in asked) <= 2
     assert summary.skipped == {"robots": 6}
     assert summary.pages == 12
 
 
-def test_a_host_that_never_answers_its_pages_is_given_up() -> None:
+async def test_a_host_that_never_answers_its_pages_is_given_up() -> None:
     def answer(url: str) -> Answer:
         if url.endswith("/robots.txt"):
             return 404, {}, b""
         return page(*(f"/{number}" for number in range(1000))) if path_of(url) == "/" else FetchFailureKind.TIMEOUT
 
-    summary, code, asked = crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
+    summary, code, asked = await crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
     assert (summary.skipped, code) == ({"failed": 1000}, Exit.COMPLETE)
     assert len(asked) == 2 + 20
 
 
-def test_a_host_that_is_busy_for_ever_is_given_up() -> None:
+async def test_a_host_that_is_busy_for_ever_is_given_up() -> None:
     def answer(url: str) -> Answer:
         if url.endswith("/robots.txt"):
             return 404, {}, b""
         return page(*(f"/{number}" for number in range(100))) if path_of(url) == "/" else (429, {}, b"")
 
-    summary, _, asked = crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
+    summary, _, asked = await crawl(["http://a.test/"], answer, politeness__host_silences_max=20)
     assert len(asked) == 2 + 20
     assert summary.lost == 0
     assert summary.pages + summary.skipped["failed"] == 101
 
 
-def test_an_outage_of_a_quarter_of_an_hour_loses_nothing() -> None:
+async def test_an_outage_of_a_quarter_of_an_hour_loses_nothing() -> None:
     def flaky(now: Callable[[], float]) -> Callable[[str], Answer]:
         def answer(url: str) -> Answer:
             if 30 < now() < 30 + 15 * 60:
@@ -177,15 +173,15 @@ def test_an_outage_of_a_quarter_of_an_hour_loses_nothing() -> None:
 
         return answer
 
-    summary, code, _ = crawl(["http://a.test/"], flaky(lambda: asyncio.get_running_loop().time()))
+    summary, code, _ = await crawl(["http://a.test/"], flaky(lambda: asyncio.get_running_loop().time()))
     assert (summary.pages, summary.skipped, code) == (101, {}, Exit.COMPLETE)
 
 
-def test_a_page_limit_that_is_just_enough_is_no_limit() -> None:
+async def test_a_page_limit_that_is_just_enough_is_no_limit() -> None:
     def answer(url: str) -> Answer:
         return (404, {}, b"") if url.endswith("robots.txt") else page(*(f"/{number}" for number in range(9)))
 
-    summary, code, _ = crawl(["http://a.test/"], answer, crawl__max_pages=10)
+    summary, code, _ = await crawl(["http://a.test/"], answer, crawl__max_pages=10)
     assert (summary.pages, summary.complete, code) == (10, True, Exit.COMPLETE)
-    summary, code, _ = crawl(["http://a.test/"], answer, crawl__max_pages=9)
+    summary, code, _ = await crawl(["http://a.test/"], answer, crawl__max_pages=9)
     assert (summary.pages, summary.complete, code) == (9, False, Exit.PAGE_LIMIT)

@@ -12,12 +12,10 @@ from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.sim.loop import Deadlock, VirtualClock, VirtualLoop, current_host, run
 
 
-def test_a_year_passes_at_once() -> None:
-    async def main() -> float:
-        await asyncio.sleep(365 * 86_400)
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) == 365 * 86_400
+async def test_a_year_passes_at_once() -> None:
+    await asyncio.sleep(365 * 86_400)
+    result = asyncio.get_running_loop().time()
+    assert result == 365 * 86_400
 
 
 def test_timers_fire_in_order_of_their_time_and_exactly_then() -> None:
@@ -39,56 +37,48 @@ def test_timers_fire_in_order_of_their_time_and_exactly_then() -> None:
     assert len(fired) == 5
 
 
-def test_work_that_takes_no_time_takes_no_time() -> None:
-    async def main() -> float:
-        for _ in range(1000):
-            await asyncio.sleep(0)
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) == 0.0
+async def test_work_that_takes_no_time_takes_no_time() -> None:
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    result = asyncio.get_running_loop().time()
+    assert result == 0.0
 
 
-def test_timeouts_task_groups_queues_and_events_work() -> None:
-    async def main() -> list[str]:
-        seen: list[str] = []
-        queue: asyncio.Queue[str] = asyncio.Queue(1)
-        done = asyncio.Event()
+async def test_timeouts_task_groups_queues_and_events_work() -> None:
+    seen: list[str] = []
+    queue: asyncio.Queue[str] = asyncio.Queue(1)
+    done = asyncio.Event()
 
-        async def produce() -> None:
-            for name in ("a", "b", "c"):
-                await asyncio.sleep(1)
-                await queue.put(name)
-            done.set()
-
-        async def consume() -> None:
-            for _ in range(3):
-                seen.append(await queue.get())
-            await done.wait()
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(produce())
-            group.create_task(consume())
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2.5):
-                await asyncio.Event().wait()
-        seen.append(f"{asyncio.get_running_loop().time():g}")
-        return seen
-
-    assert run(main()) == ["a", "b", "c", "5.5"]
-
-
-def test_a_failing_task_cancels_its_group() -> None:
-    async def main() -> None:
-        async def fail() -> None:
+    async def produce() -> None:
+        for name in ("a", "b", "c"):
             await asyncio.sleep(1)
-            raise ValueError("one")
+            await queue.put(name)
+        done.set()
 
+    async def consume() -> None:
+        for _ in range(3):
+            seen.append(await queue.get())
+        await done.wait()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(produce())
+        group.create_task(consume())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2.5):
+            await asyncio.Event().wait()
+    seen.append(f"{asyncio.get_running_loop().time():g}")
+    assert seen == ["a", "b", "c", "5.5"]
+
+
+async def test_a_failing_task_cancels_its_group() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("one")
+
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
         async with asyncio.TaskGroup() as group:
             group.create_task(fail())
             group.create_task(asyncio.sleep(1e9))
-
-    with pytest.raises(ExceptionGroup) as caught:
-        run(main())
     assert [str(error) for error in caught.value.exceptions] == ["one"]
 
 
@@ -112,46 +102,37 @@ def test_a_deadlock_names_the_other_tasks_too() -> None:
         run(main())
 
 
-def test_an_executor_runs_inline() -> None:
+async def test_an_executor_runs_inline() -> None:
     def fail() -> None:
         raise OSError("no")
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(None, divmod, 7, 3)
-        assert future.done()
-        assert await future == (2, 1)
-        assert await asyncio.to_thread(divmod, 7, 3) == (2, 1)
-        with pytest.raises(OSError, match="no"):
-            await loop.run_in_executor(None, fail)
-
-    run(main())
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(None, divmod, 7, 3)
+    assert future.done()
+    assert await future == (2, 1)
+    assert await asyncio.to_thread(divmod, 7, 3) == (2, 1)
+    with pytest.raises(OSError, match="no"):
+        await loop.run_in_executor(None, fail)
 
 
-def test_there_are_no_sockets() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        with pytest.raises(NotImplementedError):
-            await loop.create_connection(asyncio.Protocol, "127.0.0.1", 80)
-        with pytest.raises(NotImplementedError):
-            await loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
-        with pytest.raises(NotImplementedError):
-            await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
-        with pytest.raises(NotImplementedError):
-            await loop.getaddrinfo("localhost", 80)
-
-    run(main())
+async def test_there_are_no_sockets() -> None:
+    loop = asyncio.get_running_loop()
+    with pytest.raises(NotImplementedError):
+        await loop.create_connection(asyncio.Protocol, "127.0.0.1", 80)
+    with pytest.raises(NotImplementedError):
+        await loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
+    with pytest.raises(NotImplementedError):
+        await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    with pytest.raises(NotImplementedError):
+        await loop.getaddrinfo("localhost", 80)
 
 
-def test_the_clocks_follow_the_loop() -> None:
-    async def main() -> None:
-        clock = VirtualClock(asyncio.get_running_loop())
-        assert clock.wall() == datetime(2026, 1, 1, tzinfo=UTC)
-        await asyncio.sleep(90.5)
-        assert clock.monotonic() == 90.5
-        assert clock.wall() == datetime(2026, 1, 1, 0, 1, 30, 500_000, tzinfo=UTC)
-
-    run(main())
+async def test_the_clocks_follow_the_loop() -> None:
+    clock = VirtualClock(asyncio.get_running_loop())
+    assert clock.wall() == datetime(2026, 1, 1, tzinfo=UTC)
+    await asyncio.sleep(90.5)
+    assert clock.monotonic() == 90.5
+    assert clock.wall() == datetime(2026, 1, 1, 0, 1, 30, 500_000, tzinfo=UTC)
 
 
 def test_a_loop_can_be_used_again_after_a_run() -> None:
@@ -165,100 +146,85 @@ def test_a_loop_can_be_used_again_after_a_run() -> None:
 # The client's deadline, on a clock that makes its times exact
 
 
-def test_a_deadline_ends_its_block() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        with pytest.raises(TimeoutError), Deadline(loop, 5.0):
-            await asyncio.sleep(6)
-        assert loop.time() == 5.0
+async def test_a_deadline_ends_its_block() -> None:
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError), Deadline(loop, 5.0):
+        await asyncio.sleep(6)
+    assert loop.time() == 5.0
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_deadline_moves_both_ways() -> None:
+    loop = asyncio.get_running_loop()
+    with Deadline(loop, 5.0) as deadline:
+        deadline.move(20.0)
+        await asyncio.sleep(10)
+        deadline.move(float("inf"))
+        await asyncio.sleep(90)
+        deadline.move(200.0)
+        await asyncio.sleep(50)
+        deadline.move(150.5)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        raised_at = loop.time()
         task = asyncio.current_task()
         assert task is not None
-        assert task.cancelling() == 0
-
-    run(main())
-
-
-def test_a_deadline_moves_both_ways() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        with Deadline(loop, 5.0) as deadline:
-            deadline.move(20.0)
-            await asyncio.sleep(10)
-            deadline.move(float("inf"))
-            await asyncio.sleep(90)
-            deadline.move(200.0)
-            await asyncio.sleep(50)
-            deadline.move(150.5)
-            with pytest.raises(asyncio.CancelledError):
-                await asyncio.sleep(10)
-            raised_at = loop.time()
-            task = asyncio.current_task()
-            assert task is not None
-        assert raised_at == 150.5
-        assert task.cancelling() == 0
-
-    run(main())
+    assert raised_at == 150.5
+    assert task.cancelling() == 0
 
 
-def test_a_deadline_leaves_the_cancellation_of_others_alone() -> None:
+async def test_a_deadline_leaves_the_cancellation_of_others_alone() -> None:
     async def wait() -> None:
         with Deadline(asyncio.get_running_loop(), 5.0):
             await asyncio.sleep(10)
 
-    async def main() -> None:
-        task = asyncio.ensure_future(wait())
-        await asyncio.sleep(1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(main())
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
-def test_a_cancellation_at_the_deadline_is_still_a_cancellation() -> None:
+async def test_a_cancellation_at_the_deadline_is_still_a_cancellation() -> None:
     async def wait() -> None:
         with Deadline(asyncio.get_running_loop(), 5.0):
             await asyncio.sleep(10)
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(wait())
-        loop.call_at(5.0, task.cancel)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(main())
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(wait())
+    loop.call_at(5.0, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 # Hosts that stand still
 
 
-def test_a_host_that_stands_still_runs_nothing_and_then_all_of_it_in_order() -> None:
-    async def main() -> tuple[list[str], list[str]]:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        ran: list[str] = []
+async def test_a_host_that_stands_still_runs_nothing_and_then_all_of_it_in_order() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    ran: list[str] = []
 
-        async def count(name: str) -> None:
-            for second in range(1, 6):
-                await asyncio.sleep(1)
-                ran.append(f"{name} {second} at {loop.time():.0f}")
+    async def count(name: str) -> None:
+        for second in range(1, 6):
+            await asyncio.sleep(1)
+            ran.append(f"{name} {second} at {loop.time():.0f}")
 
-        tasks = []
-        for host in ("10.0.0.1", "10.0.0.2"):
-            token = current_host.set(host)
-            tasks.append(loop.create_task(count(host)))
-            current_host.reset(token)
-        await asyncio.sleep(1.5)
-        loop.pause("10.0.0.1")
-        assert loop.is_paused("10.0.0.1")
-        await asyncio.sleep(10)
-        before = list(ran)
-        loop.resume("10.0.0.1")
-        await asyncio.gather(*tasks)
-        return before, ran[len(before) :]
-
-    before, after = run(main())
+    tasks = []
+    for host in ("10.0.0.1", "10.0.0.2"):
+        token = current_host.set(host)
+        tasks.append(loop.create_task(count(host)))
+        current_host.reset(token)
+    await asyncio.sleep(1.5)
+    loop.pause("10.0.0.1")
+    assert loop.is_paused("10.0.0.1")
+    await asyncio.sleep(10)
+    before = list(ran)
+    loop.resume("10.0.0.1")
+    await asyncio.gather(*tasks)
+    before, after = before, ran[len(before) :]
     assert [line for line in before if line.startswith("10.0.0.1")] == ["10.0.0.1 1 at 1"]
     assert len([line for line in before if line.startswith("10.0.0.2")]) == 5
     # The sleep that had come due meanwhile is over at once, and the next one lasts a second again.
@@ -279,44 +245,35 @@ def test_to_wait_for_a_host_that_nobody_wakes_is_a_deadlock() -> None:
         run(main())
 
 
-def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set() -> None:
-    async def main() -> list[int]:
-        fired: list[int] = []
-        loop = asyncio.get_running_loop()
-        for number in range(100):
-            loop.call_at(1.0, fired.append, number)
-        await asyncio.sleep(2)
-        return fired
-
-    assert run(main()) == list(range(100))
+async def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set() -> None:
+    fired: list[int] = []
+    loop = asyncio.get_running_loop()
+    for number in range(100):
+        loop.call_at(1.0, fired.append, number)
+    await asyncio.sleep(2)
+    assert fired == list(range(100))
 
 
-def test_cancelled_timers_are_swept_out_and_the_others_fire() -> None:
-    async def main() -> tuple[int, int]:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        fired: list[int] = []
-        timers = [loop.call_at(10.0 + number, fired.append, number) for number in range(1000)]
-        for timer in timers[5:]:
-            timer.cancel()
-        await asyncio.sleep(1)
-        waiting = len(loop._scheduled)
-        await asyncio.sleep(2000)
-        return waiting, len(fired)
-
-    waiting, fired = run(main())
+async def test_cancelled_timers_are_swept_out_and_the_others_fire() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    fired: list[int] = []
+    timers = [loop.call_at(10.0 + number, fired.append, number) for number in range(1000)]
+    for timer in timers[5:]:
+        timer.cancel()
+    await asyncio.sleep(1)
+    waiting = len(loop._scheduled)
+    await asyncio.sleep(2000)
     assert waiting < 200
-    assert fired == 5
+    assert len(fired) == 5
 
 
-def test_a_clock_that_is_off_counts_from_elsewhere_and_its_wall_jumps() -> None:
-    async def main() -> tuple[float, float]:
-        clock = VirtualClock(asyncio.get_running_loop(), started=500.0, off_s=3600.0, rate=1.001)
-        began, wall = clock.monotonic(), clock.wall()
-        await asyncio.sleep(1000)
-        clock.off_s -= 7200
-        return clock.monotonic() - began, (clock.wall() - wall).total_seconds()
-
-    counted, wall_s = run(main())
+async def test_a_clock_that_is_off_counts_from_elsewhere_and_its_wall_jumps() -> None:
+    clock = VirtualClock(asyncio.get_running_loop(), started=500.0, off_s=3600.0, rate=1.001)
+    began, wall = clock.monotonic(), clock.wall()
+    await asyncio.sleep(1000)
+    clock.off_s -= 7200
+    result = clock.monotonic() - began, (clock.wall() - wall).total_seconds()
+    counted, wall_s = result
     assert counted == pytest.approx(1001.0)
     assert wall_s == pytest.approx(1000 - 7200)

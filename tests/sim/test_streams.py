@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -43,11 +42,12 @@ class End(asyncio.Protocol):
         self.events.append("lost" if exc is None else type(exc).__name__)
 
 
-def run(main: Callable[[Streams], Coroutine[Any, Any, None]], weather: StreamWeather | None = None) -> None:
-    loop = VirtualLoop()
+def streams_on_the_loop(weather: StreamWeather | None = None) -> Streams:
+    """What stands in for TCP on the loop that runs the test."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
     loop.streams = streams = Streams(loop, 1, weather)
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(main(streams))
+    return streams
 
 
 async def pair() -> tuple[End, End]:
@@ -68,132 +68,114 @@ async def pair() -> tuple[End, End]:
 DATA = bytes(index % 251 for index in range(1_000_000))
 
 
-def test_bytes_arrive_once_and_in_order_in_many_pieces() -> None:
-    async def main(_: Streams) -> None:
-        near, far = await pair()
-        for at in range(0, len(DATA), 10_007):
-            near.transport.write(DATA[at : at + 10_007])
-        near.transport.close()
-        await asyncio.sleep(10)
-        assert far.heard == DATA
-        assert far.pieces > 20
-        assert far.events == ["made", "eof", "lost"]
-        assert near.events[-1] == "lost"
-
-    run(main)
+async def test_bytes_arrive_once_and_in_order_in_many_pieces() -> None:
+    streams_on_the_loop()
+    near, far = await pair()
+    for at in range(0, len(DATA), 10_007):
+        near.transport.write(DATA[at : at + 10_007])
+    near.transport.close()
+    await asyncio.sleep(10)
+    assert far.heard == DATA
+    assert far.pieces > 20
+    assert far.events == ["made", "eof", "lost"]
+    assert near.events[-1] == "lost"
 
 
-def test_bandwidth_takes_its_time() -> None:
-    async def main(_: Streams) -> None:
-        near, far = await pair()
-        near.transport.write(DATA)
-        await asyncio.sleep(9)
-        assert len(far.heard) < len(DATA)
-        await asyncio.sleep(2)
-        assert far.heard == DATA
-
-    run(main, StreamWeather(bytes_per_s=100_000.0))
+async def test_bandwidth_takes_its_time() -> None:
+    streams_on_the_loop(StreamWeather(bytes_per_s=100_000.0))
+    near, far = await pair()
+    near.transport.write(DATA)
+    await asyncio.sleep(9)
+    assert len(far.heard) < len(DATA)
+    await asyncio.sleep(2)
+    assert far.heard == DATA
 
 
-def test_a_reader_that_pauses_stops_the_writer() -> None:
-    async def main(_: Streams) -> None:
-        near, far = await pair()
-        far.transport.pause_reading()
-        near.transport.write(DATA)
-        await asyncio.sleep(100)
-        assert not far.heard
-        assert near.events == ["made", "pause"]
-        assert near.transport.get_write_buffer_size() == len(DATA) - StreamWeather().window_bytes
-        far.transport.resume_reading()
-        await asyncio.sleep(100)
-        assert far.heard == DATA
-        assert near.events == ["made", "pause", "resume"]
-
-    run(main)
+async def test_a_reader_that_pauses_stops_the_writer() -> None:
+    streams_on_the_loop()
+    near, far = await pair()
+    far.transport.pause_reading()
+    near.transport.write(DATA)
+    await asyncio.sleep(100)
+    assert not far.heard
+    assert near.events == ["made", "pause"]
+    assert near.transport.get_write_buffer_size() == len(DATA) - StreamWeather().window_bytes
+    far.transport.resume_reading()
+    await asyncio.sleep(100)
+    assert far.heard == DATA
+    assert near.events == ["made", "pause", "resume"]
 
 
-def test_half_a_connection_may_be_closed() -> None:
-    async def main(_: Streams) -> None:
-        near, far = await pair()
-        far.eof_received = lambda: True  # type: ignore[method-assign,assignment]
-        near.transport.write_eof()
-        await asyncio.sleep(1)
-        far.transport.write(b"still here")
-        far.transport.close()
-        await asyncio.sleep(1)
-        assert near.heard == b"still here"
-        assert near.events[-1] == far.events[-1] == "lost"
-
-    run(main)
+async def test_half_a_connection_may_be_closed() -> None:
+    streams_on_the_loop()
+    near, far = await pair()
+    far.eof_received = lambda: True  # type: ignore[method-assign,assignment]
+    near.transport.write_eof()
+    await asyncio.sleep(1)
+    far.transport.write(b"still here")
+    far.transport.close()
+    await asyncio.sleep(1)
+    assert near.heard == b"still here"
+    assert near.events[-1] == far.events[-1] == "lost"
 
 
-def test_an_abort_resets_the_other_end_and_so_does_writing_to_a_closed_one() -> None:
-    async def main(_: Streams) -> None:
-        near, far = await pair()
-        near.transport.abort()
-        await asyncio.sleep(1)
-        assert (near.events[-1], far.events[-1]) == ("lost", "ConnectionResetError")
-        near, far = await pair()
-        near.transport.close()
-        far.transport.write(b"too late")
-        await asyncio.sleep(1)
-        assert far.events[-1] in ("lost", "ConnectionResetError")
-
-    run(main)
+async def test_an_abort_resets_the_other_end_and_so_does_writing_to_a_closed_one() -> None:
+    streams_on_the_loop()
+    near, far = await pair()
+    near.transport.abort()
+    await asyncio.sleep(1)
+    assert (near.events[-1], far.events[-1]) == ("lost", "ConnectionResetError")
+    near, far = await pair()
+    near.transport.close()
+    far.transport.write(b"too late")
+    await asyncio.sleep(1)
+    assert far.events[-1] in ("lost", "ConnectionResetError")
 
 
-def test_nobody_there_refuses_and_nobody_home_lets_wait() -> None:
-    async def main(streams: Streams) -> None:
-        loop = asyncio.get_running_loop()
-        with pytest.raises(ConnectionRefusedError):
-            await loop.create_connection(End, "b", 80)
-        assert loop.time() < 1.0
-        streams.crash("b")
-        with pytest.raises(TimeoutError):
-            await loop.create_connection(End, "b", 80)
-        assert loop.time() > 60.0
-
-    run(main)
+async def test_nobody_there_refuses_and_nobody_home_lets_wait() -> None:
+    streams = streams_on_the_loop()
+    loop = asyncio.get_running_loop()
+    with pytest.raises(ConnectionRefusedError):
+        await loop.create_connection(End, "b", 80)
+    assert loop.time() < 1.0
+    streams.crash("b")
+    with pytest.raises(TimeoutError):
+        await loop.create_connection(End, "b", 80)
+    assert loop.time() > 60.0
 
 
-def test_a_port_is_taken_once() -> None:
-    async def main(_: Streams) -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(End, "b", 80)
-        with pytest.raises(OSError, match="in use"):
-            await loop.create_server(End, "b", 80)
-        server.close()
+async def test_a_port_is_taken_once() -> None:
+    streams_on_the_loop()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(End, "b", 80)
+    with pytest.raises(OSError, match="in use"):
         await loop.create_server(End, "b", 80)
-
-    run(main)
-
-
-def test_a_crash_is_silent_until_the_host_is_back() -> None:
-    async def main(streams: Streams) -> None:
-        near, far = await pair()
-        streams.crash("b")
-        near.transport.write(b"hello?")
-        await asyncio.sleep(1000)
-        assert (near.events, far.events, bytes(far.heard)) == (["made"], ["made"], b"")
-        streams.restart("b")
-        await asyncio.sleep(1)
-        assert near.events == ["made", "ConnectionResetError"]
-        assert far.events == ["made"]
-
-    run(main)
+    server.close()
+    await loop.create_server(End, "b", 80)
 
 
-def test_a_partition_holds_bytes_back_until_it_heals() -> None:
-    async def main(streams: Streams) -> None:
-        near, far = await pair()
-        streams.partition(["a"])
-        near.transport.write(b"one")
-        await asyncio.sleep(10)
-        near.transport.write(b"two")
-        await asyncio.sleep(10)
-        assert not far.heard
-        streams.heal()
-        await asyncio.sleep(1)
-        assert far.heard == b"onetwo"
+async def test_a_crash_is_silent_until_the_host_is_back() -> None:
+    streams = streams_on_the_loop()
+    near, far = await pair()
+    streams.crash("b")
+    near.transport.write(b"hello?")
+    await asyncio.sleep(1000)
+    assert (near.events, far.events, bytes(far.heard)) == (["made"], ["made"], b"")
+    streams.restart("b")
+    await asyncio.sleep(1)
+    assert near.events == ["made", "ConnectionResetError"]
+    assert far.events == ["made"]
 
-    run(main)
+
+async def test_a_partition_holds_bytes_back_until_it_heals() -> None:
+    streams = streams_on_the_loop()
+    near, far = await pair()
+    streams.partition(["a"])
+    near.transport.write(b"one")
+    await asyncio.sleep(10)
+    near.transport.write(b"two")
+    await asyncio.sleep(10)
+    assert not far.heard
+    streams.heal()
+    await asyncio.sleep(1)
+    assert far.heard == b"onetwo"

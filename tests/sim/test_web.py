@@ -33,18 +33,15 @@ def test_a_polite_crawl_has_no_violations_and_a_hasty_one_has() -> None:
     assert crawl.web.violations(1.1) != []
 
 
-def test_requests_side_by_side_are_a_violation() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        web = SimWeb(1, hosts=1, pages=3)
-        client = SimClient(web, VirtualClock(loop))
-        async with asyncio.TaskGroup() as group:
-            for _ in range(2):
-                group.create_task(client.exchange(HttpRequest("http://site-0.test/")))
-        (violation,) = web.violations(0.0)
-        assert violation.gap < 0
-
-    run(main())
+async def test_requests_side_by_side_are_a_violation() -> None:
+    loop = asyncio.get_running_loop()
+    web = SimWeb(1, hosts=1, pages=3)
+    client = SimClient(web, VirtualClock(loop))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(client.exchange(HttpRequest("http://site-0.test/")))
+    (violation,) = web.violations(0.0)
+    assert violation.gap < 0
 
 
 def test_the_trace_is_the_same_whatever_the_hash_seed() -> None:
@@ -113,41 +110,32 @@ def test_hosts_are_large_and_small() -> None:
     ("limits", "truncated", "size"),
     [(Limits(), None, 10_000_000), (Limits(body_s=0.5), Truncated.TIME, BYTES_PER_S // 2)],
 )
-def test_a_body_takes_its_time(limits: Limits, truncated: Truncated | None, size: int) -> None:
+async def test_a_body_takes_its_time(limits: Limits, truncated: Truncated | None, size: int) -> None:
     class Large(SimWeb):
         def respond(self, url: str, attempt: int = 1) -> Response:
             return super().respond(url, attempt)._replace(body=b"x" * 10_000_000)
 
-    async def main() -> None:
-        web = Large(1)
-        exchange = await SimClient(web, VirtualClock(asyncio.get_running_loop())).exchange(
-            HttpRequest("http://site-0.test/", limits=limits)
-        )
-        assert isinstance(exchange, Exchange)
-        assert (exchange.truncated, exchange.body.size) == (truncated, size)
-        assert exchange.ended_at - exchange.started_at >= size / BYTES_PER_S
-
-    run(main())
+    web = Large(1)
+    exchange = await SimClient(web, VirtualClock(asyncio.get_running_loop())).exchange(
+        HttpRequest("http://site-0.test/", limits=limits)
+    )
+    assert isinstance(exchange, Exchange)
+    assert (exchange.truncated, exchange.body.size) == (truncated, size)
+    assert exchange.ended_at - exchange.started_at >= size / BYTES_PER_S
 
 
-def test_a_cancelled_request_has_an_end() -> None:
-    async def main() -> None:
-        web = SimWeb(1, latency_s=10)
-        client = SimClient(web, VirtualClock(asyncio.get_running_loop()))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await client.exchange(HttpRequest("http://site-0.test/"))
-        assert web.visits[0].end == 1.0
-
-    run(main())
+async def test_a_cancelled_request_has_an_end() -> None:
+    web = SimWeb(1, latency_s=10)
+    client = SimClient(web, VirtualClock(asyncio.get_running_loop()))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await client.exchange(HttpRequest("http://site-0.test/"))
+    assert web.visits[0].end == 1.0
 
 
-def test_a_host_that_is_down_refuses() -> None:
-    async def main() -> Exchange | FetchFailure:
-        client = SimClient(SimWeb(1), VirtualClock(asyncio.get_running_loop()))
-        return await client.exchange(HttpRequest(f"http://{DOWN_HOST}/"))
-
-    failure = run(main())
+async def test_a_host_that_is_down_refuses() -> None:
+    client = SimClient(SimWeb(1), VirtualClock(asyncio.get_running_loop()))
+    failure = await client.exchange(HttpRequest(f"http://{DOWN_HOST}/"))
     assert isinstance(failure, FetchFailure)
     assert failure.kind is FetchFailureKind.CONNECT
 

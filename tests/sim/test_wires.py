@@ -86,50 +86,46 @@ class Mailbox(asyncio.DatagramProtocol):
         self.heard.append((asyncio.get_running_loop().time(), data))
 
 
-def sent(weather: Weather, count: int = 500) -> list[bytes]:
+def running_loop() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
+async def sent(weather: Weather, count: int = 500) -> list[bytes]:
     """What arrives of numbered datagrams, in the order of arrival."""
-    loop = VirtualLoop()
+    loop = running_loop()
     network = loop.network = DatagramNetwork(loop, 1, weather)
-
-    async def main() -> list[bytes]:
-        box = Mailbox()
-        network.open_datagram(lambda: box, (B, 1))
-        source, _ = network.open_datagram(Mailbox, (A, 1))
-        for number in range(count):
-            source.sendto(b"%d" % number, (B, 1))
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(10)
-        return [data for _, data in box.heard]
-
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(main())
+    box = Mailbox()
+    network.open_datagram(lambda: box, (B, 1))
+    source, _ = network.open_datagram(Mailbox, (A, 1))
+    for number in range(count):
+        source.sendto(b"%d" % number, (B, 1))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(10)
+    return [data for _, data in box.heard]
 
 
-def test_late_datagrams_are_overtaken_and_none_is_lost() -> None:
-    numbers = [int(data) for data in sent(Weather(late_s=1.0))]
+async def test_late_datagrams_are_overtaken_and_none_is_lost() -> None:
+    numbers = [int(data) for data in await sent(Weather(late_s=1.0))]
     assert sorted(numbers) == list(range(500))
     overtaken = sum(number < max(numbers[: position + 1]) for position, number in enumerate(numbers))
     assert 25 < overtaken < 75
 
 
-def test_what_is_sent_to_a_host_that_stands_still_arrives_when_it_goes_on() -> None:
-    loop = VirtualLoop()
+async def test_what_is_sent_to_a_host_that_stands_still_arrives_when_it_goes_on() -> None:
+    loop = running_loop()
     network = loop.network = DatagramNetwork(loop, 1, Weather())
-
-    async def main() -> list[tuple[float, bytes]]:
-        box = Mailbox()
-        network.open_datagram(lambda: box, (B, 1))
-        source, _ = network.open_datagram(Mailbox, (A, 1))
-        loop.pause(B)
-        source.sendto(b"one", (B, 1))
-        await asyncio.sleep(5)
-        assert box.heard == []
-        loop.resume(B)
-        await asyncio.sleep(1)
-        return box.heard
-
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        assert runner.run(main()) == [(5.0, b"one")]
+    box = Mailbox()
+    network.open_datagram(lambda: box, (B, 1))
+    source, _ = network.open_datagram(Mailbox, (A, 1))
+    loop.pause(B)
+    source.sendto(b"one", (B, 1))
+    await asyncio.sleep(5)
+    assert box.heard == []
+    loop.resume(B)
+    await asyncio.sleep(1)
+    assert box.heard == [(5.0, b"one")]
 
 
 # Streams
@@ -158,44 +154,34 @@ async def connected(streams: Streams) -> tuple[End, End]:
     return near, far
 
 
-def test_through_a_one_way_partition_a_window_of_bytes_gets_and_the_rest_when_it_has_healed() -> None:
-    loop = VirtualLoop()
+async def test_through_a_one_way_partition_a_window_of_bytes_gets_and_the_rest_when_it_has_healed() -> None:
+    loop = running_loop()
     streams = loop.streams = Streams(loop, 1, StreamWeather(window_bytes=1000, piece_bytes_max=100))
-
-    async def main() -> None:
-        near, far = await connected(streams)
-        streams.partition([A], one_way="in")  # A is heard, and hears nothing: no word of what was read comes back
-        near.transport.write(b"x" * 5000)
-        await asyncio.sleep(30)
-        assert len(far.heard) == 1000
-        far.transport.write(b"y")
-        await asyncio.sleep(1)
-        assert near.heard == b""
-        streams.heal()
-        await asyncio.sleep(30)
-        assert len(far.heard) == 5000
-        assert near.heard == b"y"
-
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(main())
+    near, far = await connected(streams)
+    streams.partition([A], one_way="in")  # A is heard, and hears nothing: no word of what was read comes back
+    near.transport.write(b"x" * 5000)
+    await asyncio.sleep(30)
+    assert len(far.heard) == 1000
+    far.transport.write(b"y")
+    await asyncio.sleep(1)
+    assert near.heard == b""
+    streams.heal()
+    await asyncio.sleep(30)
+    assert len(far.heard) == 5000
+    assert near.heard == b"y"
 
 
-def test_a_host_that_stands_still_takes_connections_and_bytes_and_answers_later() -> None:
-    loop = VirtualLoop()
+async def test_a_host_that_stands_still_takes_connections_and_bytes_and_answers_later() -> None:
+    loop = running_loop()
     streams = loop.streams = Streams(loop, 1)
-
-    async def main() -> None:
-        far = End()
-        await streams.create_server(lambda: far, B, 1)
-        loop.pause(B)
-        _, near = await streams.create_connection(End, B, 1, local_addr=(A, 0))
-        assert isinstance(near, End)
-        near.transport.write(b"hello")
-        await asyncio.sleep(10)
-        assert far.heard == b""
-        loop.resume(B)
-        await asyncio.sleep(1)
-        assert far.heard == b"hello"
-
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(main())
+    far = End()
+    await streams.create_server(lambda: far, B, 1)
+    loop.pause(B)
+    _, near = await streams.create_connection(End, B, 1, local_addr=(A, 0))
+    assert isinstance(near, End)
+    near.transport.write(b"hello")
+    await asyncio.sleep(10)
+    assert far.heard == b""
+    loop.resume(B)
+    await asyncio.sleep(1)
+    assert far.heard == b"hello"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from crawl import by_hand
@@ -21,7 +22,7 @@ from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment.assigned import Assigned
 from dhtcrawl.swarm.assignment.assigner import Assigner
 from dhtcrawl.swarm.assignment.wire import LEND, RECALL
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 
 CRAWL = bytes(16)
 OWN, B, C = node(0), node(1), node(2)
@@ -139,15 +140,13 @@ class World:
         self.killed.append(kill)
 
 
-def tell(story: Callable[[World], Any], policy: Policy, decide: Any = None) -> World:
-    async def main(group: asyncio.TaskGroup) -> World:
+@asynccontextmanager
+async def a_world(policy: Policy, decide: Any = None) -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as group:
         world = World(policy, decide)
         running = group.create_task(world.lender.run())
-        await story(world)
+        yield world
         running.cancel()
-        return world
-
-    return play(main)
 
 
 def failed(task: Queued, result: TaskResult = TaskResult.FAILED, detail: str = "it hangs") -> TaskOutcome:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,7 +16,6 @@ from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.peers.port import refused
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Call, Refused
-from dhtcrawl.sim import loop
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
@@ -225,15 +225,11 @@ class Node:
 _NUMBERS = itertools.count(1)
 
 
-def play(story: Callable[[World], Coroutine[Any, Any, T]], count: int = 4, *, copies: int = 2) -> T:
-    """Tell a story of some nodes, on virtual time."""
-
-    async def main() -> T:
-        async with asyncio.TaskGroup() as group:
-            async with asyncio.timeout(10_000.0):
-                return await story(World(group, count, copies=copies))
-
-    return loop.run(main())
+@asynccontextmanager
+async def a_world(count: int = 4, *, copies: int = 2) -> AsyncIterator[World]:
+    """Some nodes, on virtual time."""
+    async with asyncio.TaskGroup() as group, asyncio.timeout(10_000.0):
+        yield World(group, count, copies=copies)
 
 
 def _as_received(value: Any) -> Any:

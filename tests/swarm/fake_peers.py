@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.peers.port import refused
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.frame import TooLong
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Code, DeleteBackup, Refused, Request, StoreBackup, StoreTask
-from dhtcrawl.sim import loop
 
 from .sync_swarm import across
-
-T = TypeVar("T")
 
 LATENCY_S = 0.01
 GONE = Failure(FailureKind.TIMEOUT, "no answer")
@@ -70,13 +67,3 @@ class FakePeers:
 def taken(message: Request) -> Answer:
     assert isinstance(message, StoreTask | StoreBackup | DeleteBackup)
     return Ack.all(Code.ACCEPTED, message.items)
-
-
-def play(story: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, T]]) -> T:
-    """Run it in a group of tasks, on virtual time."""
-
-    async def main() -> T:
-        async with asyncio.TaskGroup() as group:
-            return await story(group)
-
-    return loop.run(main())

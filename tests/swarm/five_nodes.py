@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import itertools
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request
-from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
+from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.crawl_record import (
     PAUSED,
@@ -382,12 +383,14 @@ class Swarm:
         await self.until(lambda: all(n.stored and n.stored.ended == word for n in self.ranked()), within_s)
         assert self.early == []
 
-    async def play(self, story: Callable[[Swarm], Coroutine[Any, Any, None]]) -> None:
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """All nodes run; at the end they are stopped."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             for node in self.nodes.values():
                 self.start(node)
-            await story(self)
+            yield
             # In order, so that a run is the same twice.
             for node in self.nodes.values():
                 node.alive = False
@@ -409,20 +412,15 @@ def hash_of(name: str) -> int:
     return int.from_bytes(random.Random(name).randbytes(4), "big")
 
 
-def play(
-    story: Callable[[Swarm], Coroutine[Any, Any, None]],
+@asynccontextmanager
+async def a_swarm(
     *,
     seed: int = 1,
     weather: Weather | None = None,
     crawl: CrawlSettings | None = None,
     settings: CoordinatorSettings | None = None,
-) -> Swarm:
-    """Run a story on a new swarm, on a virtual clock."""
-
-    async def main() -> Swarm:
-        swarm = Swarm(seed, weather, crawl, settings)
-        await swarm.play(story)
-        return swarm
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main())
+) -> AsyncIterator[Swarm]:
+    """A new swarm that runs on the virtual loop."""
+    swarm = Swarm(seed, weather, crawl, settings)
+    async with swarm.running():
+        yield swarm

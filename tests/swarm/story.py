@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from dhtcrawl.config import load
-from dhtcrawl.sim import loop
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
@@ -33,22 +32,19 @@ class World:
                 await asyncio.sleep(0.01)
 
 
-def tell(story: Callable[[World], Any], *, pages: int = 150, nodes: int = 5, **flags: object) -> None:
-    """`flags` are settings, with `__` for the dot."""
-
-    async def main() -> None:
-        web = SimWeb(1, hosts=5, pages=pages)
-        said = {name.replace("__", "."): value for name, value in flags.items()}
-        config = load(flags={"fetch.concurrency": 4, **said})
-        async with asyncio.TaskGroup() as group:
-            sim = SimSwarm(group, 1, config, web, Trace(asyncio.get_running_loop().time, tail=1))
-            hosts = [sim.add() for _ in range(nodes)]
-            await hosts[0].start([])
-            for host in hosts[1:]:
-                await host.start(hosts[:1])
-            await story(World(sim, hosts, web, make_spec(web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0))))
-            async with asyncio.timeout(60.0):
-                for host in sim.up:
-                    await host.stop()
-
-    loop.run(main())
+@asynccontextmanager
+async def a_world(*, pages: int = 150, nodes: int = 5, **flags: object) -> AsyncIterator[World]:
+    """Nodes that have joined and are stopped at the end; `flags` are settings, with `__` for the dot."""
+    web = SimWeb(1, hosts=5, pages=pages)
+    said = {name.replace("__", "."): value for name, value in flags.items()}
+    config = load(flags={"fetch.concurrency": 4, **said})
+    async with asyncio.TaskGroup() as group:
+        sim = SimSwarm(group, 1, config, web, Trace(asyncio.get_running_loop().time, tail=1))
+        hosts = [sim.add() for _ in range(nodes)]
+        await hosts[0].start([])
+        for host in hosts[1:]:
+            await host.start(hosts[:1])
+        yield World(sim, hosts, web, make_spec(web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0)))
+        async with asyncio.timeout(60.0):
+            for host in sim.up:
+                await host.stop()

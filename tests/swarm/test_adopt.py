@@ -17,7 +17,7 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.adopt import Adoption
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 
 LEAVER = node(1)
 
@@ -68,16 +68,13 @@ class Side:
         }
 
 
-def adopt(leaver: Side, heir: Side, copies: bool = False, **calls: Callable[[dict[str, Any]], Any]) -> Any:
-    async def story(group: asyncio.TaskGroup) -> Any:
-        peers = FakePeers(view_of([0, 1]))
-        peers.calls = leaver.calls() | calls
-        committer = LoopCommitter(GroupRunner(heir.engine, sync=False))
-        adoption = Adoption(peers, committer, lambda crawl: heir.archive)
-        async with asyncio.timeout(100.0):
-            return await adoption.on_adopt(LEAVER, {"crawl": CRAWL} | ({"copies": True} if copies else {}))
-
-    return play(story)
+async def adopt(leaver: Side, heir: Side, copies: bool = False, **calls: Callable[[dict[str, Any]], Any]) -> Any:
+    peers = FakePeers(view_of([0, 1]))
+    peers.calls = leaver.calls() | calls
+    committer = LoopCommitter(GroupRunner(heir.engine, sync=False))
+    adoption = Adoption(peers, committer, lambda crawl: heir.archive)
+    async with asyncio.timeout(100.0):
+        return await adoption.on_adopt(LEAVER, {"crawl": CRAWL} | ({"copies": True} if copies else {}))
 
 
 def leaving() -> Side:
@@ -92,60 +89,60 @@ def leaving() -> Side:
     return side
 
 
-def test_files_pages_links_and_books_come_over_whole() -> None:
+async def test_files_pages_links_and_books_come_over_whole() -> None:
     leaver, heir = leaving(), Side()
-    assert adopt(leaver, heir) == {}
+    assert await adopt(leaver, heir) == {}
     for kind in (keys.PAGE, keys.LINKS, keys.SKIPPED, keys.ARCHIVE):
         assert heir.rows(kind) == leaver.rows(kind)
     assert heir.archive.files == leaver.archive.files
     assert unpack(heir.rows(keys.COUNTERS)[LEAVER]) == {"pages": 7}
 
 
-def test_copies_of_others_pages_come_over_only_where_there_are_any() -> None:
+async def test_copies_of_others_pages_come_over_only_where_there_are_any() -> None:
     leaver, heir, other = leaving(), Side(), Side()
     copies = f"{CRAWL.hex()[:12]}-{LEAVER.hex()[:12]}-c00000.warc.gz"
     leaver.file(copies, b"copies")
     key = bytes(20)
     for kind, value in zip(keys.COPIES, (pack({"url": "a"}), bytes(20 * 100), bytes(40)), strict=True):
         leaver.put(kind, key, value)
-    assert adopt(leaver, heir, copies=True) == {}
+    assert await adopt(leaver, heir, copies=True) == {}
     for kind in (*keys.COPIES, keys.ARCHIVE, keys.PAGE):
         assert heir.rows(kind) == leaver.rows(kind)
     assert heir.archive.files[copies] == b"copies"
-    adopt(leaver, other)
+    await adopt(leaver, other)
     assert all(other.rows(kind) == {} for kind in keys.COPIES)
 
 
-def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:
+async def test_what_the_heir_fetched_itself_stays_as_it_is() -> None:
     leaver, heir = leaving(), Side()
     key = (3).to_bytes(20, "big")
     heir.put(keys.PAGE, key, b"its own")
-    adopt(leaver, heir)
+    await adopt(leaver, heir)
     assert heir.rows(keys.PAGE)[key] == b"its own"
 
 
-def test_files_that_were_the_heirs_own_are_not_touched() -> None:
+async def test_files_that_were_the_heirs_own_are_not_touched() -> None:
     """It left once, came back, and now whoever had its pages leaves in turn."""
     leaver, heir = leaving(), Side()
     leaver.file(name_of(node(0)), b"as it was")
     heir.archive.files[name_of(node(0))] = bytearray(b"as it was, and has grown since")  # not committed yet
-    assert adopt(leaver, heir) == {}
+    assert await adopt(leaver, heir) == {}
     assert heir.archive.files[name_of(node(0))] == b"as it was, and has grown since"
 
 
-def test_to_be_left_the_same_twice_is_to_be_left_it_once() -> None:
+async def test_to_be_left_the_same_twice_is_to_be_left_it_once() -> None:
     leaver, heir = leaving(), Side()
-    adopt(leaver, heir)
+    await adopt(leaver, heir)
     before = dict(heir.engine.scan(b"", b"\xff")), {name: bytes(data) for name, data in heir.archive.files.items()}
 
     def no_chunk(args: dict[str, Any]) -> Any:
         raise AssertionError("it is here")
 
-    assert adopt(leaver, heir, export_chunk=no_chunk) == {}
+    assert await adopt(leaver, heir, export_chunk=no_chunk) == {}
     assert before == (dict(heir.engine.scan(b"", b"\xff")), {n: bytes(d) for n, d in heir.archive.files.items()})
 
 
-def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> None:
+async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> None:
     names: list[Any] = ["../x", "x.warc.gz", ".hidden", 7, f"{CRAWL.hex()[:12]}-../../x-00000.warc.gz"]
     nonsense: list[dict[str, Any]] = [
         *({"export_files": lambda args, name=name: {"files": ((name, 4),)}} for name in names),
@@ -159,15 +156,15 @@ def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> None:
     for calls in nonsense:
         heir = Side()
         heir.file(name_of(node(0)), b"own")
-        assert isinstance(adopt(leaving(), heir, **calls), Refused), calls
+        assert isinstance(await adopt(leaving(), heir, **calls), Refused), calls
         assert heir.archive.files[name_of(node(0))] == b"own"
 
 
-def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking() -> None:
+async def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking() -> None:
     """What came after it had given its own pages away would have left with it."""
     leaver, heir = leaving(), Side()
 
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         peers = FakePeers(view_of([0, 1]))
         peers.calls = leaver.calls()
         adoption = Adoption(peers, LoopCommitter(GroupRunner(heir.engine, sync=False)), lambda crawl: heir.archive)
@@ -178,5 +175,3 @@ def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking() -> No
         assert heir.rows(keys.PAGE) == leaver.rows(keys.PAGE)
         refused = await adoption.on_adopt(LEAVER, {"crawl": CRAWL})
         assert isinstance(refused, Refused)
-
-    play(story)

@@ -19,11 +19,11 @@ from dhtcrawl.swarm.assignment.assigned import SILENT_S
 from dhtcrawl.swarm.assignment.wire import LEND, RECALL
 from swarm.fake_peers import node, view_of
 
-from .assigning_world import OWN, TASKS, B, C, Favours, Only, World, failed, tell
+from .assigning_world import OWN, TASKS, B, C, Favours, Only, a_world, failed
 
 
-def test_tasks_go_to_the_best_until_it_has_its_batch_and_then_to_the_next() -> None:
-    async def story(world: World) -> None:
+async def test_tasks_go_to_the_best_until_it_has_its_batch_and_then_to_the_next() -> None:
+    async with a_world(Favours(B)) as world:
         world.add(*TASKS[:12])
         await asyncio.sleep(1)
         assert world.lent_to(1) == [task.key for task in TASKS[:5]]
@@ -32,14 +32,12 @@ def test_tasks_go_to_the_best_until_it_has_its_batch_and_then_to_the_next() -> N
         assert len(world.lent_to(2)) == 2
         assert [len(message.records) for message in world.peers.to(1) if isinstance(message, StoreBackup)] == [5]
 
-    tell(story, Favours(B))
 
-
-def test_a_task_waits_for_the_first_where_the_policy_says_so() -> None:
+async def test_a_task_waits_for_the_first_where_the_policy_says_so() -> None:
     class Pinned(Favours):
         pinned = True
 
-    async def story(world: World) -> None:
+    async with a_world(Pinned(B)) as world:
         world.add(*TASKS[:12])
         await asyncio.sleep(1)
         assert (len(world.lent_to(1)), world.lent_to(2), world.started()) == (5, [], [])
@@ -47,15 +45,13 @@ def test_a_task_waits_for_the_first_where_the_policy_says_so() -> None:
         await asyncio.sleep(1)
         assert len(world.lent_to(1)) == 10
 
-    tell(story, Pinned(B))
 
-
-def test_a_policy_that_finds_nobody_for_long_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_policy_that_finds_nobody_for_long_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     class Nobody(Favours):
         def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
             return []
 
-    async def story(world: World) -> None:
+    async with a_world(Nobody()) as world:
         world.add(TASKS[0])
         await asyncio.sleep(10)
         assert not caplog.messages
@@ -63,11 +59,9 @@ def test_a_policy_that_finds_nobody_for_long_is_told_of(caplog: pytest.LogCaptur
         assert 1 <= len(caplog.messages) <= 4
         assert f"policy favours has found nobody for {TASKS[0].url}" in caplog.messages[0]
 
-    tell(story, Nobody())
 
-
-def test_a_node_that_does_not_take_a_task_is_not_waited_for() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_does_not_take_a_task_is_not_waited_for() -> None:
+    async with a_world(Favours(B)) as world:
         world.peers.calls[LEND] = lambda args: Refused("not-ready")
         world.add(TASKS[0])
         await asyncio.sleep(60.0)
@@ -75,11 +69,10 @@ def test_a_node_that_does_not_take_a_task_is_not_waited_for() -> None:
         assert len(world.lent_to(1)) <= 1, "it is not asked again and again"
         assert world.started() or world.lent_to(2)
 
-    tell(story, Favours(B))
 
+async def test_what_another_has_by_the_time_of_the_decision_is_not_lent() -> None:
+    async with a_world(Favours(B)) as world:
 
-def test_what_another_has_by_the_time_of_the_decision_is_not_lent() -> None:
-    async def story(world: World) -> None:
         async def late(work: Callable[[], Choice]) -> Choice:
             world.with_others.add(TASKS[0].key)
             await asyncio.sleep(0)
@@ -90,35 +83,30 @@ def test_what_another_has_by_the_time_of_the_decision_is_not_lent() -> None:
         await asyncio.sleep(1.0)
         assert world.lent_to(1) == [TASKS[1].key]
 
-    tell(story, Favours(B))
 
-
-def test_a_long_list_is_recalled_piece_by_piece() -> None:
-    async def story(world: World) -> None:
-        world.add(*TASKS)
-        await asyncio.sleep(40.0)
-        sizes = [len(args["keys"]) for _, name, args in world.peers.called if name == RECALL]
-        assert max(sizes) == 7
-        assert len(world.requeued) >= len(TASKS)
-
+async def test_a_long_list_is_recalled_piece_by_piece() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assigner, "KEYS_A_CALL", 7)
-        tell(story, Favours(B, terms=AssignmentTerms(batch=100, budget_s=30.0)))
+        async with a_world(Favours(B, terms=AssignmentTerms(batch=100, budget_s=30.0))) as world:
+            world.add(*TASKS)
+            await asyncio.sleep(40.0)
+            sizes = [len(args["keys"]) for _, name, args in world.peers.called if name == RECALL]
+            assert max(sizes) == 7
+            assert len(world.requeued) >= len(TASKS)
 
 
-def test_a_node_that_may_have_taken_it_is() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_may_have_taken_it_is() -> None:
+    async with a_world(Favours(B)) as world:
         world.peers.calls[LEND] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
         world.add(TASKS[0])
         await asyncio.sleep(10.0)
         assert world.requeued == []
         assert TASKS[0].key in world.lender.lent
 
-    tell(story, Favours(B))
 
-
-def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given_up_with_all_reasons() -> None:
-    async def story(world: World) -> None:
+async def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given_up_with_all_reasons() -> None:
+    policy = Favours(B)
+    async with a_world(policy) as world:
         task = TASKS[0]
         world.add(task)
         await asyncio.sleep(1)
@@ -134,14 +122,11 @@ def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given_up_wi
         (kill,) = world.killed
         assert all(words in kill.detail for words in ("it hangs", "no route", "status 503", B.hex()[:8]))
         assert len(world.lender.lent) == 0
-
-    policy = Favours(B)
-    tell(story, policy)
     assert policy.heard_of[:1] == [(B, TaskResult.FAILED)]
 
 
-def test_a_task_that_the_policy_gives_to_one_node_only_is_given_up_when_that_one_has_failed_twice() -> None:
-    async def story(world: World) -> None:
+async def test_a_task_that_the_policy_gives_to_one_node_only_is_given_up_when_that_one_has_failed_twice() -> None:
+    async with a_world(Only(B)) as world:
         world.add(TASKS[0])
         await asyncio.sleep(0.1)
         for _ in range(2):
@@ -150,11 +135,9 @@ def test_a_task_that_the_policy_gives_to_one_node_only_is_given_up_when_that_one
         assert world.lent_to(1) == [TASKS[0].key] * 2
         assert [kill.key for kill in world.killed] == [TASKS[0].key]
 
-    tell(story, Only(B))
 
-
-def test_a_host_that_the_only_node_for_it_cannot_reach_is_tried_by_it_with_patience() -> None:
-    async def story(world: World) -> None:
+async def test_a_host_that_the_only_node_for_it_cannot_reach_is_tried_by_it_with_patience() -> None:
+    async with a_world(Only(B)) as world:
         world.add(TASKS[0])
         await asyncio.sleep(0.1)
         await world.report(1, failed(TASKS[0], TaskResult.UNREACHABLE))
@@ -162,11 +145,9 @@ def test_a_host_that_the_only_node_for_it_cannot_reach_is_tried_by_it_with_patie
         patient = [args["patient"] for _, name, args in world.peers.called if name == LEND]
         assert patient == [[], [TASKS[0].key]]
 
-    tell(story, Only(B))
 
-
-def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
-    async def story(world: World) -> None:
+async def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
+    async with a_world(Favours(B)) as world:
         world.peers.view = view_of(range(10))
         world.incarnations.update({node(number): 1 for number in range(10)})
         task = TASKS[0]
@@ -181,11 +162,9 @@ def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
         assert len(world.killed) == 1
         assert world.killed[0].attempt == Policy.failures_max - 1
 
-    tell(story, Favours(B))
 
-
-def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -> None:
-    async def story(world: World) -> None:
+async def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -> None:
+    async with a_world(Favours(B)) as world:
         task = TASKS[0]
         world.add(task)
         await asyncio.sleep(1)
@@ -202,11 +181,9 @@ def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -> None
         await world.report(1, failed(task))
         assert len(world.killed) == 1
 
-    tell(story, Favours(B))
 
-
-def test_a_host_that_many_nodes_cannot_reach_is_not_given_up_for_it() -> None:
-    async def story(world: World) -> None:
+async def test_a_host_that_many_nodes_cannot_reach_is_not_given_up_for_it() -> None:
+    async with a_world(Favours(*map(node, range(1, 10)))) as world:
         world.peers.view = view_of(range(10))
         world.incarnations.update({node(number): 1 for number in range(10)})
         task = TASKS[0]
@@ -222,11 +199,9 @@ def test_a_host_that_many_nodes_cannot_reach_is_not_given_up_for_it() -> None:
         assert len(tried) > Policy.failures_max, "the one that reaches it is the last to be asked"
         assert not world.killed
 
-    tell(story, Favours(*map(node, range(1, 10))))
 
-
-def test_an_owner_that_cannot_connect_again_goes_on_with_a_task_itself() -> None:
-    async def story(world: World) -> None:
+async def test_an_owner_that_cannot_connect_again_goes_on_with_a_task_itself() -> None:
+    async with a_world(Only(OWN)) as world:
         world.add(TASKS[0])
         await asyncio.sleep(1)
         assert world.started()
@@ -237,21 +212,17 @@ def test_an_owner_that_cannot_connect_again_goes_on_with_a_task_itself() -> None
         assert world.lender.failed_here(TASKS[0], failed(TASKS[0])), "that was all it could try"
         assert [kill.key for kill in world.killed] == [TASKS[0].key]
 
-    tell(story, Only(OWN))
 
-
-def test_only_who_has_a_task_can_give_it_back() -> None:
-    async def story(world: World) -> None:
+async def test_only_who_has_a_task_can_give_it_back() -> None:
+    async with a_world(Favours(B)) as world:
         world.add(TASKS[0])
         await asyncio.sleep(1)
         await world.report(2, failed(TASKS[0]))
         assert TASKS[0].key in world.lender.lent
 
-    tell(story, Favours(B))
 
-
-def test_a_worker_that_is_slow_to_answer_is_not_told_of_what_another_has_by_then() -> None:
-    async def story(world: World) -> None:
+async def test_a_worker_that_is_slow_to_answer_is_not_told_of_what_another_has_by_then() -> None:
+    async with a_world(Favours(B)) as world:
         world.add(TASKS[0])
         await asyncio.sleep(0.005)
         world.incarnations[B] = 2  # started again, while the record is on its way
@@ -261,11 +232,9 @@ def test_a_worker_that_is_slow_to_answer_is_not_told_of_what_another_has_by_then
         assert world.lent_to(1) == []
         assert world.lender.lent.count(C) == 1
 
-    tell(story, Favours(B))
 
-
-def test_who_leaves_recalls_everything() -> None:
-    async def story(world: World) -> None:
+async def test_who_leaves_recalls_everything() -> None:
+    async with a_world(Favours(B)) as world:
         world.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"][:2])}
         world.add(*TASKS[:4])
         await asyncio.sleep(1.0)
@@ -275,11 +244,9 @@ def test_who_leaves_recalls_everything() -> None:
         await asyncio.sleep(5.0)
         assert len(world.lender.lent) == 2, "nothing is lent again"
 
-    tell(story, Favours(B))
 
-
-def test_a_report_of_what_is_not_lent_teaches_the_policy_nothing() -> None:
-    async def story(world: World) -> None:
+async def test_a_report_of_what_is_not_lent_teaches_the_policy_nothing() -> None:
+    async with a_world(Favours(B)) as world:
         world.add(TASKS[0])
         await asyncio.sleep(1.0)
         page = TaskOutcome(TASKS[0].key, "somewhere else", TaskResult.PAGE, 1.0)
@@ -290,11 +257,10 @@ def test_a_report_of_what_is_not_lent_teaches_the_policy_nothing() -> None:
         await world.report(1, page)
         assert [(outcome.node, outcome.host) for outcome, _ in world.lender._heard] == [(B, "a")], "once, of its host"
 
-    tell(story, Favours(B))
 
-
-def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_flight_stays() -> None:
-    async def story(world: World) -> None:
+async def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_flight_stays() -> None:
+    policy = Favours(B)
+    async with a_world(policy) as world:
         world.peers.calls[RECALL] = lambda args: {"keys": (TASKS[0].key,)}
         world.add(*TASKS[:2])
         await asyncio.sleep(25.0)
@@ -304,12 +270,9 @@ def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_flight_s
         assert world.requeued == [TASKS[0].key]
         assert TASKS[1].key in world.lender.lent
 
-    policy = Favours(B)
-    tell(story, policy)
 
-
-def test_a_worker_that_is_gone_or_was_started_again_or_is_silent_loses_what_it_has() -> None:
-    async def story(world: World) -> None:
+async def test_a_worker_that_is_gone_or_was_started_again_or_is_silent_loses_what_it_has() -> None:
+    async with a_world(Favours(B)) as world:
         world.peers.calls[RECALL] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
         world.add(*TASKS[:5])
         await asyncio.sleep(5.0)
@@ -325,11 +288,9 @@ def test_a_worker_that_is_gone_or_was_started_again_or_is_silent_loses_what_it_h
         assert len(world.unheard) == 5
         assert world.requeued == [], "what others know is asked first"
 
-    tell(story, Favours(B))
-
 
 @pytest.mark.parametrize("pinned", [False, True])
-def test_in_a_large_swarm_those_near_the_key_are_candidates_or_those_near_the_host(pinned: bool) -> None:
+async def test_in_a_large_swarm_those_near_the_key_are_candidates_or_those_near_the_host(pinned: bool) -> None:
     asked: list[tuple[bytes, list[bytes]]] = []
 
     class Listens(Favours):
@@ -337,7 +298,9 @@ def test_in_a_large_swarm_those_near_the_key_are_candidates_or_those_near_the_ho
             asked.append((task.key, [each.node for each in candidates]))
             return super().rank(task, candidates, now)
 
-    async def story(world: World) -> None:
+    policy = Listens()
+    policy.pinned = pinned
+    async with a_world(policy) as world:
         ids = [bytes([number]) * 20 for number in range(200)]
         world.peers.view = View(Member(each, ("10.0.0.1", 1)) for each in ids)
         world.add(*TASKS[:3])
@@ -345,32 +308,24 @@ def test_in_a_large_swarm_those_near_the_key_are_candidates_or_those_near_the_ho
         for key, nodes in asked:
             place = host_key("a") if pinned else placement(key)
             assert sorted(nodes) == sorted(sorted(ids, key=lambda each: distance(place, each))[: Policy.candidates_max])
-
-    policy = Listens()
-    policy.pinned = pinned
-    tell(story, policy)
     assert asked
 
 
-def test_a_policy_that_does_not_answer_is_replaced() -> None:
+async def test_a_policy_that_does_not_answer_is_replaced() -> None:
     async def never(work: Callable[[], Choice]) -> None:
         await asyncio.sleep(5.0)
 
-    async def story(world: World) -> None:
+    async with a_world(Favours(B), never) as world:
         world.add(*TASKS[:3])
         await asyncio.sleep(6.0)
         assert world.lender.policy.given_up
         assert len(world.started()) + len(world.lent_to(1)) + len(world.lent_to(2)) == 3
 
-    tell(story, Favours(B), never)
 
-
-def test_what_others_own_by_now_is_lent_no_longer() -> None:
-    async def story(world: World) -> None:
+async def test_what_others_own_by_now_is_lent_no_longer() -> None:
+    async with a_world(Favours(B)) as world:
         world.add(*TASKS[:2])
         await asyncio.sleep(1.0)
         world.lender.disowned(lambda key: key == TASKS[0].key)
         assert list(world.lender.lent) == [TASKS[0].key]
         assert world.requeued == []
-
-    tell(story, Favours(B))

@@ -17,25 +17,22 @@ from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.swarm.lifecycle.audit import CALLS_AT_ONCE, KEYS_A_CALL, PAGES_A_READ, Auditor, CrawlAudit
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 from swarm.sync_swarm import copy
 
 PAGES = [copy(n).key for n in range(1_000, 1_003)]
 LINKS = [copy(n).key for n in range(9)]
 
 
-def audit(
+async def audit(
     answer: Any, *, pages: dict[bytes, list[bytes]], seeds: list[bytes] | None = None
 ) -> tuple[int, dict[bytes, set[bytes]], FakePeers]:
-    async def story(group: asyncio.TaskGroup) -> tuple[int, dict[bytes, set[bytes]], FakePeers]:
-        engine, peers = MemoryEngine(), FakePeers(view_of([1, 2]))
-        engine.write({keys.LINKS + CRAWL + page: b"".join(links) for page, links in pages.items()}, sync=False)
-        peers.calls["audit_keys"] = answer
-        resent: dict[bytes, set[bytes]] = {}
-        auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
-        return await auditor.audit(CRAWL, 20, seeds or [], resent.__setitem__), resent, peers
-
-    return play(story)
+    engine, peers = MemoryEngine(), FakePeers(view_of([1, 2]))
+    engine.write({keys.LINKS + CRAWL + page: b"".join(links) for page, links in pages.items()}, sync=False)
+    peers.calls["audit_keys"] = answer
+    resent: dict[bytes, set[bytes]] = {}
+    auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
+    return await auditor.audit(CRAWL, 20, seeds or [], resent.__setitem__), resent, peers
 
 
 def lacking(*lost: bytes) -> Any:
@@ -45,55 +42,52 @@ def lacking(*lost: bytes) -> Any:
 THREE = {page: LINKS[3 * n : 3 * n + 3] for n, page in enumerate(PAGES)}
 
 
-def test_where_every_link_has_a_record_nothing_is_missing() -> None:
-    assert audit(lacking(), pages=THREE)[:2] == (0, {})
+async def test_where_every_link_has_a_record_nothing_is_missing() -> None:
+    assert (await audit(lacking(), pages=THREE))[:2] == (0, {})
 
 
-def test_a_page_with_a_lost_link_sends_its_links_again_and_is_told_which_are_lost() -> None:
+async def test_a_page_with_a_lost_link_sends_its_links_again_and_is_told_which_are_lost() -> None:
     """Or it would take them for known: an owner acked them before it lost them."""
-    assert audit(lacking(LINKS[4]), pages=THREE)[:2] == (1, {PAGES[1]: {LINKS[4]}})
+    assert (await audit(lacking(LINKS[4]), pages=THREE))[:2] == (1, {PAGES[1]: {LINKS[4]}})
 
 
-def test_a_lost_seed_counts() -> None:
-    assert audit(lacking(LINKS[0]), pages={}, seeds=LINKS[:2])[:2] == (1, {})
+async def test_a_lost_seed_counts() -> None:
+    assert (await audit(lacking(LINKS[0]), pages={}, seeds=LINKS[:2]))[:2] == (1, {})
 
 
-def test_an_owner_that_does_not_answer_may_have_lost_everything() -> None:
+async def test_an_owner_that_does_not_answer_may_have_lost_everything() -> None:
     gone = Failure(FailureKind.TIMEOUT, "no answer")
-    missing, resent, _ = audit(lambda args: gone, pages=THREE)
+    missing, resent, _ = await audit(lambda args: gone, pages=THREE)
     assert (missing, sorted(resent)) == (9, sorted(PAGES))
 
 
-def test_an_answer_that_makes_no_sense_is_none() -> None:
-    assert audit(lambda args: {"missing": 7}, pages=THREE)[0] == 9
-    assert audit(lambda args: {"missing": ("x", 3)}, pages=THREE)[0] == 0
+async def test_an_answer_that_makes_no_sense_is_none() -> None:
+    assert (await audit(lambda args: {"missing": 7}, pages=THREE))[0] == 9
+    assert (await audit(lambda args: {"missing": ("x", 3)}, pages=THREE))[0] == 0
 
 
-def test_each_owner_is_asked_for_its_keys_and_never_for_too_many_at_once() -> None:
+async def test_each_owner_is_asked_for_its_keys_and_never_for_too_many_at_once() -> None:
     many = [copy(n).key for n in range(3 * KEYS_A_CALL)]
-    _, _, peers = audit(lacking(), pages={PAGES[0]: many})
+    _, _, peers = await audit(lacking(), pages={PAGES[0]: many})
     assert {to for to, _, _ in peers.called} == {node(1), node(2)}
     assert sum(len(args["keys"]) for _, _, args in peers.called) == len(many)
     assert max(len(args["keys"]) for _, _, args in peers.called) <= KEYS_A_CALL
 
 
-def test_all_pages_are_looked_at_however_many_there_are() -> None:
+async def test_all_pages_are_looked_at_however_many_there_are() -> None:
     pages = {copy(n).key: [copy(n).key] for n in range(PAGES_A_READ + 20)}
-    _, _, peers = audit(lacking(), pages=pages)
+    _, _, peers = await audit(lacking(), pages=pages)
     assert sum(len(args["keys"]) for _, _, args in peers.called) == len(pages)
 
 
-def test_the_handler_names_what_has_no_record_here_and_refuses_nonsense() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
-        engine = MemoryEngine()
-        engine.write({keys.TASK + CRAWL + copy(1).key: copy(1).task.pack()}, sync=False)
-        auditor = Auditor(FakePeers(view_of([0])), LoopCommitter(GroupRunner(engine, sync=False)))
-        found = await auditor.on_audit_keys(node(1), {"crawl": CRAWL, "keys": (copy(1).key, copy(2).key)})
-        assert found == {"missing": [copy(2).key]}
-        for args in ({}, {"crawl": CRAWL, "keys": 3}, {"crawl": CRAWL, "keys": (b"short",)}, {"crawl": 1, "keys": ()}):
-            assert isinstance(auditor.on_audit_keys(node(1), args), Refused)
-
-    play(story)
+async def test_the_handler_names_what_has_no_record_here_and_refuses_nonsense() -> None:
+    engine = MemoryEngine()
+    engine.write({keys.TASK + CRAWL + copy(1).key: copy(1).task.pack()}, sync=False)
+    auditor = Auditor(FakePeers(view_of([0])), LoopCommitter(GroupRunner(engine, sync=False)))
+    found = await auditor.on_audit_keys(node(1), {"crawl": CRAWL, "keys": (copy(1).key, copy(2).key)})
+    assert found == {"missing": [copy(2).key]}
+    for args in ({}, {"crawl": CRAWL, "keys": 3}, {"crawl": CRAWL, "keys": (b"short",)}, {"crawl": 1, "keys": ()}):
+        assert isinstance(auditor.on_audit_keys(node(1), args), Refused)
 
 
 class Sends:
@@ -106,37 +100,33 @@ class Sends:
         self.lost_of[page] = links
 
 
-def play_crawl(doubt: bool, *views: list[int]) -> tuple[tuple[int, int], Sends, int]:
+async def play_crawl(doubt: bool, *views: list[int]) -> tuple[tuple[int, int], Sends, int]:
     """The audit of a node whose view changed like that; and how many calls it made."""
-
-    async def story(group: asyncio.TaskGroup) -> tuple[tuple[int, int], Sends, int]:
-        engine, peers, sends = MemoryEngine(), FakePeers(view_of(views[-1])), Sends()
-        engine.write({keys.LINKS + CRAWL + PAGES[0]: b"".join(LINKS)}, sync=False)
-        peers.calls["audit_keys"] = lacking(LINKS[3])
-        auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
-        record = CrawlRecord(CRAWL, SPEC, b"")
-        audit = CrawlAudit(auditor, record, cast(Any, sends), doubt=doubt)
-        for before, view in itertools.pairwise(views):
-            audit.view_changed(view_of(before), view_of(view))
-        return await audit.run(), sends, len(peers.called)
-
-    return play(story)
+    engine, peers, sends = MemoryEngine(), FakePeers(view_of(views[-1])), Sends()
+    engine.write({keys.LINKS + CRAWL + PAGES[0]: b"".join(LINKS)}, sync=False)
+    peers.calls["audit_keys"] = lacking(LINKS[3])
+    auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
+    record = CrawlRecord(CRAWL, SPEC, b"")
+    audit = CrawlAudit(auditor, record, cast(Any, sends), doubt=doubt)
+    for before, view in itertools.pairwise(views):
+        audit.view_changed(view_of(before), view_of(view))
+    return await audit.run(), sends, len(peers.called)
 
 
-def test_a_node_that_nobody_has_left_has_nothing_to_look_for() -> None:
-    assert play_crawl(False, [1, 2], [1, 2, 3])[0::2] == ((0, 0), 0)
+async def test_a_node_that_nobody_has_left_has_nothing_to_look_for() -> None:
+    assert (await play_crawl(False, [1, 2], [1, 2, 3]))[0::2] == ((0, 0), 0)
 
 
 @pytest.mark.parametrize(
     ("doubt", "views"), [(False, ([1, 2, 3], [1, 2])), (False, ([1, 2, 3], [1, 2], [1, 2, 4])), (True, ([1, 2],))]
 )
-def test_it_looks_once_an_owner_has_gone_or_it_was_away_itself(doubt: bool, views: tuple[list[int], ...]) -> None:
-    (missing, resent), sends, calls = play_crawl(doubt, *views)
+async def test_it_looks_once_an_owner_has_gone_or_it_was_away_itself(doubt: bool, views: tuple[list[int], ...]) -> None:
+    (missing, resent), sends, calls = await play_crawl(doubt, *views)
     assert (missing, resent, sends.lost_of) == (1, 1, {PAGES[0]: {LINKS[3]}})
     assert calls > 0
 
 
-def test_only_so_many_are_asked_at_the_same_moment() -> None:
+async def test_only_so_many_are_asked_at_the_same_moment() -> None:
     asked: list[int] = []
     now = 0
 
@@ -149,13 +139,11 @@ def test_only_so_many_are_asked_at_the_same_moment() -> None:
             now -= 1
             return {"missing": ()}
 
-    async def story(group: asyncio.TaskGroup) -> int:
-        many = [Member(bytes([2 * n]) + bytes(19), ("10.0.0.1", n + 1)) for n in range(4 * CALLS_AT_ONCE)]
-        peers = Slow(View(many))
-        engine = MemoryEngine()
-        engine.write({keys.LINKS + CRAWL + PAGES[0]: b"".join(copy(n).key for n in range(2_000))}, sync=False)
-        auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
-        return await auditor.audit(CRAWL, 20, [], lambda page, links: None)
-
-    assert play(story) == 0
+    many = [Member(bytes([2 * n]) + bytes(19), ("10.0.0.1", n + 1)) for n in range(4 * CALLS_AT_ONCE)]
+    peers = Slow(View(many))
+    engine = MemoryEngine()
+    engine.write({keys.LINKS + CRAWL + PAGES[0]: b"".join(copy(n).key for n in range(2_000))}, sync=False)
+    auditor = Auditor(peers, LoopCommitter(GroupRunner(engine, sync=False)))
+    result = await auditor.audit(CRAWL, 20, [], lambda page, links: None)
+    assert result == 0
     assert max(asked) == CALLS_AT_ONCE < len(asked)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed, record_digest
 from dhtcrawl.swarm.lifecycle.coordinator import CoordinatorSettings
 
-from .five_nodes import Job, Node, Swarm, Weather, play
+from .five_nodes import Job, Node, Swarm, Weather, a_swarm
 
 TREE = Job("a", 5)  # 63 pages
 PAGES = 63
@@ -31,42 +32,37 @@ def pages(swarm: Swarm) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_end_is_noticed_within_two_seconds_on_all_nodes(seed: int) -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_the_end_is_noticed_within_two_seconds_on_all_nodes(seed: int) -> None:
+    async with a_swarm(seed=seed) as swarm:
         swarm.ranked()[2].accept(TREE)
         await swarm.until(lambda: not swarm.work())
         await swarm.ended(within_s=2.0)
-
-    swarm = play(story, seed=seed)
     assert pages(swarm) == PAGES
     assert [word for _, _, word in swarm.ends] == ["complete"] * 5
 
 
-def test_a_coordinator_of_many_asks_them_less_often() -> None:
-    async def story(swarm: Swarm) -> None:
-        swarm.weather.fetch_s = 20.0
-        swarm.ranked()[2].accept(Job("slow", 0))
-        await swarm.ended(within_s=60.0)
-
-    few = play(story)
-    many = play(story, settings=CoordinatorSettings(member_s=1.0))  # as if each of the five were a thousand
-    asked = [sum("crawl_report" in call for call in swarm.calls) for swarm in (few, many)]
+async def test_a_coordinator_of_many_asks_them_less_often() -> None:
+    asked = []
+    for member_s in (CoordinatorSettings().member_s, 1.0):  # the second as if each of the five were a thousand
+        async with a_swarm(settings=CoordinatorSettings(member_s=member_s)) as swarm:
+            swarm.weather.fetch_s = 20.0
+            swarm.ranked()[2].accept(Job("slow", 0))
+            await swarm.ended(within_s=60.0)
+        asked.append(sum("crawl_report" in call for call in swarm.calls))
     assert asked[1] < asked[0] / 2
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_lossy_network_delays_the_end_and_no_more(seed: int) -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_lossy_network_delays_the_end_and_no_more(seed: int) -> None:
+    async with a_swarm(seed=seed, weather=Weather(latency_s=0.05, loss=0.1)) as swarm:
         swarm.ranked()[1].accept(TREE)
         await swarm.ended(within_s=600.0)
-
-    swarm = play(story, seed=seed, weather=Weather(latency_s=0.05, loss=0.1))
     assert pages(swarm) == PAGES
     assert len({record_digest(node.record()) for node in swarm.nodes.values()}) == 1
 
 
-def test_nothing_ends_while_a_single_slow_page_is_in_flight() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_nothing_ends_while_a_single_slow_page_is_in_flight() -> None:
+    async with a_swarm() as swarm:
         swarm.weather.fetch_s = 100.0
         swarm.ranked()[3].accept(Job("slow", 0))
         await swarm.until(lambda: not swarm.work())
@@ -74,13 +70,11 @@ def test_nothing_ends_while_a_single_slow_page_is_in_flight() -> None:
         assert swarm.ends == []
         await swarm.ended(within_s=2.5)
 
-    play(story)
 
-
-def test_the_reasons_say_who_is_waited_for_and_why() -> None:
+async def test_the_reasons_say_who_is_waited_for_and_why() -> None:
     seen: dict[str, None] = {}
 
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm() as swarm:
         swarm.weather.fetch_s = 5.0
         coordinator, other, mute = swarm.ranked()[:3]
         other.accept(Job("slow", 0))
@@ -95,23 +89,17 @@ def test_the_reasons_say_who_is_waited_for_and_why() -> None:
         assert f"1 pages in flight at {other.node_id.hex()[:4]}…" in seen
         assert f"no answer from {mute.node_id.hex()[:4]}…" in seen
 
-    play(story)
 
-
-def test_a_crawl_that_brought_nothing_has_failed() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_crawl_that_brought_nothing_has_failed() -> None:
+    async with a_swarm() as swarm:
         await swarm.ended("failed", within_s=5.0)
 
-    play(story)
 
-
-def test_everybody_that_ran_a_crawl_is_among_its_participants() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_everybody_that_ran_a_crawl_is_among_its_participants() -> None:
+    async with a_swarm() as swarm:
         swarm.ranked()[0].accept(TREE)
         await swarm.ended()
         assert swarm.ranked()[3].record().participants == sorted(node.hex() for node in swarm.nodes)
-
-    play(story)
 
 
 # The coordinator dies
@@ -132,10 +120,9 @@ MOMENTS = [
 
 
 @pytest.mark.parametrize(("name", "count"), MOMENTS)
-def test_whoever_takes_over_ends_the_crawl_once_and_rightly(name: str, count: int) -> None:
+async def test_whoever_takes_over_ends_the_crawl_once_and_rightly(name: str, count: int) -> None:
     """The first coordinator dies as it sends the n-th call of a name; negative: the n-th after the work is done."""
-
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm() as swarm:
         first = swarm.ranked()[0]
         left = [count]
 
@@ -158,13 +145,11 @@ def test_whoever_takes_over_ends_the_crawl_once_and_rightly(name: str, count: in
             swarm.kill(first)
         await swarm.until(lambda: not first.alive)
         await swarm.ended(within_s=60.0)
-
-    swarm = play(story)
     assert pages(swarm) >= PAGES  # what the dead one fetched and had not told of is fetched again
     assert {node.record().version for node in swarm.nodes.values() if node.record().ended} == {1}
 
 
-def test_nobody_is_told_again_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_is_told_again_who_took_part(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[bytes, list[dict[str, Any]]] = {}
     placed: dict[bytes, list[str]] = {}
     real = Node.on_tell
@@ -180,14 +165,12 @@ def test_nobody_is_told_again_who_took_part(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Node, "on_tell", on_tell)
 
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm() as swarm:
         newcomer = swarm.add(None)
         swarm.see_each_other()
         swarm.start(newcomer)
         swarm.ranked()[2].accept(TREE)
         await swarm.ended()
-
-    swarm = play(story)
     assert sum("spec" in record for records in told.values() for record in records) == 1  # whoever did not know it
     assert len(told) == len(swarm.nodes) - 1
     for records in told.values():
@@ -197,7 +180,7 @@ def test_nobody_is_told_again_who_took_part(monkeypatch: pytest.MonkeyPatch) -> 
         assert sorted(names) == sorted({node.hex() for node in swarm.nodes})
 
 
-def test_who_sees_other_members_by_then_is_told_names_in_the_next_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_sees_other_members_by_then_is_told_names_in_the_next_wave(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[bytes, list[tuple[bool, bool]]] = {}
     real = Node.on_tell
 
@@ -215,12 +198,10 @@ def test_who_sees_other_members_by_then_is_told_names_in_the_next_wave(monkeypat
     monkeypatch.setattr(Node, "on_tell", on_tell)
     every: list[Member] = []
 
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm() as swarm:
         every.extend(swarm.ranked()[0].view.members)
         swarm.ranked()[2].accept(TREE)
         await swarm.ended()
-
-    swarm = play(story)
     assert len(answers) == len(swarm.nodes) - 1
     assert not any("crawl_get" in call for call in swarm.calls)  # what they have was ours, and says nothing new
     for node, heard in answers.items():
@@ -229,10 +210,9 @@ def test_who_sees_other_members_by_then_is_told_names_in_the_next_wave(monkeypat
         assert len(swarm.nodes[node].record().participants) == len(swarm.nodes)
 
 
-def test_who_was_not_told_of_the_end_asks_for_it() -> None:
+async def test_who_was_not_told_of_the_end_asks_for_it() -> None:
     """The coordinator tells its successor and dies; for the successor the crawl is over, and it asks nobody."""
-
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm() as swarm:
         first, second, *_ = swarm.ranked()
 
         def rule(sender: bytes, to: bytes, name: str) -> bool:
@@ -245,12 +225,10 @@ def test_who_was_not_told_of_the_end_asks_for_it() -> None:
         swarm.kill(first)
         await swarm.ended(within_s=25.0)
 
-    play(story)
-
 
 @pytest.mark.parametrize("seed", range(4))
-def test_one_after_the_other_dies_and_the_last_one_ends_it(seed: int) -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_one_after_the_other_dies_and_the_last_one_ends_it(seed: int) -> None:
+    async with a_swarm(seed=seed, weather=Weather(loss=0.02)) as swarm:
         swarm.weather.fetch_s = 1.0
         swarm.ranked()[0].accept(TREE)
         for after_s in (1.0, 4.0, 4.5):
@@ -259,15 +237,12 @@ def test_one_after_the_other_dies_and_the_last_one_ends_it(seed: int) -> None:
             swarm.kill(swarm.ranked()[0])
         await swarm.ended(within_s=120.0)
         assert len(swarm.ranked()) == 2
-
-    swarm = play(story, seed=seed, weather=Weather(loss=0.02))
     assert pages(swarm) >= PAGES
 
 
-def test_two_coordinators_at_once_end_the_crawl_the_same_way() -> None:
+async def test_two_coordinators_at_once_end_the_crawl_the_same_way() -> None:
     """Half of the nodes have not seen the closest one come, and take another for the coordinator."""
-
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm() as swarm:
         first, *others = swarm.ranked()
         everybody = first.view
         first.alive = False
@@ -282,14 +257,12 @@ def test_two_coordinators_at_once_end_the_crawl_the_same_way() -> None:
         swarm.see_each_other()
         await swarm.ended(within_s=5.0)
 
-    play(story)
-
 
 # Members come
 
 
-def test_a_node_that_joins_between_the_waves_starts_them_over() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_node_that_joins_between_the_waves_starts_them_over() -> None:
+    async with a_swarm() as swarm:
         swarm.ranked()[1].accept(TREE)
         await swarm.until(lambda: any(name == "crawl_audit" for name, _, _ in swarm.calls))
         # One of five knows the newcomer already, and gives it work.
@@ -306,11 +279,9 @@ def test_a_node_that_joins_between_the_waves_starts_them_over() -> None:
         assert newcomer.node_id.hex() in newcomer.record().participants
         assert newcomer.pages
 
-    play(story)
 
-
-def test_who_does_not_know_the_crawl_or_has_an_old_record_is_told() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_who_does_not_know_the_crawl_or_has_an_old_record_is_told() -> None:
+    async with a_swarm() as swarm:
         swarm.weather.fetch_s = 3.0
         swarm.ranked()[0].accept(Job("a", 2))
         newcomer = swarm.add(None)
@@ -323,37 +294,31 @@ def test_who_does_not_know_the_crawl_or_has_an_old_record_is_told() -> None:
         )
         await swarm.ended()
 
-    play(story)
-
 
 # The audit
 
 
-def test_lost_links_are_found_sent_again_and_fetched_before_the_end() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_lost_links_are_found_sent_again_and_fetched_before_the_end() -> None:
+    async with a_swarm() as swarm:
         swarm.ranked()[4].lost_links.append(Job("lost", 2))
         swarm.ranked()[1].accept(TREE)
         await swarm.ended()
-
-    swarm = play(story)
     assert pages(swarm) == PAGES + 7
     assert all(node.audits == 2 for node in swarm.nodes.values())
 
 
-def test_a_long_audit_is_asked_after_and_not_begun_again() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_long_audit_is_asked_after_and_not_begun_again() -> None:
+    async with a_swarm() as swarm:
         for node in swarm.nodes.values():
             node.audit_s = 40.0
         swarm.ranked()[1].accept(TREE)
         await swarm.ended()
         assert swarm.now > 40
-
-    swarm = play(story)
-    assert [node.audits for node in swarm.nodes.values()] == [1] * 5
+    assert [each.audits for each in swarm.nodes.values()] == [1] * 5
 
 
-def test_an_audit_that_work_breaks_into_counts_for_nothing() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_an_audit_that_work_breaks_into_counts_for_nothing() -> None:
+    async with a_swarm() as swarm:
         for node in swarm.nodes.values():
             node.audit_s = 10.0
         swarm.ranked()[1].accept(Job("a", 0))
@@ -364,11 +329,9 @@ def test_an_audit_that_work_breaks_into_counts_for_nothing() -> None:
         await swarm.ended()
         assert {node.audits for node in swarm.nodes.values()} == {2}
 
-    play(story)
 
-
-def test_an_audit_that_found_something_is_made_anew_when_asked_again() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_an_audit_that_found_something_is_made_anew_when_asked_again() -> None:
+    async with a_swarm() as swarm:
         swarm.weather.fetch_s = 5.0
         coordinator, asked, *_ = swarm.ranked()
         asked.accept(Job("a", 0))
@@ -380,11 +343,9 @@ def test_an_audit_that_found_something_is_made_anew_when_asked_again() -> None:
         assert asked.audits == 2
         await swarm.ended()
 
-    play(story)
 
-
-def test_only_the_coordinator_may_ask_for_an_audit() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_only_the_coordinator_may_ask_for_an_audit() -> None:
+    async with a_swarm() as swarm:
         swarm.ranked()[1].accept(Job("a", 0))
         await swarm.until(lambda: swarm.now > 0.1)
         asked = swarm.ranked()[2]
@@ -393,14 +354,12 @@ def test_only_the_coordinator_may_ask_for_an_audit() -> None:
         assert answer == Refused("not-coordinator")
         await swarm.ended()
 
-    play(story)
-
 
 # Limits and control
 
 
-def test_the_time_limit_stops_the_whole_crawl_once_what_is_in_flight_is_done() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_the_time_limit_stops_the_whole_crawl_once_what_is_in_flight_is_done() -> None:
+    async with a_swarm(crawl=CrawlSettings(time_limit_s=10.0)) as swarm:
         swarm.weather.fetch_s = 2.0
         swarm.ranked()[3].accept(Job("a", 12))
         await swarm.ended("time limit", within_s=30.0)
@@ -408,27 +367,21 @@ def test_the_time_limit_stops_the_whole_crawl_once_what_is_in_flight_is_done() -
         assert all(not node.open and node.queue for node in swarm.nodes.values())
         assert swarm.ranked()[0].record().cause == "time limit"
 
-    play(story, crawl=CrawlSettings(time_limit_s=10.0))
 
-
-def test_the_size_limit_counts_all_nodes_and_those_that_are_gone() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_the_size_limit_counts_all_nodes_and_those_that_are_gone() -> None:
+    async with a_swarm(crawl=CrawlSettings(size_limit_bytes=40_000)) as swarm:
         swarm.ranked()[3].accept(Job("a", 12))
         await swarm.until(lambda: pages(swarm) > 150)
         swarm.kill(swarm.ranked()[2])
         await swarm.ended("size limit")
         assert 400 <= pages(swarm) < 2000  # a dead node takes 5 s to be counted out
 
-    play(story, crawl=CrawlSettings(size_limit_bytes=40_000))
 
-
-def test_a_crawl_that_is_done_as_it_reaches_its_limit_is_complete() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_crawl_that_is_done_as_it_reaches_its_limit_is_complete() -> None:
+    async with a_swarm(crawl=CrawlSettings(size_limit_bytes=100 * PAGES, max_pages=PAGES)) as swarm:
         swarm.ranked()[3].accept(TREE)
         await swarm.ended("complete")
         assert swarm.ranked()[0].record().cause == ""
-
-    play(story, crawl=CrawlSettings(size_limit_bytes=100 * PAGES, max_pages=PAGES))
 
 
 async def change_all(swarm: Swarm, node: Node, state: str) -> None:
@@ -436,8 +389,8 @@ async def change_all(swarm: Swarm, node: Node, state: str) -> None:
     await node.update(changed(node.record(), state))
 
 
-def test_a_paused_crawl_stays_until_it_is_resumed() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_paused_crawl_stays_until_it_is_resumed() -> None:
+    async with a_swarm() as swarm:
         swarm.ranked()[3].accept(TREE)
         await swarm.until(lambda: pages(swarm) > 10)
         await change_all(swarm, swarm.ranked()[4], PAUSED)
@@ -447,12 +400,11 @@ def test_a_paused_crawl_stays_until_it_is_resumed() -> None:
         assert pages(swarm) == paused < PAGES
         await change_all(swarm, swarm.ranked()[1], RUNNING)
         await swarm.ended()
+    assert pages(swarm) == PAGES
 
-    assert pages(play(story)) == PAGES
 
-
-def test_a_stopped_crawl_ends_although_work_and_repairs_are_left() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_stopped_crawl_ends_although_work_and_repairs_are_left() -> None:
+    async with a_swarm() as swarm:
         swarm.ranked()[3].accept(Job("a", 12))
         swarm.ranked()[2].repair = 1
         await swarm.until(lambda: pages(swarm) > 10)
@@ -461,11 +413,9 @@ def test_a_stopped_crawl_ends_although_work_and_repairs_are_left() -> None:
         assert swarm.work()
         assert not any(node.open for node in swarm.nodes.values())
 
-    play(story)
 
-
-def test_a_pause_that_comes_as_the_crawl_ends_changes_nothing() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_pause_that_comes_as_the_crawl_ends_changes_nothing() -> None:
+    async with a_swarm() as swarm:
         paused: list[bytes] = []
         last = swarm.ranked()[-1]
 
@@ -482,11 +432,9 @@ def test_a_pause_that_comes_as_the_crawl_ends_changes_nothing() -> None:
         await swarm.ended(within_s=20.0)
         assert paused
 
-    play(story)
 
-
-def test_nobody_audits_or_ends_anything_while_a_member_is_mute() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_nobody_audits_or_ends_anything_while_a_member_is_mute() -> None:
+    async with a_swarm() as swarm:
         mute = swarm.ranked()[4]
         swarm.weather.rule = lambda _, to, name: to == mute.node_id and name.startswith("crawl")
         swarm.ranked()[1].accept(TREE)
@@ -495,8 +443,6 @@ def test_nobody_audits_or_ends_anything_while_a_member_is_mute() -> None:
         assert not any(name == "crawl_audit" for name, _, _ in swarm.calls)
         swarm.weather.rule = lambda *_: False
         await swarm.ended(within_s=10.0)
-
-    play(story)
 
 
 # What strangers may say
@@ -514,18 +460,21 @@ FIELDS = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(garbage=st.dictionaries(FIELDS, VALUES, max_size=6), name=st.sampled_from(["report", "audit", "pages"]))
 def test_no_argument_makes_a_handler_raise(garbage: dict[str, Any], name: str) -> None:
-    async def story(swarm: Swarm) -> None:
-        swarm.ranked()[0].accept(Job("a", 0))
-        await swarm.until(lambda: swarm.now > 0.2)
-        asked, asker = swarm.ranked()[1], swarm.ranked()[0].node_id
-        assert asked.coordinator is not None
-        if name == "report":
-            asked.coordinator.on_report(asker, garbage)
-        else:
-            await getattr(asked.coordinator, f"on_{name}")(asker, garbage)
-        await swarm.ended()
+    async def story() -> None:
+        async with a_swarm(
+            crawl=CrawlSettings(max_pages=100), settings=CoordinatorSettings(audit_answer_s=0.1)
+        ) as swarm:
+            swarm.ranked()[0].accept(Job("a", 0))
+            await swarm.until(lambda: swarm.now > 0.2)
+            asked, asker = swarm.ranked()[1], swarm.ranked()[0].node_id
+            assert asked.coordinator is not None
+            if name == "report":
+                asked.coordinator.on_report(asker, garbage)
+            else:
+                await getattr(asked.coordinator, f"on_{name}")(asker, garbage)
+            await swarm.ended()
 
-    play(story, crawl=CrawlSettings(max_pages=100), settings=CoordinatorSettings(audit_answer_s=0.1))
+    run(story())
 
 
 @settings(max_examples=25, deadline=None)
@@ -534,16 +483,17 @@ def test_no_argument_makes_a_handler_raise(garbage: dict[str, Any], name: str) -
     name=st.sampled_from(["crawl_report", "crawl_audit", "crawl_pages", "crawl_get"]),
 )
 def test_no_answer_makes_a_coordinator_raise_or_end_early(garbage: dict[str, Any], name: str) -> None:
-    async def story(swarm: Swarm) -> None:
-        liar = swarm.ranked()[2]
-        truth = liar.answer
+    async def story() -> None:
+        async with a_swarm(crawl=CrawlSettings(max_pages=100)) as swarm:
+            liar = swarm.ranked()[2]
+            truth = liar.answer
 
-        def lie(asker: bytes, called: str, args: dict[str, Any]) -> Any:
-            return garbage if called == name and swarm.now < 8.0 else truth(asker, called, args)
+            def lie(asker: bytes, called: str, args: dict[str, Any]) -> Any:
+                return garbage if called == name and swarm.now < 8.0 else truth(asker, called, args)
 
-        liar.answer = lie  # type: ignore[assignment,method-assign]
-        liar.stored = replace(liar.record(), aliases=["http://b.example/"])
-        swarm.ranked()[0].accept(Job("a", 2))
-        await swarm.ended()
+            liar.answer = lie  # type: ignore[assignment,method-assign]
+            liar.stored = replace(liar.record(), aliases=["http://b.example/"])
+            swarm.ranked()[0].accept(Job("a", 2))
+            await swarm.ended()
 
-    play(story, crawl=CrawlSettings(max_pages=100))
+    run(story())

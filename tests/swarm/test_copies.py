@@ -19,15 +19,15 @@ from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, CALL, INLINE_BYTES, PAGES_
 from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
 from swarm.fake_peers import node as node_id
 
-from .copy_world import Node, World, play, url
+from .copy_world import Node, a_world, url
 
 NOISE = random.Random(0)
 
 # Who gets them
 
 
-def test_copies_go_to_the_active_members_next_to_the_key_and_never_to_oneself() -> None:
-    async def story(world: World) -> None:
+async def test_copies_go_to_the_active_members_next_to_the_key_and_never_to_oneself() -> None:
+    async with a_world(6) as world:
         view = world.view
         for number in range(50):
             key = SPEC.key_of(url(number))
@@ -38,12 +38,10 @@ def test_copies_go_to_the_active_members_next_to_the_key_and_never_to_oneself() 
         world.become(int(world.closest(placement(key), node_id(0))[0][0]) // 16, MemberState.JOINING)
         assert targets(world.view, key, [node_id(0)], 1) == [second]
 
-    play(story, 6)
-
 
 @pytest.mark.parametrize("copies", [2, 3])
-def test_a_page_lies_on_as_many_nodes_as_the_crawl_wants(copies: int) -> None:
-    async def story(world: World) -> None:
+async def test_a_page_lies_on_as_many_nodes_as_the_crawl_wants(copies: int) -> None:
+    async with a_world(5, copies=copies) as world:
         first = world.nodes[0]
         pages = [await first.fetch(url(n), b"<p>%d</p>" % n, (url(n + 1),)) for n in range(20)]
         found = await first.copy(*pages)
@@ -56,22 +54,18 @@ def test_a_page_lies_on_as_many_nodes_as_the_crawl_wants(copies: int) -> None:
                     assert node.body(key) == b"<p>%d</p>" % number
                     assert node.links(key) == SPEC.key_of(url(number + 1))
 
-    play(story, 5, copies=copies)
 
-
-def test_pages_for_one_node_go_together() -> None:
-    async def story(world: World) -> None:
+async def test_pages_for_one_node_go_together() -> None:
+    async with a_world(3) as world:
         first = world.nodes[0]
         pages = [await first.fetch(url(n)) for n in range(PAGES_A_CALL)]
         await first.copy(*pages)
         assert len(world.calls()) <= 4, "two other nodes; a page goes to one"
         assert world.nodes[1].committer._runner.groups <= 4
 
-    play(story, 3)
 
-
-def test_what_is_under_way_is_bounded_in_bytes() -> None:
-    async def story(world: World) -> None:
+async def test_what_is_under_way_is_bounded_in_bytes() -> None:
+    async with a_world(2) as world:
         first = world.nodes[0]
         pages = [await first.fetch(url(n), NOISE.randbytes(100_000)) for n in range(20)]
         await first.copy(*pages)
@@ -79,13 +73,11 @@ def test_what_is_under_way_is_bounded_in_bytes() -> None:
         assert sum(sizes) >= 20 * 100_000
         assert max(sizes) <= BATCH_BYTES
 
-    play(story, 2)
 
-
-def test_a_page_too_big_for_a_call_is_fetched_by_whoever_gets_it() -> None:
+async def test_a_page_too_big_for_a_call_is_fetched_by_whoever_gets_it() -> None:
     body, many = NOISE.randbytes(3 * INLINE_BYTES), tuple(url(n) for n in range(20_000))
 
-    async def story(world: World) -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         big = await first.fetch(url(1), body, many)
         linked = await first.fetch(url(2), b"small", many)
@@ -99,33 +91,27 @@ def test_a_page_too_big_for_a_call_is_fetched_by_whoever_gets_it() -> None:
         await first.copy(big, again=True)
         assert len(world.calls("export_chunk")) < 10, "it is not fetched twice"
 
-    play(story, 2)
 
-
-def test_with_one_copy_wanted_nobody_is_asked() -> None:
-    async def story(world: World) -> None:
+async def test_with_one_copy_wanted_nobody_is_asked() -> None:
+    async with a_world(3, copies=1) as world:
         first = world.nodes[0]
         key = await first.fetch(url(1))
         assert await first.copy(key) == {key: ()}
         assert world.called == []
 
-    play(story, 3, copies=1)
-
 
 # Who does not
 
 
-def test_a_swarm_that_is_too_small_makes_fewer() -> None:
-    async def story(world: World) -> None:
+async def test_a_swarm_that_is_too_small_makes_fewer() -> None:
+    async with a_world(2, copies=5) as world:
         first, second = world.nodes
         key = await first.fetch(url(1))
         assert await first.copy(key) == {key: (second.id,)}
 
-    play(story, 2, copies=5)
 
-
-def test_a_full_disk_gives_its_place_to_the_next() -> None:
-    async def story(world: World) -> None:
+async def test_a_full_disk_gives_its_place_to_the_next() -> None:
+    async with a_world() as world:
         first = world.nodes[0]
         key = await first.fetch(url(1))
         full, other, *_ = (world.by_id[node] for node in world.closest(placement(key), first.id))
@@ -139,22 +125,18 @@ def test_a_full_disk_gives_its_place_to_the_next() -> None:
         await asyncio.sleep(100.0)
         assert await first.copy(key, again=True) == {key: (full.id,)}
 
-    play(story)
 
-
-def test_no_more_is_taken_than_there_is_room_for() -> None:
-    async def story(world: World) -> None:
+async def test_no_more_is_taken_than_there_is_room_for() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         pages = [await first.fetch(url(n), NOISE.randbytes(30_000)) for n in range(4)]
         second.directory.free = SPARE_BYTES + 70_000
         found = await first.copy(*pages)
         assert sorted(found.values()) == [(), (), (second.id,), (second.id,)]
 
-    play(story, 2)
 
-
-def test_a_node_that_does_not_answer_gives_its_place_to_the_next_and_holds_nobody_up_twice() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_does_not_answer_gives_its_place_to_the_next_and_holds_nobody_up_twice() -> None:
+    async with a_world() as world:
         first, now = world.nodes[0], asyncio.get_running_loop().time
         pages = [await first.fetch(url(n)) for n in range(40)]
         world.down[node_id(1)] = None
@@ -166,23 +148,18 @@ def test_a_node_that_does_not_answer_gives_its_place_to_the_next_and_holds_nobod
         await first.copy(*pages, again=True)
         assert now() - began < 1.0
 
-    play(story)
 
-
-def test_where_nobody_answers_the_page_has_no_copy() -> None:
-    async def story(world: World) -> None:
+async def test_where_nobody_answers_the_page_has_no_copy() -> None:
+    async with a_world() as world:
         first = world.nodes[0]
         key = await first.fetch(url(1))
         world.down.update(dict.fromkeys(node.id for node in world.nodes[1:]))
         assert await first.copy(key) == {key: ()}
 
-    play(story)
 
-
-def test_a_node_that_leaves_takes_nothing_more() -> None:
+async def test_a_node_that_leaves_takes_nothing_more() -> None:
     """Its heir takes what it has, and would not see what comes meanwhile."""
-
-    async def story(world: World) -> None:
+    async with a_world() as world:
         first = world.nodes[0]
         pages = [await first.fetch(url(n)) for n in range(20)]
         leaver = world.nodes[1]
@@ -192,11 +169,9 @@ def test_a_node_that_leaves_takes_nothing_more() -> None:
         assert leaver.copies() == {}
         assert leaver.desk.busy == 0
 
-    play(story)
 
-
-def test_whoever_waits_for_a_leaving_node_knows_when_it_has_taken_what_it_began() -> None:
-    async def story(world: World) -> None:
+async def test_whoever_waits_for_a_leaving_node_knows_when_it_has_taken_what_it_began() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         key = await first.fetch(url(1), NOISE.randbytes(4 * INLINE_BYTES))
         copying = asyncio.create_task(first.copy(key))
@@ -208,29 +183,23 @@ def test_whoever_waits_for_a_leaving_node_knows_when_it_has_taken_what_it_began(
         assert key in second.copies()
         assert await copying == {key: (second.id,)}
 
-    play(story, 2)
 
-
-def test_a_node_that_has_not_heard_of_the_crawl_is_told() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_has_not_heard_of_the_crawl_is_told() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         second.knows_crawl = False
         key = await first.fetch(url(1))
         assert await first.copy(key) == {key: (second.id,)}
         assert world.told == [second.id]
 
-    play(story, 2)
 
-
-def test_a_page_whose_file_was_taken_away_has_no_copy_and_is_no_reason_to_stop() -> None:
-    async def story(world: World) -> None:
+async def test_a_page_whose_file_was_taken_away_has_no_copy_and_is_no_reason_to_stop() -> None:
+    async with a_world() as world:
         first = world.nodes[0]
         gone = await first.fetch(url(1))
         first.directory.files.clear()
         assert await first.copy(gone, b"\1" * 20) == {gone: (), b"\1" * 20: ()}
         assert world.calls() == []
-
-    play(story)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +207,8 @@ def test_a_page_whose_file_was_taken_away_has_no_copy_and_is_no_reason_to_stop()
     [{}, {"codes": b""}, {"codes": b"\0\0"}, {"codes": b"\x09"}, {"codes": "\0"}, Refused("failed")],
     ids=str,
 )
-def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
-    async def story(world: World) -> None:
+async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
+    async with a_world(3) as world:
         first, second, third = world.nodes
         key = await first.fetch(url(1))
         liar = world.by_id[world.closest(placement(key), first.id)[0]]
@@ -247,14 +216,12 @@ def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
         (other,) = {second.id, third.id} - {liar.id}
         assert await first.copy(key) == {key: (other,)}
 
-    play(story, 3)
-
 
 # Once more
 
 
-def test_what_is_there_already_is_not_sent_again_but_for_what_is_told_of_it() -> None:
-    async def story(world: World) -> None:
+async def test_what_is_there_already_is_not_sent_again_but_for_what_is_told_of_it() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         key = await first.fetch(url(1))
         await first.copy(key)
@@ -265,22 +232,18 @@ def test_what_is_there_already_is_not_sent_again_but_for_what_is_told_of_it() ->
         assert (first.copier.bytes_sent, second.directory.files) == (sent, file)
         assert (second.copies()[key]["depth"], second.links(key)) == (0, key)
 
-    play(story, 2)
 
-
-def test_who_was_asked_and_lacks_the_body_gets_it() -> None:
-    async def story(world: World) -> None:
+async def test_who_was_asked_and_lacks_the_body_gets_it() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         key = await first.fetch(url(1), b"the body")
         assert await first.copy(key, again=True) == {key: (second.id,)}
         assert second.body(key) == b"the body"
         assert len(world.calls()) == 2
 
-    play(story, 2)
 
-
-def test_a_page_that_was_fetched_anew_replaces_the_copy_of_the_old_one() -> None:
-    async def story(world: World) -> None:
+async def test_a_page_that_was_fetched_anew_replaces_the_copy_of_the_old_one() -> None:
+    async with a_world(3, copies=3) as world:
         first, second, third = world.nodes
         key = await first.fetch(url(1), b"old")
         holder = world.by_id[world.closest(placement(key), first.id)[0]]
@@ -291,11 +254,9 @@ def test_a_page_that_was_fetched_anew_replaces_the_copy_of_the_old_one() -> None
         for node in holders:
             assert world.by_id[node].body(key) == b"new"
 
-    play(story, 3, copies=3)
 
-
-def test_a_restart_of_the_receiver_goes_on_in_a_new_file() -> None:
-    async def story(world: World) -> None:
+async def test_a_restart_of_the_receiver_goes_on_in_a_new_file() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         one, two = await first.fetch(url(1), b"one"), await first.fetch(url(2), b"two")
         await first.copy(one)
@@ -307,8 +268,6 @@ def test_a_restart_of_the_receiver_goes_on_in_a_new_file() -> None:
         assert (second.body(one), second.body(two)) == (b"one", b"two")
         assert second.copies()[one]["place"][1] != second.copies()[two]["place"][1]
 
-    play(story, 2)
-
 
 # What is not believed
 
@@ -318,8 +277,8 @@ async def codes(asker: Node, asked: Node, *rows: Any) -> Any:
     return answer["codes"] if isinstance(answer, dict) else answer
 
 
-def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_others_taken() -> None:
-    async def story(world: World) -> None:
+async def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_others_taken() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         good = first.row(await first.fetch(url(1), b"good"))
         key, record, links, data, length, fetch = first.row(await first.fetch(url(2), b"bad"))
@@ -348,8 +307,6 @@ def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_others_take
             answer = await second.desk.on_copy(first.id, {"crawl": CRAWL, "pages": nonsense})
             assert answer == BAD_ARGUMENTS
 
-    play(story, 2)
-
 
 @pytest.mark.parametrize(
     "chunk",
@@ -362,8 +319,8 @@ def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_others_take
     ],
     ids=["refused", "nothing", "none", "too much", "zeros"],
 )
-def test_a_big_page_that_does_not_come_as_announced_leaves_nothing_behind(chunk: Any) -> None:
-    async def story(world: World) -> None:
+async def test_a_big_page_that_does_not_come_as_announced_leaves_nothing_behind(chunk: Any) -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         key = await first.fetch(url(1), NOISE.randbytes(2 * INLINE_BYTES))
         first.handlers["export_chunk"] = lambda asker, args: chunk(args)
@@ -371,18 +328,14 @@ def test_a_big_page_that_does_not_come_as_announced_leaves_nothing_behind(chunk:
         assert second.copies() == {}
         assert second.directory.names() == []
 
-    play(story, 2)
 
-
-def test_a_big_page_that_there_is_no_room_for_is_not_fetched() -> None:
-    async def story(world: World) -> None:
+async def test_a_big_page_that_there_is_no_room_for_is_not_fetched() -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         key = await first.fetch(url(1), NOISE.randbytes(2 * INLINE_BYTES))
         second.directory.free = SPARE_BYTES + INLINE_BYTES
         assert await first.copy(key) == {key: ()}
         assert world.calls("export_chunk") == []
-
-    play(story, 2)
 
 
 @pytest.mark.parametrize(
@@ -395,12 +348,10 @@ def test_a_big_page_that_there_is_no_room_for_is_not_fetched() -> None:
     ],
     ids=["no keys", "for ever", "no rows", "refused"],
 )
-def test_link_keys_that_do_not_come_as_announced_are_none(rows: Any) -> None:
-    async def story(world: World) -> None:
+async def test_link_keys_that_do_not_come_as_announced_are_none(rows: Any) -> None:
+    async with a_world(2) as world:
         first, second = world.nodes
         key = await first.fetch(url(1), b"body", tuple(url(n) for n in range(20_000)))
         first.handlers["export_rows"] = lambda asker, args: rows(key)
         await first.copy(key)
         assert not second.links(key)
-
-    play(story, 2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.lifecycle.crawl_list import CRAWLS_A_LIST
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from dhtcrawl.swarm.lifecycle.waves import VIEW_BYTES
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 
 
 def record(number: int = 0, **fields: Any) -> CrawlRecord:
@@ -85,35 +86,29 @@ class World:
         return value if isinstance(value, dict | Refused) else await value
 
 
-def tell(story: Callable[[World], Any]) -> None:
-    async def main(group: asyncio.TaskGroup) -> None:
-        async with asyncio.timeout(1000.0):
-            await story(World(group))
-
-    play(main)
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
+        yield World(group)
 
 
-def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
-    async def story(world: World) -> None:
+async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
+    async with a_world() as world:
         made = await world.crawls.create(SPEC, bytes(16))
         assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
         assert catalog.from_wire(world.peers.called[0][2]["record"]) == made
         assert list(world.crawls.runs) == [made.crawl_id]
 
-    tell(story)
 
-
-def test_a_crawl_that_two_tell_of_at_once_runs_once() -> None:
-    async def story(world: World) -> None:
+async def test_a_crawl_that_two_tell_of_at_once_runs_once() -> None:
+    async with a_world() as world:
         args = {"record": catalog.to_wire(record())}
         await asyncio.gather(world.hear("crawl_tell", args), world.hear("crawl_tell", args))
         assert len(world.started) == 1
 
-    tell(story)
 
-
-def test_what_is_told_while_a_run_is_made_reaches_it() -> None:
-    async def story(world: World) -> None:
+async def test_what_is_told_while_a_run_is_made_reaches_it() -> None:
+    async with a_world() as world:
         known = record()
         async with asyncio.TaskGroup() as group:
             group.create_task(world.crawls.learn(known))
@@ -121,11 +116,9 @@ def test_what_is_told_while_a_run_is_made_reaches_it() -> None:
             group.create_task(world.crawls.learn(replace(known, aliases=["http://b.example/"])))
         assert world.started[0].record().aliases == ["http://b.example/"]
 
-    tell(story)
 
-
-def test_participants_are_told_by_their_places_among_the_members_that_we_see_and_no_others() -> None:
-    async def main(group: asyncio.TaskGroup) -> None:
+async def test_participants_are_told_by_their_places_among_the_members_that_we_see_and_no_others() -> None:
+    async with asyncio.TaskGroup() as group:
         world = World(group)
         await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
         ids, others = world.peers.view.ids, view_of([1, 2, 3])
@@ -142,20 +135,16 @@ def test_participants_are_told_by_their_places_among_the_members_that_we_see_and
         assert world.crawls.get(record().crawl_id) == names[ids]
         await world.crawls.stop()
 
-    play(main)
 
-
-def test_a_crawl_that_has_ended_does_not_run() -> None:
-    async def story(world: World) -> None:
+async def test_a_crawl_that_has_ended_does_not_run() -> None:
+    async with a_world() as world:
         await world.crawls.learn(record(ended="complete"))
         assert world.started == []
         assert world.crawls.get(record().crawl_id) is not None
 
-    tell(story)
 
-
-def test_stopping_waits_for_a_run_that_is_just_being_made() -> None:
-    async def story(world: World) -> None:
+async def test_stopping_waits_for_a_run_that_is_just_being_made() -> None:
+    async with a_world() as world:
         learning = world.group.create_task(world.crawls.learn(record()))
         await asyncio.sleep(0.2)
         await world.crawls.stop()
@@ -163,21 +152,17 @@ def test_stopping_waits_for_a_run_that_is_just_being_made() -> None:
         assert [run.stopped for run in world.started] == [Stop.INTERRUPTED]
         assert world.crawls.runs == {}
 
-    tell(story)
 
-
-def test_a_crawl_that_is_heard_of_when_the_node_stops_is_noted_and_not_begun() -> None:
-    async def story(world: World) -> None:
+async def test_a_crawl_that_is_heard_of_when_the_node_stops_is_noted_and_not_begun() -> None:
+    async with a_world() as world:
         await world.crawls.stop()
         await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
         assert world.started == []
         assert world.crawls.get(record().crawl_id) is not None
 
-    tell(story)
 
-
-def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
-    async def story(world: World) -> None:
+async def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
+    async with a_world() as world:
         theirs = {made.crawl_id: made for made in (record(n, ended="complete") for n in range(CRAWLS_A_LIST + 5))}
 
         def listed(args: dict[str, Any]) -> Any:
@@ -194,22 +179,18 @@ def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
         assert await world.crawls.pull(node(1))
         assert len(world.peers.called) == asked + 2, "what is known is not asked for again"
 
-    tell(story)
 
-
-def test_a_list_that_makes_no_sense_or_never_ends_is_no_answer() -> None:
-    async def story(world: World) -> None:
+async def test_a_list_that_makes_no_sense_or_never_ends_is_no_answer() -> None:
+    async with a_world() as world:
         page = tuple((bytes([n % 256, n // 256]) + bytes(14), b"digest") for n in range(CRAWLS_A_LIST))
         world.peers.calls["crawl_get"] = lambda args: Refused("unknown-crawl")
         for crawls in (3, ((b"short", b""),), page):
             world.peers.calls["crawl_list"] = always({"crawls": crawls})
             assert not await world.crawls.pull(node(1))
 
-    tell(story)
 
-
-def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
-    async def story(world: World) -> None:
+async def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
+    async with a_world() as world:
         bad: list[dict[str, Any]] = [{}, {"crawl": 3, "keys": (b"x",)}, {"record": b"nonsense"}, {"after": 7}]
         for name in (
             "crawl_list",
@@ -222,8 +203,6 @@ def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
         ):
             for args in bad:
                 assert isinstance(await world.hear(name, args), Refused), (name, args)
-
-    tell(story)
 
 
 # A crawl that has ended, and work that is left here
@@ -244,8 +223,8 @@ async def ended_with(world: World, ended: str, *, owner: int = 0, number: int = 
     return known
 
 
-def test_a_crawl_said_to_be_complete_goes_on_when_a_node_comes_back_with_work() -> None:
-    async def story(world: World) -> None:
+async def test_a_crawl_said_to_be_complete_goes_on_when_a_node_comes_back_with_work() -> None:
+    async with a_world() as world:
         known = await ended_with(world, "complete")
         world.crawls.settled(world.peers.view)
         await asyncio.sleep(1)
@@ -256,35 +235,27 @@ def test_a_crawl_said_to_be_complete_goes_on_when_a_node_comes_back_with_work() 
         told = {to for to, name, _ in world.peers.called if name == "crawl_tell"}
         assert told == {node(1), node(2)}
 
-    tell(story)
 
-
-def test_an_end_that_a_user_or_a_limit_wanted_stays_one() -> None:
-    async def story(world: World) -> None:
+async def test_an_end_that_a_user_or_a_limit_wanted_stays_one() -> None:
+    async with a_world() as world:
         for number, ended in enumerate(("stopped", "page limit", "time limit")):
             known = await ended_with(world, ended, number=number)
             world.crawls.settled(world.peers.view)
             await asyncio.sleep(1)
             assert world.crawls.get(known.crawl_id) == known
 
-    tell(story)
 
-
-def test_work_that_somebody_else_owns_is_not_ours_to_reopen_a_crawl_for() -> None:
-    async def story(world: World) -> None:
+async def test_work_that_somebody_else_owns_is_not_ours_to_reopen_a_crawl_for() -> None:
+    async with a_world() as world:
         known = await ended_with(world, "complete", owner=1)
         world.crawls.settled(world.peers.view)
         await asyncio.sleep(1)
         assert world.crawls.get(known.crawl_id) == known
 
-    tell(story)
 
-
-def test_while_we_do_not_know_what_is_ours_nothing_is_reopened() -> None:
-    async def story(world: World) -> None:
+async def test_while_we_do_not_know_what_is_ours_nothing_is_reopened() -> None:
+    async with a_world() as world:
         known = await ended_with(world, "complete")
         world.crawls.settled(None)
         await asyncio.sleep(1)
         assert world.crawls.get(known.crawl_id) == known
-
-    tell(story)

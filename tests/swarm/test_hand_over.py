@@ -71,152 +71,125 @@ def test_a_record_is_dropped_only_where_all_who_keep_it_have_it(lost: list[int],
     run(main())
 
 
-def test_a_keeper_that_does_not_answer_keeps_its_records_with_us() -> None:
-    async def main() -> None:
-        swarm, nodes = ring(7)
-        giver, dead = nodes[0], nodes[1]
-        giver.put(copy(n) for n in range(400))
-        everything = set(giver.found())
-        swarm.loses_request = lambda node, number: node == dead.node_id
-        result = await giver.syncer.hand_over()
-        assert not result
-        kept = {key for key in everything if giver in keepers(swarm, key) or dead in keepers(swarm, key)}
-        assert set(giver.found()) == kept
-        # It is asked once, not for each page.
-        assert sum(node == dead.node_id for _, node, _ in swarm.said) == 1
-
-    run(main())
+async def test_a_keeper_that_does_not_answer_keeps_its_records_with_us() -> None:
+    swarm, nodes = ring(7)
+    giver, dead = nodes[0], nodes[1]
+    giver.put(copy(n) for n in range(400))
+    everything = set(giver.found())
+    swarm.loses_request = lambda node, number: node == dead.node_id
+    result = await giver.syncer.hand_over()
+    assert not result
+    kept = {key for key in everything if giver in keepers(swarm, key) or dead in keepers(swarm, key)}
+    assert set(giver.found()) == kept
+    # It is asked once, not for each page.
+    assert sum(node == dead.node_id for _, node, _ in swarm.said) == 1
 
 
-def test_a_keeper_that_is_full_keeps_its_records_with_us() -> None:
-    async def main() -> None:
-        _, nodes = ring(6)
-        giver = nodes[0]
-        giver.put(copy(n) for n in range(50))
-        for node in nodes[1:]:
-            node.full = True
-        before = giver.found()
-        result = await giver.syncer.hand_over()
-        assert giver.found() == before
-        assert (bool(result), result.dropped) == (False, 0)
-
-    run(main())
+async def test_a_keeper_that_is_full_keeps_its_records_with_us() -> None:
+    _, nodes = ring(6)
+    giver = nodes[0]
+    giver.put(copy(n) for n in range(50))
+    for node in nodes[1:]:
+        node.full = True
+    before = giver.found()
+    result = await giver.syncer.hand_over()
+    assert giver.found() == before
+    assert (bool(result), result.dropped) == (False, 0)
 
 
-def test_what_is_in_flight_or_sends_its_links_is_handed_over_and_stays() -> None:
-    async def main() -> None:
-        swarm, nodes = ring(6)
-        giver = nodes[0]
-        giver.put(copy(n) for n in range(60))
-        in_flight, sending, *_ = (key for key in giver.found() if giver not in keepers(swarm, key))
-        giver.busy.add(in_flight)
-        giver.mark(sending)
-        result = await giver.syncer.hand_over()
-        assert result
-        assert result.needed == 2
-        assert {in_flight, sending} <= set(giver.found())
-        assert all(sending in keeper.found() for keeper in keepers(swarm, sending))
-
-    run(main())
+async def test_what_is_in_flight_or_sends_its_links_is_handed_over_and_stays() -> None:
+    swarm, nodes = ring(6)
+    giver = nodes[0]
+    giver.put(copy(n) for n in range(60))
+    in_flight, sending, *_ = (key for key in giver.found() if giver not in keepers(swarm, key))
+    giver.busy.add(in_flight)
+    giver.mark(sending)
+    result = await giver.syncer.hand_over()
+    assert result
+    assert result.needed == 2
+    assert {in_flight, sending} <= set(giver.found())
+    assert all(sending in keeper.found() for keeper in keepers(swarm, sending))
 
 
-def test_what_a_keeper_knows_better_comes_back_before_anything_is_dropped() -> None:
-    async def main() -> None:
-        swarm, nodes = ring(6)
-        giver = nodes[0]
-        key = next(k for k, _ in map(copy, range(99)) if giver not in keepers(swarm, k))
-        number = next(n for n in range(99) if copy(n).key == key)
-        giver.put([copy(number)])
-        owner = keepers(swarm, key)[0]
-        owner.put([copy(number, state=State.DONE, place=THERE)])
-        assert (await giver.syncer.hand_over()).needed == 1
-        assert giver.found()[key].state == State.DONE
-        assert (await giver.syncer.hand_over()).dropped == 1
-        assert {keeper.found()[key].state for keeper in keepers(swarm, key)} == {State.DONE}
-
-    run(main())
+async def test_what_a_keeper_knows_better_comes_back_before_anything_is_dropped() -> None:
+    swarm, nodes = ring(6)
+    giver = nodes[0]
+    key = next(k for k, _ in map(copy, range(99)) if giver not in keepers(swarm, k))
+    number = next(n for n in range(99) if copy(n).key == key)
+    giver.put([copy(number)])
+    owner = keepers(swarm, key)[0]
+    owner.put([copy(number, state=State.DONE, place=THERE)])
+    assert (await giver.syncer.hand_over()).needed == 1
+    assert giver.found()[key].state == State.DONE
+    assert (await giver.syncer.hand_over()).dropped == 1
+    assert {keeper.found()[key].state for keeper in keepers(swarm, key)} == {State.DONE}
 
 
-def test_a_node_that_leaves_hands_over_everything_by_a_view_without_itself() -> None:
-    async def main() -> None:
-        swarm, nodes = ring(5)
-        leaver = nodes[0]
-        leaver.put(copy(n) for n in range(500))
-        everything = leaver.found()
-        without = View(member for member in swarm.view.members if member.id != leaver.node_id)
-        # As long as it is an active member itself, it drops nothing that it keeps.
-        assert await leaver.syncer.hand_over(without)
-        assert set(leaver.found()) == {k for k in everything if leaver in keepers(swarm, k)}
-        swarm.become(leaver.node_id, JOINING)
-        assert await leaver.syncer.hand_over(swarm.view)
-        assert leaver.found() == {}
-        has = {node.node_id: node.found() for node in nodes}
-        for key, task in everything.items():
-            assert all(has[keeper][key] == task for keeper in replica_set(swarm.view, key, REPLICAS))
-
-    run(main())
+async def test_a_node_that_leaves_hands_over_everything_by_a_view_without_itself() -> None:
+    swarm, nodes = ring(5)
+    leaver = nodes[0]
+    leaver.put(copy(n) for n in range(500))
+    everything = leaver.found()
+    without = View(member for member in swarm.view.members if member.id != leaver.node_id)
+    # As long as it is an active member itself, it drops nothing that it keeps.
+    assert await leaver.syncer.hand_over(without)
+    assert set(leaver.found()) == {k for k in everything if leaver in keepers(swarm, k)}
+    swarm.become(leaver.node_id, JOINING)
+    assert await leaver.syncer.hand_over(swarm.view)
+    assert leaver.found() == {}
+    has = {node.node_id: node.found() for node in nodes}
+    for key, task in everything.items():
+        assert all(has[keeper][key] == task for keeper in replica_set(swarm.view, key, REPLICAS))
 
 
-def test_a_joining_node_gives_nothing_away() -> None:
-    async def main() -> None:
-        swarm = Swarm({X: JOINING, Y: ACTIVE})
-        a = swarm.nodes[X]
-        a.put([copy(1)])
-        assert await a.syncer.hand_over() == HandedOver()
-        assert len(a.found()) == 1
-        assert swarm.said == []
-
-    run(main())
+async def test_a_joining_node_gives_nothing_away() -> None:
+    swarm = Swarm({X: JOINING, Y: ACTIVE})
+    a = swarm.nodes[X]
+    a.put([copy(1)])
+    assert await a.syncer.hand_over() == HandedOver()
+    assert len(a.found()) == 1
+    assert swarm.said == []
 
 
-def test_what_is_there_already_is_asked_for_and_not_sent() -> None:
-    async def main() -> None:
-        swarm, nodes = ring(6)
-        some = [copy(n) for n in range(60)]
-        for node in nodes:
-            node.put(some)
-        # One of them knows something else of one record.
-        strays = [each for each in some if nodes[0] not in keepers(swarm, each.key)]
-        keepers(swarm, strays[0].key)[0].put([TaskReplica(strays[0].key, replace(strays[0].task, attempt=1))])
-        result = await nodes[0].syncer.hand_over()
-        assert (result.dropped, result.needed) == (len(strays) - 1, 1), "one is not here any more as it was handed over"
-        assert result.pushed == 1
-        assert swarm.records_moved == 2, "the one that differs, and what its keeper knows better"
-        assert (await nodes[0].syncer.hand_over()).dropped == 1
-        assert nodes[0].task_keys() == {each.key for each in some} - {each.key for each in strays}
-
-    run(main())
+async def test_what_is_there_already_is_asked_for_and_not_sent() -> None:
+    swarm, nodes = ring(6)
+    some = [copy(n) for n in range(60)]
+    for node in nodes:
+        node.put(some)
+    # One of them knows something else of one record.
+    strays = [each for each in some if nodes[0] not in keepers(swarm, each.key)]
+    keepers(swarm, strays[0].key)[0].put([TaskReplica(strays[0].key, replace(strays[0].task, attempt=1))])
+    result = await nodes[0].syncer.hand_over()
+    assert (result.dropped, result.needed) == (len(strays) - 1, 1), "one is not here any more as it was handed over"
+    assert result.pushed == 1
+    assert swarm.records_moved == 2, "the one that differs, and what its keeper knows better"
+    assert (await nodes[0].syncer.hand_over()).dropped == 1
+    assert nodes[0].task_keys() == {each.key for each in some} - {each.key for each in strays}
 
 
-def test_who_is_asked_senseless_things_says_so() -> None:
-    async def main() -> None:
-        _, nodes = ring(2)
-        good: dict[str, Any] = {"crawl": CRAWL, "keys": bytes(20), "hashes": bytes(8)}
-        bad: list[dict[str, Any]] = [
-            {},
-            good | {"crawl": "x"},
-            good | {"keys": bytes(19)},
-            good | {"keys": bytes(21)},
-            good | {"hashes": b""},
-            good | {"hashes": bytes(9)},
-            good | {"keys": b"", "hashes": b""},
-            good | {"keys": bytes(20 * (ITEMS_MAX + 1)), "hashes": bytes(8 * (ITEMS_MAX + 1))},
-        ]
-        syncer, asker = nodes[0].syncer, nodes[1].node_id
-        assert await syncer.on_have(asker, good) == {"have": b"\0"}
-        for args in bad:
-            assert await syncer.on_have(asker, args) == BAD_ARGUMENTS
-
-    run(main())
+async def test_who_is_asked_senseless_things_says_so() -> None:
+    _, nodes = ring(2)
+    good: dict[str, Any] = {"crawl": CRAWL, "keys": bytes(20), "hashes": bytes(8)}
+    bad: list[dict[str, Any]] = [
+        {},
+        good | {"crawl": "x"},
+        good | {"keys": bytes(19)},
+        good | {"keys": bytes(21)},
+        good | {"hashes": b""},
+        good | {"hashes": bytes(9)},
+        good | {"keys": b"", "hashes": b""},
+        good | {"keys": bytes(20 * (ITEMS_MAX + 1)), "hashes": bytes(8 * (ITEMS_MAX + 1))},
+    ]
+    syncer, asker = nodes[0].syncer, nodes[1].node_id
+    assert await syncer.on_have(asker, good) == {"have": b"\0"}
+    for args in bad:
+        assert await syncer.on_have(asker, args) == BAD_ARGUMENTS
 
 
-def test_hand_over_says_that_it_lets_go() -> None:
-    async def main() -> None:
-        swarm, nodes = ring(6)
-        nodes[0].put(copy(n) for n in range(60))
-        await nodes[0].syncer.hand_over()
-        sent = [message for _, _, message in swarm.said if not isinstance(message, Call)]
-        assert sent
-        assert all(isinstance(message, StoreBackup) and message.hand_over for message in sent)
-
-    run(main())
+async def test_hand_over_says_that_it_lets_go() -> None:
+    swarm, nodes = ring(6)
+    nodes[0].put(copy(n) for n in range(60))
+    await nodes[0].syncer.hand_over()
+    sent = [message for _, _, message in swarm.said if not isinstance(message, Call)]
+    assert sent
+    assert all(isinstance(message, StoreBackup) and message.hand_over for message in sent)

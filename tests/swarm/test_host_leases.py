@@ -14,7 +14,6 @@ import pytest
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsKnown, RobotsWait, UnleasedHosts
 from dhtcrawl.fetch.robots import PARSED_BYTES_MAX, RobotsVerdict
 from dhtcrawl.rpc.membership.view import MemberState
-from dhtcrawl.sim.loop import run
 from dhtcrawl.swarm.hosts.host_leases import RETRY_S, HostLeases
 from dhtcrawl.swarm.hosts.leases import LeaseTerms
 
@@ -45,17 +44,14 @@ def swarm_of(count: int, *, rtt_s: float = 0.001, **kwargs: Any) -> tuple[Swarm,
 
 
 @pytest.mark.parametrize("rtt_s", [0.001, 0.1])
-def test_five_nodes_keep_a_host_busy_and_none_of_them_comes_too_soon(rtt_s: float) -> None:
-    async def main() -> tuple[Server, float, int]:
-        swarm, nodes = swarm_of(5, rtt_s=rtt_s)
-        server = Server()
-        async with running(*(node.gate for node in nodes)), asyncio.TaskGroup() as group:
-            for node in nodes:
-                group.create_task(node.fetch("h.example", DELAY_S, 100, server))
-        assert all(node.gate.book.violations == 0 for node in nodes)
-        return server, max(end for _, end in server.served), swarm.calls.total()
-
-    server, seconds, calls = run(main())
+async def test_five_nodes_keep_a_host_busy_and_none_of_them_comes_too_soon(rtt_s: float) -> None:
+    swarm, nodes = swarm_of(5, rtt_s=rtt_s)
+    server = Server()
+    async with running(*(node.gate for node in nodes)), asyncio.TaskGroup() as group:
+        for node in nodes:
+            group.create_task(node.fetch("h.example", DELAY_S, 100, server))
+    assert all(node.gate.book.violations == 0 for node in nodes)
+    server, seconds, calls = server, max(end for _, end in server.served), swarm.calls.total()
     assert len(server.served) == 500
     assert server.shortest_gap_s() >= DELAY_S - 1e-6
     ideal_s = 500 * (DELAY_S + server.seconds)
@@ -63,439 +59,369 @@ def test_five_nodes_keep_a_host_busy_and_none_of_them_comes_too_soon(rtt_s: floa
     assert calls < 500
 
 
-def test_nodes_whose_work_comes_in_drops_share_a_host() -> None:
-    async def main() -> tuple[Server, float]:
-        _, nodes = swarm_of(4)
-        server = Server()
+async def test_nodes_whose_work_comes_in_drops_share_a_host() -> None:
+    _, nodes = swarm_of(4)
+    server = Server()
 
-        async def drip(node: Node) -> None:
-            for _ in range(20):
-                await node.fetch("h.example", DELAY_S, 1, server)
+    async def drip(node: Node) -> None:
+        for _ in range(20):
+            await node.fetch("h.example", DELAY_S, 1, server)
 
-        async with running(*(node.gate for node in nodes)), asyncio.TaskGroup() as group:
-            for node in nodes:
-                group.create_task(drip(node))
-        return server, max(end for _, end in server.served)
-
-    server, seconds = run(main())
+    async with running(*(node.gate for node in nodes)), asyncio.TaskGroup() as group:
+        for node in nodes:
+            group.create_task(drip(node))
+    server, seconds = server, max(end for _, end in server.served)
     assert len(server.served) == 80
     assert server.shortest_gap_s() >= DELAY_S - 1e-6
     assert seconds < 80 * (DELAY_S + server.seconds) / 0.9
 
 
-def test_a_node_alone_asks_nobody_and_waits_for_no_turn_of_the_loop() -> None:
-    async def main() -> None:
-        swarm, (node,) = swarm_of(1, terms=LeaseTerms(requests=2))
-        clock, now = node.gate.book.clock("h.example"), 0.0
-        node.gate.book.now = lambda: now
-        for _ in range(7):
-            ready_at = clock.ready_at(1.0)
-            assert ready_at < math.inf, "the gate is not running, and is not needed"
-            now = max(now, ready_at)
-            clock.begin(now, 1.0)
-            clock.end(now)
-        assert swarm.calls.total() == 0
-        assert now == 6.0
-
-    run(main())
+async def test_a_node_alone_asks_nobody_and_waits_for_no_turn_of_the_loop() -> None:
+    swarm, (node,) = swarm_of(1, terms=LeaseTerms(requests=2))
+    clock, now = node.gate.book.clock("h.example"), 0.0
+    node.gate.book.now = lambda: now
+    for _ in range(7):
+        ready_at = clock.ready_at(1.0)
+        assert ready_at < math.inf, "the gate is not running, and is not needed"
+        now = max(now, ready_at)
+        clock.begin(now, 1.0)
+        clock.end(now)
+    assert swarm.calls.total() == 0
+    assert now == 6.0
 
 
-def test_hosts_of_one_gatekeeper_are_asked_for_together() -> None:
-    async def main() -> None:
-        swarm, (a, _) = swarm_of(2)
-        hosts = [host for number in range(600) if swarm.owner(host := f"h{number}.example") == B]
-        assert len(hosts) > 200
-        async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
-            for host in hosts:
-                group.create_task(a.fetch(host, 1.0, 1, Server()))
-        assert swarm.calls["host_ask"] <= 4
-        assert swarm.calls["host_give_back"] <= 4
-
-    run(main())
+async def test_hosts_of_one_gatekeeper_are_asked_for_together() -> None:
+    swarm, (a, _) = swarm_of(2)
+    hosts = [host for number in range(600) if swarm.owner(host := f"h{number}.example") == B]
+    assert len(hosts) > 200
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        for host in hosts:
+            group.create_task(a.fetch(host, 1.0, 1, Server()))
+    assert swarm.calls["host_ask"] <= 4
+    assert swarm.calls["host_give_back"] <= 4
 
 
-def test_who_waits_for_a_host_does_not_look_for_it_again_and_again() -> None:
-    async def main() -> None:
-        swarm, (a, b) = swarm_of(2)
-        host = swarm.host_of(A)
-        turns = 0
-        turn = b.gate._turn
+async def test_who_waits_for_a_host_does_not_look_for_it_again_and_again() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host = swarm.host_of(A)
+    turns = 0
+    turn = b.gate._turn
 
-        def counted(now: float) -> None:
-            nonlocal turns
-            turns += 1
-            turn(now)
+    def counted(now: float) -> None:
+        nonlocal turns
+        turns += 1
+        turn(now)
 
-        b.gate._turn = counted  # type: ignore[method-assign]
-        async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
-            group.create_task(a.fetch(host, 1.0, 1, Server(60.0)))
-            await asyncio.sleep(1.0)
-            group.create_task(b.fetch(host, 1.0, 1, Server()))
-        assert turns < 40
-        assert swarm.calls["host_ask"] < 12
-
-    run(main())
+    b.gate._turn = counted  # type: ignore[method-assign]
+    async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
+        group.create_task(a.fetch(host, 1.0, 1, Server(60.0)))
+        await asyncio.sleep(1.0)
+        group.create_task(b.fetch(host, 1.0, 1, Server()))
+    assert turns < 40
+    assert swarm.calls["host_ask"] < 12
 
 
-def test_a_host_that_was_wished_for_in_vain_goes_back_at_once() -> None:
-    async def main() -> None:
-        swarm, (a, b) = swarm_of(2)
-        host = swarm.host_of(A)
-        async with running(a.gate, b.gate):
-            b.gate.book.clock(host).ready_at(1.0)
-            await asyncio.sleep(0.1)
-            explained = a.gate.explain(host)
-            assert explained["gatekeeper"] == A.hex()
-            assert explained["as_gatekeeper"]["holder"] is None
-            assert explained["as_gatekeeper"]["next_in_s"] == 0.0
-        assert swarm.calls["host_give_back"] == 1
-
-    run(main())
+async def test_a_host_that_was_wished_for_in_vain_goes_back_at_once() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host = swarm.host_of(A)
+    async with running(a.gate, b.gate):
+        b.gate.book.clock(host).ready_at(1.0)
+        await asyncio.sleep(0.1)
+        explained = a.gate.explain(host)
+        assert explained["gatekeeper"] == A.hex()
+        assert explained["as_gatekeeper"]["holder"] is None
+        assert explained["as_gatekeeper"]["next_in_s"] == 0.0
+    assert swarm.calls["host_give_back"] == 1
 
 
 # -- requests and leases --
 
 
-def test_a_slow_answer_is_waited_for_and_nobody_else_begins_meanwhile() -> None:
-    async def main() -> Server:
-        swarm, (a, b, _) = swarm_of(3)
-        host, slow = swarm.host_of(C), Server(45.0)
-        given_up: list[float] = []
-        async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
-            fetches = [group.create_task(a.fetch(host, 1.0, 1, slow, given_up=given_up))]
-            await asyncio.sleep(2.0)
-            fetches.append(group.create_task(b.fetch(host, 1.0, 1, slow, given_up=given_up)))
-            await asyncio.sleep(100.0)
-            assert all(fetch.done() for fetch in fetches)
-        assert given_up == []
-        return slow
-
-    slow = run(main())
+async def test_a_slow_answer_is_waited_for_and_nobody_else_begins_meanwhile() -> None:
+    swarm, (a, b, _) = swarm_of(3)
+    host, slow = swarm.host_of(C), Server(45.0)
+    given_up: list[float] = []
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        fetches = [group.create_task(a.fetch(host, 1.0, 1, slow, given_up=given_up))]
+        await asyncio.sleep(2.0)
+        fetches.append(group.create_task(b.fetch(host, 1.0, 1, slow, given_up=given_up)))
+        await asyncio.sleep(100.0)
+        assert all(fetch.done() for fetch in fetches)
+    assert given_up == []
+    slow = slow
     assert [end - begin for begin, end in slow.served] == pytest.approx([45.0, 45.0])
     assert slow.served[1][0] == pytest.approx(46.0, abs=0.1)
 
 
-def test_a_request_whose_lease_cannot_be_prolonged_is_given_up_before_the_next_may_begin() -> None:
-    async def main() -> tuple[Server, list[float]]:
-        swarm, (a, b, _) = swarm_of(3)
-        host, server = swarm.host_of(C), Server(30.0)
-        given_up: list[float] = []
-        async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
-            first = group.create_task(a.fetch(host, 1.0, 1, server, given_up=given_up))
-            await asyncio.sleep(1.0)
-            server.seconds = 0.5
-            group.create_task(b.fetch(host, 1.0, 1, server))
-            await asyncio.sleep(1.0)
-            swarm.down.add(A)
-            await asyncio.sleep(10.0)
-            first.cancel()
-        return server, given_up
-
-    server, given_up = run(main())
+async def test_a_request_whose_lease_cannot_be_prolonged_is_given_up_before_the_next_may_begin() -> None:
+    swarm, (a, b, _) = swarm_of(3)
+    host, server = swarm.host_of(C), Server(30.0)
+    given_up: list[float] = []
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        first = group.create_task(a.fetch(host, 1.0, 1, server, given_up=given_up))
+        await asyncio.sleep(1.0)
+        server.seconds = 0.5
+        group.create_task(b.fetch(host, 1.0, 1, server))
+        await asyncio.sleep(1.0)
+        swarm.down.add(A)
+        await asyncio.sleep(10.0)
+        first.cancel()
     (_, aborted_at), (next_at, _) = sorted(server.served)
     assert given_up == [aborted_at]
     assert aborted_at == pytest.approx(9.8, abs=0.01)
     assert next_at == pytest.approx(11.0, abs=0.05)
 
 
-def test_a_request_does_not_begin_when_its_lease_is_over() -> None:
-    async def main() -> None:
-        swarm, (a, b) = swarm_of(2)
-        host = swarm.host_of(B)
-        async with running(a.gate, b.gate):
-            clock = a.gate.book.clock(host)
-            clock.ready_at(1.0)
-            a.looks[host] = 1.0
-            a.freed[host] = asyncio.Event()
-            await a.freed[host].wait()
-            clock.begin(a.clock.monotonic(), 1.0)
-            swarm.down.add(B)
-            await asyncio.sleep(11.0)
-            server = Server()
-            assert await a.gate.within_lease(host, server) == LeaseLost(a.clock.monotonic())
-            assert server.served == []
-            clock.end(a.clock.monotonic())
-
-    run(main())
-
-
-def test_what_is_under_way_is_given_up_when_the_node_learns_that_it_was_taken_for_dead() -> None:
-    async def main() -> None:
-        swarm, (a, b) = swarm_of(2)
-        host, server = swarm.host_of(B), Server(5.0)
-        given_up: list[float] = []
-        async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
-            group.create_task(a.fetch(host, 1.0, 1, server, given_up=given_up))
-            await asyncio.sleep(1.0)
-            a.gate.void()
-        assert len(given_up) == 1
-        assert given_up[0] == pytest.approx(1.0, abs=0.01)
-
-    run(main())
-
-
-def test_without_a_lease_a_request_just_runs() -> None:
-    async def main() -> None:
-        _, (node,) = swarm_of(1)
+async def test_a_request_does_not_begin_when_its_lease_is_over() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host = swarm.host_of(B)
+    async with running(a.gate, b.gate):
+        clock = a.gate.book.clock(host)
+        clock.ready_at(1.0)
+        a.looks[host] = 1.0
+        a.freed[host] = asyncio.Event()
+        await a.freed[host].wait()
+        clock.begin(a.clock.monotonic(), 1.0)
+        swarm.down.add(B)
+        await asyncio.sleep(11.0)
         server = Server()
-        node.gate.book.clock("h.example").begin(0.0, 0.0)
-        assert await node.gate.within_lease("h.example", server) is None
-        assert await UnleasedHosts().within_lease("h.example", server) is None
-        assert len(server.served) == 2
-
-    run(main())
-
-
-def test_a_node_that_stood_still_begins_no_request_that_was_decided_on_before() -> None:
-    async def main() -> None:
-        fit = True
-        _, (node,) = swarm_of(1, fit=lambda: fit)
-        server = Server()
-        node.gate.book.clock("h.example").begin(0.0, 0.0)
-        fit = False
-        assert await node.gate.within_lease("h.example", server) == LeaseLost(node.clock.monotonic())
+        assert await a.gate.within_lease(host, server) == LeaseLost(a.clock.monotonic())
         assert server.served == []
+        clock.end(a.clock.monotonic())
 
-    run(main())
+
+async def test_what_is_under_way_is_given_up_when_the_node_learns_that_it_was_taken_for_dead() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host, server = swarm.host_of(B), Server(5.0)
+    given_up: list[float] = []
+    async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
+        group.create_task(a.fetch(host, 1.0, 1, server, given_up=given_up))
+        await asyncio.sleep(1.0)
+        a.gate.void()
+    assert len(given_up) == 1
+    assert given_up[0] == pytest.approx(1.0, abs=0.01)
 
 
-def test_a_hold_that_one_node_was_told_is_kept_by_the_others() -> None:
-    async def main() -> Server:
-        swarm, (a, b, _) = swarm_of(3)
-        host, server = swarm.host_of(C), Server()
-        async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
-            await a.fetch(host, 1.0, 1, server)
-            a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0)
-            group.create_task(b.fetch(host, 1.0, 1, server))
-        return server
+async def test_without_a_lease_a_request_just_runs() -> None:
+    _, (node,) = swarm_of(1)
+    server = Server()
+    node.gate.book.clock("h.example").begin(0.0, 0.0)
+    assert await node.gate.within_lease("h.example", server) is None
+    assert await UnleasedHosts().within_lease("h.example", server) is None
+    assert len(server.served) == 2
 
-    assert run(main()).shortest_gap_s() == pytest.approx(40.0, abs=0.1)
+
+async def test_a_node_that_stood_still_begins_no_request_that_was_decided_on_before() -> None:
+    fit = True
+    _, (node,) = swarm_of(1, fit=lambda: fit)
+    server = Server()
+    node.gate.book.clock("h.example").begin(0.0, 0.0)
+    fit = False
+    assert await node.gate.within_lease("h.example", server) == LeaseLost(node.clock.monotonic())
+    assert server.served == []
+
+
+async def test_a_hold_that_one_node_was_told_is_kept_by_the_others() -> None:
+    swarm, (a, b, _) = swarm_of(3)
+    host, server = swarm.host_of(C), Server()
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        await a.fetch(host, 1.0, 1, server)
+        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0)
+        group.create_task(b.fetch(host, 1.0, 1, server))
+    assert server.shortest_gap_s() == pytest.approx(40.0, abs=0.1)
 
 
 # -- failures and changes --
 
 
 @pytest.mark.parametrize(("fails", "gap_s_max"), [("at once", 0.3), ("in the end", 1.5)])
-def test_an_offer_that_does_not_arrive_goes_to_the_next(fails: str, gap_s_max: float) -> None:
-    async def main() -> Server:
-        swarm, (a, b, c, _) = swarm_of(4)
-        host, server = swarm.host_of(IDS[3]), Server()
-        async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
-            first = group.create_task(a.fetch(host, DELAY_S, 10, server))
-            await asyncio.sleep(0.5)
-            dead = group.create_task(b.fetch(host, DELAY_S, 10, server))
-            await asyncio.sleep(0.1)
-            group.create_task(c.fetch(host, DELAY_S, 10, server))
-            (swarm.closed if fails == "at once" else swarm.down).add(B)
-            await first
-            await asyncio.sleep(5.0)
-            dead.cancel()
-        return server
-
-    served = sorted(run(main()).served)
+async def test_an_offer_that_does_not_arrive_goes_to_the_next(fails: str, gap_s_max: float) -> None:
+    swarm, (a, b, c, _) = swarm_of(4)
+    host, server = swarm.host_of(IDS[3]), Server()
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        first = group.create_task(a.fetch(host, DELAY_S, 10, server))
+        await asyncio.sleep(0.5)
+        dead = group.create_task(b.fetch(host, DELAY_S, 10, server))
+        await asyncio.sleep(0.1)
+        group.create_task(c.fetch(host, DELAY_S, 10, server))
+        (swarm.closed if fails == "at once" else swarm.down).add(B)
+        await first
+        await asyncio.sleep(5.0)
+        dead.cancel()
+    served = sorted(server.served)
     assert len(served) >= 20
-    assert max(b[0] - a[1] for a, b in pairwise(served[:20])) < gap_s_max
+    assert max(after[0] - before[1] for before, after in pairwise(served[:20])) < gap_s_max
 
 
-def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_one() -> None:
-    async def main() -> tuple[Server, float]:
-        swarm, (a, b, _) = swarm_of(3)
-        host, server = swarm.host_of(C), Server()
-        async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
-            await a.fetch(host, DELAY_S, 1, server)
-            a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0)
-            await asyncio.sleep(1.0)
-            group.create_task(b.fetch(host, DELAY_S, 1, server))
-            await asyncio.sleep(1.0)
-            swarm.down.add(C)
-            swarm.leave(C)
-            swarm.tell()
-            died_at = a.clock.monotonic()
-        return server, died_at
-
-    server, died_at = run(main())
+async def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_one() -> None:
+    swarm, (a, b, _) = swarm_of(3)
+    host, server = swarm.host_of(C), Server()
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        await a.fetch(host, DELAY_S, 1, server)
+        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0)
+        await asyncio.sleep(1.0)
+        group.create_task(b.fetch(host, DELAY_S, 1, server))
+        await asyncio.sleep(1.0)
+        swarm.down.add(C)
+        swarm.leave(C)
+        swarm.tell()
+        died_at = a.clock.monotonic()
     assert server.served[1][0] == pytest.approx(died_at + 10.0 + DELAY_S, abs=0.1)
 
 
-def test_a_swarm_in_which_calls_get_lost_stays_polite_and_gets_on() -> None:
-    async def main() -> tuple[Server, float]:
-        swarm, nodes = swarm_of(3, rtt_s=0.01)
-        count = 0
+async def test_a_swarm_in_which_calls_get_lost_stays_polite_and_gets_on() -> None:
+    swarm, nodes = swarm_of(3, rtt_s=0.01)
+    count = 0
 
-        def lost(name: str) -> bool:
-            nonlocal count
-            count += 1
-            return count % 7 == 0
+    def lost(name: str) -> bool:
+        nonlocal count
+        count += 1
+        return count % 7 == 0
 
-        swarm.lost, server = lost, Server()
-        async with running(*(node.gate for node in nodes)), asyncio.TaskGroup() as group:
-            for node in nodes:
-                group.create_task(node.fetch("h.example", DELAY_S, 200, server))
-        assert swarm.failures > 0
-        return server, max(end for _, end in server.served)
-
-    server, seconds = run(main())
+    swarm.lost, server = lost, Server()
+    async with running(*(node.gate for node in nodes)), asyncio.TaskGroup() as group:
+        for node in nodes:
+            group.create_task(node.fetch("h.example", DELAY_S, 200, server))
+    assert swarm.failures > 0
+    server, seconds = server, max(end for _, end in server.served)
     assert len(server.served) == 600
     assert server.shortest_gap_s() >= DELAY_S - 1e-6
     assert seconds < 2 * 600 * 0.22
 
 
-def test_the_successor_of_a_gatekeeper_that_died_leaves_its_hosts_alone_until_its_leases_must_be_over() -> None:
-    async def main() -> tuple[Server, float, Server]:
-        swarm, (a, b, c) = swarm_of(3)
-        taken, own = swarm.host_of(C), swarm.host_of(A)
-        server, other = Server(), Server()
-        async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
-            group.create_task(b.fetch(taken, DELAY_S, 2, server))
-            await asyncio.sleep(1.0)
-            swarm.down.add(C)
-            swarm.leave(C)
-            swarm.tell()
-            died_at = a.clock.monotonic()
-            group.create_task(a.fetch(taken, DELAY_S, 2, server))
-            group.create_task(b.fetch(own, DELAY_S, 2, other))
-            await asyncio.sleep(1.0)
-            assert len(other.served) == 2, "what was ours before needs no rest"
-        assert c is not None
-        return server, died_at, other
-
-    server, died_at, _ = run(main())
+async def test_the_successor_of_a_gatekeeper_that_died_leaves_its_hosts_alone_until_its_leases_must_be_over() -> None:
+    swarm, (a, b, c) = swarm_of(3)
+    taken, own = swarm.host_of(C), swarm.host_of(A)
+    server, other = Server(), Server()
+    async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
+        group.create_task(b.fetch(taken, DELAY_S, 2, server))
+        await asyncio.sleep(1.0)
+        swarm.down.add(C)
+        swarm.leave(C)
+        swarm.tell()
+        died_at = a.clock.monotonic()
+        group.create_task(a.fetch(taken, DELAY_S, 2, server))
+        group.create_task(b.fetch(own, DELAY_S, 2, other))
+        await asyncio.sleep(1.0)
+        assert len(other.served) == 2, "what was ours before needs no rest"
+    assert c is not None
+    server, died_at, _ = server, died_at, other
     assert len(server.served) == 4
     assert sorted(server.served)[2][0] >= died_at + 10.0 + DELAY_S - 1e-6
     assert sorted(server.served)[2][0] < died_at + 10.0 + DELAY_S + 0.1
 
 
-def test_two_sides_of_a_partition_together_keep_the_pace_of_one() -> None:
-    async def main() -> Server:
-        server = Server()
-        one, (a, b) = swarm_of(2)
-        other, (c, d) = swarm_of(2)
-        async with running(*(node.gate for node in (a, b, c, d))), asyncio.TaskGroup() as group:
-            for side in (one, other):
-                side.tell(crawling=False, dead=2)
-            for node in (a, b, c, d):
-                group.create_task(node.fetch("h.example", DELAY_S, 50, server))
-        return server
-
-    server = run(main())
+async def test_two_sides_of_a_partition_together_keep_the_pace_of_one() -> None:
+    server = Server()
+    one, (a, b) = swarm_of(2)
+    other, (c, d) = swarm_of(2)
+    async with running(*(node.gate for node in (a, b, c, d))), asyncio.TaskGroup() as group:
+        for side in (one, other):
+            side.tell(crawling=False, dead=2)
+        for node in (a, b, c, d):
+            group.create_task(node.fetch("h.example", DELAY_S, 50, server))
+    server = server
     assert len(server.served) == 200
     assert server.served[-1][1] >= 0.95 * 200 * DELAY_S, "each takes half of the pace"
 
 
-def test_a_lease_outlives_its_gatekeeper_when_the_newcomer_is_told_of_it() -> None:
-    async def main() -> Server:
-        swarm, (a, b) = swarm_of(2)
-        newcomer = Node(swarm, C)
-        swarm.join(C, state=MemberState.JOINING)
-        swarm.tell()
-        swarm.becomes(C, MemberState.ACTIVE)
-        host = swarm.host_of(C)
-        server = Server(30.0)
-        async with running(a.gate, b.gate, newcomer.gate), asyncio.TaskGroup() as group:
-            given_up: list[float] = []
-            group.create_task(b.fetch(host, 1.0, 1, server, given_up=given_up))
-            await asyncio.sleep(1.0)
-            group.create_task(a.fetch(host, 1.0, 1, server))
-            await asyncio.sleep(1.0)
-            old = swarm.nodes[b.gate.office.of(host) or b""]
-            old.view = swarm.view
-            while rows := old.gate.office.export(lambda host: swarm.owner(host) == C):
-                assert newcomer.gate.office.adopt(rows)
-            swarm.tell(handed_over=True)
-        assert given_up == []
-        assert not newcomer.gate.office.adopt([("h.example", 1)])
-        return server
-
-    server = run(main())
+async def test_a_lease_outlives_its_gatekeeper_when_the_newcomer_is_told_of_it() -> None:
+    swarm, (a, b) = swarm_of(2)
+    newcomer = Node(swarm, C)
+    swarm.join(C, state=MemberState.JOINING)
+    swarm.tell()
+    swarm.becomes(C, MemberState.ACTIVE)
+    host = swarm.host_of(C)
+    server = Server(30.0)
+    async with running(a.gate, b.gate, newcomer.gate), asyncio.TaskGroup() as group:
+        given_up: list[float] = []
+        group.create_task(b.fetch(host, 1.0, 1, server, given_up=given_up))
+        await asyncio.sleep(1.0)
+        group.create_task(a.fetch(host, 1.0, 1, server))
+        await asyncio.sleep(1.0)
+        old = swarm.nodes[b.gate.office.of(host) or b""]
+        old.view = swarm.view
+        while rows := old.gate.office.export(lambda host: swarm.owner(host) == C):
+            assert newcomer.gate.office.adopt(rows)
+        swarm.tell(handed_over=True)
+    assert given_up == []
+    assert not newcomer.gate.office.adopt([("h.example", 1)])
+    server = server
     assert [end - begin for begin, end in server.served] == pytest.approx([30.0, 30.0])
     assert server.shortest_gap_s() == pytest.approx(1.0, abs=0.2)
 
 
-def test_a_node_that_is_not_yet_gatekeeper_sends_askers_away_and_they_come_again() -> None:
-    async def main() -> tuple[float, int]:
-        swarm, (a, b) = swarm_of(2)
-        host, server = swarm.host_of(B), Server()
-        fit = False
-        b.gate.office._fit = lambda: fit
-        async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
-            group.create_task(a.fetch(host, 1.0, 1, server))
-            await asyncio.sleep(1.8)
-            assert server.served == []
-            fit = True
-        return server.served[0][0], swarm.calls["host_ask"]
-
-    began_at, asked = run(main())
+async def test_a_node_that_is_not_yet_gatekeeper_sends_askers_away_and_they_come_again() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host, server = swarm.host_of(B), Server()
+    fit = False
+    b.gate.office._fit = lambda: fit
+    async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
+        group.create_task(a.fetch(host, 1.0, 1, server))
+        await asyncio.sleep(1.8)
+        assert server.served == []
+        fit = True
+    result = server.served[0][0], swarm.calls["host_ask"]
+    began_at, asked = result
     assert began_at == pytest.approx(4 * RETRY_S, abs=0.1)
     assert asked == 5
 
 
-def test_a_node_that_is_not_fit_is_not_its_own_gatekeeper_either() -> None:
-    async def main() -> None:
-        fit = False
-        _, (node,) = swarm_of(1, fit=lambda: fit)
-        server = Server()
-        async with running(node.gate), asyncio.TaskGroup() as group:
-            group.create_task(node.fetch("h.example", 1.0, 1, server))
-            await asyncio.sleep(1.2)
-            assert server.served == []
-            fit = True
-        assert len(server.served) == 1
-
-    run(main())
+async def test_a_node_that_is_not_fit_is_not_its_own_gatekeeper_either() -> None:
+    fit = False
+    _, (node,) = swarm_of(1, fit=lambda: fit)
+    server = Server()
+    async with running(node.gate), asyncio.TaskGroup() as group:
+        group.create_task(node.fetch("h.example", 1.0, 1, server))
+        await asyncio.sleep(1.2)
+        assert server.served == []
+        fit = True
+    assert len(server.served) == 1
 
 
-def test_a_node_that_leaves_gives_its_hosts_back() -> None:
-    async def main() -> None:
-        swarm, (a, b) = swarm_of(2)
-        host, server = swarm.host_of(A), Server()
-        async with running(a.gate, b.gate):
-            await b.fetch(host, 1.0, 1, server)
-            await b.gate.release()
-            assert a.gate.explain(host)["as_gatekeeper"]["holder"] is None
-            b.gate.book.clock(host).ready_at(1.0)
-            await asyncio.sleep(5.0)
-            assert a.gate.explain(host)["as_gatekeeper"]["holder"] is None
-
-    run(main())
+async def test_a_node_that_leaves_gives_its_hosts_back() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host, server = swarm.host_of(A), Server()
+    async with running(a.gate, b.gate):
+        await b.fetch(host, 1.0, 1, server)
+        await b.gate.release()
+        assert a.gate.explain(host)["as_gatekeeper"]["holder"] is None
+        b.gate.book.clock(host).ready_at(1.0)
+        await asyncio.sleep(5.0)
+        assert a.gate.explain(host)["as_gatekeeper"]["holder"] is None
 
 
 # -- robots.txt --
 
 
-def test_one_node_fetches_a_robots_txt_for_all_however_long_it_is() -> None:
-    async def main() -> None:
-        swarm, nodes = swarm_of(3)
-        host = swarm.host_of(B)
-        origin, body = f"https://{host}", b"x" * (PARSED_BYTES_MAX + 10)
-        asker, keeper, other = nodes[0].gate, nodes[1].gate, nodes[2].gate
-        assert isinstance(await asker.robots(origin, "bot"), RobotsFetch)
-        assert isinstance(await other.robots(origin, "bot"), RobotsWait)
-        assert isinstance(await keeper.robots(origin, "bot"), RobotsWait)
-        await asker.robots_tell(origin, "bot", RobotsVerdict.PARSE, body)
-        await asyncio.sleep(5.0)
-        for gate in (asker, other, keeper):
-            known = await gate.robots(origin, "bot")
-            assert isinstance(known, RobotsKnown)
-            assert (known.verdict, known.body) == (RobotsVerdict.PARSE, body[:PARSED_BYTES_MAX])
-            assert known.age_s == pytest.approx(5.0, abs=0.1)
-        assert swarm.calls["robots_ask"] == 2 + 2 + 2, "a long body is asked for twice"
-        assert keeper.explain(host)["robots"][origin] == {"bot": "parse"}
-        assert isinstance(await UnleasedHosts().robots(origin, "bot"), RobotsFetch)
-
-    run(main())
+async def test_one_node_fetches_a_robots_txt_for_all_however_long_it_is() -> None:
+    swarm, nodes = swarm_of(3)
+    host = swarm.host_of(B)
+    origin, body = f"https://{host}", b"x" * (PARSED_BYTES_MAX + 10)
+    asker, keeper, other = nodes[0].gate, nodes[1].gate, nodes[2].gate
+    assert isinstance(await asker.robots(origin, "bot"), RobotsFetch)
+    assert isinstance(await other.robots(origin, "bot"), RobotsWait)
+    assert isinstance(await keeper.robots(origin, "bot"), RobotsWait)
+    await asker.robots_tell(origin, "bot", RobotsVerdict.PARSE, body)
+    await asyncio.sleep(5.0)
+    for gate in (asker, other, keeper):
+        known = await gate.robots(origin, "bot")
+        assert isinstance(known, RobotsKnown)
+        assert (known.verdict, known.body) == (RobotsVerdict.PARSE, body[:PARSED_BYTES_MAX])
+        assert known.age_s == pytest.approx(5.0, abs=0.1)
+    assert swarm.calls["robots_ask"] == 2 + 2 + 2, "a long body is asked for twice"
+    assert keeper.explain(host)["robots"][origin] == {"bot": "parse"}
+    assert isinstance(await UnleasedHosts().robots(origin, "bot"), RobotsFetch)
 
 
-def test_a_robots_txt_that_failed_is_for_the_next_and_an_absent_gatekeeper_is_waited_for() -> None:
-    async def main() -> None:
-        swarm, (a, b, c) = swarm_of(3)
-        origin = f"http://{swarm.host_of(B)}"
-        assert isinstance(await a.gate.robots(origin, "bot"), RobotsFetch)
-        await a.gate.robots_tell(origin, "bot", None)
-        assert isinstance(await c.gate.robots(origin, "bot"), RobotsFetch)
-        b.gate.office._fit = lambda: False
-        assert await a.gate.robots(origin, "bot") == RobotsWait(RETRY_S)
-        swarm.down.add(B)
-        assert await a.gate.robots(origin, "bot") == RobotsWait(RETRY_S)
-        await a.gate.robots_tell(origin, "bot", RobotsVerdict.ALLOW_ALL)
-
-    run(main())
+async def test_a_robots_txt_that_failed_is_for_the_next_and_an_absent_gatekeeper_is_waited_for() -> None:
+    swarm, (a, b, c) = swarm_of(3)
+    origin = f"http://{swarm.host_of(B)}"
+    assert isinstance(await a.gate.robots(origin, "bot"), RobotsFetch)
+    await a.gate.robots_tell(origin, "bot", None)
+    assert isinstance(await c.gate.robots(origin, "bot"), RobotsFetch)
+    b.gate.office._fit = lambda: False
+    assert await a.gate.robots(origin, "bot") == RobotsWait(RETRY_S)
+    swarm.down.add(B)
+    assert await a.gate.robots(origin, "bot") == RobotsWait(RETRY_S)
+    await a.gate.robots_tell(origin, "bot", RobotsVerdict.ALLOW_ALL)

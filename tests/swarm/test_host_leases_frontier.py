@@ -10,7 +10,6 @@ import pytest
 from crawl.stored import task
 
 from dhtcrawl.crawl.frontier import Frontier, Job
-from dhtcrawl.sim.loop import run
 
 from .gate_swarm import Node, Server, Swarm
 
@@ -87,26 +86,25 @@ class Crawler:
         (60, 300, 0.0, 2.0),
     ],
 )
-def test_all_pages_of_all_nodes_are_fetched_in_time(pages: int, hosts: int, every_s: float, seconds_max: float) -> None:
-    async def main() -> None:
-        swarm = Swarm()
-        swarm.join(*IDS)
-        nodes = [Node(swarm, id_) for id_ in IDS]
-        servers = {f"h{number}.example": Server() for number in range(hosts)}
-        loop = asyncio.get_running_loop()
-        async with asyncio.TaskGroup() as group:
-            gates = [group.create_task(node.gate.run()) for node in nodes]
-            async with asyncio.TaskGroup() as fetchers:
-                crawlers = [Crawler(node, servers, fetchers) for node in nodes]
-                for number, crawler in enumerate(crawlers):
-                    fetchers.create_task(crawler.feed(number, pages, every_s))
-                while sum(crawler.done for crawler in crawlers) < pages * len(nodes):
-                    await asyncio.sleep(0.5)
-                    assert loop.time() < 2 * seconds_max + 1.0, "somebody was forgotten"
-            for gate in gates:
-                gate.cancel()
-        assert max(end for server in servers.values() for _, end in server.served) <= seconds_max
-        assert min(server.shortest_gap_s() for server in servers.values()) >= DELAY_S - 1e-6
-        assert sum(node.gate.book.violations for node in nodes) == 0
-
-    run(main())
+async def test_all_pages_of_all_nodes_are_fetched_in_time(
+    pages: int, hosts: int, every_s: float, seconds_max: float
+) -> None:
+    swarm = Swarm()
+    swarm.join(*IDS)
+    nodes = [Node(swarm, id_) for id_ in IDS]
+    servers = {f"h{number}.example": Server() for number in range(hosts)}
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        gates = [group.create_task(node.gate.run()) for node in nodes]
+        async with asyncio.TaskGroup() as fetchers:
+            crawlers = [Crawler(node, servers, fetchers) for node in nodes]
+            for number, crawler in enumerate(crawlers):
+                fetchers.create_task(crawler.feed(number, pages, every_s))
+            while sum(crawler.done for crawler in crawlers) < pages * len(nodes):
+                await asyncio.sleep(0.5)
+                assert loop.time() < 2 * seconds_max + 1.0, "somebody was forgotten"
+        for gate in gates:
+            gate.cancel()
+    assert max(end for server in servers.values() for _, end in server.served) <= seconds_max
+    assert min(server.shortest_gap_s() for server in servers.values()) >= DELAY_S - 1e-6
+    assert sum(node.gate.book.violations for node in nodes) == 0

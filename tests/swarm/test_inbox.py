@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from storage.stores import CRAWL
@@ -22,7 +23,7 @@ from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.inbox import Inbox
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 from swarm.sync_swarm import copy
 
 HELLO = Hello(node(1), 1, "active", ())
@@ -90,11 +91,10 @@ async def _refuse() -> Refused:
     return Refused("no")
 
 
-def tell(story: Callable[[World], Any], view: View | None = None) -> None:
-    async def main(group: asyncio.TaskGroup) -> None:
-        await story(World(group, view or view_of([0, 1, 2])))
-
-    play(main)
+@asynccontextmanager
+async def a_world(view: View | None = None) -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as group:
+        yield World(group, view or view_of([0, 1, 2]))
 
 
 def link_of(owner: int, view: View) -> Link:
@@ -107,11 +107,11 @@ def store(*links: Link, tried: tuple[bytes, ...] = ()) -> StoreTask:
     return StoreTask(CRAWL, tuple(map(wire.row_of_link, links)), tried)
 
 
-def test_our_own_are_taken_and_others_moved_to_their_owner() -> None:
+async def test_our_own_are_taken_and_others_moved_to_their_owner() -> None:
     view = view_of([0, 1, 2])
     ours, theirs = link_of(0, view), link_of(1, view)
 
-    async def story(world: World) -> None:
+    async with a_world(view) as world:
         reply = await world.ask(store(ours, theirs))
         assert isinstance(reply, Ack)
         assert list(reply.codes) == [Code.ACCEPTED, Code.MOVED]
@@ -122,33 +122,27 @@ def test_our_own_are_taken_and_others_moved_to_their_owner() -> None:
         assert isinstance(again, Ack)
         assert list(again.codes) == [Code.KNOWN]
 
-    tell(story, view)
 
-
-def test_what_its_owner_did_not_take_is_taken_into_custody() -> None:
+async def test_what_its_owner_did_not_take_is_taken_into_custody() -> None:
     view = view_of([0, 1, 2])
 
-    async def story(world: World) -> None:
+    async with a_world(view) as world:
         reply = await world.ask(store(link_of(1, view), tried=(node(1),)))
         assert isinstance(reply, Ack)
         assert list(reply.codes) == [Code.ACCEPTED]
 
-    tell(story, view)
 
-
-def test_nobody_is_sent_to_a_node_that_is_suspected() -> None:
+async def test_nobody_is_sent_to_a_node_that_is_suspected() -> None:
     view = View([Member(node(0), ("h", 1)), Member(node(1), ("h", 2), MemberState.SUSPECTED)])
 
-    async def story(world: World) -> None:
+    async with a_world(view) as world:
         reply = await world.ask(store(link_of(1, view)))
         assert isinstance(reply, Ack)
         assert list(reply.codes) == [Code.FAILED]
 
-    tell(story, view)
 
-
-def test_a_node_that_does_not_own_yet_takes_no_links_but_copies() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_does_not_own_yet_takes_no_links_but_copies() -> None:
+    async with a_world() as world:
         world.inbox.owning = False
         links, copies = store(link_of(0, world.peers.view)), StoreBackup(CRAWL, (wire.record_of(copy(1)),))
         first, second = await world.ask(links), await world.ask(copies)
@@ -156,46 +150,36 @@ def test_a_node_that_does_not_own_yet_takes_no_links_but_copies() -> None:
         assert isinstance(second, Ack)
         assert (list(first.codes), list(second.codes)) == ([Code.FAILED], [Code.ACCEPTED])
 
-    tell(story)
 
-
-def test_what_came_of_a_page_is_heard_of_when_it_is_written() -> None:
+async def test_what_came_of_a_page_is_heard_of_when_it_is_written() -> None:
     """Random seed 786: a page was not held any more, and still pending, when somebody looked for one to fetch."""
-
-    async def story(world: World) -> None:
+    async with a_world() as world:
         await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)),)))
         await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1, **DONE)),)))
         assert world.run is not None
         assert world.run.states == [State.PENDING, State.DONE]
 
-    tell(story)
 
-
-def test_links_of_a_crawl_that_is_not_known_are_refused_and_its_copies_kept() -> None:
-    async def story(world: World) -> None:
+async def test_links_of_a_crawl_that_is_not_known_are_refused_and_its_copies_kept() -> None:
+    async with a_world() as world:
         world.run = None
         assert isinstance(await world.ask(store(link_of(0, world.peers.view))), Refused)
         reply = await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)),)))
         assert isinstance(reply, Ack)
         assert list(reply.codes) == [Code.ACCEPTED]
 
-    tell(story)
 
-
-def test_a_link_under_a_key_that_is_not_its_own_is_not_taken() -> None:
-    async def story(world: World) -> None:
+async def test_a_link_under_a_key_that_is_not_its_own_is_not_taken() -> None:
+    async with a_world() as world:
         good = link_of(0, world.peers.view)
         reply = await world.ask(store(good, good._replace(url="http://b.example/"), good._replace(key=b"x" * 20)))
         assert isinstance(reply, Ack)
         assert list(reply.codes) == [Code.ACCEPTED, Code.FAILED, Code.FAILED]
 
-    tell(story)
 
-
-def test_a_write_is_a_read() -> None:
+async def test_a_write_is_a_read() -> None:
     """Who sends a copy that is behind ours hears what we know (I6)."""
-
-    async def story(world: World) -> None:
+    async with a_world() as world:
         await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1, **DONE)),)))
         reply = await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)), wire.record_of(copy(2)))))
         assert isinstance(reply, Ack)
@@ -205,11 +189,9 @@ def test_a_write_is_a_read() -> None:
         assert world.run is not None
         assert [fresh.key for fresh in world.run.changes[-1].fresh] == [copy(2).key]
 
-    tell(story)
 
-
-def test_a_tombstone_without_its_record_is_asked_for_whole() -> None:
-    async def story(world: World) -> None:
+async def test_a_tombstone_without_its_record_is_asked_for_whole() -> None:
+    async with a_world() as world:
         await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)),)))
         ends = tuple(wire.tombstone_of(copy(n, **DONE)) for n in (1, 2))
         reply = await world.ask(DeleteBackup(CRAWL, ends))
@@ -219,11 +201,9 @@ def test_a_tombstone_without_its_record_is_asked_for_whole() -> None:
         assert world.run.over == [copy(1).key]
         assert world.run.changes[-1].unqueued
 
-    tell(story)
 
-
-def test_rows_that_make_no_sense_are_not_kept_and_end_nothing() -> None:
-    async def story(world: World) -> None:
+async def test_rows_that_make_no_sense_are_not_kept_and_end_nothing() -> None:
+    async with a_world() as world:
         row = wire.record_of(copy(1))
         rows = (row._replace(state=9), row._replace(gen=1 << 30), row._replace(url="javascript:x"), row)
         reply = await world.ask(StoreBackup(CRAWL, rows))
@@ -233,5 +213,3 @@ def test_rows_that_make_no_sense_are_not_kept_and_end_nothing() -> None:
         answer = await world.ask(DeleteBackup(CRAWL, (end._replace(state=1), end._replace(key=b"x" * 40))))
         assert isinstance(answer, Ack)
         assert set(answer.codes) == {Code.FAILED}
-
-    tell(story)

@@ -13,7 +13,7 @@ from dhtcrawl.swarm.membership.repairs import PATIENCE_S
 from dhtcrawl.swarm.records.range_sync import SyncResult
 from dhtcrawl.swarm.records.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.swarm.replica_sets import Span
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 
 
 class World:
@@ -82,10 +82,10 @@ class World:
         return True
 
 
-def play_for(seconds: float, taken: Callable[[], HandedOver], meanwhile: Callable[[World], None]) -> list[float]:
+async def play_for(seconds: float, taken: Callable[[], HandedOver], meanwhile: Callable[[World], None]) -> list[float]:
     """When records were handed over, from when two others had come."""
 
-    async def story(group: asyncio.TaskGroup) -> list[float]:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -98,29 +98,27 @@ def play_for(seconds: float, taken: Callable[[], HandedOver], meanwhile: Callabl
         running.cancel()
         return [at - began_at for at in world.handed_over_at]
 
-    return play(story)
 
-
-def test_what_somebody_does_not_take_is_offered_again_ever_more_rarely() -> None:
-    offered_s = play_for(60.0, lambda: HandedOver(refused=1), lambda world: None)
+async def test_what_somebody_does_not_take_is_offered_again_ever_more_rarely() -> None:
+    offered_s = await play_for(60.0, lambda: HandedOver(refused=1), lambda world: None)
     assert len(offered_s) <= 60.0 / OWED_PAUSE_MAX_S + 6, "others take theirs each time"
     assert offered_s[1] < 1.0, "at first soon"
     assert offered_s[-1] > 60.0 - 2 * OWED_PAUSE_MAX_S, "for as long as it takes"
 
 
-def test_a_new_view_is_looked_at_at_once_whatever_is_owed() -> None:
-    offered_s = play_for(60.0, lambda: HandedOver(refused=1), lambda world: world.sees(view_of([0, 1])))
+async def test_a_new_view_is_looked_at_at_once_whatever_is_owed() -> None:
+    offered_s = await play_for(60.0, lambda: HandedOver(refused=1), lambda world: world.sees(view_of([0, 1])))
     assert any(30.0 <= at < 30.1 for at in offered_s), offered_s
 
 
-def test_what_was_taken_in_the_end_is_not_offered_again() -> None:
+async def test_what_was_taken_in_the_end_is_not_offered_again() -> None:
     left = iter([1, 1, 0])
-    offered_s = play_for(60.0, lambda: HandedOver(refused=next(left)), lambda world: None)
+    offered_s = await play_for(60.0, lambda: HandedOver(refused=next(left)), lambda world: None)
     assert len(offered_s) == 3, offered_s
 
 
-def test_a_node_with_something_owed_is_busy() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_a_node_with_something_owed_is_busy() -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -132,11 +130,9 @@ def test_a_node_with_something_owed_is_busy() -> None:
             assert world.entrance.busy, "or a crawl would be called complete"
         running.cancel()
 
-    play(story)
 
-
-def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_the_same() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_the_same() -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -152,11 +148,9 @@ def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_the_sam
         assert len(world.handed_over_at) == 3, "when it began, in vain, and anew"
         running.cancel()
 
-    play(story)
 
-
-def test_nothing_more_is_fetched_from_when_strangers_appear_whatever_is_under_way() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_nothing_more_is_fetched_from_when_strangers_appear_whatever_is_under_way() -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -173,13 +167,10 @@ def test_nothing_more_is_fetched_from_when_strangers_appear_whatever_is_under_wa
         assert world.settled_by is world.view
         running.cancel()
 
-    play(story)
 
-
-def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_share_it() -> None:
+async def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_share_it() -> None:
     """Two groups of nodes, far apart by their ids: what happens in one is no matter of the other."""
-
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -203,13 +194,10 @@ def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_share_it
         assert {spans for _, spans in world.synced} == {(EVERYTHING,)}
         running.cancel()
 
-    play(story)
 
-
-def test_who_joins_again_is_waited_for_before_what_it_kept_is_copied() -> None:
+async def test_who_joins_again_is_waited_for_before_what_it_kept_is_copied() -> None:
     """Its keys are taken over at once, from those who shared them; further copies are made when it has not come."""
-
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -229,13 +217,10 @@ def test_who_joins_again_is_waited_for_before_what_it_kept_is_copied() -> None:
             assert (len(world.synced) == at_once) is came
         running.cancel()
 
-    play(story)
 
-
-def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_back() -> None:
+async def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_back() -> None:
     """Seed 613: whoever joined while the network was cut did not ask the other side once it was whole."""
-
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -254,13 +239,10 @@ def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_back() -
         assert {peer for peer, _ in world.synced} == {node(1), node(2), node(3)}
         running.cancel()
 
-    play(story)
 
-
-def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_share_of_what_the_others_know() -> None:
+async def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_share_of_what_the_others_know() -> None:
     """Seed 230: what the vanished one kept was the newcomer's to keep, and nobody was asked for it again."""
-
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -279,13 +261,10 @@ def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_share_of
         assert [peer for peer, _ in world.synced][2:4] == [node(1), node(2)]
         running.cancel()
 
-    play(story)
 
-
-def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_are_gone_from_its_view() -> None:
+async def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_are_gone_from_its_view() -> None:
     """Seed 939: the other side of a cut said that all of its own side were dead, and it took itself for the first."""
-
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -305,11 +284,9 @@ def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_are_go
         assert [peer for peer, _ in world.synced] == [node(3)]
         running.cancel()
 
-    play(story)
 
-
-def test_who_joins_again_and_is_alone_goes_on_alone_after_a_while() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_who_joins_again_and_is_alone_goes_on_alone_after_a_while() -> None:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
@@ -320,5 +297,3 @@ def test_who_joins_again_and_is_alone_goes_on_alone_after_a_while() -> None:
         await asyncio.sleep(2.0)
         assert world.entrance.active
         running.cancel()
-
-    play(story)

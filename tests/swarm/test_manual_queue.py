@@ -20,7 +20,7 @@ from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.swarm.lifecycle.manual_queue import DROP, RELEASE, ManualQueue
 from dhtcrawl.url import host_of
 
-from .story import World, tell
+from .story import World, a_world
 
 
 class Broken:
@@ -57,8 +57,8 @@ async def crawled(world: World, policy: str) -> bytes:
 
 
 @policies("xor", "balanced")
-def test_any_node_lists_what_was_given_up_and_says_why(policy: str) -> None:
-    async def story(world: World) -> None:
+async def test_any_node_lists_what_was_given_up_and_says_why(policy: str) -> None:
+    async with a_world(pages=60, nodes=4) as world:
         broken = Broken(world, 3)
         crawl = await crawled(world, policy)
         for number in (0, 2):
@@ -69,16 +69,14 @@ def test_any_node_lists_what_was_given_up_and_says_why(policy: str) -> None:
             assert "closed the connection" in failed[broken.urls[0]].detail
             assert (listed.silent, listed.cut) == ([], False)
 
-    tell(story, pages=60, nodes=4)
-
 
 @policies("xor", "balanced")
-def test_of_a_host_that_nobody_reaches_one_record_at_least_says_what_every_node_said(
+async def test_of_a_host_that_nobody_reaches_one_record_at_least_says_what_every_node_said(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
-    async def story(world: World) -> None:
+    async with a_world(pages=60, nodes=4) as world:
         pages: dict[str, list[str]] = {}
         for url in sorted(world.web.truth()):
             pages.setdefault(host_of(url), []).append(url)
@@ -98,12 +96,10 @@ def test_of_a_host_that_nobody_reaches_one_record_at_least_says_what_every_node_
         assert max(detail.count("nobody is there") for detail in details) == len(world.hosts)
         assert asked.count(gone) < len(details), "each node tries a few times, and not for each page"
 
-    tell(story, pages=60, nodes=4)
-
 
 @policies("xor", "balanced")
-def test_what_is_released_after_the_end_is_fetched_and_the_rest_is_left_alone(policy: str) -> None:
-    async def story(world: World) -> None:
+async def test_what_is_released_after_the_end_is_fetched_and_the_rest_is_left_alone(policy: str) -> None:
+    async with a_world(pages=60, nodes=4) as world:
         broken = Broken(world, 3)
         crawl = await crawled(world, policy)
         again, *others = broken.urls
@@ -119,11 +115,9 @@ def test_what_is_released_after_the_end_is_fetched_and_the_rest_is_left_alone(po
         assert again in visits
         assert not {visit.url for visit in world.web.visits[:asked] if visit.status == 200} & set(visits)
 
-    tell(story, pages=60, nodes=4)
 
-
-def test_all_that_was_given_up_is_released_at_once_while_the_crawl_runs() -> None:
-    async def story(world: World) -> None:
+async def test_all_that_was_given_up_is_released_at_once_while_the_crawl_runs() -> None:
+    async with a_world(pages=60, nodes=3) as world:
         broken = Broken(world, 4)
         slow = dataclasses.replace(world.spec.settings, delay_s=1.0)
         world.spec = dataclasses.replace(world.spec, settings=slow)
@@ -141,11 +135,9 @@ def test_all_that_was_given_up_is_released_at_once_while_the_crawl_runs() -> Non
         listed = await swarm_of(world, 0).given_up.listed(crawl)
         assert not {row.url for row in listed.tasks} & set(broken.urls)
 
-    tell(story, pages=60, nodes=3)
 
-
-def test_an_origin_that_was_given_up_is_asked_again_when_its_pages_are_released() -> None:
-    async def story(world: World) -> None:
+async def test_an_origin_that_was_given_up_is_asked_again_when_its_pages_are_released() -> None:
+    async with a_world(pages=60, nodes=3) as world:
         host = sorted(world.web.truth())[0].split("/")[2]
         gone = [True]
         world.web.breaks_off = lambda url, attempt: gone[0] and f"//{host}/" in url  # type: ignore[method-assign]
@@ -163,11 +155,9 @@ def test_an_origin_that_was_given_up_is_asked_again_when_its_pages_are_released(
 
         await world.until(over)
 
-    tell(story, pages=60, nodes=3)
 
-
-def test_what_is_dropped_is_off_the_list_on_every_copy_and_is_not_asked_for_again() -> None:
-    async def story(world: World) -> None:
+async def test_what_is_dropped_is_off_the_list_on_every_copy_and_is_not_asked_for_again() -> None:
+    async with a_world(pages=60, nodes=4) as world:
         broken = Broken(world, 2)
         crawl = await crawled(world, "xor")
         gone, left = broken.urls
@@ -186,19 +176,15 @@ def test_what_is_dropped_is_off_the_list_on_every_copy_and_is_not_asked_for_agai
         assert len(world.web.visits) == asked
         assert {task.gen for task in records(world, crawl, gone)} == {1}
 
-    tell(story, pages=60, nodes=4)
 
-
-def test_a_node_that_does_not_answer_is_named() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_does_not_answer_is_named() -> None:
+    async with a_world(pages=40, nodes=3) as world:
         Broken(world, 2)
         crawl = await crawled(world, "xor")
         await world.hosts[1].crash()
         given_up = swarm_of(world, 0).given_up
         listed, decided = await asyncio.gather(given_up.listed(crawl), given_up.decide(crawl, DROP, None))
         assert listed.silent == decided.silent == [world.hosts[1].id]
-
-    tell(story, pages=40, nodes=3)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +200,11 @@ def test_a_node_that_does_not_answer_is_named() -> None:
         ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": None}),  # nobody knows that crawl
     ],
 )
-def test_what_is_no_question_is_refused(name: str, args: dict[str, Any]) -> None:
-    async def story(world: World) -> None:
+async def test_what_is_no_question_is_refused(name: str, args: dict[str, Any]) -> None:
+    async with a_world(pages=10, nodes=1) as world:
         answer = getattr(swarm_of(world, 0).given_up, name)(world.hosts[0].id, args)
         assert isinstance(answer, Refused)
         assert (answer is BAD_ARGUMENTS) == (args.get("urls", ()) is not None or args.get("action") == "destroy")
-
-    tell(story, pages=10, nodes=1)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +216,8 @@ def test_what_is_no_question_is_refused(name: str, args: dict[str, Any]) -> None
         Failure(FailureKind.TIMEOUT, "no answer"),
     ],
 )
-def test_what_a_member_says_is_not_believed_blindly(answer: Any) -> None:
-    async def story(world: World) -> None:
+async def test_what_a_member_says_is_not_believed_blindly(answer: Any) -> None:
+    async with a_world(pages=10, nodes=1) as world:
         given_up: ManualQueue = swarm_of(world, 0).given_up
 
         async def call(*_: Any, **__: Any) -> Any:
@@ -242,5 +226,3 @@ def test_what_a_member_says_is_not_believed_blindly(answer: Any) -> None:
         given_up._peers.call = call  # type: ignore[method-assign]
         assert (await given_up.listed(bytes(16))).tasks == []
         assert (await given_up.decide(bytes(16), DROP, None)).silent == [world.hosts[0].id]
-
-    tell(story, pages=10, nodes=1)

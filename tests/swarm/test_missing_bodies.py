@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from storage.stores import CRAWL
 
@@ -16,7 +16,7 @@ from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.bodies.missing import MissingBodies
-from swarm.fake_peers import node, play
+from swarm.fake_peers import node
 from swarm.sync_swarm import copy
 
 GRACE_S = 60.0
@@ -73,20 +73,19 @@ class World:
         return unpack_task(value).state
 
 
-def tell(story: Callable[[World], Any], *records: TaskReplica) -> None:
-    async def main(group: asyncio.TaskGroup) -> None:
+@asynccontextmanager
+async def a_world(*records: TaskReplica) -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as group:
         world = World(*records)
         looking = group.create_task(world.bodies.run())
         await asyncio.sleep(1.0)
         assert world.bodies.missing == 0
-        await story(world)
+        yield world
         looking.cancel()
 
-    play(main)
 
-
-def test_pages_of_a_node_that_is_gone_are_missing_at_once_and_opened_after_a_while() -> None:
-    async def story(world: World) -> None:
+async def test_pages_of_a_node_that_is_gone_are_missing_at_once_and_opened_after_a_while() -> None:
+    async with a_world(page(1), page(2), page(3, node(1).hex())) as world:
         world.leaves()
         assert world.bodies.missing, "not known yet, so it counts"
         await asyncio.sleep(GRACE_S - 5)
@@ -97,11 +96,9 @@ def test_pages_of_a_node_that_is_gone_are_missing_at_once_and_opened_after_a_whi
         assert world.bodies.missing == 0
         assert [world.state_of(n) for n in (1, 2, 3)] == [State.PENDING, State.PENDING, State.DONE]
 
-    tell(story, page(1), page(2), page(3, node(1).hex()))
 
-
-def test_a_node_that_comes_back_in_time_costs_nothing() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_comes_back_in_time_costs_nothing() -> None:
+    async with a_world(page(1)) as world:
         world.leaves()
         await asyncio.sleep(GRACE_S / 2)
         world.gone = []
@@ -109,11 +106,9 @@ def test_a_node_that_comes_back_in_time_costs_nothing() -> None:
         await asyncio.sleep(2 * GRACE_S)
         assert (world.opened, world.bodies.missing) == ([], 0)
 
-    tell(story, page(1))
 
-
-def test_its_grace_begins_anew_each_time_it_goes() -> None:
-    async def story(world: World) -> None:
+async def test_its_grace_begins_anew_each_time_it_goes() -> None:
+    async with a_world(page(1)) as world:
         world.leaves()
         await asyncio.sleep(GRACE_S / 2)
         world.gone = []
@@ -123,11 +118,9 @@ def test_its_grace_begins_anew_each_time_it_goes() -> None:
         await asyncio.sleep(GRACE_S / 2)
         assert world.opened == []
 
-    tell(story, page(1))
 
-
-def test_others_pages_are_for_others_to_open_until_they_are_ours() -> None:
-    async def story(world: World) -> None:
+async def test_others_pages_are_for_others_to_open_until_they_are_ours() -> None:
+    async with a_world(page(1)) as world:
         world.owned = lambda key: False
         world.leaves()
         await asyncio.sleep(2 * GRACE_S)
@@ -138,11 +131,9 @@ def test_others_pages_are_for_others_to_open_until_they_are_ours() -> None:
         await asyncio.sleep(5)
         assert len(world.opened) == 1
 
-    tell(story, page(1))
 
-
-def test_what_has_a_copy_is_not_opened() -> None:
-    async def story(world: World) -> None:
+async def test_what_has_a_copy_is_not_opened() -> None:
+    async with a_world(page(1), page(2)) as world:
         world.copies = lambda pages: ([page(1).key], 0)
         world.leaves()
         await asyncio.sleep(GRACE_S - 2)
@@ -151,11 +142,9 @@ def test_what_has_a_copy_is_not_opened() -> None:
         assert [opened.key for opened in world.opened] == [page(1).key]
         assert (world.bodies.missing, len(world.sought)) == (0, 1)
 
-    tell(story, page(1), page(2))
 
-
-def test_what_somebody_may_have_a_copy_of_is_missing_and_sought_now_and_then() -> None:
-    async def story(world: World) -> None:
+async def test_what_somebody_may_have_a_copy_of_is_missing_and_sought_now_and_then() -> None:
+    async with a_world(page(1), page(2)) as world:
         world.copies = lambda pages: ([], len(pages))
         world.leaves()
         await asyncio.sleep(GRACE_S + 60)
@@ -165,11 +154,9 @@ def test_what_somebody_may_have_a_copy_of_is_missing_and_sought_now_and_then() -
         await asyncio.sleep(10)
         assert (len(world.opened), world.bodies.missing) == (2, 0)
 
-    tell(story, page(1), page(2))
 
-
-def test_it_is_sought_at_once_when_somebody_comes() -> None:
-    async def story(world: World) -> None:
+async def test_it_is_sought_at_once_when_somebody_comes() -> None:
+    async with a_world(page(1)) as world:
         world.copies = lambda pages: ([], len(pages))
         world.leaves()
         await asyncio.sleep(GRACE_S + 2)
@@ -178,11 +165,9 @@ def test_it_is_sought_at_once_when_somebody_comes() -> None:
         await asyncio.sleep(0.5)
         assert len(world.sought) == sought + 1
 
-    tell(story, page(1))
 
-
-def test_pages_that_others_tell_of_are_counted_when_they_are_known_to_lie_at_a_node_that_is_gone() -> None:
-    async def story(world: World) -> None:
+async def test_pages_that_others_tell_of_are_counted_when_they_are_known_to_lie_at_a_node_that_is_gone() -> None:
+    async with a_world(page(1)) as world:
         world.leaves()
         await asyncio.sleep(1)
         assert world.bodies.missing == 1
@@ -195,11 +180,9 @@ def test_pages_that_others_tell_of_are_counted_when_they_are_known_to_lie_at_a_n
         await asyncio.sleep(1)
         assert world.bodies.missing == 2
 
-    tell(story, page(1))
 
-
-def test_pages_that_come_while_they_are_counted_are_counted_in_the_next_look() -> None:
-    async def story(world: World) -> None:
+async def test_pages_that_come_while_they_are_counted_are_counted_in_the_next_look() -> None:
+    async with a_world(page(1)) as world:
         world.copies = lambda pages: ([], len(pages))
         world.leaves()
         await asyncio.sleep(GRACE_S + 0.05)
@@ -209,11 +192,9 @@ def test_pages_that_come_while_they_are_counted_are_counted_in_the_next_look() -
         await asyncio.sleep(10)
         assert world.bodies.missing == 2
 
-    tell(story, page(1))
 
-
-def test_who_is_given_up_is_told_when_it_changes() -> None:
-    async def story(world: World) -> None:
+async def test_who_is_given_up_is_told_when_it_changes() -> None:
+    async with a_world() as world:
         world.leaves()
         await asyncio.sleep(GRACE_S / 2)
         assert world.given_up == []
@@ -223,5 +204,3 @@ def test_who_is_given_up_is_told_when_it_changes() -> None:
         world.bodies.view_changed(ours=True)
         await asyncio.sleep(1)
         assert world.given_up == [[GONE], []]
-
-    tell(story)

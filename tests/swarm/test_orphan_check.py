@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
 from dhtcrawl.swarm.assignment.orphan_check import PAUSE_S, WITHIN_S, OrphanCheck
 from dhtcrawl.swarm.assignment.ownership import KeySet
-from swarm.fake_peers import play
 
 A, B = b"a" * 20, b"b" * 20
-Story = Callable[[OrphanCheck, KeySet], Awaitable[None]]
 
 
 class World:
@@ -33,55 +32,49 @@ class World:
         self.ours_again += keys
 
 
-def tell(world: World, story: Story) -> None:
-    async def main(group: asyncio.TaskGroup) -> None:
+@asynccontextmanager
+async def checking(world: World) -> AsyncIterator[tuple[OrphanCheck, KeySet]]:
+    """A check, and the keys that it has asked about and not heard of."""
+    async with asyncio.TaskGroup() as group:
         asked = KeySet()
-        await story(OrphanCheck(group, asked, world.compare, world.answered), asked)
-
-    play(main)
+        yield OrphanCheck(group, asked, world.compare, world.answered), asked
 
 
-def test_a_task_is_nobodys_until_all_have_answered() -> None:
+async def test_a_task_is_nobodys_until_all_have_answered() -> None:
     world = World()
     world.silent = 2
 
-    async def story(check: OrphanCheck, asked: KeySet) -> None:
+    async with checking(world) as (check, asked):
         check.ask([A, B])
         await asyncio.sleep(2 * (1 + PAUSE_S))
         assert (A in asked, B in asked, len(asked)) == (True, True, 2)
         assert world.ours_again == []
         await asyncio.sleep(1.1)
         assert (A in asked, len(asked)) == (False, 0)
-
-    tell(world, story)
     assert world.compared == [[A, B]] * 3
     assert world.ours_again == [A, B]
 
 
-def test_a_task_is_asked_about_once_at_a_time() -> None:
+async def test_a_task_is_asked_about_once_at_a_time() -> None:
     world = World()
 
-    async def story(check: OrphanCheck, asked: KeySet) -> None:
+    async with checking(world) as (check, _):
         check.ask([A])
         check.ask([A, B])
         check.ask([])
-
-    tell(world, story)
     assert world.compared == [[A], [B]]
     assert world.ours_again == [A, B]
 
 
 @pytest.mark.parametrize("takes_s", [1.0, 30.0, 1e6])
-def test_who_answers_nonsense_or_nothing_does_not_keep_a_task_for_ever(takes_s: float) -> None:
+async def test_who_answers_nonsense_or_nothing_does_not_keep_a_task_for_ever(takes_s: float) -> None:
     world = World(takes_s)
     world.silent = 1_000_000
 
-    async def story(check: OrphanCheck, asked: KeySet) -> None:
+    async with checking(world) as (check, asked):
         check.ask([A])
         await asyncio.sleep(WITHIN_S - 1)
         assert A in asked
         await asyncio.sleep(2)
         assert A not in asked
-
-    tell(world, story)
     assert world.ours_again == [A]

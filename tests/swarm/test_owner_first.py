@@ -12,7 +12,7 @@ from dhtcrawl.swarm.assignment.wire import LEND, RECALL
 from dhtcrawl.url import host_of
 from swarm.fake_peers import node, view_of
 
-from .assigning_world import OWN, TASKS, Favours, World, failed, tell
+from .assigning_world import OWN, TASKS, Favours, World, a_world, failed
 
 XOR = Xor(Settings(OWN))
 NEITHER = failed(TASKS[0], TaskResult.UNREACHABLE)
@@ -22,18 +22,16 @@ def lent(world: World) -> list[tuple[bytes, bytes]]:
     return [(peer, key) for peer, name, args in world.peers.called if name == LEND for key in args["keys"]]
 
 
-def test_an_owner_asks_nobody() -> None:
-    async def story(world: World) -> None:
+async def test_an_owner_asks_nobody() -> None:
+    async with a_world(XOR) as world:
         world.add(*TASKS[:3])
         await asyncio.sleep(1)
         assert world.started() == [task.url for task in TASKS[:3]]
         assert not world.peers.called
 
-    tell(story, XOR)
 
-
-def test_what_an_owner_cannot_connect_to_goes_to_each_of_the_others_and_back_to_it() -> None:
-    async def story(world: World) -> None:
+async def test_what_an_owner_cannot_connect_to_goes_to_each_of_the_others_and_back_to_it() -> None:
+    async with a_world(XOR) as world:
         world.add(TASKS[0])
         assert world.started()
         assert world.lender.failed_here(TASKS[0], NEITHER)
@@ -53,11 +51,9 @@ def test_what_an_owner_cannot_connect_to_goes_to_each_of_the_others_and_back_to_
         assert "for good" in kill.detail
         assert kill.detail.count("it hangs") == 2
 
-    tell(story, XOR)
 
-
-def test_of_a_dead_host_each_node_is_asked_once_and_not_once_for_each_page() -> None:
-    async def story(world: World) -> None:
+async def test_of_a_dead_host_each_node_is_asked_once_and_not_once_for_each_page() -> None:
+    async with a_world(XOR) as world:
         world.add(*TASKS)
         for task in TASKS:
             assert world.started() or task is not TASKS[0]
@@ -68,11 +64,9 @@ def test_of_a_dead_host_each_node_is_asked_once_and_not_once_for_each_page() -> 
                     await asyncio.sleep(1)
         assert len(lent(world)) == 2
 
-    tell(story, XOR)
 
-
-def test_of_a_dead_host_the_first_that_is_asked_knows_that_it_is_the_last_where_others_come_first() -> None:
-    async def story(world: World) -> None:
+async def test_of_a_dead_host_the_first_that_is_asked_knows_that_it_is_the_last_where_others_come_first() -> None:
+    async with a_world(Favours(node(1))) as world:
         world.add(TASKS[0])
         await asyncio.sleep(1)
         await world.report(1, NEITHER)
@@ -90,11 +84,9 @@ def test_of_a_dead_host_the_first_that_is_asked_knows_that_it_is_the_last_where_
         assert len(world.killed) == 3
         assert len(lent(world)) == 6
 
-    tell(story, Favours(node(1)))
 
-
-def test_that_nobody_takes_a_hosts_certificate_says_nothing_of_its_pages_without_one() -> None:
-    async def story(world: World) -> None:
+async def test_that_nobody_takes_a_hosts_certificate_says_nothing_of_its_pages_without_one() -> None:
+    async with a_world(XOR) as world:
         secure = [task._replace(url=task.url.replace("http:", "https:")) for task in TASKS[:2]]
         for task in secure:
             world.add(task)
@@ -108,35 +100,29 @@ def test_that_nobody_takes_a_hosts_certificate_says_nothing_of_its_pages_without
         assert not world.lender.failed_here(secure[1], failed(secure[1], TaskResult.UNREACHABLE)), "nobody is left"
         assert world.lender.failed_here(TASKS[2], failed(TASKS[2], TaskResult.UNREACHABLE)), "another may be let in"
 
-    tell(story, XOR)
 
-
-def test_a_policy_hears_once_what_came_of_a_task_that_was_tried_by_all() -> None:
-    async def story(world: World) -> None:
+async def test_a_policy_hears_once_what_came_of_a_task_that_was_tried_by_all() -> None:
+    policy = Favours(OWN)
+    async with a_world(policy) as world:
         world.peers.view = view_of([0])
         for result in (TaskResult.UNREACHABLE, TaskResult.FAILED):
             world.lender.failed_here(TASKS[0], failed(TASKS[0], result))
         world.add(TASKS[1])
         await asyncio.sleep(1)
-
-    policy = Favours(OWN)
-    tell(story, policy)
     assert policy.heard_of == [(OWN, TaskResult.FAILED)]
 
 
-def test_what_a_page_does_wrong_is_no_reason_to_ask_another_node() -> None:
-    async def story(world: World) -> None:
+async def test_what_a_page_does_wrong_is_no_reason_to_ask_another_node() -> None:
+    async with a_world(XOR) as world:
         world.add(TASKS[0])
         assert world.started()
         assert not world.lender.failed_here(TASKS[0], failed(TASKS[0])), "its owner gives it up itself"
         await asyncio.sleep(1)
         assert not world.peers.called
 
-    tell(story, XOR)
 
-
-def test_a_worker_that_connected_and_brought_nothing_is_the_last_that_is_asked() -> None:
-    async def story(world: World) -> None:
+async def test_a_worker_that_connected_and_brought_nothing_is_the_last_that_is_asked() -> None:
+    async with a_world(XOR) as world:
         world.add(TASKS[0])
         assert world.started()
         assert world.lender.failed_here(TASKS[0], NEITHER)
@@ -147,11 +133,9 @@ def test_a_worker_that_connected_and_brought_nothing_is_the_last_that_is_asked()
         assert "status 500" in kill.detail
         assert len(lent(world)) == 1
 
-    tell(story, XOR)
 
-
-def test_in_a_large_swarm_a_few_are_asked() -> None:
-    async def story(world: World) -> None:
+async def test_in_a_large_swarm_a_few_are_asked() -> None:
+    async with a_world(XOR) as world:
         others = [bytes([number]) * 20 for number in range(1, 50)]
         world.peers.view = View(Member(each, ("10.0.0.1", 1)) for each in (OWN, *others))
         world.incarnations.update(dict.fromkeys(others, 1))
@@ -167,23 +151,18 @@ def test_in_a_large_swarm_a_few_are_asked() -> None:
         assert [peer for peer, _ in lent(world)][: len(near)] == [each for each in near if each != OWN]
         assert len(lent(world)) <= Xor.candidates_max + 1
 
-    tell(story, XOR)
 
-
-def test_alone_an_owner_goes_on_by_itself() -> None:
-    async def story(world: World) -> None:
+async def test_alone_an_owner_goes_on_by_itself() -> None:
+    async with a_world(XOR) as world:
         world.peers.view = view_of([0])
         world.add(TASKS[0])
         assert world.started()
         assert not world.lender.failed_here(TASKS[0], NEITHER)
 
-    tell(story, XOR)
 
-
-def test_a_page_is_not_given_up_while_somebody_who_refused_has_not_tried_it() -> None:
+async def test_a_page_is_not_given_up_while_somebody_who_refused_has_not_tried_it() -> None:
     """A node that is about to leave, or has just begun, refuses for some seconds; it may be the one that connects."""
-
-    async def story(world: World) -> None:
+    async with a_world(XOR) as world:
         world.peers.calls[LEND] = lambda args: Refused("not-ready")
         world.add(TASKS[0])
         assert world.started()
@@ -197,11 +176,9 @@ def test_a_page_is_not_given_up_while_somebody_who_refused_has_not_tried_it() ->
         assert TASKS[0].key in world.lender.lent
         assert not world.killed
 
-    tell(story, XOR)
 
-
-def test_nobody_who_refuses_for_ever_keeps_a_page_from_its_end() -> None:
-    async def story(world: World) -> None:
+async def test_nobody_who_refuses_for_ever_keeps_a_page_from_its_end() -> None:
+    async with a_world(XOR) as world:
         world.peers.calls[LEND] = lambda args: Refused("no-policy")
         world.add(TASKS[0])
         assert world.started()
@@ -212,11 +189,9 @@ def test_nobody_who_refuses_for_ever_keeps_a_page_from_its_end() -> None:
         assert world.lender.failed_here(TASKS[0], failed(TASKS[0]))
         assert world.killed
 
-    tell(story, XOR)
 
-
-def test_who_takes_a_task_and_has_no_time_for_it_is_not_asked_again_before_the_others() -> None:
-    async def story(world: World) -> None:
+async def test_who_takes_a_task_and_has_no_time_for_it_is_not_asked_again_before_the_others() -> None:
+    async with a_world(XOR) as world:
         world.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
         world.add(TASKS[0])
         assert world.started()
@@ -230,11 +205,9 @@ def test_who_takes_a_task_and_has_no_time_for_it_is_not_asked_again_before_the_o
         assert set(asked[:2]) == {node(1), node(2)}
         assert asked[:-2] == asked[2:], "in turns"
 
-    tell(story, XOR)
 
-
-def test_what_nobody_brings_of_a_large_host_is_its_owners_again_however_much_that_has_to_do() -> None:
-    async def story(world: World) -> None:
+async def test_what_nobody_brings_of_a_large_host_is_its_owners_again_however_much_that_has_to_do() -> None:
+    async with a_world(XOR) as world:
         others = [TASKS[1]._replace(key=number.to_bytes(20, "big"), order=number) for number in range(1000, 2500)]
         world.add(TASKS[0])
         assert world.started()
@@ -247,5 +220,3 @@ def test_what_nobody_brings_of_a_large_host_is_its_owners_again_however_much_tha
             await world.report(1 if peer == node(1) else 2, NEITHER)
         await asyncio.sleep(5)
         assert [key for _, key in lent(world)] == [TASKS[0].key] * 2, "once each"
-
-    tell(story, XOR)

@@ -16,7 +16,7 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 
-from .fake_peers import GONE, FakePeers, node, play, taken, view_of
+from .fake_peers import GONE, FakePeers, node, taken, view_of
 from .sync_swarm import copy
 
 THREE = view_of([0, 1, 2])
@@ -46,8 +46,8 @@ def keys_to(peers: FakePeers, number: int) -> list[bytes]:
     return [row.key for message in messages for row in message.records]  # type: ignore[union-attr]
 
 
-def test_each_owner_is_told_of_its_own_in_one_message() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_each_owner_is_told_of_its_own_in_one_message() -> None:
+    async with asyncio.TaskGroup() as group:
         peers = FakePeers(THREE)
         desk = Desk(peers, group)
         ones, twos, ours = owned_by(1, 5), owned_by(2, 3), owned_by(0, 2)
@@ -59,11 +59,9 @@ def test_each_owner_is_told_of_its_own_in_one_message() -> None:
         assert len(peers.said) == 2
         assert desk.tidings.records_sent == 8
 
-    play(story)
 
-
-def test_what_an_owner_knows_better_is_learned() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_what_an_owner_knows_better_is_learned() -> None:
+    async with asyncio.TaskGroup() as group:
         peers = FakePeers(THREE)
         desk = Desk(peers, group)
         told = owned_by(1, 1)
@@ -73,11 +71,9 @@ def test_what_an_owner_knows_better_is_learned() -> None:
         await asyncio.sleep(1.0)
         assert [(each.key, each.task.gen) for each in desk.learned] == [(better.key, 3)]
 
-    play(story)
 
-
-def test_who_does_not_answer_is_not_asked_again() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_who_does_not_answer_is_not_asked_again() -> None:
+    async with asyncio.TaskGroup() as group:
         peers = FakePeers(THREE)
         desk = Desk(peers, group)
         tried: list[Request] = []
@@ -95,14 +91,10 @@ def test_who_does_not_answer_is_not_asked_again() -> None:
         await asyncio.sleep(1.0)
         assert len(tried) == 2
 
-    play(story)
 
-
-def test_who_is_joining_tells_nobody() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_who_is_joining_tells_nobody() -> None:
+    async with asyncio.TaskGroup() as group:
         peers = FakePeers(view_of([1, 2], [0]))
         Desk(peers, group).tidings.tell(CRAWL, owned_by(1, 1, peers.view))
         await asyncio.sleep(1.0)
         assert not peers.said
-
-    play(story)

@@ -29,7 +29,7 @@ from dhtcrawl.storage.store.records import State, unpack_task
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment.ownership import KeySet, SwarmOwnership
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues
-from swarm.fake_peers import node, play
+from swarm.fake_peers import node
 from swarm.sync_swarm import copy
 
 T = TypeVar("T")
@@ -271,13 +271,13 @@ PASSES: list[Callable[[World, bytes], object]] = [World.commits, World.is_told] 
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_queues_and_memory_are_right_however_late_a_transaction_runs_and_is_told(seed: int) -> None:
+async def test_queues_and_memory_are_right_however_late_a_transaction_runs_and_is_told(seed: int) -> None:
     rng = random.Random(seed)
     steps: list[tuple[Callable[[World, bytes], object], bytes]] = [
         (rng.choice(rng.choice([CHANGES, PASSES, PASSES])), rng.choice(KEYS)) for _ in range(STEPS)
     ]
 
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world = World(group)
         for act, key in steps:
             act(world, key)
@@ -295,11 +295,9 @@ def test_queues_and_memory_are_right_however_late_a_transaction_runs_and_is_told
         await world.comes_to_rest()
         world.ends()
 
-    play(story)
 
-
-def test_a_task_that_changes_hands_while_its_backups_are_asked_is_not_started() -> None:
-    async def story(group: asyncio.TaskGroup) -> None:
+async def test_a_task_that_changes_hands_while_its_backups_are_asked_is_not_started() -> None:
+    async with asyncio.TaskGroup() as group:
         world, key = World(group), KEYS[0]
         world.changes_hands(key)
         await world.comes_to_rest()
@@ -315,8 +313,6 @@ def test_a_task_that_changes_hands_while_its_backups_are_asked_is_not_started() 
         await world.comes_to_rest()
         assert world.queued() == set()
         world.ends()
-
-    play(story)
 
 
 # Snapshots

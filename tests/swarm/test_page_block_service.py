@@ -8,7 +8,7 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.swarm.lifecycle.board import PageNeed
 
-from .five_nodes import Job, Swarm, Weather, play
+from .five_nodes import Job, Swarm, Weather, a_swarm
 
 TREE = Job("a", 5)  # 63 pages
 FOREST = Job("a", 12)  # thousands
@@ -24,36 +24,30 @@ async def after(swarm: Swarm, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 40, 62])
-def test_the_page_limit_is_reached_to_the_page(limit: int) -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_the_page_limit_is_reached_to_the_page(limit: int) -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=limit)) as swarm:
         swarm.ranked()[3].accept(TREE)
         await swarm.ended("page limit", within_s=30.0)
-
-    swarm = play(story, crawl=CrawlSettings(max_pages=limit))
     assert pages(swarm) == limit
 
 
-def test_a_lossy_network_does_not_cost_a_page() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_lossy_network_does_not_cost_a_page() -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=200), weather=Weather(loss=0.1)) as swarm:
         swarm.ranked()[3].accept(FOREST)
         await swarm.ended("page limit")
-
-    swarm = play(story, crawl=CrawlSettings(max_pages=200), weather=Weather(loss=0.1))
     assert pages(swarm) == 200
 
 
-def test_a_crawl_without_a_limit_asks_nobody_for_pages() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_crawl_without_a_limit_asks_nobody_for_pages() -> None:
+    async with a_swarm() as swarm:
         swarm.ranked()[3].accept(TREE)
         await swarm.ended()
+    assert not any(name == "crawl_pages" for name, _, _ in swarm.calls)
 
-    assert not any(name == "crawl_pages" for name, _, _ in play(story).calls)
 
-
-def test_what_an_idle_node_has_left_over_is_waited_for() -> None:
+async def test_what_an_idle_node_has_left_over_is_waited_for() -> None:
     """One node was given pages, has nothing to spend them on, and is not heard for a while."""
-
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=60)) as swarm:
         busy, idle = swarm.ranked()[2], swarm.ranked()[3]
         # It thinks that it has work, until it is given pages for it.
         idle.need = lambda: PageNeed(idle.used, len(idle.queue) if idle.allowance.out else 50)  # type: ignore[method-assign]
@@ -64,16 +58,13 @@ def test_what_an_idle_node_has_left_over_is_waited_for() -> None:
         assert swarm.ends == []
         swarm.weather.rule = lambda *_: False
         await swarm.ended("page limit", within_s=20.0)
-
-    swarm = play(story, crawl=CrawlSettings(max_pages=60))
     assert pages(swarm) == 60
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_page_limit_holds_when_coordinators_die(seed: int) -> None:
+async def test_the_page_limit_holds_when_coordinators_die(seed: int) -> None:
     """Pages of the dead ones count, and what was theirs to use is lost at the most."""
-
-    async def story(swarm: Swarm) -> None:
+    async with a_swarm(seed=seed, weather=Weather(loss=0.02), crawl=CrawlSettings(max_pages=300)) as swarm:
         swarm.weather.fetch_s = 1.0
         swarm.ranked()[3].accept(FOREST)
         epochs = []
@@ -84,13 +75,11 @@ def test_the_page_limit_holds_when_coordinators_die(seed: int) -> None:
         await swarm.ended("page limit", within_s=120.0)
         epochs.append(swarm.ranked()[2].allowance.epoch)
         assert 0 < epochs[0] < epochs[1] < epochs[2]
-
-    swarm = play(story, seed=seed, weather=Weather(loss=0.02), crawl=CrawlSettings(max_pages=300))
     assert 250 <= pages(swarm) <= 300
 
 
-def test_a_newcomer_that_coordinates_learns_what_is_out_at_the_dead() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_a_newcomer_that_coordinates_learns_what_is_out_at_the_dead() -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=250)) as swarm:
         swarm.weather.fetch_s = 1.0
         first = swarm.ranked()[0]
         first.accept(Job("a", 30, fan=1))
@@ -106,13 +95,11 @@ def test_a_newcomer_that_coordinates_learns_what_is_out_at_the_dead() -> None:
         assert swarm.ranked()[0] is newcomer
         await swarm.ended("page limit", within_s=120.0)
         assert first.pages > 3
-
-    swarm = play(story, crawl=CrawlSettings(max_pages=250))
     assert 200 <= pages(swarm) <= 250
 
 
-def test_nobody_is_given_a_page_that_no_successor_knows_of() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_nobody_is_given_a_page_that_no_successor_knows_of() -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=20)) as swarm:
         swarm.weather.rule = lambda _sender, _to, name: name == "note"
         swarm.ranked()[3].accept(TREE)
         await after(swarm, 30.0)
@@ -120,12 +107,11 @@ def test_nobody_is_given_a_page_that_no_successor_knows_of() -> None:
         assert [node.allowance.out for node in swarm.nodes.values()] == [0] * 5
         swarm.weather.rule = lambda *_: False
         await swarm.ended("page limit", within_s=60.0)
+    assert pages(swarm) == 20
 
-    assert pages(play(story, crawl=CrawlSettings(max_pages=20))) == 20
 
-
-def test_while_nodes_disagree_on_the_coordinator_nobody_gets_more() -> None:
-    async def story(swarm: Swarm) -> None:
+async def test_while_nodes_disagree_on_the_coordinator_nobody_gets_more() -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=100)) as swarm:
         first, *others = swarm.ranked()
         first.alive = False
         swarm.see_each_other(*others[2:])
@@ -136,5 +122,4 @@ def test_while_nodes_disagree_on_the_coordinator_nobody_gets_more() -> None:
         assert pages(swarm) == 0
         swarm.see_each_other()
         await swarm.ended("page limit", within_s=30.0)
-
-    assert pages(play(story, crawl=CrawlSettings(max_pages=100))) == 100
+    assert pages(swarm) == 100

@@ -8,7 +8,7 @@ from dhtcrawl.config import load
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, merge_crawls
 from dhtcrawl.swarm.lifecycle.participants import Participants
-from swarm.fake_peers import play, view_of
+from swarm.fake_peers import view_of
 
 A, B, C = ("aa" * 20, "bb" * 20, "cc" * 20)
 
@@ -32,10 +32,10 @@ class World:
         self.participants = Participants(self.record, self.learn, group)
 
 
-def test_whom_a_record_names_takes_part_from_then_on() -> None:
+async def test_whom_a_record_names_takes_part_from_then_on() -> None:
     world = World()
 
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world.begin(group)
         world.participants.met([A, B])
         world.participants.met([B])
@@ -44,40 +44,34 @@ def test_whom_a_record_names_takes_part_from_then_on() -> None:
         assert world.participants.busy == 0
         world.participants.met([A, B])
         await asyncio.sleep(1.0)
-
-    play(story)
     assert world.learned == [[A, B]]
     assert world.record.participants == [A, B]
 
 
-def test_two_that_are_met_at_a_time_are_both_written_down() -> None:
+async def test_two_that_are_met_at_a_time_are_both_written_down() -> None:
     world = World()
 
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world.begin(group)
         world.participants.met([B])
         world.participants.met([C])
         await asyncio.sleep(1.0)
-
-    play(story)
     assert world.record.participants == [A, B, C]
 
 
-def test_a_record_that_is_full_is_not_written_again_and_again() -> None:
+async def test_a_record_that_is_full_is_not_written_again_and_again() -> None:
     world = World()
 
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world.begin(group)
         world.participants.met([B])
         world.participants.changed(world.record)  # and it found no room
         world.participants.met([B])
         await asyncio.sleep(1.0)
-
-    play(story)
     assert len(world.learned) == 1
 
 
-def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has_changed() -> None:
+async def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has_changed() -> None:
     world = World()
     world.record = CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B])
     there, asked = {A, B}, list[str]()
@@ -86,7 +80,7 @@ def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has_chang
         asked.append(node)
         return node in there
 
-    async def story(group: asyncio.TaskGroup) -> None:
+    async with asyncio.TaskGroup() as group:
         world.begin(group)
         participants, before, after = world.participants, view_of([0]), view_of([1])
         assert participants.absent(before, is_member) == []
@@ -96,5 +90,3 @@ def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has_chang
         assert participants.absent(after, is_member) == [A]
         participants.changed(CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B], adopted={A: B}))
         assert participants.absent(after, is_member) == [], "B has what A had"
-
-    play(story)

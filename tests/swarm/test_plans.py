@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.assignment.plans import CALL, EVERY_S, PLANS_WITHIN_S, REPORT_BYTES_MAX, Plans
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 
 OWN, OTHER = node(0), node(1)
 BOTH = view_of([0, 1])
@@ -70,19 +71,17 @@ class World:
         return self.plans.on_call(OTHER, {"crawl": b"", "epoch": epoch, "report": msgpack.packb(report)})
 
 
-def tell(story: Callable[[World], Any], crawl: bytes, planner: Planner | None = None) -> World:
-    async def main(group: asyncio.TaskGroup) -> World:
+@asynccontextmanager
+async def a_world(crawl: bytes, planner: Planner | None = None) -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as group:
         world = World(crawl, planner or Rates())
         running = group.create_task(world.plans.run())
-        await story(world)
+        yield world
         running.cancel()
-        return world
-
-    return play(main)
 
 
-def test_the_coordinator_plans_from_what_all_report_and_publishes_what_is_new() -> None:
-    async def story(world: World) -> None:
+async def test_the_coordinator_plans_from_what_all_report_and_publishes_what_is_new() -> None:
+    async with a_world(crawl_of(OWN)) as world:
         await asyncio.sleep(1)
         assert world.adopted == [(1, {"weights": {OWN: 1.0}})]
         assert world.hears(rate=3.0)["epoch"] == 1
@@ -94,11 +93,9 @@ def test_the_coordinator_plans_from_what_all_report_and_publishes_what_is_new() 
         await asyncio.sleep(3 * EVERY_S)
         assert len(world.adopted) == 2, "nothing new"
 
-    tell(story, crawl_of(OWN))
 
-
-def test_a_member_takes_newer_plans_and_no_others() -> None:
-    async def story(world: World) -> None:
+async def test_a_member_takes_newer_plans_and_no_others() -> None:
+    async with a_world(crawl_of(OTHER)) as world:
         answers: list[tuple[int, Any]] = [(3, {"weights": {OWN: 2.0}}), (2, {"weights": {}}), (3, {}), (4, b"?")]
         answers += [(2**60, {}), (5, {"a": 1})]
         for epoch, table in answers:
@@ -112,44 +109,35 @@ def test_a_member_takes_newer_plans_and_no_others() -> None:
         assert world.peers.called[-1][2]["epoch"] == 5
         assert msgpack.unpackb(world.peers.called[-1][2]["report"]) == {"rate": 1.0}
 
-    tell(story, crawl_of(OTHER))
 
-
-def test_who_hears_of_a_newer_plan_asks_at_once() -> None:
-    async def story(world: World) -> None:
+async def test_who_hears_of_a_newer_plan_asks_at_once() -> None:
+    async with a_world(crawl_of(OTHER)) as world:
         await asyncio.sleep(1)
         for epoch, asked in ((0, 1), ("x", 1), (7, 2)):
             world.plans.newer(epoch)
             await asyncio.sleep(1)
             assert len(world.peers.called) == asked
 
-    tell(story, crawl_of(OTHER))
 
-
-def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes_again() -> None:
+async def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes_again() -> None:
     """What it makes may be what it had, and yet nobody else has it."""
-
-    async def story(world: World) -> None:
+    async with a_world(crawl_of(OWN)) as world:
         await asyncio.sleep(1)
         world.hears(epoch=41)
         await asyncio.sleep(EVERY_S)
         assert world.adopted == [(1, {"weights": {OWN: 1.0}}), (42, {"weights": {OWN: 1.0}})]
 
-    tell(story, crawl_of(OWN))
 
-
-def test_who_is_gone_is_not_planned_for() -> None:
-    async def story(world: World) -> None:
+async def test_who_is_gone_is_not_planned_for() -> None:
+    async with a_world(crawl_of(OWN)) as world:
         world.hears(rate=3.0)
         await asyncio.sleep(1)
         world.peers.view = view_of([0])
         await asyncio.sleep(EVERY_S)
         assert world.adopted[-1] == (2, {"weights": {OWN: 1.0}})
 
-    tell(story, crawl_of(OWN))
 
-
-def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Planner):
         made: ClassVar[Any] = None
         thrown: ClassVar[BaseException] = SystemExit(3)
@@ -162,7 +150,7 @@ def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: pytest.
 
     broken = Broken()
 
-    async def story(world: World) -> None:
+    async with a_world(crawl_of(OWN), broken) as world:
         await asyncio.sleep(3 * EVERY_S)
         assert len(caplog.messages) == 1
         assert "SystemExit: 3" in caplog.messages[0]
@@ -178,11 +166,9 @@ def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: pytest.
         await asyncio.sleep(EVERY_S)
         assert world.adopted == [(1, {"a": 1})]
 
-    tell(story, crawl_of(OWN), broken)
 
-
-def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(world: World) -> None:
+async def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_world(crawl_of(OWN)) as world:
         back = asyncio.Event()
 
         async def slow(work: Callable[[], Any]) -> Any:
@@ -199,8 +185,6 @@ def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog: pytes
         assert world.adopted
         assert world.planner.asked >= 2
 
-    tell(story, crawl_of(OWN))
-
 
 @pytest.mark.parametrize(
     ("epoch", "report"),
@@ -215,14 +199,12 @@ def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog: pytes
         (0, msgpack.packb({"x": bytes(REPORT_BYTES_MAX)})),
     ],
 )
-def test_nonsense_is_refused(epoch: Any, report: Any) -> None:
-    async def story(world: World) -> None:
+async def test_nonsense_is_refused(epoch: Any, report: Any) -> None:
+    async with a_world(crawl_of(OWN)) as world:
         answer = world.plans.on_call(OTHER, {"crawl": b"", "epoch": epoch, "report": report})
         assert answer is BAD_ARGUMENTS
         await asyncio.sleep(EVERY_S)
         assert world.adopted == [(1, {"weights": {OWN: 1.0}})]
-
-    tell(story, crawl_of(OWN))
 
 
 def _said(answer: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.rehome import ASKED_MAX, CALL, Sought, seek
 from swarm.fake_peers import node as node_id
 
-from .copy_world import World, play, url
+from .copy_world import World, a_world, url
 
 # Seeking
 
@@ -41,8 +41,8 @@ def found_in(sought: Sought) -> dict[bytes, Place]:
     return dict(sought.found)
 
 
-def test_copies_are_found_where_they_should_be_and_are_pages_there_from_then_on() -> None:
-    async def story(world: World) -> None:
+async def test_copies_are_found_where_they_should_be_and_are_pages_there_from_then_on() -> None:
+    async with a_world(5) as world:
         pages = await copied(world, 20)
         world.remove(0)
         for key, place in found_in(await seek(world.nodes[1], CRAWL, pages)).items():
@@ -52,11 +52,9 @@ def test_copies_are_found_where_they_should_be_and_are_pages_there_from_then_on(
             assert world.by_id[holder].body(key, keys.PAGE) == b"<p>hello</p>"
         assert len(world.calls(CALL)) == 4, "one call a node for all pages, one's own included"
 
-    play(story, 5)
 
-
-def test_a_copy_is_found_though_others_have_come_between() -> None:
-    async def story(world: World) -> None:
+async def test_a_copy_is_found_though_others_have_come_between() -> None:
+    async with a_world(9) as world:
         for number in range(2, 9):
             world.remove(number)
         pages = await copied(world, 20)
@@ -66,11 +64,9 @@ def test_a_copy_is_found_though_others_have_come_between() -> None:
         found = found_in(await seek(world.nodes[5], CRAWL, pages))
         assert {place.node for place in found.values()} == {node_id(1).hex()}
 
-    play(story, 9)
 
-
-def test_what_nobody_has_is_nowhere() -> None:
-    async def story(world: World) -> None:
+async def test_what_nobody_has_is_nowhere() -> None:
+    async with a_world() as world:
         (there,) = await copied(world, 1)
         gone = await world.nodes[0].fetch(url(7))
         world.remove(0)
@@ -79,11 +75,9 @@ def test_what_nobody_has_is_nowhere() -> None:
         assert (sought.unsure, sought.nowhere) == ([], [gone])
         assert await seek(world.nodes[1], CRAWL, []) == Sought([], [], [])
 
-    play(story)
 
-
-def test_while_somebody_may_have_it_who_does_not_answer_nobody_knows() -> None:
-    async def story(world: World) -> None:
+async def test_while_somebody_may_have_it_who_does_not_answer_nobody_knows() -> None:
+    async with a_world() as world:
         key = await world.nodes[0].fetch(url(7))
         world.remove(0)
         world.down[node_id(2)] = None
@@ -92,13 +86,10 @@ def test_while_somebody_may_have_it_who_does_not_answer_nobody_knows() -> None:
         assert (await seek(world.nodes[1], CRAWL, [key], [node_id(2)])).unsure == [key], "it may come back"
         assert (await seek(world.nodes[1], CRAWL, [key])).nowhere == [key]
 
-    play(story)
 
-
-def test_a_node_that_leaves_lets_nothing_stand_in() -> None:
+async def test_a_node_that_leaves_lets_nothing_stand_in() -> None:
     """Its heir would get neither the copy nor the page; it is asked when it has them."""
-
-    async def story(world: World) -> None:
+    async with a_world() as world:
         (key,) = await copied(world, 1)
         world.remove(0)
         holder = world.by_id[world.closest(placement(key), b"")[0]]
@@ -106,16 +97,14 @@ def test_a_node_that_leaves_lets_nothing_stand_in() -> None:
         assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
         assert key in holder.copies()
 
-    play(story)
 
-
-def test_who_is_far_from_the_key_is_not_waited_for() -> None:
+async def test_who_is_far_from_the_key_is_not_waited_for() -> None:
     key = SPEC.key_of(url(1))
     number = int.from_bytes(placement(key), "big")
     near = [(number ^ n).to_bytes(KEY_BYTES, "big") for n in range(ASKED_MAX)]
     far = (number ^ 1 << 159).to_bytes(KEY_BYTES, "big")
 
-    async def story(world: World) -> None:
+    async with a_world(1) as world:
         world.view = View(Member(node, ("10.0.0.1", 1)) for node in near)
         for node in near:
             world.by_id[node] = world.nodes[0]
@@ -123,18 +112,14 @@ def test_who_is_far_from_the_key_is_not_waited_for() -> None:
         world.view = View(world.view.members[1:])
         assert (await seek(world.nodes[0], CRAWL, [key], [far])).unsure == [key]
 
-    play(story, 1)
 
-
-def test_who_is_just_starting_anew_is_asked_too() -> None:
-    async def story(world: World) -> None:
+async def test_who_is_just_starting_anew_is_asked_too() -> None:
+    async with a_world() as world:
         (key,) = await copied(world, 1)
         world.remove(0)
         (holder,) = world.closest(placement(key), b"")[:1]
         world.become(holder[0] // 16, MemberState.JOINING)
         assert found_in(await seek(world.nodes[1], CRAWL, [key]))[key].node == holder.hex()
-
-    play(story)
 
 
 @pytest.mark.parametrize(
@@ -146,20 +131,18 @@ def test_who_is_just_starting_anew_is_asked_too() -> None:
     ],
     ids=str,
 )
-def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
-    async def story(world: World) -> None:
+async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
+    async with a_world() as world:
         (key,) = await copied(world, 1)
         for node in world.nodes:
             node.handlers[CALL] = lambda asker, args: answer
         assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
 
-    play(story)
 
-
-def test_rows_that_make_no_sense_are_left_out() -> None:
+async def test_rows_that_make_no_sense_are_left_out() -> None:
     place = (node_id(1).hex(), "f.warc.gz", 0, 5)
 
-    async def story(world: World) -> None:
+    async with a_world() as world:
         (key,) = await copied(world, 1)
         bad: list[Any] = [
             5, (key,), (key, None), (b"other", place), (key, (b"", *place[1:])), (key, ("x", *place[1:])),
@@ -173,8 +156,6 @@ def test_rows_that_make_no_sense_are_left_out() -> None:
         assert (await seek(world.nodes[1], CRAWL, [key])).found == [(key, Place(*place))]
         for nonsense in (None, (5,), (b"short",), (key,) * (KEYS_A_CALL + 1)):
             assert await world.nodes[1].desk.on_stand_in({"keys": nonsense}) == BAD_ARGUMENTS
-
-    play(story)
 
 
 # Getting back to as many copies as the crawl wants
@@ -222,8 +203,8 @@ async def while_watching(watched: Watched, seconds: float = 5.0) -> None:
     task.cancel()
 
 
-def test_pages_whose_copies_are_gone_get_new_ones() -> None:
-    async def story(world: World) -> None:
+async def test_pages_whose_copies_are_gone_get_new_ones() -> None:
+    async with a_world(5) as world:
         watched = Watched(world)
         pages = await watched.fetch(30)
         lost = [key for key in pages if watched.holders(key) == [node_id(2)]]
@@ -243,11 +224,9 @@ def test_pages_whose_copies_are_gone_get_new_ones() -> None:
         await while_watching(watched, 100.0)
         assert watched.node.submitted == steps, "then it rests"
 
-    play(story, 5)
 
-
-def test_copies_that_were_left_to_an_heir_count_and_those_left_to_us_do_not() -> None:
-    async def story(world: World) -> None:
+async def test_copies_that_were_left_to_an_heir_count_and_those_left_to_us_do_not() -> None:
+    async with a_world(5) as world:
         watched = Watched(world)
         pages = await watched.fetch(30)
         (of_two, of_three) = ([k for k in pages if watched.holders(k) == [node_id(n)]] for n in (2, 3))
@@ -257,11 +236,9 @@ def test_copies_that_were_left_to_an_heir_count_and_those_left_to_us_do_not() ->
         assert all(watched.holders(key) == [node_id(2)] for key in of_two)
         assert all(watched.holders(key) != [node_id(0)] and watched.holders(key) for key in of_three)
 
-    play(story, 5)
 
-
-def test_a_swarm_that_was_too_small_catches_up_when_nodes_come() -> None:
-    async def story(world: World) -> None:
+async def test_a_swarm_that_was_too_small_catches_up_when_nodes_come() -> None:
+    async with a_world(4, copies=3) as world:
         for number in (1, 2, 3):
             world.remove(number)
         watched = Watched(world)
@@ -274,11 +251,9 @@ def test_a_swarm_that_was_too_small_catches_up_when_nodes_come() -> None:
         assert all(len(watched.holders(key)) == 2 for key in pages)
         assert watched.counters.pages_undercopied == 0
 
-    play(story, 4, copies=3)
 
-
-def test_a_disk_that_was_full_is_tried_again_after_a_while() -> None:
-    async def story(world: World) -> None:
+async def test_a_disk_that_was_full_is_tried_again_after_a_while() -> None:
+    async with a_world(2) as world:
         world.nodes[1].directory.free = 0
         watched = Watched(world)
         (key,) = await watched.fetch(1)
@@ -288,11 +263,9 @@ def test_a_disk_that_was_full_is_tried_again_after_a_while() -> None:
         await while_watching(watched, 200.0)
         assert (watched.holders(key), watched.counters.pages_undercopied) == ([node_id(1)], 0)
 
-    play(story, 2)
 
-
-def test_where_all_is_well_nothing_is_read_or_asked() -> None:
-    async def story(world: World) -> None:
+async def test_where_all_is_well_nothing_is_read_or_asked() -> None:
+    async with a_world() as world:
         watched = Watched(world)
         await watched.fetch(10)
         calls, groups = len(world.called), watched.node._runner.groups
@@ -300,11 +273,9 @@ def test_where_all_is_well_nothing_is_read_or_asked() -> None:
         await while_watching(watched, 1000.0)
         assert (len(world.called), watched.node._runner.groups) == (calls, groups)
 
-    play(story)
 
-
-def test_a_restart_goes_on_with_what_has_too_few() -> None:
-    async def story(world: World) -> None:
+async def test_a_restart_goes_on_with_what_has_too_few() -> None:
+    async with a_world(2) as world:
         world.nodes[1].directory.free = 0
         before = Watched(world)
         (key,) = await before.fetch(1)
@@ -324,11 +295,9 @@ def test_a_restart_goes_on_with_what_has_too_few() -> None:
         await while_watching(after)
         assert after.holders(key) == [node_id(1)]
 
-    play(story, 2)
 
-
-def test_a_page_that_left_meanwhile_is_no_hold_up() -> None:
-    async def story(world: World) -> None:
+async def test_a_page_that_left_meanwhile_is_no_hold_up() -> None:
+    async with a_world() as world:
         watched = Watched(world)
         (key,) = await watched.fetch(1)
         watched.node.engine.write({keys.PAGE + CRAWL + key: None}, sync=False)
@@ -336,5 +305,3 @@ def test_a_page_that_left_meanwhile_is_no_hold_up() -> None:
         watched.watch.holders_changed()
         await while_watching(watched)
         assert watched.counters.pages_undercopied == 1
-
-    play(story)

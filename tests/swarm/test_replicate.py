@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from storage.stores import CRAWL
@@ -15,7 +16,7 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.replicate import Replicator
 
-from .fake_peers import GONE, FakePeers, node, play, taken, view_of
+from .fake_peers import GONE, FakePeers, node, taken, view_of
 from .sync_swarm import copy
 
 ANOTHER = bytes(16)
@@ -44,23 +45,20 @@ class Office:
         self.replicator.view_changed()
 
 
-def tell(story: Callable[[Office], Any], view: View = FOUR, **handlers: Callable[[Request], Any]) -> Office:
-    async def main(group: asyncio.TaskGroup) -> Office:
+@asynccontextmanager
+async def an_office(view: View = FOUR, **handlers: Callable[[Request], Any]) -> AsyncIterator[Office]:
+    async with asyncio.TaskGroup() as group:
         peers = FakePeers(view)
         peers.handlers = {node(int(name[1:])): handler for name, handler in handlers.items()}
-        office = Office(peers, group)
-        await story(office)
-        return office
-
-    return play(main)
+        yield Office(peers, group)
 
 
 def gone(_: Request) -> Any:
     return GONE
 
 
-def test_a_record_is_safe_when_two_of_three_backups_have_it() -> None:
-    async def story(office: Office) -> None:
+async def test_a_record_is_safe_when_two_of_three_backups_have_it() -> None:
+    async with an_office(n3=gone) as office:
         office.keep(copy(1))
         assert office.replicator.unsafe(CRAWL, copy(1).key)
         await asyncio.sleep(0.5)
@@ -69,11 +67,9 @@ def test_a_record_is_safe_when_two_of_three_backups_have_it() -> None:
         assert office.replicator.busy  # the third is to have it, too
         office.become(view_of([0, 1, 2]))
 
-    tell(story, n3=gone)
 
-
-def test_a_record_that_only_one_backup_has_is_not_safe() -> None:
-    async def story(office: Office) -> None:
+async def test_a_record_that_only_one_backup_has_is_not_safe() -> None:
+    async with an_office(n2=gone, n3=gone) as office:
         office.keep(copy(1))
         await asyncio.sleep(5.0)
         assert office.safe == []
@@ -81,27 +77,21 @@ def test_a_record_that_only_one_backup_has_is_not_safe() -> None:
         await asyncio.sleep(0.5)
         assert office.safe == ["safe"]
 
-    tell(story, n2=gone, n3=gone)
 
-
-def test_a_node_by_itself_is_safe_at_once() -> None:
-    async def story(office: Office) -> None:
+async def test_a_node_by_itself_is_safe_at_once() -> None:
+    async with an_office(view_of([0])) as office:
         office.keep(copy(1))
         assert office.safe == ["safe"]
         assert not office.replicator.busy
 
-    tell(story, view_of([0]))
 
-
-def test_nothing_to_keep_is_safe_at_once() -> None:
-    async def story(office: Office) -> None:
+async def test_nothing_to_keep_is_safe_at_once() -> None:
+    async with an_office() as office:
         office.keep()
         assert office.safe == ["safe"]
 
-    tell(story)
 
-
-def test_a_batch_is_safe_when_its_last_record_is() -> None:
+async def test_a_batch_is_safe_when_its_last_record_is() -> None:
     asked: list[int] = []
 
     def late(message: Request) -> Answer:
@@ -110,20 +100,18 @@ def test_a_batch_is_safe_when_its_last_record_is() -> None:
         first = Code.ACCEPTED if len(asked) > 3 else Code.FAILED
         return Ack(bytes([first] + [Code.ACCEPTED] * (message.items - 1)))
 
-    async def story(office: Office) -> None:
+    async with an_office(view_of([0, 1]), n1=late) as office:
         office.keep(*(copy(n) for n in range(5)))
         await asyncio.sleep(0.3)
         assert office.safe == []
         await asyncio.sleep(5.0)
         assert office.safe == ["safe"]
-
-    tell(story, view_of([0, 1]), n1=late)
     assert asked[0] == 5
     assert asked[1:] == [1, 1, 1], "only what was not taken goes again"
 
 
-def test_a_node_that_is_joining_has_to_have_it_too() -> None:
-    async def story(office: Office) -> None:
+async def test_a_node_that_is_joining_has_to_have_it_too() -> None:
+    async with an_office(view_of([0, 1, 2], joining=[4]), n4=gone) as office:
         office.keep(copy(1))
         await asyncio.sleep(2.0)
         assert office.safe == []
@@ -131,16 +119,14 @@ def test_a_node_that_is_joining_has_to_have_it_too() -> None:
         await asyncio.sleep(1.0)
         assert office.safe == ["safe"]
 
-    tell(story, view_of([0, 1, 2], joining=[4]), n4=gone)
 
-
-def test_a_node_that_has_joined_meanwhile_has_to_have_it_all_the_same() -> None:
+async def test_a_node_that_has_joined_meanwhile_has_to_have_it_all_the_same() -> None:
     answers: list[Any] = [GONE] * 10
 
     def slow(message: Request) -> Any:
         return answers.pop() if answers else taken(message)
 
-    async def story(office: Office) -> None:
+    async with an_office(view_of([0, 1, 2], joining=[4]), n4=slow) as office:
         office.keep(copy(1), over=True)
         await asyncio.sleep(1.0)
         office.become(view_of([0, 1, 2, 4]))
@@ -149,11 +135,9 @@ def test_a_node_that_has_joined_meanwhile_has_to_have_it_all_the_same() -> None:
         await asyncio.sleep(2.0)
         assert office.safe == ["safe"]
 
-    tell(story, view_of([0, 1, 2], joining=[4]), n4=slow)
 
-
-def test_a_node_that_has_joined_and_gone_again_is_not_waited_for() -> None:
-    async def story(office: Office) -> None:
+async def test_a_node_that_has_joined_and_gone_again_is_not_waited_for() -> None:
+    async with an_office(view_of([0, 1, 2], joining=[4]), n4=gone) as office:
         office.keep(copy(1))
         await asyncio.sleep(1.0)
         office.become(view_of([0, 1, 2, 4]))
@@ -164,11 +148,9 @@ def test_a_node_that_has_joined_and_gone_again_is_not_waited_for() -> None:
         await asyncio.sleep(1.0)
         assert not office.replicator.busy
 
-    tell(story, view_of([0, 1, 2], joining=[4]), n4=gone)
 
-
-def test_records_turn_to_the_new_backups_when_the_view_changes() -> None:
-    async def story(office: Office) -> None:
+async def test_records_turn_to_the_new_backups_when_the_view_changes() -> None:
+    async with an_office(n1=gone, n2=gone, n3=gone) as office:
         office.keep(copy(1))
         await asyncio.sleep(1.0)
         office.become(view_of([0, 4, 5, 6]))
@@ -176,36 +158,30 @@ def test_records_turn_to_the_new_backups_when_the_view_changes() -> None:
         assert office.safe == ["safe"]
         assert not office.replicator.busy
 
-    tell(story, n1=gone, n2=gone, n3=gone)
 
-
-def test_who_waits_for_a_record_that_is_under_way_hears_when_it_is_safe() -> None:
-    async def story(office: Office) -> None:
+async def test_who_waits_for_a_record_that_is_under_way_hears_when_it_is_safe() -> None:
+    async with an_office() as office:
         assert not office.replicator.when_kept(CRAWL, copy(1).key, lambda: None)
         office.keep(copy(1))
         assert office.replicator.when_kept(CRAWL, copy(1).key, lambda: office.safe.append("heard"))
         await asyncio.sleep(1.0)
         assert office.safe == ["heard", "safe"]
 
-    tell(story)
 
-
-def test_what_a_backup_knows_better_is_merged_before_the_record_counts_as_safe() -> None:
+async def test_what_a_backup_knows_better_is_merged_before_the_record_counts_as_safe() -> None:
     done = copy(1, state=State.DONE, place=Place("ab" * 20, "a.warc.gz", 0, 9))
 
     def knows(message: Request) -> Answer:
         assert isinstance(message, StoreBackup)
         return Ack(bytes(message.items), records=(wire.record_of(done),))
 
-    async def story(office: Office) -> None:
+    async with an_office(view_of([0, 1]), n1=knows) as office:
         office.keep(copy(1))
-
-    office = tell(story, view_of([0, 1]), n1=knows)
     assert office.safe == ["merged", "safe"]
     assert office.merged == [done]
 
 
-def test_a_tombstone_whose_record_is_not_there_is_sent_whole() -> None:
+async def test_a_tombstone_whose_record_is_not_there_is_sent_whole() -> None:
     done = copy(1, state=State.DONE, place=Place(node(0).hex(), "a.warc.gz", 0, 9))
 
     def lacks(message: Request) -> Answer:
@@ -213,28 +189,25 @@ def test_a_tombstone_whose_record_is_not_there_is_sent_whole() -> None:
             return Ack.all(Code.FAILED, message.items)
         return taken(message)
 
-    async def story(office: Office) -> None:
+    async with an_office(view_of([0, 1]), n1=lacks) as office:
         office.keep(done, over=True)
-
-    office = tell(story, view_of([0, 1]), n1=lacks)
     assert [type(message) for message in office.peers.to(1)] == [DeleteBackup, StoreBackup]
     assert office.safe == ["safe"]
 
 
-def test_the_node_that_has_the_page_is_told_what_becomes_of_it() -> None:
+async def test_the_node_that_has_the_page_is_told_what_becomes_of_it() -> None:
     far = view_of(range(16))
     backups = {member.id for member in far.closest(copy(1).key, 4)}
     holder = next(n for n in range(1, 16) if node(n) not in backups)
     done = copy(1, state=State.DONE, place=Place(node(holder).hex(), "a.warc.gz", 0, 9))
 
-    async def story(office: Office) -> None:
+    async with an_office(far) as office:
         office.keep(done)
+    assert office.peers.to(holder)
 
-    assert tell(story, far).peers.to(holder)
 
-
-def test_one_crawl_does_not_keep_another_from_its_end() -> None:
-    async def story(office: Office) -> None:
+async def test_one_crawl_does_not_keep_another_from_its_end() -> None:
+    async with an_office(view_of([0, 1]), n1=gone) as office:
         office.keep(copy(1), crawl=ANOTHER, name="another")
         await asyncio.sleep(0.5)
         office.keep(copy(2))
@@ -247,24 +220,19 @@ def test_one_crawl_does_not_keep_another_from_its_end() -> None:
         office.become(view_of([0]))
         await asyncio.sleep(5.0)
         assert not office.replicator.busy_with(ANOTHER)
+    assert sorted(office.safe) == ["another", "safe"]
 
-    assert sorted(tell(story, view_of([0, 1]), n1=gone).safe) == ["another", "safe"]
 
-
-def test_records_of_two_crawls_never_share_a_frame() -> None:
-    async def story(office: Office) -> None:
+async def test_records_of_two_crawls_never_share_a_frame() -> None:
+    async with an_office() as office:
         for number in range(10):
             office.keep(copy(number), crawl=CRAWL if number % 2 else ANOTHER)
-
-    office = tell(story)
     assert len(office.safe) == 10
     assert len(office.peers.to(1)) == 2
 
 
-def test_long_records_go_in_several_frames() -> None:
-    async def story(office: Office) -> None:
+async def test_long_records_go_in_several_frames() -> None:
+    async with an_office() as office:
         office.keep(*(copy(n, referrer="http://a.example/" + "x" * 8_000) for n in range(100)))
-
-    office = tell(story)
     assert office.safe == ["safe"]
     assert len(office.peers.to(1)) > 2

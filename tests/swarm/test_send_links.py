@@ -16,7 +16,7 @@ from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL, LinkSender
 from dhtcrawl.url import URL_CHARS_MAX
 
-from .fake_peers import GONE, FakePeers, node, play, view_of
+from .fake_peers import GONE, FakePeers, node, view_of
 
 THREE = view_of([0, 1, 2])
 
@@ -60,10 +60,10 @@ class Desk:
         self.told.append(to)
 
 
-def send(
+async def send(
     links: list[Link], peers: FakePeers, *, again: bool = False, after: Callable[[Desk], None] = lambda desk: None
 ) -> Desk:
-    async def story(group: asyncio.TaskGroup) -> Desk:
+    async with asyncio.TaskGroup() as group:
         desk = Desk(peers, group, again=again)
         desk.courier.send(links)
         assert desk.courier.busy
@@ -73,85 +73,83 @@ def send(
         assert not desk.courier.busy
         return desk
 
-    return play(story)
-
 
 def codes(*each: Code) -> Callable[[Request], Answer]:
     return lambda message: Ack(bytes(each))
 
 
-def test_each_link_goes_to_its_owner_and_is_acked() -> None:
+async def test_each_link_goes_to_its_owner_and_is_acked() -> None:
     peers = FakePeers(THREE)
     links = [*links_of(1, 5), *links_of(2, 5)]
-    desk = send(links, peers)
+    desk = await send(links, peers)
     assert sorted(desk.acked) == sorted(links)
     assert [len(message.links) for _, message in peers.said if isinstance(message, StoreTask)] == [5, 5]
     assert desk.back == []
 
 
-def test_what_its_owner_knew_is_as_good_as_accepted() -> None:
+async def test_what_its_owner_knew_is_as_good_as_accepted() -> None:
     peers, links = FakePeers(THREE), links_of(1, 2)
     peers.handlers[node(1)] = codes(Code.KNOWN, Code.ACCEPTED)
-    assert send(links, peers).acked == links
+    assert (await send(links, peers)).acked == links
 
 
-def test_what_was_not_taken_comes_back_and_the_rest_is_acked() -> None:
+async def test_what_was_not_taken_comes_back_and_the_rest_is_acked() -> None:
     peers, links = FakePeers(THREE), links_of(1, 4)
     peers.handlers[node(1)] = lambda _: Ack(
         bytes([Code.ACCEPTED, Code.FULL, Code.FAILED, Code.MOVED]), b"\0", (PeerRow(node(9), "10.0.0.9", 9),)
     )
-    desk = send(links, peers)
+    desk = await send(links, peers)
     assert (desk.acked, desk.back) == (links[:1], links[1:])
     assert desk.moved == [PeerRow(node(9), "10.0.0.9", 9)]
 
 
-def test_links_for_somebody_who_is_gone_go_to_the_next_owner() -> None:
+async def test_links_for_somebody_who_is_gone_go_to_the_next_owner() -> None:
     peers, links = FakePeers(THREE), links_of(1, 3)
     peers.handlers[node(1)] = lambda _: GONE
 
     def view_changes(desk: Desk) -> None:
         peers.view = view_of([0, 2])
 
-    desk = send(links, peers, again=True, after=view_changes)
+    desk = await send(links, peers, again=True, after=view_changes)
     assert sorted(desk.acked) == sorted(links)
     assert peers.to(2) or peers.to(0)
 
 
-def test_who_did_not_answer_is_named_to_the_next_so_that_it_does_not_send_us_back() -> None:
+async def test_who_did_not_answer_is_named_to_the_next_so_that_it_does_not_send_us_back() -> None:
     peers, links = FakePeers(THREE), links_of(1, 1)
     peers.handlers[node(1)] = lambda _: GONE
 
     def view_changes(desk: Desk) -> None:
         peers.view = view_of([2])
 
-    send(links, peers, again=True, after=view_changes)
+    await send(links, peers, again=True, after=view_changes)
     tried = [message.tried for message in peers.to(2) if isinstance(message, StoreTask)]
     assert tried == [(node(1),)]
 
 
-def test_while_nobody_is_active_links_wait_for_somebody() -> None:
+async def test_while_nobody_is_active_links_wait_for_somebody() -> None:
     peers, links = FakePeers(view_of([], joining=[0, 1])), links_of(1, 2)
 
     def somebody_is(desk: Desk) -> None:
         assert peers.said == []
         peers.view = THREE
 
-    assert send(links, peers, again=True, after=somebody_is).acked == links
+    assert (await send(links, peers, again=True, after=somebody_is)).acked == links
 
 
-def test_a_node_that_does_not_know_the_crawl_is_told_of_it() -> None:
+async def test_a_node_that_does_not_know_the_crawl_is_told_of_it() -> None:
     peers, links = FakePeers(THREE), links_of(1, 1)
     peers.handlers[node(1)] = lambda _: Failure(FailureKind.REFUSED, f"{UNKNOWN_CRAWL}: {CRAWL.hex()}")
-    desk = send(links, peers)
+    desk = await send(links, peers)
     assert desk.told == [node(1)]
     assert desk.back == links
 
 
-def test_links_too_long_for_one_frame_go_in_several() -> None:
+async def test_links_too_long_for_one_frame_go_in_several() -> None:
     view = view_of([1])
     peers = FakePeers(view)
     links = [link(number, URL_CHARS_MAX - 100) for number in range(300)]
-    desk = send(links, peers)
+    desk = await send(links, peers)
     assert sorted(desk.acked) == sorted(links)
     assert len(peers.said) > 2
     assert desk.back == []

@@ -11,7 +11,7 @@ from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.spec import make_spec
 from dhtcrawl.swarm.membership.join import Join
 
-from .story import World, tell
+from .story import a_world
 
 
 def entrance_of(host: SimHost) -> Join:
@@ -19,8 +19,8 @@ def entrance_of(host: SimHost) -> Join:
     return host.swarm.entrance
 
 
-def test_a_node_stops_although_its_backups_have_crashed() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_stops_although_its_backups_have_crashed() -> None:
+    async with a_world() as world:
         await world.crawl(world.spec)
         await world.until(lambda: len(world.web.visits) > 50)
         await world.hosts[1].crash()
@@ -28,11 +28,9 @@ def test_a_node_stops_although_its_backups_have_crashed() -> None:
         async with asyncio.timeout(60.0):
             await world.hosts[3].stop()
 
-    tell(story)
 
-
-def test_a_node_stops_while_it_is_still_looking_for_the_others() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_stops_while_it_is_still_looking_for_the_others() -> None:
+    async with a_world(nodes=2) as world:
         newcomer = world.sim.add()
         newcomer.begin(world.hosts[:1])
         await world.until(lambda: newcomer.swarm is not None)
@@ -40,11 +38,9 @@ def test_a_node_stops_while_it_is_still_looking_for_the_others() -> None:
         async with asyncio.timeout(60.0):
             await newcomer.stop()
 
-    tell(story, nodes=2)
 
-
-def test_a_node_leaves_although_it_has_not_joined_yet() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_leaves_although_it_has_not_joined_yet() -> None:
+    async with a_world(nodes=3) as world:
         crawl = await world.crawl(world.spec)
         await world.until(lambda: len(world.web.visits) > 30)
         newcomer = world.sim.add()
@@ -55,11 +51,9 @@ def test_a_node_leaves_although_it_has_not_joined_yet() -> None:
             await newcomer.leave()
         await world.until(lambda: world.ended(crawl))
 
-    tell(story, nodes=3)
 
-
-def test_the_last_owner_leaves_when_those_who_join_have_heard_what_is_over() -> None:
-    async def story(world: World) -> None:
+async def test_the_last_owner_leaves_when_those_who_join_have_heard_what_is_over() -> None:
+    async with a_world(nodes=2) as world:
         crawl = await world.crawl(world.spec)
         await world.until(lambda: len(world.web.visits) > 40)
         first, other = world.hosts
@@ -74,11 +68,9 @@ def test_the_last_owner_leaves_when_those_who_join_have_heard_what_is_over() -> 
         pages = Counter(visit.url for visit in world.web.visits if visit.status == 200)
         assert {url for url, times in pages.items() if times > 1 and not url.endswith("/robots.txt")} <= begun
 
-    tell(story, nodes=2)
 
-
-def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
+    async with a_world(nodes=1) as world:
         newcomer, first = world.sim.add(), world.hosts[0]
         newcomer.begin([first])
         await world.until(lambda: len(view_of(newcomer).members) == 2 and not entrance_of(newcomer)._joining)
@@ -91,11 +83,9 @@ def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
         finally:
             first.resume()
 
-    tell(story, nodes=1)
 
-
-def test_a_node_that_stands_still_asks_for_nothing_though_it_was_given_the_crawl() -> None:
-    async def story(world: World) -> None:
+async def test_a_node_that_stands_still_asks_for_nothing_though_it_was_given_the_crawl() -> None:
+    async with a_world(nodes=1) as world:
         await world.crawl(world.spec)
         await world.until(lambda: len(world.web.visits) > 20)
         first = world.hosts[0]
@@ -107,16 +97,12 @@ def test_a_node_that_stands_still_asks_for_nothing_though_it_was_given_the_crawl
         await world.until(lambda: len(world.web.visits) > 100)
         assert sum(visit.client == first.name for visit in world.web.visits) > before
 
-    tell(story, nodes=1)
 
-
-def test_a_small_crawl_ends_while_a_large_one_goes_on() -> None:
-    async def story(world: World) -> None:
+async def test_a_small_crawl_ends_while_a_large_one_goes_on() -> None:
+    async with a_world(pages=400) as world:
         large = await world.crawl(world.spec)
         depth_0 = dataclasses.replace(world.spec.settings, depth=0)
         small = await world.crawl(make_spec(world.web.seeds()[:1], depth_0), b"n" * 16)
         await world.until(lambda: world.ended(small))
         assert not world.ended(large)
         assert len(world.web.visits) < 200
-
-    tell(story, pages=400)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from .story import World, tell
+from .story import World, a_world
 
 
 def of_type(world: World, name: str) -> None:
@@ -13,21 +13,17 @@ def of_type(world: World, name: str) -> None:
     world.spec = dataclasses.replace(world.spec, settings=settings)
 
 
-def test_nodes_of_the_crawls_type_fetch() -> None:
-    async def story(world: World) -> None:
+async def test_nodes_of_the_crawls_type_fetch() -> None:
+    async with a_world(pages=40, nodes=3, node__labels=["type=meta"]) as world:
         of_type(world, "meta")
         crawl = await world.crawl(world.spec)
         await world.until(lambda: world.ended(crawl))
         assert len({visit.client for visit in world.web.visits}) > 1
 
-    tell(story, pages=40, nodes=3, node__labels=["type=meta"])
 
-
-def test_where_no_node_is_of_the_type_nothing_is_fetched() -> None:
-    async def story(world: World) -> None:
+async def test_where_no_node_is_of_the_type_nothing_is_fetched() -> None:
+    async with a_world(pages=40, nodes=2, node__labels=["type=meta"]) as world:
         of_type(world, "blog")
         await world.crawl(world.spec)
         await asyncio.sleep(60)
         assert [visit.url for visit in world.web.visits if not visit.url.endswith("/robots.txt")] == []
-
-    tell(story, pages=40, nodes=2, node__labels=["type=meta"])

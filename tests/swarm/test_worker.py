@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgpack
@@ -27,7 +28,7 @@ from dhtcrawl.swarm.assignment.wire import (
     to_rows,
 )
 from dhtcrawl.swarm.assignment.worker import Worker
-from swarm.fake_peers import FakePeers, node, play, view_of
+from swarm.fake_peers import FakePeers, node, view_of
 
 CRAWL = bytes(16)
 OWNER, OTHER = node(1), node(2)
@@ -86,18 +87,17 @@ class World:
         return [key for key in keys if key in self.over]
 
 
-def tell(story: Callable[[World], Any]) -> None:
-    async def main(group: asyncio.TaskGroup) -> None:
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    async with asyncio.TaskGroup() as group:
         world = World()
         running = group.create_task(world.borrower.run())
-        await story(world)
+        yield world
         running.cancel()
 
-    play(main)
 
-
-def test_what_an_owner_lends_is_queued_and_what_came_of_it_is_told() -> None:
-    async def story(world: World) -> None:
+async def test_what_an_owner_lends_is_queued_and_what_came_of_it_is_told() -> None:
+    async with a_world() as world:
         assert await world.lend(K1, K2) == {}
         assert world.queued == {K1, K2}
         page = TaskOutcome(K1, "a.test", TaskResult.PAGE, 1.25, 0.5, 1000, "")
@@ -109,32 +109,26 @@ def test_what_an_owner_lends_is_queued_and_what_came_of_it_is_told() -> None:
         assert world.told() == [page, failed]
         assert not world.borrower.busy
 
-    tell(story)
 
-
-def test_only_the_owner_lends_and_only_to_who_fetches() -> None:
-    async def story(world: World) -> None:
+async def test_only_the_owner_lends_and_only_to_who_fetches() -> None:
+    async with a_world() as world:
         assert await world.lend(K1, by=OTHER) == Refused("not-owner")
         world.takes = False
         assert await world.lend(K1) == Refused("not-ready")
         assert world.queued == set()
 
-    tell(story)
 
-
-def test_an_owner_hears_that_we_are_here() -> None:
-    async def story(world: World) -> None:
+async def test_an_owner_hears_that_we_are_here() -> None:
+    async with a_world() as world:
         await world.lend(K1)
         await asyncio.sleep(10 * REPORT_EVERY_S)
         reports = [name for peer, name, _ in world.peers.called if peer == OWNER and name == REPORT]
         assert 9 <= len(reports) <= 12
         assert K1 in world.borrower.borrowed
 
-    tell(story)
 
-
-def test_who_is_not_heard_begins_nothing_more() -> None:
-    async def story(world: World) -> None:
+async def test_who_is_not_heard_begins_nothing_more() -> None:
+    async with a_world() as world:
         await world.lend(K1)
         world.peers.calls[REPORT] = lambda args: SILENCE
         await asyncio.sleep(FENCE_S - 1)
@@ -143,11 +137,9 @@ def test_who_is_not_heard_begins_nothing_more() -> None:
         assert world.queued == set()
         assert not len(world.borrower.borrowed)
 
-    tell(story)
 
-
-def test_news_that_was_not_heard_is_told_again_as_long_as_the_owner_is_there() -> None:
-    async def story(world: World) -> None:
+async def test_news_that_was_not_heard_is_told_again_as_long_as_the_owner_is_there() -> None:
+    async with a_world() as world:
         await world.lend(K1)
         world.peers.calls[REPORT] = lambda args: SILENCE
         world.borrower.over(TaskOutcome(K1, "a.test", TaskResult.FAILED, 1.0))
@@ -162,22 +154,18 @@ def test_news_that_was_not_heard_is_told_again_as_long_as_the_owner_is_there() -
         await asyncio.sleep(2)
         assert not world.borrower.busy, "nobody is there to hear it"
 
-    tell(story)
 
-
-def test_when_another_owns_a_task_it_is_forgotten_at_once_but_for_what_is_in_flight() -> None:
-    async def story(world: World) -> None:
+async def test_when_another_owns_a_task_it_is_forgotten_at_once_but_for_what_is_in_flight() -> None:
+    async with a_world() as world:
         await world.lend(K1)
         world.peers.view = view_of([0, 2])
         world.borrower.forget_void()
         assert world.queued == set(), "before anything else happens"
         assert world.borrower.in_hand(OWNER) == []
 
-    tell(story)
 
-
-def test_an_owner_that_was_started_again_has_lent_nothing() -> None:
-    async def story(world: World) -> None:
+async def test_an_owner_that_was_started_again_has_lent_nothing() -> None:
+    async with a_world() as world:
         await world.lend(K1)
         world.incarnations[OWNER] = 2
         await asyncio.sleep(1)
@@ -185,11 +173,9 @@ def test_an_owner_that_was_started_again_has_lent_nothing() -> None:
         await world.lend(K2)
         assert world.queued == {K2}
 
-    tell(story)
 
-
-def test_what_is_recalled_is_given_back_but_for_what_is_in_flight_or_over() -> None:
-    async def story(world: World) -> None:
+async def test_what_is_recalled_is_given_back_but_for_what_is_in_flight_or_over() -> None:
+    async with a_world() as world:
         await world.lend(K1, K2, K3)
         world.flying.add(K2)
         world.over.append(K3)
@@ -199,11 +185,9 @@ def test_what_is_recalled_is_given_back_but_for_what_is_in_flight_or_over() -> N
         assert K1 not in world.queued
         assert K2 in world.borrower.borrowed
 
-    tell(story)
 
-
-def test_an_owner_that_took_us_for_gone_has_everything_forgotten_that_it_lent() -> None:
-    async def story(world: World) -> None:
+async def test_an_owner_that_took_us_for_gone_has_everything_forgotten_that_it_lent() -> None:
+    async with a_world() as world:
         others = OTHER[:1] + bytes(19)
         await world.lend(K1, K2)
         await world.lend(others, by=OTHER)
@@ -214,11 +198,9 @@ def test_an_owner_that_took_us_for_gone_has_everything_forgotten_that_it_lent() 
         await asyncio.sleep(1)
         assert world.told() == [], "it knows"
 
-    tell(story)
 
-
-def test_others_cannot_recall_what_one_has_lent_but_who_owns_it_by_now_can() -> None:
-    async def story(world: World) -> None:
+async def test_others_cannot_recall_what_one_has_lent_but_who_owns_it_by_now_can() -> None:
+    async with a_world() as world:
         await world.lend(K1)
         assert await world.borrower.on_recall(OTHER, {"keys": (K1,)}) == Refused("not-owner")
         assert K1 in world.borrower.borrowed
@@ -228,21 +210,17 @@ def test_others_cannot_recall_what_one_has_lent_but_who_owns_it_by_now_can() -> 
         assert await world.borrower.on_recall(owner or b"", {"keys": (K1,)}) == {"keys": [K1]}
         assert K1 not in world.borrower.borrowed
 
-    tell(story)
 
-
-def test_what_was_tried_and_waits_for_another_try_is_not_given_back() -> None:
-    async def story(world: World) -> None:
+async def test_what_was_tried_and_waits_for_another_try_is_not_given_back() -> None:
+    async with a_world() as world:
         await world.lend(K1)
         world.tried.add(K1)
         assert await world.borrower.on_recall(OWNER, {"keys": (K1,)}) == {"keys": []}
         assert K1 in world.borrower.borrowed
 
-    tell(story)
 
-
-def test_many_news_go_in_reports_that_fit() -> None:
-    async def story(world: World) -> None:
+async def test_many_news_go_in_reports_that_fit() -> None:
+    async with a_world() as world:
         keys = [OWNER[:1] + number.to_bytes(19, "big") for number in range(1, 3 * KEYS_A_CALL_MAX)]
         for first in range(0, len(keys), KEYS_A_CALL_MAX):
             await world.lend(*keys[first : first + KEYS_A_CALL_MAX])
@@ -251,18 +229,14 @@ def test_many_news_go_in_reports_that_fit() -> None:
         assert len(world.told()) == len(keys)
         assert not world.borrower.busy
 
-    tell(story)
 
-
-def test_who_stops_gives_everything_back_that_is_not_in_flight() -> None:
-    async def story(world: World) -> None:
+async def test_who_stops_gives_everything_back_that_is_not_in_flight() -> None:
+    async with a_world() as world:
         await world.lend(K1, K2)
         world.flying.add(K2)
         world.borrower.give_all_back()
         await asyncio.sleep(1)
         assert [(each.key, each.result) for each in world.told()] == [(K1, TaskResult.RECALLED)]
-
-    tell(story)
 
 
 @pytest.mark.parametrize(
@@ -277,21 +251,17 @@ def test_who_stops_gives_everything_back_that_is_not_in_flight() -> None:
         {"keys": (K1, K1), "patient": (), "connect_s": {}},
     ],
 )
-def test_nonsense_is_refused(args: dict[str, Any]) -> None:
-    async def story(world: World) -> None:
+async def test_nonsense_is_refused(args: dict[str, Any]) -> None:
+    async with a_world() as world:
         assert await world.borrower.on_lend(OWNER, args) == BAD_ARGUMENTS
         assert await world.borrower.on_recall(OWNER, {"keys": 7}) == BAD_ARGUMENTS
 
-    tell(story)
 
-
-def test_a_time_to_connect_that_makes_no_sense_is_left_out() -> None:
-    async def story(world: World) -> None:
+async def test_a_time_to_connect_that_makes_no_sense_is_left_out() -> None:
+    async with a_world() as world:
         connect = {"a.test": 4.0, "b.test": -1, "c.test": "x", "d.test": float("nan"), 5: 3.0}
         await world.borrower.on_lend(OWNER, {"keys": (K1,), "patient": (), "connect_s": connect})
         assert world.borrower.connect_s == {"a.test": 4.0}
-
-    tell(story)
 
 
 @pytest.mark.parametrize(

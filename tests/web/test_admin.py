@@ -103,21 +103,19 @@ def test_healthz_is_ok_while_the_node_answers(node: FakeNode) -> None:
     assert ask(node, "GET", "/healthz").status == 500
 
 
-def test_a_node_that_reads_its_store_is_asked_nothing_and_shows_its_page(node: FakeNode) -> None:
+@pytest.mark.loops("asyncio")
+async def test_a_node_that_reads_its_store_is_asked_nothing_and_shows_its_page(node: FakeNode) -> None:
     opened = asyncio.Event()
 
-    async def main() -> None:
-        async with serve(node, LOCAL, 0, is_open=opened.is_set) as (_, port), aiohttp.ClientSession() as session:
-            browser = Browser(session, port)
-            for method, path in (("GET", "/api/v1/status"), ("GET", "/healthz"), ("POST", "/api/v1/leave")):
-                answer = await browser(method, path)
-                assert (answer.status, "ask again in a moment" in answer.error) == (503, True)
-            assert (await browser("GET", "/")).status == 200
-            assert node.asked == []
-            opened.set()
-            assert (await browser("GET", "/healthz")).status == 200
-
-    asyncio.run(main())
+    async with serve(node, LOCAL, 0, is_open=opened.is_set) as (_, port), aiohttp.ClientSession() as session:
+        browser = Browser(session, port)
+        for method, path in (("GET", "/api/v1/status"), ("GET", "/healthz"), ("POST", "/api/v1/leave")):
+            answer = await browser(method, path)
+            assert (answer.status, "ask again in a moment" in answer.error) == (503, True)
+        assert (await browser("GET", "/")).status == 200
+        assert node.asked == []
+        opened.set()
+        assert (await browser("GET", "/healthz")).status == 200
 
 
 @pytest.mark.parametrize("prefix", [ID, ID[:4], ID[:9].upper(), ID[:31]])
