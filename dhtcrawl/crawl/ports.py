@@ -79,8 +79,13 @@ class Replication(Protocol):
         """Whether a node is joining: owners tell it of every change."""
         ...
 
-    def send(self, links: Sequence[Link]) -> None:
-        """Send links to their owners; `RoundWriter.acked` or `RoundWriter.put_back` follows for each."""
+    def send(self, links: Sequence[Link]) -> list[Link]:
+        """Send links to their owners; `RoundWriter.acked` or `RoundWriter.put_back` follows for each.
+
+        Returns:
+            Those that are not sent, as too much waits for their owners. One of the two
+            is called for others when there is room.
+        """
         ...
 
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], *, over: bool = False) -> None:

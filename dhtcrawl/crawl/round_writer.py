@@ -203,7 +203,7 @@ class RoundWriter:
             theirs = [link for link in links if not ports.ownership.owns(link.key)]
             if theirs:
                 links = [link for link in links if ports.ownership.owns(link.key)]
-                ports.replication.send(theirs)
+                self.outbox.put_back(ports.replication.send(theirs))
         for fetched in self._fetched:
             if fetched.page is not None:
                 # Its links may all have been acked for other pages; it is looked at again once it is written.

@@ -40,8 +40,8 @@ class SwarmReplication:
     def joins(self) -> bool:
         return self.replicator.joins
 
-    def send(self, links: Sequence[Link]) -> None:
-        self.links.send(links)
+    def send(self, links: Sequence[Link]) -> list[Link]:
+        return self.links.send(links)
 
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], *, over: bool = False) -> None:
         self.replicator.keep(self.crawl, copies, then, over=over)

@@ -32,6 +32,7 @@ class World:
         self.engine = MemoryEngine()
         self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
         self.sent: list[Link] = []
+        self.room = 1_000  # for links
         self.resent: list[bytes] = []
         self.buried: list[TaskReplica] = []
         self.copying: list[Callable[[bytes, tuple[bytes, ...]], None]] = []
@@ -40,7 +41,7 @@ class World:
             owns=lambda key: False,
             mine=lambda key: False,
             snapshot=lambda _: NOTHING,
-            send=self.sent.extend,
+            send=self._send,
             keep=self._keep,
             when_kept=lambda key, then: False,
             copy=self._copy,
@@ -66,6 +67,11 @@ class World:
             live=cast(Any, SimpleNamespace(append=nothing)),
             copies=copies,
         )
+
+    def _send(self, links: Sequence[Link]) -> list[Link]:
+        taken = self.room - len(self.sent)
+        self.sent += links[:taken]
+        return list(links[taken:])
 
     def _copy(self, pages: Sequence[bytes], then: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
         self.copying += [then] * len(pages)
@@ -107,6 +113,22 @@ async def a_world(*, copies: int = 1) -> AsyncIterator[World]:
 
 async def a_moment() -> None:
     await asyncio.sleep(0.1)
+
+
+async def test_links_that_are_refused_stay_in_the_outbox_until_there_is_room() -> None:
+    async with a_world() as world:
+        world.room = 1
+        world.arrives([FIRST, SECOND])
+        await a_moment()
+        assert world.sent == [FIRST]
+        world.room = 2
+        world.corridor.acked([FIRST])
+        await a_moment()
+        assert world.sent == [FIRST, SECOND]
+        assert not world.is_done
+        world.corridor.acked([SECOND])
+        await a_moment()
+        assert world.is_done
 
 
 async def test_a_page_is_done_when_its_last_link_is_acked() -> None:

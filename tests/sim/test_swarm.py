@@ -274,7 +274,7 @@ def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.
 
 
 def test_a_swarm_that_waits_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SwarmReplication, "send", lambda self, links: None)
+    monkeypatch.setattr(SwarmReplication, "send", lambda self, links: [])
     assert "I13" in _told(CALM, 1)
 
 

@@ -29,7 +29,7 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies import rehome
-from dhtcrawl.swarm.bodies.copier import CALL, Copier
+from dhtcrawl.swarm.bodies.copier import CALL, Copier, PageRows
 from dhtcrawl.swarm.bodies.copy_service import CopyService
 from swarm.fake_peers import node as node_id
 from swarm.sync_swarm import across
@@ -100,7 +100,7 @@ class Node:
         self.leaves = False
         clock = VirtualClock(asyncio.get_running_loop())
         self.copier = Copier(
-            self, self.committer, clock, group, CRAWL, self.directory, further=further, tell_crawl=self._tell
+            self, self.committer, clock, group, PageRows(CRAWL, self.directory), further=further, tell_crawl=self._tell
         )
         self.desk = CopyService(
             self,

@@ -15,8 +15,9 @@ from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import pack, unpack
-from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, CALL, INLINE_BYTES, PAGES_A_CALL, CopyCode, targets
+from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, CALL, INLINE_BYTES, PAGES_A_CALL
 from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
+from dhtcrawl.swarm.bodies.copy_tracker import CopyCode, targets
 from swarm.fake_peers import node as node_id
 
 from .copy_world import Node, a_world, url

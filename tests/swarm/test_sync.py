@@ -23,8 +23,8 @@ from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records import range_sync
 from dhtcrawl.swarm.records import sync as syncing
-from dhtcrawl.swarm.records.range_sync import BITS, SyncResult, batches
-from dhtcrawl.swarm.records.wire import record_of
+from dhtcrawl.swarm.records.range_sync import BITS, SyncResult
+from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
 from dhtcrawl.swarm.replica_sets import Sharing
 from swarm.sync_swarm import REPLICAS, Node, Swarm, copy
 
@@ -228,12 +228,12 @@ async def test_a_full_peer_is_reported_and_keeps_nothing_from_us() -> None:
 
 async def test_records_with_long_urls_go_in_messages_that_fit() -> None:
     long = [copy(n, referrer="http://a.example/" + "x" * 8_000) for n in range(300)]
-    sizes = [sum(len(task.referrer) for _, task in batch) for batch in batches(long)]
-    assert sum(map(len, batches(long))) == 300
+    sizes = [sum(len(task.referrer) for _, task in batch) for batch in in_frames(long)]
+    assert sum(map(len, in_frames(long))) == 300
     assert len(sizes) > 1
-    assert max(sizes) <= range_sync.PUSH_BYTES_MAX
-    assert [len(batch) for batch in batches([copy(n) for n in range(301)])] == [300, 1]
-    assert list(batches([])) == []
+    assert max(sizes) <= RECORDS_BYTES_MAX
+    assert [len(batch) for batch in in_frames([copy(n) for n in range(301)])] == [300, 1]
+    assert list(in_frames([])) == []
 
     _, a, b = two()
     a.put(long[:150])

@@ -41,7 +41,6 @@ from dhtcrawl.swarm.assignment.candidates import Candidates
 from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.wire import LEND, RECALL
 from dhtcrawl.swarm.records import wire
-from dhtcrawl.swarm.records.range_sync import batches
 from dhtcrawl.url import host_of, origin_of
 
 log = logging.getLogger(__name__)
@@ -288,7 +287,7 @@ class Assigner:
         # What came to an end meanwhile is in no queue, and nobody's.
         self.lent.let_go(loans.keys() - {copy.key for copy in records})
         self.tasks_lent += len(records)
-        for batch in batches(records):
+        for batch in wire.in_frames(records):
             given = {copy.key: loans[copy.key] for copy in batch}
             if not await self._give(node, batch, given, terms):
                 await self._desk.requeue(list(self.lent.let_go(self._still(given))))

@@ -33,7 +33,8 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm.bodies.copier import PAGES_A_CALL, CopyCode, CopyRow
+from dhtcrawl.swarm.bodies.copier import PAGES_A_CALL, CopyRow
+from dhtcrawl.swarm.bodies.copy_tracker import CopyCode
 
 KEYS_A_CALL: Final = 500
 # What is left on the disk for this node's own pages, and for its store.

@@ -28,7 +28,7 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.bodies.copier import CALL as COPY_CALL
-from dhtcrawl.swarm.bodies.copier import Copier
+from dhtcrawl.swarm.bodies.copier import Copier, PageRows
 from dhtcrawl.swarm.bodies.copy_service import CopyService, Offload
 from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.rehome import CALL as STAND_IN_CALL
@@ -90,8 +90,7 @@ class BodyCopies:
             parts.committer,
             parts.clock,
             group,
-            self._crawl,
-            disk.archive,
+            PageRows(self._crawl, disk.archive),
             further=self.further,
             tell_crawl=lambda node: parts.tell_crawl(node, self._crawl),
         )

@@ -26,8 +26,9 @@ from dhtcrawl.fetch.robots import RobotsVerdict
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
 from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.swarm.deliver.deliverer import Deliverer
+from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.hosts import wire
-from dhtcrawl.swarm.hosts.batches import Batches, Sender
 from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
@@ -41,7 +42,14 @@ OFFER_TIMEOUT_S = 1.0  # as long as the node that was offered a host has to ask 
 RETRY_S = 0.5  # after a failure, or where the gatekeeper is another
 REPLY_BYTES_MAX = 32 * 1024
 TIMER_S = 1e-6
-WAITING_MAX = 16_384  # items for one node by one call; more is tried again later
+_ITEM_BYTES = 256  # of an ask, a give-back or an offer, about
+# One call at a time is under way to a node, while the next one gathers.
+LIMITS = DeliveryLimits(
+    batch_items_max=wire.ROWS_MAX,
+    batch_bytes_max=wire.ROWS_MAX * _ITEM_BYTES,
+    held_bytes_max=16_384 * _ITEM_BYTES,  # more is refused: it is asked, given back or offered again later
+    under_way_max=1,
+)
 
 
 class HostLeases:
@@ -87,12 +95,7 @@ class HostLeases:
             wake=wake,
             shortcut=self.office,
         )
-        senders: dict[str, Sender] = {
-            "host_ask": self._send_asks,
-            "host_give_back": self._send_give_backs,
-            "host_offer": self._send_offers,
-        }
-        self._batches = Batches(senders, items_max=wire.ROWS_MAX, waiting_max=WAITING_MAX)
+        self._calls: dict[str, Deliverer[Any]] = {}  # by name, while `run` runs: what is said otherwise is refused
         registry.register("host_offer", self._on_offer)
 
     # -- for the node --
@@ -100,14 +103,20 @@ class HostLeases:
     async def run(self) -> None:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            self._batches.start(group)
+            senders: dict[str, Callable[[Batch[Any]], Awaitable[Rest[Any]]]] = {
+                "host_ask": self._send_asks,
+                "host_give_back": self._send_give_backs,
+                "host_offer": self._send_offers,
+            }
+            for call, send in senders.items():
+                self._calls[call] = Deliverer(group, send, LIMITS, size_of=lambda item: _ITEM_BYTES)
             try:
                 while True:
                     self._awake.clear()
                     self._turn(self._clock.monotonic())
                     await self._sleep()
             finally:
-                self._batches.start(None)
+                self._calls.clear()
 
     def view_changed(self, view: View, crawling: bool, *, handed_over: bool = False, dead: int = 0) -> None:
         """Members came, went or changed their state; `dead` are taken for dead, and may be the other side of a cut.
@@ -137,7 +146,8 @@ class HostLeases:
         self._turn(self._clock.monotonic())
         try:
             async with asyncio.timeout(timeout_s):
-                await self._batches.flushed()
+                for deliverer in list(self._calls.values()):
+                    await deliverer.flushed()
         except TimeoutError:
             log.info("not all host leases were given back in time; they run out by themselves")
 
@@ -193,7 +203,7 @@ class HostLeases:
         """Do what is due."""
         for node, host in self.office.offers(now):
             if node != self._peers.node_id:
-                if not self._batches.send(node, "host_offer", host):
+                if not self._say(node, "host_offer", host):
                     self.office.keeper.missed(host, node)
             elif not self.book.offered(host):
                 self.office.keeper.withdraw(host, node)
@@ -215,7 +225,12 @@ class HostLeases:
     def _send(self, host: str, call: str, item: Any) -> bool:
         """Say something to the host's gatekeeper, another node; False where that cannot be."""
         node = self.office.of(host)
-        return node is not None and self._batches.send(node, call, item)
+        return node is not None and self._say(node, call, item)
+
+    def _say(self, node: bytes, call: str, item: Any) -> bool:
+        """Send an item to a node soon; False where too much waits, or `run` does not run."""
+        deliverer = self._calls.get(call)
+        return deliverer is not None and bool(deliverer.put(node, (item,)))
 
     async def _sleep(self) -> None:
         due_at = min(self.book.next_due_at(), self.office.next_due_at())
@@ -233,16 +248,17 @@ class HostLeases:
 
     # -- calls --
 
-    async def _send_asks(self, node: bytes, batch: list[LeaseAsk]) -> None:
+    async def _send_asks(self, batch: Batch[LeaseAsk]) -> Rest[LeaseAsk]:
         # From before anything leaves: whatever holds us up from here on shortens the lease.
         asked_at = self._clock.monotonic()
         value = await self._peers.call(
-            node, "host_ask", wire.asks(batch), timeout_s=ASK_TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX
+            batch.node, "host_ask", wire.asks(batch.items), timeout_s=ASK_TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX
         )
-        answers = None if isinstance(value, Failure) else wire.read_answers(value, len(batch))
+        answers = None if isinstance(value, Failure) else wire.read_answers(value, len(batch.items))
         now = self._clock.monotonic()
-        for ask, answer in zip(batch, answers or [None] * len(batch), strict=True):
+        for ask, answer in zip(batch.items, answers or [None] * len(batch.items), strict=True):
             self._answered(ask, answer, asked_at, now)
+        return Rest()
 
     def _answered(self, ask: LeaseAsk, answer: Granted | Wait | None, asked_at: float, now: float) -> None:
         if isinstance(answer, Granted):
@@ -253,24 +269,28 @@ class HostLeases:
         elif not ask.lease_id:
             self.book.waiting(ask.host, now + (RETRY_S if answer is None else answer.after_s))
 
-    async def _send_give_backs(self, node: bytes, batch: list[GiveBack]) -> None:
-        args = wire.give_backs(batch, self._clock.monotonic())
-        value = await self._peers.call(node, "host_give_back", args, timeout_s=ASK_TIMEOUT_S)
-        taken = bytes(len(batch)) if isinstance(value, Failure) else wire.read_taken(value, len(batch))
-        for back, done in zip(batch, taken, strict=True):
+    async def _send_give_backs(self, batch: Batch[GiveBack]) -> Rest[GiveBack]:
+        backs = batch.items
+        args = wire.give_backs(backs, self._clock.monotonic())
+        value = await self._peers.call(batch.node, "host_give_back", args, timeout_s=ASK_TIMEOUT_S)
+        taken = bytes(len(backs)) if isinstance(value, Failure) else wire.read_taken(value, len(backs))
+        for back, done in zip(backs, taken, strict=True):
             if not done:
                 self.book.return_later(back, self._clock.monotonic())
         self._awake.set()
+        return Rest()
 
-    async def _send_offers(self, node: bytes, batch: list[str]) -> None:
-        value = await self._peers.call(node, "host_offer", {"hosts": batch}, timeout_s=OFFER_TIMEOUT_S)
+    async def _send_offers(self, batch: Batch[str]) -> Rest[str]:
+        node, hosts = batch.node, batch.items
+        value = await self._peers.call(node, "host_offer", {"hosts": hosts}, timeout_s=OFFER_TIMEOUT_S)
         if isinstance(value, Failure):
-            for host in batch:
+            for host in hosts:
                 self.office.keeper.missed(host, node)
         else:
             for host in wire.read_hosts(value.get("unwanted")) or []:
                 self.office.keeper.withdraw(host, node)
         self._awake.set()
+        return Rest()
 
     def _on_offer(self, node: bytes, args: dict[str, Any]) -> CallValue:
         hosts = wire.read_hosts(args.get("hosts"))

@@ -14,7 +14,7 @@ only what still differs moves. One request is in flight at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from dhtcrawl.rpc.tasks.rows import ITEMS_MAX, RecordRow
 from dhtcrawl.storage.store.ranges import Digests, part_bounds
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records.holdings import Holdings
-from dhtcrawl.swarm.records.wire import copies_of, record_of
+from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, copies_of, in_frames, record_of
 from dhtcrawl.swarm.replica_sets import Sharing, Span
 
 BITS = 8
@@ -35,8 +35,7 @@ BITS = 8
 # that would cost as much as the page, and a round trip more.
 FEW = 64
 BEYOND = 16
-PAGE_BYTES_MAX = PUSH_BYTES_MAX = 256 * 1024
-_ROW_BYTES = 256  # of a record on the wire beyond its texts, at most
+PAGE_BYTES_MAX = RECORDS_BYTES_MAX
 # A peer scans 100,000 records for an answer; more empty ones in a row are no honest answers.
 EMPTY_PAGES_MAX = 100
 
@@ -181,7 +180,7 @@ class RangeSync:
         cursor = after
         while failure is None:
             page = await self._holdings.page(
-                self._crawl, step.first, last, cursor, ITEMS_MAX, PUSH_BYTES_MAX, self._shared.covers
+                self._crawl, step.first, last, cursor, ITEMS_MAX, RECORDS_BYTES_MAX, self._shared.covers
             )
             assert page.copies or page.cursor != cursor, "any record fits into a page"
             lacking = [copy for copy in page.copies if copy.key not in known and not (until and copy.key > until)]
@@ -192,7 +191,7 @@ class RangeSync:
         return failure
 
     async def _push(self, copies: Sequence[TaskReplica]) -> Failure | None:
-        for batch in batches(copies):
+        for batch in in_frames(copies):
             acked = await push(self._peers, self._holdings, self._peer, self._crawl, batch)
             if isinstance(acked, Failure):
                 return acked
@@ -278,19 +277,6 @@ async def push(
     if terms is not None:
         await holdings.merge(crawl, copies_of(answer.records, terms.key_bytes))
     return [code in (Code.ACCEPTED, Code.KNOWN) for code in answer.codes]
-
-
-def batches(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
-    """Records in messages that fit into a frame."""
-    start, size = 0, 0
-    for index, (_, task) in enumerate(copies):
-        row = _ROW_BYTES + len(task.url) + len(task.referrer) + 4 * len(task.detail)
-        if index > start and (size + row > PUSH_BYTES_MAX or index - start == ITEMS_MAX):
-            yield copies[start:index]
-            start, size = index, 0
-        size += row
-    if copies:
-        yield copies[start:]
 
 
 def _number(value: int) -> bytes:

@@ -29,8 +29,8 @@ from dhtcrawl.rpc.tasks.rows import ITEMS_MAX
 from dhtcrawl.storage.store.ranges import FIRST, LAST, record_hash
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.records.holdings import Holdings, RecordTerms, Submit
-from dhtcrawl.swarm.records.range_sync import PUSH_BYTES_MAX, RangeSync, SyncResult, batches, push
-from dhtcrawl.swarm.records.wire import record_of
+from dhtcrawl.swarm.records.range_sync import RangeSync, SyncResult, push
+from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
 from dhtcrawl.swarm.replica_sets import Keeping, Sharing, Span, replica_set
 
 # What answering REFRESH_TASK may cost: so many at once, the rest wait; so many
@@ -125,7 +125,7 @@ class Syncer:
                 if view is None and self._peers.node_id not in now.owning:
                     return result  # joining, perhaps again: it is to learn what it keeps, not to give it away
                 strays = Keeping(now, self._peers.node_id, self._replicas).strays
-                page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, PUSH_BYTES_MAX, strays)
+                page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, RECORDS_BYTES_MAX, strays)
                 assert page.copies or page.cursor != cursor, "any record fits into a page"
                 keepers = partial(self._keepers, now)
                 acked = await self._give(crawl, page.copies, keepers, unreachable, result, hand_over=True)
@@ -171,7 +171,7 @@ class Syncer:
             for copy, has_it in zip(theirs, there, strict=True):
                 if has_it:
                     acked[copy.key].add(node)
-            for batch in batches([copy for copy, has_it in zip(theirs, there, strict=True) if not has_it]):
+            for batch in in_frames([copy for copy, has_it in zip(theirs, there, strict=True) if not has_it]):
                 flags = await push(self._peers, self._holdings, node, crawl, batch, hand_over=hand_over)
                 if isinstance(flags, Failure):
                     unreachable[node] = None

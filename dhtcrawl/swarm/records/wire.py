@@ -15,7 +15,7 @@ of this version has no room for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
@@ -23,6 +23,7 @@ from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.storage.store.records import Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.swarm.deliver.queues import in_messages
 from dhtcrawl.url import canonicalize
 
 # Generations and attempts grow by one for each failure of a node or a fetch; a
@@ -30,11 +31,33 @@ from dhtcrawl.url import canonicalize
 COUNT_MAX = 1 << 20
 _BYTES_END = 1 << 63
 
+# A frame holds 1 MiB, and two URLs of a link may take 16 KiB: what does not fit never arrives.
+LINKS_BYTES_MAX = 512 * 1024  # of one message
+RECORDS_BYTES_MAX = 256 * 1024  # of one message
+_LINK_BYTES = 128  # of a link on the wire besides its URLs, at most
+_RECORD_BYTES = 256  # of a record on the wire besides its texts, at most
+
 _ORIGIN = re.compile(r"(https?://([^/?#\\]+))/")
 _REST = re.compile(r'[!-"$-~]*')  # what WHATWG serialization leaves unescaped, without a fragment
 _NODE = re.compile(r"[0-9a-f]{40}")
 _FILE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 _REASON = re.compile(r"[a-z][a-z-]{0,31}")
+
+
+def link_bytes(link: Link) -> int:
+    """How many bytes a link takes on the wire, at most."""
+    return _LINK_BYTES + len(link.url) + len(link.referrer)
+
+
+def record_bytes(copy: TaskReplica) -> int:
+    """How many bytes a record takes on the wire, at most."""
+    task = copy.task
+    return _RECORD_BYTES + len(task.url) + len(task.referrer) + 4 * len(task.detail)
+
+
+def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
+    """Records in messages that fit into a frame, for a sender that waits for each answer before the next message."""
+    return in_messages(copies, record_bytes, RECORDS_BYTES_MAX, rows.ITEMS_MAX)
 
 
 def row_of_link(link: Link) -> rows.LinkRow:

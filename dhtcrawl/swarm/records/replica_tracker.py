@@ -1,0 +1,276 @@
+"""Decides which nodes are to have the records that an owner wrote, and when a record is safe (I1, I6). No I/O.
+
+The replica set of a key is its owner and the next R members. A record is safe
+once it is on disk here and at W of the others; fewer only where the swarm is
+smaller. A node that is joining gets a replica too and must acknowledge it, even
+if it has joined in the meantime: it will be asked for the key before long and
+must not take it for new.
+
+    keep ─▶ ticket ──ToSend──▶ each target ── acked ──▶ W backups and all who join have it: Safe
+               ▲                   ├─ refused, as its queue is full: waits for room, and until then is not safe
+               └── aimed anew ◀────┴─ gone, or the view changed
+
+Every replica is sent until it is acknowledged or its target is gone, also after
+the record has become safe. Records that are not safe yet turn to the new
+replica set when the view changes; those that were safe are the business of
+`dhtcrawl.swarm.records.sync`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dhtcrawl.keyspace import placement
+from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm.records.wire import record_bytes
+
+Then = Callable[[], None]
+
+
+class ReplicaKind(NamedTuple):
+    """What may be together in one message."""
+
+    crawl: bytes
+    whole: bool  # records; otherwise tombstones, for nodes that have the record
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The records of one call of `keep`."""
+
+    then: Then
+    missing: int  # records that are not safe
+
+
+@dataclass(eq=False, slots=True)
+class ReplicaTicket:
+    """A record that is not safe yet, or not at all of its targets."""
+
+    crawl: bytes
+    copy: TaskReplica
+    size: int  # as a whole record, in bytes
+    over: bool  # its targets have the record and need only the tombstone
+    batch: _Batch
+    sent_to: dict[bytes, None] = field(init=False, default_factory=dict)
+    acked: dict[bytes, None] = field(init=False, default_factory=dict)
+    unplaced: int = field(default=0, init=False)  # targets whose queue had no room
+    waiters: list[Then] = field(init=False, default_factory=list)
+    view: View | None = field(default=None, init=False)  # from which `backups` and `joining` follow
+    backups: list[bytes] = field(init=False, default_factory=list)
+    joining: list[bytes] = field(init=False, default_factory=list)  # or have joined since it was sent to them
+
+
+class ToSend(NamedTuple):
+    """Send these to a node."""
+
+    node: bytes
+    kind: ReplicaKind
+    tickets: list[ReplicaTicket]
+
+
+class Safe(NamedTuple):
+    """Call this: a record or a batch of records has become safe."""
+
+    then: Then
+
+
+class ReplicaTargets:
+    """Which nodes besides one node are to have which records, by one view."""
+
+    __slots__ = ("_joining", "_own", "_replicas", "view")
+
+    def __init__(self, view: View, own: bytes, replicas: int) -> None:
+        self.view = view
+        self._own = own
+        self._replicas = replicas
+        self._joining = [member for member in view.members if member.state is MemberState.JOINING]
+
+    @property
+    def joins(self) -> bool:
+        """Whether a node is joining."""
+        return bool(self._joining)
+
+    def of(self, key: bytes) -> tuple[list[bytes], list[bytes]]:
+        """The replica set of a task key, and the nodes that would be in it if they had joined.
+
+        Each of the latter by itself: which of them will have joined first is not known.
+        """
+        place = placement(key)
+        closest = self.view.closest(place, self._replicas + 1)
+        backups = [member.id for member in closest if member.id != self._own]
+        if not self._joining:
+            return backups, []
+        number = int.from_bytes(place, "big")
+        reach = closest[-1].number ^ number if len(closest) > self._replicas else None
+        joining = [m.id for m in self._joining if m.id != self._own and (reach is None or m.number ^ number < reach)]
+        return backups, joining
+
+
+class ReplicaTracker:
+    """Tracks the replicas of one node, for all its crawls. Act on `take_effects` after every method that changes it."""
+
+    def __init__(
+        self, view: View, own: bytes, *, replicas: int, acks: int, heir_of: Callable[[bytes, str], str | None]
+    ) -> None:
+        """`heir_of(crawl, node)` has the pages that `node` fetched: itself, or the node it left them to."""
+        self._targets = ReplicaTargets(view, own, replicas)
+        self._own = own
+        self._replicas = replicas
+        self._acks = acks
+        self._heir_of = heir_of
+        self._unsafe: dict[tuple[bytes, bytes], list[ReplicaTicket]] = {}  # by crawl and task key
+        # Records that are not safe and replicas that are not acknowledged, by crawl.
+        self._under_way: Counter[bytes] = Counter()
+        self._unplaced: dict[bytes, list[tuple[ReplicaKind, ReplicaTicket]]] = {}  # by node whose queue is full
+        self._effects: list[ToSend | Safe] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether a record is not safe."""
+        return bool(self._unsafe)
+
+    def busy_with(self, crawl: bytes) -> bool:
+        """Whether a record of this crawl is not safe, or a replica of it is not acknowledged."""
+        return crawl in self._under_way
+
+    def unsafe(self, crawl: bytes, key: bytes) -> bool:
+        """Whether a record is not safe."""
+        return (crawl, key) in self._unsafe
+
+    def targets(self, view: View) -> ReplicaTargets:
+        """Which nodes are to have which records by a view."""
+        if view is not self._targets.view:
+            self._targets = ReplicaTargets(view, self._own, self._replicas)
+        return self._targets
+
+    def take_effects(self) -> list[ToSend | Safe]:
+        """What is to be done outside, in this order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def keep(self, view: View, crawl: bytes, copies: Sequence[TaskReplica], then: Then, *, over: bool) -> None:
+        """Bring records to their targets; `then` is called once all of them are safe. With `over` as tombstones."""
+        if not copies:
+            self._effects.append(Safe(then))
+            return
+        batch = _Batch(then, len(copies))
+        tickets = [ReplicaTicket(crawl, copy, record_bytes(copy), over, batch) for copy in copies]
+        self._under_way[crawl] += len(tickets)
+        for ticket in tickets:
+            self._unsafe.setdefault((crawl, ticket.copy.key), []).append(ticket)
+        self._send(view, tickets)
+        for ticket in tickets:
+            self._check(view, ticket)
+
+    def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
+        """Call `then` once the latest version of a record is safe; False if it is, or none was kept."""
+        tickets = self._unsafe.get((crawl, key))
+        if not tickets:
+            return False
+        tickets[-1].waiters.append(then)
+        return True
+
+    def view_changed(self, view: View) -> None:
+        """Aim the records that are not safe at their new replica sets."""
+        for tickets in list(self._unsafe.values()):
+            for ticket in list(tickets):
+                self._send(view, (ticket,))
+                self._check(view, ticket)
+
+    def acked(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
+        """A node has these on its disk."""
+        for ticket in tickets:
+            ticket.acked[node] = None
+            self._over(ticket.crawl)
+            self._check(view, ticket)
+
+    def gone(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
+        """A node that did not acknowledge these is not there any more."""
+        for ticket in tickets:
+            ticket.sent_to.pop(node, None)
+            self._over(ticket.crawl)
+            if ticket in self._unsafe.get((ticket.crawl, ticket.copy.key), ()):
+                self._send(view, (ticket,))
+                self._check(view, ticket)
+
+    def refused(self, node: bytes, kind: ReplicaKind, tickets: Iterable[ReplicaTicket]) -> None:
+        """The queue for a node is full: these wait for room, and are not safe until they have found it."""
+        waiting = self._unplaced.setdefault(node, [])
+        for ticket in tickets:
+            ticket.unplaced += 1
+            waiting.append((kind, ticket))
+
+    def room(self, node: bytes) -> dict[ReplicaKind, list[ReplicaTicket]]:
+        """The queue for a node takes more: what is to be put into it now; then call `placed`."""
+        by_kind: dict[ReplicaKind, list[ReplicaTicket]] = {}
+        for kind, ticket in self._unplaced.pop(node, ()):
+            ticket.unplaced -= 1
+            by_kind.setdefault(kind, []).append(ticket)
+        return by_kind
+
+    def placed(self, view: View, tickets: Iterable[ReplicaTicket]) -> None:
+        """These were put into a queue that had been full: as far as they found room they may be safe."""
+        for ticket in tickets:
+            self._check(view, ticket)
+
+    def _send(self, view: View, tickets: Iterable[ReplicaTicket]) -> None:
+        """Send records to their targets, as far as they were not sent to them."""
+        outgoing: dict[tuple[bytes, ReplicaKind], list[ReplicaTicket]] = {}
+        for ticket in tickets:
+            kind = ReplicaKind(ticket.crawl, not ticket.over)
+            for node in self._targets_of(view, ticket):
+                if node not in ticket.sent_to:
+                    ticket.sent_to[node] = None
+                    self._under_way[ticket.crawl] += 1
+                    outgoing.setdefault((node, kind), []).append(ticket)
+        self._effects += [ToSend(node, kind, theirs) for (node, kind), theirs in outgoing.items()]
+
+    def _targets_of(self, view: View, ticket: ReplicaTicket) -> list[bytes]:
+        self._aim(view, ticket)
+        place = ticket.copy.task.place
+        targets = [*ticket.backups, *ticket.joining]
+        if place is not None and place.node != self._own.hex():
+            # The node that has the page learns whatever becomes of its record.
+            holder = bytes.fromhex(self._heir_of(ticket.crawl, place.node) or place.node)
+            if holder not in targets and holder != self._own and holder in view:
+                targets.append(holder)
+        return targets
+
+    def _aim(self, view: View, ticket: ReplicaTicket) -> None:
+        """Note which nodes must acknowledge a record by this view."""
+        if ticket.view is not view:
+            before, ticket.view = ticket.joining, view
+            ticket.backups, ticket.joining = self.targets(view).of(ticket.copy.key)
+            # A node that got it while joining may own the key now, and must not begin before it knows.
+            ticket.joining += [node for node in before if node in ticket.backups]
+
+    def _check(self, view: View, ticket: ReplicaTicket) -> None:
+        """Note that a record is safe, if it is."""
+        self._aim(view, ticket)
+        acked = sum([node in ticket.acked for node in ticket.backups])
+        if acked < min(self._acks, len(ticket.backups)) or ticket.unplaced:
+            return
+        if any(node not in ticket.acked for node in ticket.joining):
+            return
+        key = (ticket.crawl, ticket.copy.key)
+        tickets = self._unsafe.get(key, [])
+        if ticket not in tickets:
+            return  # it was safe before
+        tickets.remove(ticket)
+        if not tickets:
+            del self._unsafe[key]
+        self._over(ticket.crawl)
+        self._effects += map(Safe, ticket.waiters)
+        ticket.batch.missing -= 1
+        if not ticket.batch.missing:
+            self._effects.append(Safe(ticket.batch.then))
+
+    def _over(self, crawl: bytes) -> None:
+        """One thing less is under way."""
+        self._under_way[crawl] -= 1
+        if not self._under_way[crawl]:
+            del self._under_way[crawl]

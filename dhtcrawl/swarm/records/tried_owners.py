@@ -1,0 +1,42 @@
+"""Remembers which owners did not take which links, so that the next one is told whom we tried (I7). No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# A node that is told so many owners takes the link into custody if it sees nobody closer who is not among them.
+TRIED_MAX = 5
+# When more links than this have failed, all are forgotten: they are only tried once more.
+LINKS_MAX = 100_000
+
+
+class TriedOwners:
+    """Which owners were tried for each link of one crawl."""
+
+    def __init__(self) -> None:
+        self._tried: dict[bytes, tuple[bytes, ...]] = {}  # by the link's task key, the first tried first
+
+    def failed(self, owner: bytes, links: Iterable[bytes]) -> None:
+        """An owner did not answer when it was sent these links."""
+        for link in links:
+            tried = self._tried.get(link, ())
+            if owner not in tried and len(tried) < TRIED_MAX:
+                self._tried[link] = (*tried, owner)
+            if len(self._tried) > LINKS_MAX:
+                self._tried.clear()
+
+    def taken(self, links: Iterable[bytes]) -> None:
+        """These links arrived."""
+        if self._tried:
+            for link in links:
+                self._tried.pop(link, None)
+
+    def besides(self, owner: bytes, links: Iterable[bytes]) -> tuple[bytes, ...]:
+        """Which owners besides this one were tried for any of these links, at most `TRIED_MAX`."""
+        if not self._tried:
+            return ()
+        found: dict[bytes, None] = {}
+        for link in links:
+            found.update(dict.fromkeys(self._tried.get(link, ())))
+        found.pop(owner, None)
+        return tuple(found)[:TRIED_MAX]
