@@ -6,6 +6,8 @@ import pytest
 from requirements_plugin import NO_CONFORMANCE_DATA
 
 pytest_plugins = ["pytester"]
+# pytest-asyncio warns where its settings are not those of our pyproject.toml, which the runs within do not read.
+PLUGINS = ("-p", "requirements_plugin", "-p", "no:asyncio")
 
 SKIPPING = """
 import pytest
@@ -42,12 +44,12 @@ def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_skips_stay_skips_by_default(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REQUIRE_ALL_TESTS", value)
     pytester.makepyfile(SKIPPING)
-    pytester.runpytest("-p", "requirements_plugin").assert_outcomes(passed=1, skipped=5, xfailed=1)
+    pytester.runpytest(*PLUGINS).assert_outcomes(passed=1, skipped=5, xfailed=1)
 
 
 def test_each_reason_to_skip_is_said_in_one_line(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SKIPPING)
-    result = pytester.runpytest("-p", "requirements_plugin", "-q")
+    result = pytester.runpytest(*PLUGINS, "-q")
     assert [line for line in result.outlines if line.startswith("skipped ")] == [
         "skipped 1: needs Python 3.99",
         "skipped 1: nginx is missing",
@@ -59,7 +61,7 @@ def test_each_reason_to_skip_is_said_in_one_line(pytester: pytest.Pytester) -> N
 def test_skips_fail_when_all_is_required(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUIRE_ALL_TESTS", "1")
     pytester.makepyfile(SKIPPING)
-    result = pytester.runpytest("-p", "requirements_plugin", "-rA")
+    result = pytester.runpytest(*PLUGINS, "-rA")
     # A skip by a marker happens in a test's set-up, so its failure is an error.
     result.assert_outcomes(passed=1, skipped=1, failed=3, errors=1, xfailed=1)
     result.stdout.fnmatch_lines(["*this was skipped: nginx is missing*", "*this was skipped: not root*"])
@@ -68,13 +70,13 @@ def test_skips_fail_when_all_is_required(pytester: pytest.Pytester, monkeypatch:
 def test_only_the_conformance_data_may_be_missing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUIRE_ALL_TESTS", "but-conformance")
     pytester.makepyfile(SKIPPING)
-    result = pytester.runpytest("-p", "requirements_plugin", "-rA")
+    result = pytester.runpytest(*PLUGINS, "-rA")
     result.assert_outcomes(passed=1, skipped=3, failed=1, errors=1, xfailed=1)
 
 
 def test_a_value_that_means_nothing_is_refused(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUIRE_ALL_TESTS", "yes")
-    result = pytester.runpytest("-p", "requirements_plugin")
+    result = pytester.runpytest(*PLUGINS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*REQUIRE_ALL_TESTS is 'yes'*"])
 
@@ -82,4 +84,4 @@ def test_a_value_that_means_nothing_is_refused(pytester: pytest.Pytester, monkey
 def test_a_module_that_skips_itself_fails_too(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUIRE_ALL_TESTS", "1")
     pytester.makepyfile(MODULE)
-    pytester.runpytest("-p", "requirements_plugin").assert_outcomes(errors=1)
+    pytester.runpytest(*PLUGINS).assert_outcomes(errors=1)
