@@ -81,16 +81,16 @@ def dspider(options: Options) -> list[Row]:
     size = f"{curves.files:,} files, {HOSTS} hosts"
     return [
         *_against_the_control_unit(curves, options),
-        _curve(curves, options, "nodes", "speed, f/T", _speed, "grows, in a WAN steeper", _grows_steeper, note=size),
-        _curve(curves, options, "nodes", "srcuse, f/T a node", _srcuse, "up slightly in a WAN, down in a LAN", _parts,
+        _curve(curves, options, "nodes", "speed, f/T", _speed, "grows, in a WAN steeper", grows_steeper, note=size),
+        _curve(curves, options, "nodes", "srcuse, f/T a node", _srcuse, "up slightly in a WAN, down in a LAN", parts,
                why="a hash shares hosts out less evenly than links do, so the last node ends later"),
-        _curve(curves, options, "nodes", "duplicates per 10,000", _duplicates, "WAN > LAN, growing", _wan_more,
+        _curve(curves, options, "nodes", "duplicates per 10,000", _duplicates, "WAN > LAN, growing", wan_more,
                only=CONTROL_UNIT, note="where they come from is our reading of the paper",
                why="in a LAN the control unit answers within 2T, when one file is under way at most"),
-        _curve(curves, options, "timeout", "speed, f/T", _speed, "falls slightly", _falls,
+        _curve(curves, options, "timeout", "speed, f/T", _speed, "falls slightly", falls,
                note="with a control unit, a node whose first hosts are all too far never begins"),
-        _curve(curves, options, "timeout", "srcuse, f/T a node", _srcuse, "falls slightly", _falls),
-        _curve(curves, options, "timeout", "communicate, messages/T", _communicate, "falls slightly", _falls,
+        _curve(curves, options, "timeout", "srcuse, f/T a node", _srcuse, "falls slightly", falls),
+        _curve(curves, options, "timeout", "communicate, messages/T", _communicate, "falls slightly", falls,
                why="a control unit's node says no more of a host that failed it; fewer fail with a longer timeout"),
         Row("P5", "coverage at timeouts of 3T … 7T, 3 nodes", "", "", _coverage(curves, "timeout"), None,
             len(curves.seeds), "a longer timeout buys coverage, which the paper does not count. " + size),
@@ -141,21 +141,25 @@ def _middle(ratios: dict[tuple[int, int], list[float]]) -> float:
 Judge = Callable[[list[float], list[float]], str]  # the lines of LAN and WAN → what is not as the paper says
 
 
-def _grows_steeper(lan: list[float], wan: list[float]) -> str:
+def grows_steeper(lan: list[float], wan: list[float]) -> str:
+    """What is wrong with two curves that shall grow, the second steeper; "" if nothing."""
     said = [f"{net} does not grow all the way" for net, of in (("LAN", lan), ("WAN", wan)) if of != sorted(of)]
     return ", ".join(said + ["WAN is no steeper"] * (wan[-1] / wan[0] <= lan[-1] / lan[0]))
 
 
-def _parts(lan: list[float], wan: list[float]) -> str:
+def parts(lan: list[float], wan: list[float]) -> str:
+    """What is wrong with curves that shall fall in a LAN and rise in a WAN; "" if nothing."""
     return ", ".join(["LAN goes up"] * (lan[-1] >= lan[0]) + ["WAN goes down"] * (wan[-1] <= wan[0]))
 
 
-def _wan_more(lan: list[float], wan: list[float]) -> str:
+def wan_more(lan: list[float], wan: list[float]) -> str:
+    """What is wrong with two curves that shall grow, the second above the first; "" if nothing."""
     less = ["WAN is not more everywhere"] * any(a >= b for a, b in zip(lan, wan, strict=True))
     return ", ".join(less + [f"{net} does not grow" for net, of in (("LAN", lan), ("WAN", wan)) if of[-1] <= of[0]])
 
 
-def _falls(lan: list[float], wan: list[float]) -> str:
+def falls(lan: list[float], wan: list[float]) -> str:
+    """What is wrong with two curves that shall fall; "" if nothing."""
     return ", ".join(f"{net} rises" for net, of in (("LAN", lan), ("WAN", wan)) if of[-1] >= of[0])
 
 

@@ -95,7 +95,7 @@ class Run:
         self._world, self._on, self._end_s = world, on, hours * 3600
         self._off = AssignmentTerms(BATCH_FIRST, off_budget_s)
         self._rng = Random(seed)
-        self._refusals = Refusals(world, seed, self._end_s)
+        self.refusals = Refusals(world, seed, self._end_s)
         self._learns = Dynamic(SETTINGS)
         self._ranks: Policy = self._learns if on.scheduling else AtRandom(seed)
         self._lent: Counter[bytes] = Counter()  # pages
@@ -134,7 +134,7 @@ class Run:
 
     def _try(self, batch: _Batch, now: float) -> None:
         good, took_s = self._world.attempt(batch.node, batch.site, self._rng)
-        if self._refusals.now(batch.node, batch.site, now):
+        if self.refusals.now(batch.node, batch.site, now):
             good, took_s = False, TIMEOUT_S
         self._later(now + took_s, batch.site, batch, good, took_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from dhtcrawl.crawl.frontier import Frontier, Job
 from dhtcrawl.fetch.politeness import HostBook
@@ -11,6 +12,14 @@ from dhtcrawl.storage.store.tasks import Queued
 from .stored import task
 
 NOW = 100.0
+
+
+class ByHand(Frontier):
+    """A frontier with the book of hosts that it asks when a host may be asked."""
+
+    def __init__(self, book: HostBook, **given: Any) -> None:
+        super().__init__(clock_of=book.clock, **given)
+        self.book = book
 
 
 def make(
@@ -23,10 +32,10 @@ def make(
     hosts_max: int = 100,
     book: HostBook | None = None,
     waits: Callable[[bytes], bool] = lambda key: False,
-) -> Frontier:
+) -> ByHand:
     """A frontier whose stored queues have been looked through; `robots`: they are asked for."""
-    made = Frontier(
-        clock_of=(book or HostBook(started_at=0.0, fresh=True)).clock,
+    made = ByHand(
+        book or HostBook(started_at=0.0, fresh=True),
         delay_of=lambda _: delay_s,
         robots_known=lambda origin: not robots or origin in (known or ()),
         parallel=parallel,
@@ -39,7 +48,7 @@ def make(
     return made
 
 
-def urls(frontier: Frontier, now: float = NOW) -> list[str]:
+def urls(frontier: ByHand, now: float = NOW) -> list[str]:
     """Everything that may start now, each finished at once."""
     started = []
     while (job := frontier.next(now)) is not None:
@@ -48,8 +57,8 @@ def urls(frontier: Frontier, now: float = NOW) -> list[str]:
     return started
 
 
-def over(frontier: Frontier, job: Job, now: float = NOW) -> None:
-    frontier._clock_of(job.host).end(now)
+def over(frontier: ByHand, job: Job, now: float = NOW) -> None:
+    frontier.book.clock(job.host).end(now)
     frontier.finish(job, now)
     if job.task is not None:
         frontier.written(job.host, job.task.key, now)

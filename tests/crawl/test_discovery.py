@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness.memory import entries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,11 +157,12 @@ def test_what_is_remembered_makes_no_difference(
 
 def test_the_cache_is_bounded_in_entries_and_in_characters() -> None:
     discovery = make(cache_max=100)
+    empty = entries(discovery)
     for number in range(1000):
         page(discovery, f"x{number}", url=f"http://a/{number % 7}/")
-        assert discovery._cached <= 100
+        assert entries(discovery) <= empty + 100
     page(discovery, *(f"http://[{'x' * 50 * CACHED_CHARS}{number}" for number in range(3)))
-    assert not discovery._cache
+    assert entries(discovery) == empty
 
 
 # -- redirects --

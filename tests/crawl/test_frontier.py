@@ -167,7 +167,7 @@ def test_a_retry_waits_for_its_time_and_lets_others_pass() -> None:
     frontier = make()
     frontier.add([task("http://a/1", 1), task("http://a/2", 2)], NOW)
     job = begin(frontier)
-    frontier._clock_of("a").end(NOW)
+    frontier.book.clock("a").end(NOW)
     frontier.finish(job, NOW, retry_at=NOW + 5)
     assert urls(frontier) == ["http://a/2"]
     assert frontier.next_due_at() == NOW + 5
@@ -180,7 +180,7 @@ def test_a_due_retry_goes_before_what_is_new() -> None:
     frontier = make()
     frontier.add([task("http://a/1", 1), task("http://a/2", 2)], NOW)
     job = begin(frontier)
-    frontier._clock_of("a").end(NOW)
+    frontier.book.clock("a").end(NOW)
     frontier.finish(job, NOW, retry_at=NOW)
     assert urls(frontier) == ["http://a/1", "http://a/2"]
 
@@ -191,7 +191,7 @@ def test_a_host_where_everything_fails_starts_nothing_new_until_a_retry_is_due()
     started = 0
     while (job := frontier.next(NOW)) is not None:
         started += 1
-        frontier._clock_of("a").end(NOW)
+        frontier.book.clock("a").end(NOW)
         frontier.finish(job, NOW, retry_at=NOW + 3600)
     assert started == RETRIES_MAX
     assert frontier.next_due_at() == NOW + 3600
@@ -208,7 +208,7 @@ def test_what_left_the_stored_queue_while_it_was_in_flight_is_not_tried_again() 
     frontier.add([one, two], NOW)
     job = begin(frontier)
     frontier.forget("a", one.key, NOW)
-    frontier._clock_of("a").end(NOW)
+    frontier.book.clock("a").end(NOW)
     frontier.finish(job, NOW, retry_at=NOW + 5)
     assert urls(frontier, NOW + 10) == ["http://a/2"]
     assert frontier.empty
@@ -221,7 +221,7 @@ def test_what_came_back_meanwhile_is_tried_again() -> None:
     job = begin(frontier)
     frontier.forget("a", one.key, NOW)
     frontier.add([one], NOW)
-    frontier._clock_of("a").end(NOW)
+    frontier.book.clock("a").end(NOW)
     frontier.finish(job, NOW, retry_at=NOW + 5)
     assert urls(frontier, NOW + 10) == ["http://a/1"]
     assert frontier.empty
@@ -235,7 +235,7 @@ def test_what_comes_to_nothing_is_put_back_unless_it_left(left: bool) -> None:
     job = begin(frontier)
     if left:
         frontier.forget("a", one.key, NOW)
-    frontier._clock_of("a").end(NOW)
+    frontier.book.clock("a").end(NOW)
     frontier.put_back("a", one, NOW)
     frontier.finish(job, NOW)
     assert urls(frontier) == ([] if left else ["http://a/1"])
@@ -251,6 +251,6 @@ def test_what_left_and_came_as_something_new_later_is_as_new() -> None:
     over(frontier, job)
     frontier.add([one], NOW)
     job = begin(frontier)
-    frontier._clock_of("a").end(NOW)
+    frontier.book.clock("a").end(NOW)
     frontier.finish(job, NOW, retry_at=NOW + 5)
     assert urls(frontier, NOW + 5) == ["http://a/1"]

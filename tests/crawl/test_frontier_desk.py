@@ -6,13 +6,12 @@ import pytest
 
 from dhtcrawl.crawl import frontier as module
 from dhtcrawl.crawl.back_queue import BackQueue
-from dhtcrawl.crawl.frontier import Frontier
 
 from . import by_hand
-from .by_hand import NOW, stored, urls
+from .by_hand import NOW, ByHand, stored, urls
 
 
-def desk(**options: object) -> Frontier:
+def desk(**options: object) -> ByHand:
     return by_hand.make(waits=lambda key: True, parallel=100, **options)  # type: ignore[arg-type]
 
 

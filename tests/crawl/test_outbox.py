@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from harness.memory import entries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,7 +108,7 @@ def test_the_filter_is_bounded_and_never_says_more_than_was_acked(adds: list[tup
         key = b"%d" % number
         known.add(key, depth)
         least[key] = min(depth, least.get(key, depth))
-        assert len(known._new) + len(known._old) <= size_max
+        assert entries(known) <= size_max
         assert known.covers(key, None), "what was added last is remembered"
     for key, depth in itertools.product(least, range(6)):
         assert not known.covers(key, depth) or least[key] <= depth

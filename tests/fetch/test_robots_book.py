@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.memory import entries
+
 from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots
 from dhtcrawl.fetch.robots_book import RobotsBook
 
@@ -78,8 +80,9 @@ def test_the_rules_least_recently_asked_for_are_forgotten() -> None:
     book = make(origins_max=2)
     book.put("http://a", wish(5))
     book.put("http://b", wish(6))
+    held = entries(book)
     assert book.known("http://a")
     book.put("http://c", wish(7))
     assert [book.known(f"http://{host}") for host in "abc"] == [True, False, True]
     assert [book.crawl_delay_s(host) for host in "abc"] == [5.0, 0.0, 7.0]
-    assert len(book._rules) == len(book._delays) == 2
+    assert entries(book) == held

@@ -142,10 +142,10 @@ def test_a_longer_timeout_brings_more_hosts() -> None:
 @pytest.mark.parametrize(
     ("judge", "as_said", "not_so"),
     [
-        (hosts._grows_steeper, ([1, 2], [1, 3]), ([1, 3], [1, 2])),
-        (hosts._parts, ([2, 1], [1, 2]), ([2, 1], [2, 1])),
-        (hosts._wan_more, ([1, 2], [3, 4]), ([1, 2], [3, 2])),
-        (hosts._falls, ([2, 1], [2, 1]), ([2, 1], [1, 2])),
+        (hosts.grows_steeper, ([1, 2], [1, 3]), ([1, 3], [1, 2])),
+        (hosts.parts, ([2, 1], [1, 2]), ([2, 1], [2, 1])),
+        (hosts.wan_more, ([1, 2], [3, 4]), ([1, 2], [3, 2])),
+        (hosts.falls, ([2, 1], [2, 1]), ([2, 1], [1, 2])),
     ],
 )
 def test_a_trend_that_is_not_the_papers_is_said(

@@ -143,7 +143,7 @@ class Never(Refusals):
 def hours(on: Switches, only: World, off_budget_s: float = 600.0) -> Run:
     """An hour in which nobody is refused for a while."""
     run = Run(only, on, 1, 1.0, off_budget_s)
-    run._refusals = Never(only, 1, 0.0)
+    run.refusals = Never(only, 1, 0.0)
     return run
 
 

@@ -138,7 +138,7 @@ class Raw(asyncio.DatagramProtocol):
     def __init__(self, world_: World, address: tuple[str, int], answer: Callable[[str, list[Any]], Any] | None = None):
         self.received: list[tuple[bytes, tuple[str, int]]] = []
         self.requests: list[tuple[str, list[Any]]] = []
-        self._answer = answer
+        self.answer = answer
         self.transport, _ = world_.net.open_datagram(lambda: self, address)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
@@ -146,8 +146,8 @@ class Raw(asyncio.DatagramProtocol):
         message = decode(data)
         if isinstance(message, DatagramRequest):
             self.requests.append((message.name, message.args))
-            if self._answer is not None:
-                reply = self._answer(message.name, message.args)
+            if self.answer is not None:
+                reply = self.answer(message.name, message.args)
                 self.transport.sendto(b"\x01" + message.message_id + msgpack.packb(reply), addr)
 
 

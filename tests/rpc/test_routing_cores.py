@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from harness.memory import entries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -305,8 +306,8 @@ def test_what_the_table_remembers_is_bounded() -> None:
         table.failed(somebody, 0.0)
         table.confirm(somebody, 0.0)
     assert len(table) <= 20 * 20
-    assert len(table._shunned) <= SHUNNED_MAX
-    assert all(len(bucket.spares) <= 20 for bucket in table._buckets.values())
+    buckets = 160 * (1 + 20 + 20)  # each with contacts, and spares for them
+    assert entries(table) <= buckets + SHUNNED_MAX
 
 
 def test_far_keys_fall_into_every_bucket_beyond_the_closest_neighbour() -> None:
@@ -383,7 +384,7 @@ def test_a_look_up_is_bounded_whatever_is_invented() -> None:
             asked += 1
             lookup.answered(one.id, [contact(number := number - 1) for _ in range(rng.randrange(1, 64))])
     assert asked == lookup.asked == ASKS_MAX
-    assert len(lookup._by_id) <= CANDIDATES_MAX
+    assert entries(lookup) <= 4 * CANDIDATES_MAX + ASKS_MAX
 
 
 def test_whoever_did_not_answer_stays_unreachable_though_others_name_it() -> None:

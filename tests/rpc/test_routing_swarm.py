@@ -238,7 +238,7 @@ async def test_each_claim_is_worth_one_ping_so_the_second_makes_up_for_a_ping_th
             twice.transport.sendto(request("ping", b"2" * 20), node.address)
         await asyncio.sleep(INITIAL_S / 2)
         assert [len(raw.requests) for raw in (once, twice)] == [1, 1]  # and neither answers
-        twice._answer = lambda name, args: b"2" * 20
+        twice.answer = lambda name, args: b"2" * 20
         await asyncio.sleep(10)
         assert [len(raw.requests) for raw in (once, twice)] == [1, 2]
         assert table_of(node) == [(b"2" * 20, host(3), PORT)]

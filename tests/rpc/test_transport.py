@@ -18,7 +18,7 @@ from dhtcrawl.rpc.tasks.signals import Hello, encode_signal
 from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.sim.loop import run
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
-from rpc.worlds import Slow, Stranger, World, until
+from rpc.worlds import Slow, Stranger, World, take_all, until
 
 SHORT = TransportLimits(
     connect_s=0.3,
@@ -179,9 +179,8 @@ async def test_nobody_there_is_a_failure(world: World) -> None:
 
 @pytest.mark.parametrize("host", ["a" * 70 + ".example", "..", "", "\0"])
 @pytest.mark.loops("asyncio")
-async def test_an_address_that_is_none_is_a_failure(host: str, world: World) -> None:
-    async with world.node(1, limits=SHORT) as a:
-        a._source = None
+async def test_an_address_that_is_none_is_a_failure(host: str) -> None:
+    async with TaskTransport(lambda: hello(1), take_all, limits=SHORT) as a:
         assert kind_of(await a.request((host, 1), task())) is FailureKind.CONNECT
         assert kind_of(await a.request(("127.0.0.1", 70_000), task())) is FailureKind.CONNECT
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
+from harness.memory import entries
 
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.sim.loop import Deadlock, VirtualClock, VirtualLoop, current_host, run
@@ -262,7 +263,7 @@ async def test_cancelled_timers_are_swept_out_and_the_others_fire() -> None:
     for timer in timers[5:]:
         timer.cancel()
     await asyncio.sleep(1)
-    waiting = len(loop._scheduled)
+    waiting = entries(loop)
     await asyncio.sleep(2000)
     assert waiting < 200
     assert len(fired) == 5

@@ -9,7 +9,6 @@ from typing import Any
 
 from crawl import by_hand
 
-from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.crawl.rounds import Kill
 from dhtcrawl.policy.choice import Choice
@@ -70,7 +69,7 @@ class World:
         self.peers.calls[LEND] = lambda args: {}
         self.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
         self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
-        self.frontier: Frontier = by_hand.make(parallel=100, waits=lambda key: self.lender.decides(key))
+        self.frontier: by_hand.ByHand = by_hand.make(parallel=100, waits=lambda key: self.lender.decides(key))
         self.killed: list[Kill] = []
         self.requeued: list[bytes] = []
         self.unheard: list[bytes] = []

@@ -122,6 +122,11 @@ class Node:
     def view(self) -> View:
         return self.world.view
 
+    @property
+    def groups(self) -> int:
+        """How often it wrote to the store."""
+        return self._runner.groups
+
     async def ask(self, node: bytes, message: Any, timeout_s: float | None = None) -> Any:
         raise AssertionError("nothing but calls")
 

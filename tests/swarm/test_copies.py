@@ -62,7 +62,7 @@ async def test_pages_for_one_node_go_together() -> None:
         pages = [await first.fetch(url(n)) for n in range(PAGES_A_CALL)]
         await first.copy(*pages)
         assert len(world.calls()) <= 4, "two other nodes; a page goes to one"
-        assert world.nodes[1].committer._runner.groups <= 4
+        assert world.nodes[1].groups <= 4
 
 
 async def test_what_is_under_way_is_bounded_in_bytes() -> None:

@@ -268,10 +268,10 @@ async def test_where_all_is_well_nothing_is_read_or_asked() -> None:
     async with a_world() as world:
         watched = Watched(world)
         await watched.fetch(10)
-        calls, groups = len(world.called), watched.node._runner.groups
+        calls, groups = len(world.called), watched.node.groups
         watched.watch.nodes_came()
         await while_watching(watched, 1000.0)
-        assert (len(world.called), watched.node._runner.groups) == (calls, groups)
+        assert (len(world.called), watched.node.groups) == (calls, groups)
 
 
 async def test_a_restart_goes_on_with_what_has_too_few() -> None:
