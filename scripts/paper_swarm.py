@@ -167,7 +167,7 @@ class _Judge:
 async def _simulate(scenario: Scenario, seed: int) -> PaperResult:
     running = asyncio.get_running_loop()
     time = running.time
-    web = SimWeb(seed, **scenario.web())
+    web = SimWeb(seed, scenario.web())
     trace = Trace(time)
     judge = _Judge()
     weather = Weather(loss=scenario.loss, duplication=scenario.duplication, late_s=scenario.late_s)
@@ -213,9 +213,9 @@ def _judged(swarm: PaperSwarm, faults: Faults, trace: Trace) -> PaperResult:
         records_moved=records,
         record_frames=frames,
         lookups=swarm.lookups,
-        bodies_lost=faults.bodies_lost,
+        bodies_lost=faults.toll.bodies_lost,
         backups_left=sum(url in over for host in swarm.up for url in host.disk.backups),
-        crashes=faults.crashes,
+        crashes=faults.toll.crashes,
         virtual_seconds=round(swarm.moved_at, 6),
         trace_hash=trace.hash,
     )

@@ -17,6 +17,7 @@ from typing import Any
 from dhtcrawl.config import Config, load
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.sim.loop import VirtualLoop
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
@@ -136,7 +137,7 @@ class Simulated:
         self.loop = VirtualLoop()
         self._nodes = nodes
         self._rng = Random(seed)
-        self._web = SimWeb(seed, hosts=HOSTS, pages=nodes * pages)
+        self._web = SimWeb(seed, WebShape(hosts=HOSTS, pages=nodes * pages))
         self._spec = make_spec(self._web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0))
         self._hosts: list[SimHost] = []
         self._over = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from random import Random
 
 from dhtcrawl.sim.oracle import Oracle
@@ -19,30 +20,44 @@ REPAIR_S = 60.0
 LONGEST = 4.0
 
 
+@dataclass(slots=True)
+class FaultCounters:
+    """What the faults of one run have done."""
+
+    crashes: int = 0
+    bodies_lost: int = 0  # pages that lay only on disks which were lost
+    happened: dict[str, int] = field(default_factory=dict)  # of each kind, how many
+    bodies_gone: bool = False  # for longer than others wait for them
+
+
+@dataclass(slots=True)
+class _Lasting:
+    """Faults that began and are not over."""
+
+    away: int = 0  # crashed, and to come back
+    paused: int = 0
+    cut: bool = False
+
+
 class Faults:
-    """Of one run; they end with the crawl."""
+    """The faults of one run; they end with the crawl."""
 
     def __init__(self, swarm: SimSwarm, oracle: Oracle, scenario: Scenario, seed: int) -> None:
-        self.crashes = 0
-        self.bodies_lost = 0  # pages that lay only on disks which were lost
+        self.toll = FaultCounters()
         self.at = 0.0  # when something last befell anybody, or ended
-        self.happened: dict[str, int] = {}
-        self.bodies_gone = False  # for longer than others wait for them
         self.leaving: list[SimHost] = []
         self.over = False  # nobody is started any more
         self._swarm = swarm
         self._oracle = oracle
         self._scenario = scenario
         self._rng = Random(f"{seed} faults")
-        self._away = 0  # crashed, and to come back
-        self._paused = 0
-        self._cut = False
+        self._lasting = _Lasting()
         self._losses: list[float] = []
 
     @property
     def busy(self) -> bool:
         """Whether somebody is on its way out, or back, or out of reach."""
-        return bool(self._away or self.leaving or self._paused or self._cut)
+        return bool(self._lasting.away or self.leaving or self._lasting.paused or self._lasting.cut)
 
     def prepare(self) -> None:
         """Before the first node starts: which are slow."""
@@ -75,7 +90,7 @@ class Faults:
                 self._rng.choice(self._swarm.up).jump(self._rng.uniform(-scenario.skew_s, scenario.skew_s))
             self._now()
             if await befall():
-                self.happened[name] = self.happened.get(name, 0) + 1
+                self.toll.happened[name] = self.toll.happened.get(name, 0) + 1
         await self._churn()
 
     async def _churn(self) -> None:
@@ -87,7 +102,7 @@ class Faults:
             self._oracle.step()
             self._now()
             happened = await self._crash() and await self._join()
-            self.happened["churn"] = self.happened.get("churn", 0) + happened
+            self.toll.happened["churn"] = self.toll.happened.get("churn", 0) + happened
 
     async def _join(self) -> bool:
         up = self._awake()
@@ -102,7 +117,7 @@ class Faults:
         for_good = scenario.away_s < 0
         away_long = for_good or scenario.away_s > scenario.holder_grace_s - NEARLY_S
         victims = self._rng.sample(there, max(0, min(scenario.crash_at_once, len(there) - for_good)))
-        self.bodies_gone = self.bodies_gone or (away_long and bool(victims))
+        self.toll.bodies_gone = self.toll.bodies_gone or (away_long and bool(victims))
         for host in victims:
             self._oracle.crashes(host, bodies_gone=away_long)
         for host in victims:
@@ -120,8 +135,8 @@ class Faults:
         victims = self._rng.sample(there, at_once)
         self._losses += [now] * at_once
         left: set[bytes] = set().union(*(host.bodies() for host in self._swarm.hosts if host not in victims))
-        self.bodies_lost += len(set().union(*(host.bodies() for host in victims)) - left)
-        self.bodies_gone = True
+        self.toll.bodies_lost += len(set().union(*(host.bodies() for host in victims)) - left)
+        self.toll.bodies_gone = True
         for host in victims:
             self._oracle.crashes(host, bodies_gone=True)
         for host in victims:
@@ -131,16 +146,16 @@ class Faults:
         return True
 
     def _gone(self, host: SimHost, away_s: float) -> None:
-        self.crashes += 1
+        self.toll.crashes += 1
         if away_s >= 0:
-            self._away += 1
+            self._lasting.away += 1
             self._swarm.group.create_task(self._back(host, away_s))
 
     async def _back(self, host: SimHost, away_s: float) -> None:
         await asyncio.sleep(away_s)
         if not self.over:
             host.begin_again()
-        self._away -= 1
+        self._lasting.away -= 1
         self._now()
 
     async def _leave(self) -> bool:
@@ -153,10 +168,10 @@ class Faults:
         return True
 
     async def _leave_now(self, host: SimHost) -> None:
-        cut_off = self._cut
+        cut_off = self._lasting.cut
         handed_over = await host.leave()
         # Whoever is out of reach may find no heir for its pages: the others wait for them in vain.
-        self.bodies_gone = self.bodies_gone or cut_off or self._cut
+        self.toll.bodies_gone = self.toll.bodies_gone or cut_off or self._lasting.cut
         self._oracle.left(host, handed_over)
         self._now()
         self.leaving.remove(host)
@@ -169,11 +184,11 @@ class Faults:
 
     async def _divide(self, *, one_way: bool) -> bool:
         hosts = self._swarm.hosts
-        if self._cut or len(hosts) < 2:
+        if self._lasting.cut or len(hosts) < 2:
             return False
         few = self._rng.sample(hosts, self._rng.randint(1, len(hosts) // 2))
         many = [host for host in hosts if host not in few]
-        self._cut = True
+        self._lasting.cut = True
         self._swarm.trace.event("partition", few=[host.id for host in few], one_way=one_way)
         self._swarm.wires.partition(
             [host.address for host in few], one_way=self._rng.choice(("out", "in")) if one_way else ""
@@ -186,7 +201,7 @@ class Faults:
         await asyncio.sleep(after_s)
         self._swarm.streams.heal()
         self._swarm.trace.event("heal")
-        self._cut = False
+        self._lasting.cut = False
         self._oracle.healed()
         self._now()
 
@@ -197,14 +212,14 @@ class Faults:
         host = self._rng.choice(there)
         self._oracle.pauses(host)
         host.pause()
-        self._paused += 1
+        self._lasting.paused += 1
         self._swarm.group.create_task(self._resume(host, self._duration(self._scenario.pause_s)))
         return True
 
     async def _resume(self, host: SimHost, after_s: float) -> None:
         starts = host.starts
         await asyncio.sleep(after_s)
-        self._paused -= 1
+        self._lasting.paused -= 1
         self._now()
         if host.paused and host.starts == starts:
             host.resume()
@@ -215,19 +230,19 @@ class Faults:
         if len(there) < 2:
             return False
         host = self._rng.choice(there)
-        self._away += 1
+        self._lasting.away += 1
         self._swarm.group.create_task(self._fail_disk_now(host))
         return True
 
     async def _fail_disk_now(self, host: SimHost) -> None:
         starts = host.starts
         if await host.fail_disk():
-            self.crashes += 1
+            self.toll.crashes += 1
             self._oracle.disk_failed(host)
             await asyncio.sleep(max(0.0, self._scenario.away_s))
             if host.starts == starts and not self.over:
                 host.begin_again()
-        self._away -= 1
+        self._lasting.away -= 1
         self._now()
 
     def _duration(self, average_s: float) -> float:

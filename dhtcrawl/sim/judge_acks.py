@@ -186,7 +186,7 @@ class Acks:
     def _was_away(self, host: SimHost, seen_from: SimHost) -> bool:
         """Whether another may have had to do without a host lately."""
         scene = self._scene
-        return scene.is_back(host) or scene.were_apart(host.name, seen_from.name, scene.time(), UNDER_WAY_S)
+        return scene.is_back(host) or scene.cuts.were_apart(host.name, seen_from.name, scene.time(), UNDER_WAY_S)
 
     def _views_since(self, host: SimHost, at: float) -> list[View]:
         """What it saw from then on, the view that it had then included."""

@@ -81,14 +81,15 @@ class Ends:
         there = [each for each in scene.side_of(host) if each is not host and is_owner(each)]
         if handed_over:
             # Sides that have just met still tell each other what the others missed, the leaver or not.
-            calm = not scene.troubled and scene.time() - max(self._crashed_at, scene.whole_since) > QUIET_S
+            now = scene.time()
+            calm = not scene.troubled and now - max(self._crashed_at, scene.cuts.over_since(now)) > QUIET_S
             for each in there if calm else ():
                 when = f"after {host.name} has left"
                 self._have_tombstones(each, [_own(view_of(each), there)], when, [each], first=1, of=host)
             return
         # It may, where those who are to have it cannot be reached, or none takes it since all are joining.
         owned_since = min((self._began[each][0] for each in there if each in self._began), default=scene.time())
-        calm_since = max(self._crashed_at, scene.whole_since, owned_since)
+        calm_since = max(self._crashed_at, scene.cuts.over_since(scene.time()), owned_since)
         if scene.time() - calm_since > QUIET_S and not scene.troubled:
             scene.broken("I5", f"{host.name} left with work not handed over")
 

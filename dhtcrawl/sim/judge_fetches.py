@@ -199,8 +199,8 @@ class Fetches:
             gap_s = inf if before is None else visit.start - before.end
             # A microsecond is rounding, not haste: of a clock that began long ago, a nanosecond is lost.
             if before is not None and gap_s < delay_s - 1e-6:
-                apart = scene.were_apart(before.client, visit.client, visit.start, lease_s)
-                if apart or scene.met_between(before.start, visit.start, lease_s):
+                apart = scene.cuts.were_apart(before.client, visit.client, visit.start, lease_s)
+                if apart or scene.cuts.met_between(before.start, visit.start, lease_s):
                     self.exceptions += 1
                 else:
                     who = f"{visit.client} asked for {visit.url} at {visit.start:.3f} s"

@@ -79,15 +79,16 @@ class DiskBook:
 
     name: str
     node: bytes
-    tasks: dict[bytes, Rank] = field(default_factory=dict)
-    since: dict[bytes, float] = field(default_factory=dict)  # when a record there last got further
-    orders: dict[bytes, int] = field(default_factory=dict)  # what a disk numbers a record with when it comes there
-    places: dict[bytes, Place] = field(default_factory=dict)  # where the body of a task's page lies, as it says there
-    files: dict[str, int] = field(default_factory=dict)  # archive file → how much of it is committed
-    copies: dict[bytes, Place] = field(default_factory=dict)  # bodies of other nodes' pages, by task
-    pages: dict[bytes, None] = field(default_factory=dict)  # tasks whose page record is here
-    crawl: CrawlBook | None = None
-    lost_at: float | None = None
+    tasks: dict[bytes, Rank] = field(default_factory=dict, init=False)
+    since: dict[bytes, float] = field(default_factory=dict, init=False)  # when a record there last got further
+    # What the disk numbers a record with when it comes there, and where the body of its page lies, as it says there.
+    orders: dict[bytes, int] = field(default_factory=dict, init=False)
+    places: dict[bytes, Place] = field(default_factory=dict, init=False)
+    files: dict[str, int] = field(default_factory=dict, init=False)  # archive file → how much of it is committed
+    copies: dict[bytes, Place] = field(default_factory=dict, init=False)  # bodies of other nodes' pages, by task
+    pages: dict[bytes, None] = field(default_factory=dict, init=False)  # tasks whose page record is here
+    crawl: CrawlBook | None = field(default=None, init=False)
+    lost_at: float | None = field(default=None, init=False)
 
     def has_body(self, key: bytes, place: Place) -> bool:
         """Whether the body of a page lies here: the file that its record names, or a copy.
@@ -242,10 +243,13 @@ class Ledger:
             self.url[key] = task.url
         self.ever[key][number] = None
         here = task.place is not None and task.place.node == disk.node.hex()
-        if task.state == State.DONE and here and (before is None or before.state != State.DONE):
-            links = get(keys.LINKS + full[1:])
-            if links is not None:
-                changes.finished.append(Finished(key, link_keys_of(links, self._key_bytes)))
+        if here and rank.state == State.DONE and (before is None or before.state != State.DONE):
+            self._finished(full, get, changes)
+
+    def _finished(self, full: bytes, get: Callable[[bytes], bytes | None], changes: Changes) -> None:
+        links = get(keys.LINKS + full[1:])
+        if links is not None:
+            changes.finished.append(Finished(keys.suffix(full), link_keys_of(links, self._key_bytes)))
 
     def _further(self, key: bytes, rank: Rank) -> None:
         self.best[key] = rank

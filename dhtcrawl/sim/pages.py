@@ -20,6 +20,7 @@ import hashlib
 import html
 from bisect import bisect_right
 from collections import deque
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from random import Random
@@ -55,42 +56,33 @@ class _Page(NamedTuple):
     slow: bool
 
 
+@dataclass(frozen=True, slots=True)
+class WebShape:
+    """A web of `pages` pages on `hosts` hosts; times in seconds."""
+
+    hosts: int = 5
+    pages: int = 200
+    links: int = 8  # of a page
+    latency_s: float = 0.05  # until an answer begins, on average
+    slow_s: float = 5.0  # how much later a slow answer begins
+    broken: float = 0.1  # share of links
+    flaky: float = 0.03  # share of pages
+    page_bytes: int = 1_000
+    slow_hosts: int = 0  # the last so many
+    breaks: float = 0.0  # share of pages
+    trap: bool = False  # the first host has a calendar without end, to be crawled with a depth limit
+
+
 class Pages:
-    """`pages` pages on `hosts` hosts, and one more host that is down."""
+    """The pages of all hosts, and one more host that is down."""
 
-    def __init__(
-        self,
-        seed: int,
-        *,
-        hosts: int = 5,
-        pages: int = 200,
-        links: int = 8,
-        latency_s: float = 0.05,
-        slow_s: float = 5.0,
-        broken: float = 0.1,
-        flaky: float = 0.03,
-        page_bytes: int = 1_000,
-        slow_hosts: int = 0,
-        breaks: float = 0.0,
-        trap: bool = False,
-    ) -> None:
-        """`latency_s`: on average; `slow_hosts`: the last so many, each answer `slow_s` late.
-
-        `broken`: share of links; `flaky` and `breaks`: shares of pages; `trap`: the first host has a calendar without
-        end, to be crawled with a depth limit.
-        """
+    def __init__(self, seed: int, shape: WebShape | None = None) -> None:
+        shape = shape or WebShape()
         self.seed = seed
-        self.hosts = [f"site-{number}.test" for number in range(hosts)]
-        self._links_per_page = links
-        self._latency_s = latency_s
-        self._slow_s = slow_s
-        self._broken = broken
-        self._flaky = flaky
-        self._page_bytes = page_bytes
-        self._slow_hosts = self.hosts[hosts - slow_hosts :]
-        self._breaks = breaks
-        self._trap = trap
-        self._sizes = dict(zip(self.hosts, _zipf_sizes(hosts, pages), strict=True))
+        self.hosts = [f"site-{number}.test" for number in range(shape.hosts)]
+        self._shape = shape
+        self._slow_hosts = self.hosts[shape.hosts - shape.slow_hosts :]
+        self._sizes = dict(zip(self.hosts, _zipf_sizes(shape.hosts, shape.pages), strict=True))
         self._ends = list(accumulate(self._sizes.values()))
         self._page = lru_cache(_PAGES_KEPT_MAX)(self._derive_page)
         self._html = lru_cache(_BODIES_KEPT_MAX)(self._write_html)
@@ -120,7 +112,7 @@ class Pages:
         if page.flaky and attempt == 1:
             return Response(503, [("Content-Type", "text/plain"), ("Retry-After", "2")], b"try again later")
         if page.kind == "file":
-            data = self._random("file", host, number).randbytes(self._page_bytes)
+            data = self._random("file", host, number).randbytes(self._shape.page_bytes)
             return Response(200, [("Content-Type", "application/octet-stream")], data)
         content_type = "text/html" + (f"; charset={page.charset}" if page.charset_in == "header" else "")
         return Response(200, [("Content-Type", content_type)], self._html(host, number, page))
@@ -129,13 +121,13 @@ class Pages:
         """Seconds until the answer to a canonical URL begins; pure."""
         host = host_of(url)
         number = self._number_of(host, path_of(url)) if host in self._sizes else None
-        base = self._latency_s * (0.5 + self._random("latency", url).random())
-        base += self._slow_s if host in self._slow_hosts else 0.0
-        return base + (self._slow_s if number is not None and self._page(host, number).slow else 0.0)
+        base = self._shape.latency_s * (0.5 + self._random("latency", url).random())
+        base += self._shape.slow_s if host in self._slow_hosts else 0.0
+        return base + (self._shape.slow_s if number is not None and self._page(host, number).slow else 0.0)
 
     def breaks_off(self, url: str, attempt: int) -> bool:
         """Whether the connection ends before the answer to the `attempt`-th request for a canonical URL; pure."""
-        return attempt == 1 and self._breaks > 0 and self._random("breaks", url).random() < self._breaks
+        return attempt == 1 and self._shape.breaks > 0 and self._random("breaks", url).random() < self._shape.breaks
 
     def disallows(self, url: str) -> bool:
         """Whether the host's robots.txt keeps every crawler from a canonical URL."""
@@ -174,9 +166,9 @@ class Pages:
         links = [self._url(host, child) for child in range(first, min(first + _CHILDREN, size))]
         if number == 0:
             links += [f"http://{host}/loop/a", f"http://{DOWN_HOST}/"]
-            if self._trap and host == self.hosts[0]:
+            if self._shape.trap and host == self.hosts[0]:
                 links.append(f"http://{host}/day/1")
-        while len(links) < self._links_per_page:
+        while len(links) < self._shape.links:
             links.append(self._random_link(random, host))
         return links
 
@@ -186,9 +178,9 @@ class Pages:
             host = self.hosts[bisect_right(self._ends, random.randrange(self._ends[-1]))]
         number = random.randrange(self._sizes[host])
         luck = random.random()
-        if luck < self._broken / 2:
+        if luck < self._shape.broken / 2:
             return f"http://{host}/missing/{number}.html"
-        if luck < self._broken:
+        if luck < self._shape.broken:
             return f"http://{host}/r/{number}"
         return self._url(host, number)
 
@@ -237,7 +229,7 @@ class Pages:
             "file" if kind < 0.04 and leaf else "private" if kind < 0.12 else "page",
             charset,
             where,
-            flaky=flaky < self._flaky,
+            flaky=flaky < self._shape.flaky,
             slow=slow < 0.02,
         )
 
@@ -249,7 +241,7 @@ class Pages:
             f'<li><a href="{html.escape(_spelling(random, host, link))}">link {position}</a></li>\n'
             for position, link in enumerate(self.links_of(host, number))
         )
-        filler = " ".join(f"w{_below(random, _WORDS)}" for _ in range(self._page_bytes // 5))
+        filler = " ".join(f"w{_below(random, _WORDS)}" for _ in range(self._shape.page_bytes // 5))
         text = (
             f"<!doctype html>\n<html><head>{meta}<title>{word} {host} {number}</title></head>\n"
             f"<body><p>{filler}</p>\n<ul>\n{links}</ul></body></html>\n"
@@ -267,7 +259,7 @@ class Pages:
 
     def _day_of(self, host: str, path: str) -> int | None:
         """The number of a calendar's page."""
-        if not self._trap or host != self.hosts[0] or not path.startswith("/day/"):
+        if not self._shape.trap or host != self.hosts[0] or not path.startswith("/day/"):
             return None
         return _to_int(path.removeprefix("/day/"))
 

@@ -37,7 +37,7 @@ def simulate(scenario: Scenario, seed: int) -> ScenarioResult:
 
 async def _simulate(scenario: Scenario, seed: int) -> ScenarioResult:
     time = asyncio.get_running_loop().time
-    web = SimWeb(seed, **scenario.web())
+    web = SimWeb(seed, scenario.web())
     trace = Trace(time, tail=TAIL_EVENTS)
     config = load(flags={"fetch.concurrency": scenario.concurrency})
     spec = make_spec(web.seeds(), _settings(config, scenario))

@@ -7,9 +7,9 @@ import json
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.sim.pages import WebShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +61,23 @@ class Scenario:
     bytes_per_s: float = 12_500_000.0  # of each connection, each way
     duration_s: float = 0.0  # the simulation ends then, wherever the crawl is; 0: when the crawl does
 
-    def web(self) -> dict[str, Any]:
+    def web(self) -> WebShape:
         """The shape of the made-up web."""
-        return {
-            "hosts": self.hosts,
-            "pages": self.pages,
-            "latency_s": self.page_s,
-            "broken": self.broken,
-            "flaky": self.flaky,
-            "breaks": self.breaks,
-            "slow_hosts": min(self.slow_hosts, self.hosts),
-            "trap": self.trap and self.depth >= 0,
-        }
+        return WebShape(
+            hosts=self.hosts,
+            pages=self.pages,
+            latency_s=self.page_s,
+            broken=self.broken,
+            flaky=self.flaky,
+            breaks=self.breaks,
+            slow_hosts=min(self.slow_hosts, self.hosts),
+            trap=self.trap and self.depth >= 0,
+        )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """What came of it; `violations` is empty when every invariant held."""
+    """What a simulation found; `violations` is empty when every invariant held."""
 
     nodes: int
     seed: int

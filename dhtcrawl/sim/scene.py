@@ -40,96 +40,41 @@ class _Cut:
     over_at: float | None = None
 
 
-class Scene:
-    """Of one simulation. `violations` grows."""
+class Cuts:
+    """The partitions of one simulation. Times are seconds on its clock."""
 
-    def __init__(self, swarm: SimSwarm, ledger: Ledger, time: Callable[[], float], *, replicas: int, acks: int) -> None:
-        self.violations: list[str] = []
-        self.swarm = swarm
-        self.ledger = ledger
-        self.time = time
-        self.replicas = replicas
-        self.acks = acks
-        self.numbers: dict[SimHost, int] = {}  # of its disk
-        self.befell_at = 0.0  # when anything last happened to anybody, or was over
+    def __init__(self) -> None:
         self._cuts: list[_Cut] = []
-        self._gone: dict[SimHost, int] = {}  # crashed, or about to: in which of its lives
-        self._paused: dict[SimHost, int] = {}
-        self._absences: dict[SimHost, list[tuple[float, float | None]]] = {}
-        self._resumed_at: dict[SimHost, float] = {}
-        self._peace_s = 0.0
-        self._peace_at: float | None = 0.0
 
-    def broken(self, invariant: str, text: str) -> None:
-        """Something does not hold."""
-        trace = self.swarm.trace
-        trace.mark(f"{invariant} is broken")
-        if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(f"{invariant}: {text} (at {self.time():.3f} s, event {trace.events})")
+    def add(self, few: Sequence[SimHost], now: float) -> None:
+        """The network is cut between these hosts and all others."""
+        self._cuts.append(_Cut(dict.fromkeys(few), now))
 
-    # Who is there
+    def heal(self, now: float) -> None:
+        """The network is whole; the sides may not know of each other yet."""
+        for cut in self._cuts:
+            cut.healed_at = now if cut.healed_at is None else cut.healed_at
+
+    def healed(self) -> list[_Cut]:
+        """Those that have healed and are not over for all."""
+        return [cut for cut in self._cuts if cut.healed_at is not None and cut.over_at is None]
 
     @property
-    def up(self) -> list[SimHost]:
-        """Those that run."""
-        return [host for host in self.swarm.hosts if host.swarm is not None and self._gone.get(host) != host.starts]
+    def any(self) -> bool:
+        """Whether a host is out of another's sight."""
+        return any(cut.over_at is None for cut in self._cuts)
 
-    @property
-    def awake(self) -> list[SimHost]:
-        """Those that do not stand still."""
-        return [host for host in self.up if self._paused.get(host) != host.starts]
+    def side(self, host: SimHost) -> tuple[bool, ...]:
+        """Equal for two hosts that no partition keeps apart now."""
+        return tuple(host in cut.few for cut in self._cuts if cut.over_at is None)
 
-    def sides(self, plus: Sequence[SimHost] = ()) -> list[list[SimHost]]:
-        """Those who are awake, and `plus`, by who can hear whom."""
-        found: dict[tuple[bool, ...], list[SimHost]] = {}
-        for host in dict.fromkeys([*self.awake, *plus]):
-            found.setdefault(self._side(host), []).append(host)
-        return list(found.values())
-
-    def side_of(self, host: SimHost) -> list[SimHost]:
-        """Whom a host can hear, itself first, whether it is awake or not."""
-        side = self._side(host)
-        return [host, *(other for other in self.awake if other is not host and self._side(other) == side)]
-
-    def disk(self, host: SimHost) -> DiskBook:
-        """What is on the disk of a host."""
-        return self.ledger.disks[self.numbers[host]]
-
-    def is_back(self, host: SimHost) -> bool:
-        """Whether it went on a moment ago, so that others may take it for dead, and it does not know that yet."""
-        return self.time() - self._resumed_at.get(host, -QUIET_S) < QUIET_S
-
-    @property
-    def troubled(self) -> bool:
-        """Whether somebody stands still, or is out of another's sight."""
-        return any(cut.over_at is None for cut in self._cuts) or any(map(self._is_paused, self._paused))
-
-    @property
-    def whole_since(self) -> float:
+    def over_since(self, now: float) -> float:
         """When the last partition was over for all, which it may not be yet."""
-        return max((self.time() if cut.over_at is None else cut.over_at for cut in self._cuts), default=-inf)
+        return max((now if cut.over_at is None else cut.over_at for cut in self._cuts), default=-inf)
 
-    @property
-    def peace_s(self) -> float:
-        """Seconds in which there was no such trouble."""
-        return self._peace_s + (0.0 if self._peace_at is None else self.time() - self._peace_at)
-
-    def away_since(self, seen_from: SimHost, number: int) -> float | None:
-        """Since when a host cannot have read a disk; None where it can."""
-        disk, now = self.ledger.disks[number], self.time()
-        host = next((host for host in self.swarm.hosts if host.name == disk.name), None)
-        at = now if disk.lost_at is None else disk.lost_at
-        causes = [*self._absences.get(host, ())] if host is not None else []
-        if host is not None:
-            sides = [cut for cut in self._cuts if (host in cut.few) != (seen_from in cut.few)]
-            causes += [(cut.at, cut.over_at) for cut in sides]
-        earlier = True
-        while earlier:
-            earlier = False
-            for start, end in causes:
-                if start < at and (end is None or end >= at - UNNOTICED_S):
-                    at, earlier = start, True
-        return None if at == now else at
+    def between(self, one: SimHost, other: SimHost) -> list[tuple[float, float | None]]:
+        """When two hosts were apart: from, until."""
+        return [(cut.at, cut.over_at) for cut in self._cuts if (one in cut.few) != (other in cut.few)]
 
     def were_apart(self, one: str, other: str, at: float, until_s: float = 0.0) -> bool:
         """Whether two hosts, by name, were out of each other's sight, or had been no longer than `until_s` ago."""
@@ -152,6 +97,131 @@ class Scene:
                 return True
         return False
 
+
+class _Stopwatch:
+    """Counts the seconds in which it runs."""
+
+    def __init__(self) -> None:
+        self._counted_s = 0.0
+        self._since: float | None = 0.0
+
+    def seconds(self, now: float) -> float:
+        return self._counted_s + (0.0 if self._since is None else now - self._since)
+
+    def turn(self, on: bool, now: float) -> None:
+        """Run from now on, or stand."""
+        self._counted_s = self.seconds(now)
+        self._since = now if on else None
+
+
+class _Absences:
+    """Which hosts are out of sight, for whatever reason but a partition, and when they were: from, until."""
+
+    def __init__(self) -> None:
+        self.gone: dict[SimHost, int] = {}  # crashed, or about to: in which of its lives
+        self.paused: dict[SimHost, int] = {}  # likewise
+        self.resumed_at: dict[SimHost, float] = {}
+        self._spans: dict[SimHost, list[tuple[float, float | None]]] = {}
+
+    def of(self, host: SimHost) -> list[tuple[float, float | None]]:
+        return list(self._spans.get(host, ()))
+
+    def begin(self, host: SimHost, now: float) -> None:
+        spans = self._spans.setdefault(host, [])
+        if not spans or spans[-1][1] is not None:
+            spans.append((now, None))
+
+    def end(self, host: SimHost, now: float) -> float:
+        """How long it was away; 0 where it was there."""
+        spans = self._spans.get(host)
+        if not spans or spans[-1][1] is not None:
+            return 0.0
+        since = spans[-1][0]
+        spans[-1] = (since, now)
+        return now - since
+
+
+class Scene:
+    """The hosts of one simulation as its judges see them. `violations` grows."""
+
+    def __init__(self, swarm: SimSwarm, ledger: Ledger, time: Callable[[], float], *, replicas: int, acks: int) -> None:
+        self.violations: list[str] = []
+        self.swarm = swarm
+        self.ledger = ledger
+        self.time = time
+        self.replicas = replicas
+        self.acks = acks
+        self.numbers: dict[SimHost, int] = {}  # of its disk
+        self.befell_at = 0.0  # when anything last happened to anybody, or was over
+        self.cuts = Cuts()
+        self._away = _Absences()
+        self._peace = _Stopwatch()
+
+    def broken(self, invariant: str, text: str) -> None:
+        """Something does not hold."""
+        trace = self.swarm.trace
+        trace.mark(f"{invariant} is broken")
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(f"{invariant}: {text} (at {self.time():.3f} s, event {trace.events})")
+
+    # Who is there
+
+    @property
+    def up(self) -> list[SimHost]:
+        """Those that run."""
+        return [
+            host for host in self.swarm.hosts if host.swarm is not None and self._away.gone.get(host) != host.starts
+        ]
+
+    @property
+    def awake(self) -> list[SimHost]:
+        """Those that do not stand still."""
+        return [host for host in self.up if self._away.paused.get(host) != host.starts]
+
+    def sides(self, plus: Sequence[SimHost] = ()) -> list[list[SimHost]]:
+        """Those who are awake, and `plus`, by who can hear whom."""
+        found: dict[tuple[bool, ...], list[SimHost]] = {}
+        for host in dict.fromkeys([*self.awake, *plus]):
+            found.setdefault(self.cuts.side(host), []).append(host)
+        return list(found.values())
+
+    def side_of(self, host: SimHost) -> list[SimHost]:
+        """Whom a host can hear, itself first, whether it is awake or not."""
+        side = self.cuts.side(host)
+        return [host, *(other for other in self.awake if other is not host and self.cuts.side(other) == side)]
+
+    def disk(self, host: SimHost) -> DiskBook:
+        """What is on the disk of a host."""
+        return self.ledger.disks[self.numbers[host]]
+
+    def is_back(self, host: SimHost) -> bool:
+        """Whether it went on a moment ago, so that others may take it for dead, and it does not know that yet."""
+        return self.time() - self._away.resumed_at.get(host, -QUIET_S) < QUIET_S
+
+    @property
+    def troubled(self) -> bool:
+        """Whether somebody stands still, or is out of another's sight."""
+        return self.cuts.any or any(map(self._is_paused, self._away.paused))
+
+    @property
+    def peace_s(self) -> float:
+        """Seconds in which there was no such trouble."""
+        return self._peace.seconds(self.time())
+
+    def away_since(self, seen_from: SimHost, number: int) -> float | None:
+        """Since when a host cannot have read a disk; None where it can."""
+        disk, now = self.ledger.disks[number], self.time()
+        host = next((host for host in self.swarm.hosts if host.name == disk.name), None)
+        at = now if disk.lost_at is None else disk.lost_at
+        causes = [] if host is None else self._away.of(host) + self.cuts.between(host, seen_from)
+        earlier = True
+        while earlier:
+            earlier = False
+            for start, end in causes:
+                if start < at and (end is None or end >= at - UNNOTICED_S):
+                    at, earlier = start, True
+        return None if at == now else at
+
     # What happens
 
     def befell(self) -> None:
@@ -161,88 +231,76 @@ class Scene:
     def leaves_sight(self, host: SimHost) -> None:
         """It crashes, stops, or has left."""
         self._count_peace()
-        self._gone[host] = host.starts
-        self._paused.pop(host, None)
+        self._away.gone[host] = host.starts
+        self._away.paused.pop(host, None)
         self._absent(host)
 
     def pauses(self, host: SimHost) -> None:
         """It stands still."""
         self._count_peace()
-        self._paused[host] = host.starts
+        self._away.paused[host] = host.starts
         self._absent(host)
 
     def resumes(self, host: SimHost) -> float:
         """It goes on; how long it stood still."""
         self._count_peace()
-        self._paused.pop(host, None)
-        self._resumed_at[host] = self.time()
+        self._away.paused.pop(host, None)
+        self._away.resumed_at[host] = self.time()
         return self.returns(host)
 
     def returns(self, host: SimHost) -> float:
         """It is there again; how long it was not."""
         self.befell()
-        absences = self._absences.get(host)
-        if not absences or absences[-1][1] is not None:
-            return 0.0
-        absences[-1] = (absences[-1][0], self.time())
-        return self.time() - absences[-1][0]
+        return self._away.end(host, self.time())
 
     def is_cut(self, sides: Sequence[Sequence[SimHost]]) -> None:
         """The network is, between the first of these sides and all others."""
         self._count_peace()
-        self._cuts.append(_Cut(dict.fromkeys(sides[0]), self.time()))
+        self.cuts.add(sides[0], self.time())
         self.befell()
 
     def heals(self) -> None:
         """The network is whole."""
-        for cut in self._cuts:
-            cut.healed_at = self.time() if cut.healed_at is None else cut.healed_at
+        self.cuts.heal(self.time())
         self.befell()
 
     def look(self) -> None:
         """See who is back, and whether all know one another again."""
-        for host, starts in list(self._gone.items()):
+        for host, starts in list(self._away.gone.items()):
             if host.swarm is not None and host.starts != starts:
-                del self._gone[host]
+                del self._away.gone[host]
                 self.returns(host)
-        for cut in self._cuts:
-            if cut.healed_at is not None and cut.over_at is None and self._have_met(cut, cut.healed_at):
+        for cut in self.cuts.healed():
+            if self._have_met(cut):
                 self._count_peace()
                 cut.over_at = self.time()
                 self.befell()
         self._count_peace()
 
-    def _have_met(self, cut: _Cut, healed_at: float) -> bool:
+    def _have_met(self, cut: _Cut) -> bool:
+        assert cut.healed_at is not None
         views = {host: known(host) for host in self.awake}
         few = [host for host in views if host in cut.few]
         many = [host for host in views if host not in cut.few]
         for one, other in ((one, other) for one in few for other in many):
             if other.id in views[one] and one.id in views[other]:
                 continue
-            late = self.time() - max(healed_at, self.befell_at) > MEET_S
+            late = self.time() - max(cut.healed_at, self.befell_at) > MEET_S
             if late and is_owner(one) and is_owner(other):
                 self.broken("I13", f"{one.name} and {other.name} do not know each other {MEET_S:.0f} s after healing")
                 return True
             return False
         return True
 
-    def _side(self, host: SimHost) -> tuple[bool, ...]:
-        return tuple(host in cut.few for cut in self._cuts if cut.over_at is None)
-
     def _is_paused(self, host: SimHost) -> bool:
-        return self._paused[host] == host.starts and host.swarm is not None
+        return self._away.paused[host] == host.starts and host.swarm is not None
 
     def _absent(self, host: SimHost) -> None:
-        absences = self._absences.setdefault(host, [])
-        if not absences or absences[-1][1] is not None:
-            absences.append((self.time(), None))
+        self._away.begin(host, self.time())
         self.befell()
 
     def _count_peace(self) -> None:
-        now = self.time()
-        if self._peace_at is not None:
-            self._peace_s += now - self._peace_at
-        self._peace_at = None if self.troubled else now
+        self._peace.turn(not self.troubled, self.time())
 
 
 def is_active(host: SimHost) -> bool:

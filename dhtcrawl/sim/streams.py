@@ -171,6 +171,42 @@ _FIN = b""
 _RESET = None
 
 
+class _Line:
+    """The way to the peer."""
+
+    __slots__ = ("arrives_at", "free_at", "pieces", "rng")
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.pieces: deque[bytes | None] = deque()  # under way
+        self.free_at = 0.0  # when the line has taken what was sent
+        self.arrives_at = 0.0  # when the last piece arrives
+
+
+class _Outgoing:
+    """What is written, and not all sent or read yet."""
+
+    __slots__ = ("buffer", "eof", "fin_sent", "high", "paused", "unread_bytes")
+
+    def __init__(self) -> None:
+        self.buffer = bytearray()
+        self.high = _HIGH_WATER_BYTES
+        self.unread_bytes = 0  # sent, and not yet read by the peer, as far as we know
+        self.eof = self.fin_sent = False  # no more is written
+        self.paused = False
+
+
+class _Incoming:
+    """What has arrived, and is not all read yet."""
+
+    __slots__ = ("pieces", "reading", "untold_bytes")
+
+    def __init__(self) -> None:
+        self.pieces: deque[bytes | None] = deque()
+        self.reading = True
+        self.untold_bytes = 0  # what we have read, and the peer does not know of
+
+
 class StreamTransport(asyncio.Transport):
     """One end of a connection."""
 
@@ -182,21 +218,18 @@ class StreamTransport(asyncio.Transport):
         self.remote = remote
         self.context = streams.wires.context(local[0])
         self.dead = False  # its host has crashed
-        self.unread_bytes = 0  # sent, and not yet read by the peer, as far as we know
-        self._read_bytes = 0  # what we have read, and the peer does not know of
         self._streams = streams
-        self._rng = rng
+        self._line = _Line(rng)
+        self._out = _Outgoing()
+        self._in = _Incoming()
         self._protocol: Any = None
-        self._buffer = bytearray()
-        self._wire: deque[bytes | None] = deque()  # on the way to the peer
-        self._free_at = 0.0  # when the line has taken what was sent
-        self._arrives_at = 0.0  # when the last piece arrives
-        self._inbox: deque[bytes | None] = deque()  # arrived and not yet read
-        self._high = _HIGH_WATER_BYTES
-        self._reading = True
-        self._eof = self._fin_sent = False  # no more is written
-        self._closing = self._over = self._paused = False
+        self._closing = self._over = False
         self._error: Exception | None = None
+
+    @property
+    def unread_bytes(self) -> int:
+        """Sent, and not yet read by the peer, as far as we know."""
+        return self._out.unread_bytes
 
     def accept(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         """The listening host finds the connection."""
@@ -216,12 +249,12 @@ class StreamTransport(asyncio.Transport):
     # What the protocol calls
 
     def write(self, data: Any) -> None:
-        if self._eof or self._over or self.dead:
+        if self._out.eof or self._over or self.dead:
             return
-        self._buffer += data
+        self._out.buffer += data
         self._send()
-        if len(self._buffer) > self._high and not self._paused:
-            self._paused = True
+        if len(self._out.buffer) > self._out.high and not self._out.paused:
+            self._out.paused = True
             self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
@@ -231,19 +264,19 @@ class StreamTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        if not self._eof:
-            self._eof = True
+        if not self._out.eof:
+            self._out.eof = True
             self._send()
 
     def close(self) -> None:
         if not self._closing:
-            self._closing = self._eof = True
+            self._closing = self._out.eof = True
             self._send()
 
     def abort(self) -> None:
-        self._closing = self._eof = True
+        self._closing = self._out.eof = True
         if not (self._over or self.dead):
-            self._buffer.clear()
+            self._out.buffer.clear()
             self._ship(_RESET)
             self._end(None)
 
@@ -251,20 +284,20 @@ class StreamTransport(asyncio.Transport):
         return self._closing
 
     def pause_reading(self) -> None:
-        self._reading = False
+        self._in.reading = False
 
     def resume_reading(self) -> None:
-        self._reading = True
+        self._in.reading = True
         self._streams.loop.call_soon(self._read)
 
     def is_reading(self) -> bool:
-        return self._reading and not self._closing
+        return self._in.reading and not self._closing
 
     def get_write_buffer_size(self) -> int:
-        return len(self._buffer)
+        return len(self._out.buffer)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high = _HIGH_WATER_BYTES if high is None else high
+        self._out.high = _HIGH_WATER_BYTES if high is None else high
 
     # What the network does
 
@@ -284,47 +317,49 @@ class StreamTransport(asyncio.Transport):
         """Word comes of what the peer has read: the window moves on. In a partition it comes once that has healed."""
         if self._streams.cut(self.remote[0], self.local[0]):
             return
-        self.unread_bytes -= self.peer._read_bytes
-        self.peer._read_bytes = 0
+        self._out.unread_bytes -= self.peer._in.untold_bytes
+        self.peer._in.untold_bytes = 0
         if not self._over and not self.dead:
             self._send()
 
     def _send(self) -> None:
         weather, now = self._streams.weather, self._streams.loop.time()
-        while self._buffer and self.unread_bytes < weather.window_bytes:
-            size = min(self._rng.randint(1, weather.piece_bytes_max), weather.window_bytes - self.unread_bytes)
-            piece = bytes(self._buffer[:size])
-            del self._buffer[:size]
-            self.unread_bytes += len(piece)
+        while self._out.buffer and self._out.unread_bytes < weather.window_bytes:
+            size = min(
+                self._line.rng.randint(1, weather.piece_bytes_max), weather.window_bytes - self._out.unread_bytes
+            )
+            piece = bytes(self._out.buffer[:size])
+            del self._out.buffer[:size]
+            self._out.unread_bytes += len(piece)
             self._streams.bytes_sent += len(piece)
-            self._free_at = max(self._free_at, now) + len(piece) / weather.bytes_per_s
+            self._line.free_at = max(self._line.free_at, now) + len(piece) / weather.bytes_per_s
             self._ship(piece)
-        if self._eof and not self._buffer and not self._fin_sent:
-            self._fin_sent = True
+        if self._out.eof and not self._out.buffer and not self._out.fin_sent:
+            self._out.fin_sent = True
             self._ship(_FIN)
-        if self._closing and self._fin_sent:
+        if self._closing and self._out.fin_sent:
             self._end(None)
-        elif self._paused and len(self._buffer) <= self._high // 4:
-            self._paused = False
+        elif self._out.paused and len(self._out.buffer) <= self._out.high // 4:
+            self._out.paused = False
             self._protocol.resume_writing()
 
     def _ship(self, piece: bytes | None) -> None:
         streams = self._streams
-        delay_s = streams.delay(self.local[0], self.remote[0]) + self._rng.random() * streams.weather.jitter_s
-        self._arrives_at = max(self._arrives_at, max(self._free_at, streams.loop.time()) + delay_s)
+        delay_s = streams.delay(self.local[0], self.remote[0]) + self._line.rng.random() * streams.weather.jitter_s
+        self._line.arrives_at = max(self._line.arrives_at, max(self._line.free_at, streams.loop.time()) + delay_s)
         # Timers of one moment fire in any order: each brings the next piece, whichever it is.
-        self._wire.append(piece)
-        streams.loop.call_at(self._arrives_at, self._arrive, context=self.peer.context)
+        self._line.pieces.append(piece)
+        streams.loop.call_at(self._line.arrives_at, self._arrive, context=self.peer.context)
 
     def _arrive(self) -> None:
         """The next piece reaches the peer."""
-        piece, peer = self._wire.popleft(), self.peer
+        piece, peer = self._line.pieces.popleft(), self.peer
         if peer.dead:
             # Nobody is there; or somebody new, who never heard of it.
             if not self._streams.cut(self.local[0], self.remote[0]):
                 peer._ship(_RESET)
         elif not peer._over:
-            peer._inbox.append(piece)
+            peer._in.pieces.append(piece)
             peer._read()
         elif piece:
             # To a closed socket.
@@ -332,18 +367,18 @@ class StreamTransport(asyncio.Transport):
 
     def _read(self) -> None:
         streams = self._streams
-        while self._inbox and self._protocol is not None and not self._over and not self.dead:
-            piece = self._inbox[0]
-            if streams.cut(self.remote[0], self.local[0]) or (piece and not self._reading):
+        while self._in.pieces and self._protocol is not None and not self._over and not self.dead:
+            piece = self._in.pieces[0]
+            if streams.cut(self.remote[0], self.local[0]) or (piece and not self._in.reading):
                 return
-            self._inbox.popleft()
+            self._in.pieces.popleft()
             if piece is _RESET:
                 self.reset()
             elif piece == _FIN:
                 if not self._closing and not self._protocol.eof_received():
                     self.close()
             else:
-                self._read_bytes += len(piece)
+                self._in.untold_bytes += len(piece)
                 way_s = streams.delay(self.local[0], self.remote[0])
                 streams.loop.call_later(way_s, self.peer.acknowledge, context=self.peer.context)
                 if not self._closing:
@@ -352,9 +387,9 @@ class StreamTransport(asyncio.Transport):
     def _end(self, error: Exception | None) -> None:
         if self._over:
             return
-        self._over = self._closing = self._eof = True
+        self._over = self._closing = self._out.eof = True
         self._error = error
-        self._buffer.clear()
+        self._out.buffer.clear()
         self._streams.forget(self)
         if self._protocol is not None:
             self._streams.loop.call_soon(self._lost)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -65,6 +66,29 @@ class Witness(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SimConditions:
+    """What a swarm's machines and lines are like."""
+
+    weather: Weather = field(default_factory=Weather)
+    wires: Wires | None = None  # None: as the weather has it
+    bytes_per_s: float = 12_500_000.0  # of each connection, each way
+    commit_s: float = 0.004  # what an fsync takes
+    skew_s: float = 0.0  # walls are off by up to so much, and what counts durations runs up to 0.1 ‰ fast or slow
+    machine_of: Callable[[int], SimMachine] | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    """What there is of a host while it runs, and through which addresses it joins."""
+
+    bootstrap: list[str] = field(default_factory=list)
+    clock: VirtualClock | None = None
+    web: SimClient | None = None
+    committer: CrashingCommitter | None = None
+    task: asyncio.Task[None] | None = None
+
+
 class SimSwarm:
     """The world of a swarm."""
 
@@ -75,35 +99,23 @@ class SimSwarm:
         config: Config,
         web: SimWeb,
         trace: Trace,
-        *,
-        weather: Weather | None = None,
-        wires: Wires | None = None,
-        bytes_per_s: float = 12_500_000.0,
-        commit_s: float = 0.004,
-        skew_s: float = 0.0,
-        machine_of: Callable[[int], SimMachine] | None = None,
+        conditions: SimConditions | None = None,
     ) -> None:
-        """`bytes_per_s` of each connection, each way; `commit_s` is what an fsync takes.
-
-        With `skew_s` clocks are off: walls by up to so much, and what counts durations runs up to 0.1 ‰ fast or slow.
-        """
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "a simulation runs on virtual time"
-        weather = weather or Weather()
+        conditions = conditions or SimConditions()
+        weather, wires = conditions.weather, conditions.wires or Wires(seed, conditions.weather.delay_s)
         self.group = group
         self.seed = seed
         self.config = config
         self.web = web
         self.trace = trace
-        self.commit_s = commit_s
+        self.conditions = conditions
         self.tally = MessageTally()
-        self.skew_s = skew_s
-        self.machine_of = machine_of
         self.loop = loop
-        self.wires = wires or Wires(seed, weather.delay_s)
-        self.datagrams = Datagrams(loop, seed, weather, wires=self.wires)
-        stream_weather = StreamWeather(jitter_s=weather.jitter_s, bytes_per_s=bytes_per_s)
-        self.streams = Streams(loop, seed, stream_weather, current_host.get, self.wires)
+        self.datagrams = Datagrams(loop, seed, weather, wires=wires)
+        stream_weather = StreamWeather(jitter_s=weather.jitter_s, bytes_per_s=conditions.bytes_per_s)
+        self.streams = Streams(loop, seed, stream_weather, current_host.get, wires)
         loop.network = self.datagrams
         loop.streams = self.streams
         self.witness: Witness | None = None  # to be set before the first `add`
@@ -118,7 +130,12 @@ class SimSwarm:
     @property
     def slow_write_s(self) -> float:
         """What one more write takes at a slow host, there and back; 0 where none is slow."""
-        return SLOW_DISK * self.commit_s + 2 * SLOW_WAY_S if any(host.slow for host in self.hosts) else 0.0
+        return SLOW_DISK * self.conditions.commit_s + 2 * SLOW_WAY_S if any(host.slow for host in self.hosts) else 0.0
+
+    @property
+    def wires(self) -> Wires:
+        """What lies between the hosts."""
+        return self.streams.wires
 
     @property
     def up(self) -> list[SimHost]:
@@ -135,17 +152,13 @@ class SimHost:
         self.starts = 0
         self.paused = False
         self.slow = False
-        self._clock: VirtualClock | None = None
-        self._web: SimClient | None = None
-        self._bootstrap: list[str] = []
+        self._running = _Running()
         self.swarm: SwarmNode | None = None
         self._world = world
         self._rng = Random(f"{world.seed} {self.name}")
         self.id = Random(f"{world.seed} {self.name} id").randbytes(20)
-        self.machine = None if world.machine_of is None else world.machine_of(number)
+        self.machine = None if world.conditions.machine_of is None else world.conditions.machine_of(number)
         self.disk = self._new_disk()
-        self._committer: CrashingCommitter | None = None
-        self._task: asyncio.Task[None] | None = None
 
     async def start(self, bootstrap: list[SimHost]) -> SwarmNode:
         """Start the node, through others where there are some; returns once it owns what it should."""
@@ -164,7 +177,7 @@ class SimHost:
 
     def begin(self, bootstrap: list[SimHost]) -> None:
         """Start the node."""
-        self._bootstrap = [host.address for host in bootstrap]
+        self._running.bootstrap = [host.address for host in bootstrap]
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -173,7 +186,7 @@ class SimHost:
         self._world.streams.restart(self.address)
         token = current_host.set(self.address)
         try:
-            self._task = self._world.group.create_task(self._run(self._bootstrap))
+            self._running.task = self._world.group.create_task(self._run(self._running.bootstrap))
         finally:
             current_host.reset(token)
 
@@ -192,11 +205,11 @@ class SimHost:
         self._world.trace.event("crash", node=self.id)
         self._world.datagrams.crash(self.address)
         self._world.streams.crash(self.address)
-        if self._committer is not None:
+        if self._running.committer is not None:
             # What was being written may have been, in the last moment.
-            self._committer.crash(written=self._rng.random() < 0.5)
-        if self._web is not None:
-            self._web.gone = True
+            self._running.committer.crash(written=self._rng.random() < 0.5)
+        if self._running.web is not None:
+            self._running.web.gone = True
         await self._end()
         self.disk.tear(self._rng)
 
@@ -206,7 +219,7 @@ class SimHost:
         self.id = Random(f"{self._world.seed} {self.name} id {self.starts}").randbytes(20)
         self.disk = self._new_disk()
         # It knows nobody: whoever sets it up names nodes that are there, though the first was once told of none.
-        self._bootstrap = [host.address for host in self._world.up[:BOOTSTRAP_MAX]] or self._bootstrap
+        self._running.bootstrap = [host.address for host in self._world.up[:BOOTSTRAP_MAX]] or self._running.bootstrap
 
     def bodies(self) -> set[bytes]:
         """The keys of pages with status 200 whose bodies are on its disk."""
@@ -233,16 +246,16 @@ class SimHost:
 
     def jump(self, by_s: float) -> None:
         """Its wall clock jumps."""
-        if self._clock is not None:
-            self._clock.off_s += by_s
+        if self._running.clock is not None:
+            self._running.clock.off_s += by_s
 
     async def fail_disk(self) -> bool:
         """Its disk takes nothing more, and that ends it sooner or later; False if something else ended it before."""
         self._world.trace.event("disk error", node=self.id)
-        if self._committer is not None:
-            self._committer.fail()
-        assert self._task is not None, "it runs"
-        task = self._task
+        if self._running.committer is not None:
+            self._running.committer.fail()
+        assert self._running.task is not None, "it runs"
+        task = self._running.task
         await asyncio.wait([task])
         return not task.cancelled()
 
@@ -251,23 +264,23 @@ class SimHost:
         assert self.swarm is not None, "it runs"
         swarm = self.swarm
         swarm.leave()
-        assert self._task is not None
-        await self._task
+        assert self._running.task is not None
+        await self._running.task
         return swarm.handed_over
 
     async def stop(self) -> None:
         """Stop in order, without handing over."""
         assert self.swarm is not None, "it runs"
         self.swarm.shutdown()
-        assert self._task is not None
-        await self._task
+        assert self._running.task is not None
+        await self._running.task
 
     async def _end(self) -> None:
-        assert self._task is not None, "it was started"
-        self._task.cancel()
+        assert self._running.task is not None, "it was started"
+        self._running.task.cancel()
         self.resume()
         with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+            await self._running.task
         self.swarm = None
 
     def _new_disk(self) -> SimDisk:
@@ -283,7 +296,7 @@ class SimHost:
 
     async def _run_once(self, bootstrap: list[str]) -> bool:
         """One life; False if nobody was there to join through."""
-        clock = self._clock = self._new_clock()
+        clock = self._running.clock = self._new_clock()
         alone = False
         try:
             async with open_node(self._world.config, self._ports(clock)) as node:
@@ -312,7 +325,7 @@ class SimHost:
         return not alone
 
     def _new_clock(self) -> VirtualClock:
-        loop, skew_s = self._world.loop, self._world.skew_s
+        loop, skew_s = self._world.loop, self._world.conditions.skew_s
         if not skew_s:
             return VirtualClock(loop)
         rng = Random(f"{self._world.seed} {self.name} clock {self.starts}")
@@ -327,19 +340,19 @@ class SimHost:
         world = self._world
 
         def make_committer(runner: GroupRunner) -> Committer:
-            commit_s = world.commit_s * (SLOW_DISK if self.slow else 1.0)
-            self._committer = CrashingCommitter(runner, latency_s=commit_s)
-            return self._committer
+            commit_s = world.conditions.commit_s * (SLOW_DISK if self.slow else 1.0)
+            self._running.committer = CrashingCommitter(runner, latency_s=commit_s)
+            return self._running.committer
 
         async def offload(function: Callable[[], Any]) -> Any:
             await asyncio.sleep(0)
             return function()
 
-        self._web = SimClient(world.web, clock, self.name, self._fetches, self.machine)
+        self._running.web = SimClient(world.web, clock, self.name, self._fetches, self.machine)
         return Ports(
             clock=clock,
             rng=self._rng,
-            http=self._web,
+            http=self._running.web,
             engine=self.disk.engine,
             make_committer=make_committer,
             offload=offload,

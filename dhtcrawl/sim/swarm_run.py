@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dhtcrawl.config import Config, CrawlSettings, load
 from dhtcrawl.keyspace import task_key_bytes
@@ -22,7 +23,7 @@ from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.outcome import brings, check_outputs
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult
-from dhtcrawl.sim.swarm import RATE_OFF, SimHost, SimSwarm
+from dhtcrawl.sim.swarm import RATE_OFF, SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.wires import Wires, read_matrix
@@ -47,7 +48,7 @@ def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
     config = load(
         flags={"fetch.concurrency": scenario.concurrency, "swarm.holder_grace_s": f"{scenario.holder_grace_s}s"}
     )
-    web = SimWeb(seed, **scenario.web())
+    web = SimWeb(seed, scenario.web())
     settings: CrawlSettings = dataclasses.replace(
         config.crawl,
         delay_s=scenario.delay_s,
@@ -80,7 +81,7 @@ class _Run:
 
     async def run(self) -> None:
         """Live, judge, and fill in `result`."""
-        time, result = asyncio.get_running_loop().time, self.result
+        time = asyncio.get_running_loop().time
         trace = Trace(time, tail=TAIL_EVENTS)
         try:
             async with asyncio.TaskGroup() as group:
@@ -93,10 +94,13 @@ class _Run:
             if worse is not None:
                 raise worse from None
             # A node that fails is what a simulation is for.
-            result.violations += [f"failed: {each!r}" for each in _leaves(failed)] if failed is not None else []
-        result.virtual_seconds = round(time(), 6)
-        result.trace_hash = trace.hash
-        result.tail = trace.lines() if result.violations else []
+            if failed is not None:
+                self.result.violations.extend(f"failed: {each!r}" for each in _leaves(failed))
+        tail = trace.lines() if self.result.violations else []
+        self._found(virtual_seconds=round(time(), 6), trace_hash=trace.hash, tail=tail)
+
+    def _found(self, **fields: Any) -> None:
+        self.result = dataclasses.replace(self.result, **fields)
 
     async def _live(self, group: asyncio.TaskGroup, trace: Trace) -> None:
         scenario, swarm_settings = self._scenario, self._config.swarm
@@ -109,14 +113,16 @@ class _Run:
             self._config,
             self._web,
             trace,
-            weather=weather,
-            wires=Wires(self._seed, (low, high), matrix),
-            bytes_per_s=scenario.bytes_per_s,
-            commit_s=scenario.commit_s,
-            skew_s=scenario.skew_s,
-            machine_of=partial(machine, self._seed, machines=scenario.nodes, hosts=self._web.hosts)
-            if scenario.uneven
-            else None,
+            SimConditions(
+                weather=weather,
+                wires=Wires(self._seed, (low, high), matrix),
+                bytes_per_s=scenario.bytes_per_s,
+                commit_s=scenario.commit_s,
+                skew_s=scenario.skew_s,
+                machine_of=partial(machine, self._seed, machines=scenario.nodes, hosts=self._web.hosts)
+                if scenario.uneven
+                else None,
+            ),
         )
         oracle = Oracle(
             swarm,
@@ -126,7 +132,7 @@ class _Run:
             acks=swarm_settings.acks,
         )
         swarm.witness = oracle
-        self.result.violations = oracle.violations
+        self._found(violations=oracle.violations)
         faults = Faults(swarm, oracle, scenario, self._seed)
         submitter = await self._gather_nodes(swarm, faults)
         await submitter.submit(self._spec, NONCE)
@@ -136,11 +142,11 @@ class _Run:
             await asyncio.sleep(STEP_S)
             oracle.step()
         befalling.cancel()
-        self.result.faults = faults.happened
+        self._found(faults=faults.toll.happened)
         await self._calm(oracle, faults)
         faults.over = True
         if oracle.ended_at is not None:
-            self.result.crawl_seconds = round(oracle.ended_at - submitted_at, 6)
+            self._found(crawl_seconds=round(oracle.ended_at - submitted_at, 6))
         there = [host for host in swarm.up if host not in faults.leaving]
         for host in list(swarm.up):
             await (self._stop(host, oracle) if host in there else host.crash())
@@ -188,7 +194,7 @@ class _Run:
 
     def _is_late(self) -> bool:
         duration_s = self._scenario.duration_s
-        self.result.stopped = 0 < duration_s <= asyncio.get_running_loop().time()
+        self._found(stopped=0 < duration_s <= asyncio.get_running_loop().time())
         return self.result.stopped
 
     def _over(self, swarm: SimSwarm, oracle: Oracle, faults: Faults) -> bool:
@@ -221,29 +227,31 @@ class _Run:
 
     def _judge(self, swarm: SimSwarm, oracle: Oracle, faults: Faults, there: list[SimHost]) -> None:
         """The end, once nobody runs any more; what was left by those who were there is what a user gets."""
-        result, scenario = self.result, self._scenario
-        result.crashes, result.bodies_lost = faults.crashes, faults.bodies_lost
-        result.refetched = self._web.refetched()
-        if result.stopped:
+        scenario, toll = self._scenario, faults.toll
+        self._found(crashes=toll.crashes, bodies_lost=toll.bodies_lost, refetched=self._web.refetched())
+        if self.result.stopped:
             return
-        result.refetches = oracle.refetches(self._web.visits, partial(brings, self._web))
-        oracle.ended_in_time(PATIENCE_S + (scenario.holder_grace_s if faults.bodies_gone else 0.0))
+        self._found(refetches=oracle.refetches(self._web.visits, partial(brings, self._web)))
+        oracle.ended_in_time(PATIENCE_S + (scenario.holder_grace_s if faults.toll.bodies_gone else 0.0))
         try:
             dirs, totals, _ = collect([(host.id, host.disk) for host in there], self._crawl, self._spec)
         except BadRow as error:
             oracle.broken("I8", f"the disks cannot be gathered: {error}")
             return
-        result.pages, result.lost, result.pages_missing = totals.pages, totals.lost, totals.pages_missing
+        self._found(pages=totals.pages, lost=totals.lost, pages_missing=totals.pages_missing)
         if totals.pages:
-            result.rpcs_per_page = round((oracle.messages + swarm.datagrams.sent) / totals.pages, 2)
-            result.records_per_page = round(swarm.tally.records_moved / totals.pages, 2)
-            result.frames_per_page = round(swarm.tally.record_frames / totals.pages, 2)
+            self._found(
+                rpcs_per_page=round((oracle.messages + swarm.datagrams.sent) / totals.pages, 2),
+                records_per_page=round(swarm.tally.records_moved / totals.pages, 2),
+                frames_per_page=round(swarm.tally.record_frames / totals.pages, 2),
+            )
         # A clock that is off may also run fast: what is the delay for its node is less for the host.
-        result.politeness_exceptions = oracle.haste(scenario.delay_s * (1 - RATE_OFF if scenario.skew_s else 1))
+        haste = oracle.haste(scenario.delay_s * (1 - RATE_OFF if scenario.skew_s else 1))
+        self._found(politeness_exceptions=haste)
         found = check_outputs(self._web, dirs, scenario.depth)
         if totals.lost or totals.pages_missing or totals.pending or totals.unsettled:
             found.append(f"I11: the collection lacks something: {totals}")
-        result.violations += found
+        self.result.violations.extend(found)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -14,14 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.guard import permits
 from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Truncated
 from dhtcrawl.sim.machines import SimMachine
-from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response
+from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response, WebShape
 from dhtcrawl.url import host_of, hostname_of, path_of
 
 __all__ = ["DOWN_HOST", "Response", "SimClient", "SimWeb", "Violation", "Visit"]
@@ -55,8 +54,8 @@ class Violation:
 class SimWeb(Pages):
     """`Pages` that count attempts and remember visits; one for all nodes of a simulation."""
 
-    def __init__(self, seed: int, **shape: Any) -> None:
-        super().__init__(seed, **shape)
+    def __init__(self, seed: int, shape: WebShape | None = None) -> None:
+        super().__init__(seed, shape)
         # Grows with the simulation, whose length is the bound.
         self.visits: list[Visit] = []
         self._attempts: dict[str, int] = {}

@@ -121,7 +121,7 @@ def crawl(job: tuple[str, int, bool]) -> Run:
     scenario = Scenario(
         nodes=nodes, hosts=hosts, pages=pages, delay_s=0.0, broken=0.0, flaky=0.0, policy=policy, uneven=True
     )
-    web = SimWeb(seed, **scenario.web())
+    web = SimWeb(seed, scenario.web())
     sizes: dict[str, list[int]] = {}
     for url in web.truth():
         sizes.setdefault(host_of(url), []).append(len(web.respond(url, 2).body))

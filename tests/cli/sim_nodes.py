@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dhtcrawl.config import load
 from dhtcrawl.sim import loop
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.world import SimNode
@@ -71,7 +72,7 @@ class Crawled:
 
 
 def web() -> SimWeb:
-    return SimWeb(SEED, hosts=3, pages=60, page_bytes=3_000)
+    return SimWeb(SEED, WebShape(hosts=3, pages=60, page_bytes=3_000))
 
 
 def record() -> CrawlRecord:

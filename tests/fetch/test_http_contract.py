@@ -17,6 +17,7 @@ from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpClient, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.web import DOWN_HOST, SimClient, SimWeb
 from dhtcrawl.url import host_of, path_of
 
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.loops("asyncio", "virtual")
 
 
 def a_web() -> SimWeb:
-    return SimWeb(SEED, hosts=3, pages=60, flaky=0.2)
+    return SimWeb(SEED, WebShape(hosts=3, pages=60, flaky=0.2))
 
 
 class _Names:

@@ -7,6 +7,7 @@ import re
 
 from dhtcrawl.fetch.http import Exchange, FetchFailure, HttpRequest
 from dhtcrawl.sim.loop import VirtualClock, run
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.url import canonicalize, host_of
@@ -64,7 +65,7 @@ class Crawl:
 
 async def crawl(seed: int = 3, delay: float = 1.0) -> Crawl:
     """A finished crawl of a web of 150 pages."""
-    finished = Crawl(SimWeb(seed, hosts=4, pages=150), delay)
+    finished = Crawl(SimWeb(seed, WebShape(hosts=4, pages=150)), delay)
     await finished.run()
     return finished
 

@@ -15,6 +15,7 @@ from dhtcrawl.rpc.tasks.messages import Ack, Code, StoreTask
 from dhtcrawl.rpc.tasks.rows import LinkRow
 from dhtcrawl.sim.ledger import WatchedEngine
 from dhtcrawl.sim.oracle import Oracle
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb, Visit
 from dhtcrawl.spec import make_spec
@@ -30,7 +31,7 @@ class Stage:
     """Some hosts that are all active and see one another, and the oracle that judges them."""
 
     def __init__(self, hosts: int = 5) -> None:
-        self.web = SimWeb(1, hosts=3, pages=40, flaky=0.0)
+        self.web = SimWeb(1, WebShape(hosts=3, pages=40, flaky=0.0))
         config = load(flags={"swarm.holder_grace_s": f"{GRACE_S}s"})
         trace = Trace(lambda: 0.0)
         self.swarm: Any = SimpleNamespace(

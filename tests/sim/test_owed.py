@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from dhtcrawl.config import load
-from dhtcrawl.sim.pages import Response
+from dhtcrawl.sim.pages import Response, WebShape
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.world import SimNode
@@ -31,7 +31,7 @@ async def _visits_over_a_crash(web: SimWeb, crash_after_s: float) -> list[tuple[
 
 
 async def test_a_restart_waits_as_long_as_retry_after_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    web = SimWeb(1, hosts=1, pages=3, flaky=0.0)
+    web = SimWeb(1, WebShape(hosts=1, pages=3, flaky=0.0))
     real = web.respond
     busy = Response(503, [("Content-Type", "text/plain"), ("Retry-After", "600")], b"")
 
@@ -49,7 +49,7 @@ async def test_a_restart_waits_as_long_as_retry_after_asked(monkeypatch: pytest.
 async def test_a_restart_keeps_the_crawl_delay_before_it_has_read_robots_txt_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    web = SimWeb(1, hosts=1, pages=3, flaky=0.0)
+    web = SimWeb(1, WebShape(hosts=1, pages=3, flaky=0.0))
     real = web.respond
     rules = Response(200, [("Content-Type", "text/plain")], b"User-agent: *\nCrawl-delay: 30\n")
 
@@ -63,7 +63,7 @@ async def test_a_restart_keeps_the_crawl_delay_before_it_has_read_robots_txt_aga
 
 
 async def test_a_host_that_answers_again_is_owed_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    web = SimWeb(1, hosts=1, pages=5, flaky=0.0)
+    web = SimWeb(1, WebShape(hosts=1, pages=5, flaky=0.0))
     real = web.respond
     busy = Response(503, [("Content-Type", "text/plain"), ("Retry-After", "60")], b"")
 

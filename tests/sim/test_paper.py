@@ -18,6 +18,7 @@ from dhtcrawl.rpc.tasks.messages import Ack, Call, Code, DeleteBackup, Records, 
 from dhtcrawl.rpc.tasks.rows import LinkRow, RecordRow, TombstoneRow
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.net import DatagramNetwork, Weather
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.tally import MessageTally
@@ -42,7 +43,7 @@ def crawled(what: Scenario, seed: int = 1) -> PaperResult:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_without_churn_the_papers_protocol_finds_every_page_once(seed: int) -> None:
     result = crawled(CALM, seed)
-    truth = SimWeb(seed, **CALM.web()).truth()
+    truth = SimWeb(seed, CALM.web()).truth()
     assert (result.found, result.lost, result.pages_missing, result.refetched) == (len(truth), 0, 0, 0)
 
 
@@ -75,7 +76,7 @@ async def in_a_swarm(nodes: int, concurrency: int, then: Callable[[PaperSwarm], 
     running = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         network = DatagramNetwork(running, 1, Weather())
-        swarm = PaperSwarm(group, SimWeb(1, hosts=3, pages=30), Trace(running.time), network, concurrency)
+        swarm = PaperSwarm(group, SimWeb(1, WebShape(hosts=3, pages=30)), Trace(running.time), network, concurrency)
         for _ in range(nodes):
             swarm.add().begin([])
         await asyncio.sleep(1)

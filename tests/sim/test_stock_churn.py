@@ -92,7 +92,7 @@ class Crawl(_Run):
     """The simulated crawl, with whatever else goes on in its swarm."""
 
     def __init__(self, stock: int) -> None:
-        web = SimWeb(SEED, **CHURN.web())
+        web = SimWeb(SEED, CHURN.web())
         config = load(
             flags={"fetch.concurrency": CHURN.concurrency, "swarm.holder_grace_s": f"{CHURN.holder_grace_s}s"}
         )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.sim.loop import VirtualClock, run
-from dhtcrawl.sim.pages import Pages, Response
+from dhtcrawl.sim.pages import Pages, Response, WebShape
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import BYTES_PER_S, DOWN_HOST, SimClient, SimWeb
 from dhtcrawl.url import canonicalize, host_of
@@ -35,7 +35,7 @@ def test_a_polite_crawl_has_no_violations_and_a_hasty_one_has() -> None:
 
 async def test_requests_side_by_side_are_a_violation() -> None:
     loop = asyncio.get_running_loop()
-    web = SimWeb(1, hosts=1, pages=3)
+    web = SimWeb(1, WebShape(hosts=1, pages=3))
     client = SimClient(web, VirtualClock(loop))
     async with asyncio.TaskGroup() as group:
         for _ in range(2):
@@ -63,7 +63,7 @@ def test_another_seed_is_another_web() -> None:
 @given(st.integers(0, 1000), st.integers(1, 6), st.integers(0, 60))
 @example(127, 1, 57)
 def test_every_page_is_found_where_robots_do_not_matter(seed: int, hosts: int, pages: int) -> None:
-    web = Pages(seed, hosts=hosts, pages=pages)
+    web = Pages(seed, WebShape(hosts=hosts, pages=pages))
     found = web.truth(obey_robots=False)
     assert len(found) == max(hosts, pages)
     assert {host_of(url) for url in found} == set(web.hosts)
@@ -71,7 +71,7 @@ def test_every_page_is_found_where_robots_do_not_matter(seed: int, hosts: int, p
     for url in found:
         assert canonicalize(url) == url
         assert web.respond(url, 2).status == 200
-        assert web.respond(url, 2) == Pages(seed, hosts=hosts, pages=pages).respond(url, 2)
+        assert web.respond(url, 2) == Pages(seed, WebShape(hosts=hosts, pages=pages)).respond(url, 2)
 
 
 @given(st.text(max_size=30))
@@ -82,7 +82,7 @@ def test_any_path_has_an_answer(path: str) -> None:
 
 
 def test_there_is_something_of_everything() -> None:
-    web = Pages(1, hosts=6, pages=600)
+    web = Pages(1, WebShape(hosts=6, pages=600))
     responses = {url: web.respond(url) for url in web.truth(obey_robots=False)}
     types = {dict(response.headers).get("Content-Type") for response in responses.values()}
     assert {"text/html", "text/html; charset=iso-8859-1", "application/octet-stream"} <= types
@@ -98,7 +98,7 @@ def test_there_is_something_of_everything() -> None:
 
 
 def test_hosts_are_large_and_small() -> None:
-    found = Pages(1, hosts=10, pages=1000).truth(obey_robots=False)
+    found = Pages(1, WebShape(hosts=10, pages=1000)).truth(obey_robots=False)
     sizes = sorted(
         (sum(host_of(url) == host for url in found) for host in {host_of(url) for url in found}), reverse=True
     )
@@ -125,7 +125,7 @@ async def test_a_body_takes_its_time(limits: Limits, truncated: Truncated | None
 
 
 async def test_a_cancelled_request_has_an_end() -> None:
-    web = SimWeb(1, latency_s=10)
+    web = SimWeb(1, WebShape(latency_s=10))
     client = SimClient(web, VirtualClock(asyncio.get_running_loop()))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from dhtcrawl.config import load
+from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
@@ -35,7 +36,7 @@ class World:
 @asynccontextmanager
 async def a_world(*, pages: int = 150, nodes: int = 5, **flags: object) -> AsyncIterator[World]:
     """Nodes that have joined and are stopped at the end; `flags` are settings, with `__` for the dot."""
-    web = SimWeb(1, hosts=5, pages=pages)
+    web = SimWeb(1, WebShape(hosts=5, pages=pages))
     said = {name.replace("__", "."): value for name, value in flags.items()}
     config = load(flags={"fetch.concurrency": 4, **said})
     async with asyncio.TaskGroup() as group:
