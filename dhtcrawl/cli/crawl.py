@@ -130,7 +130,7 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
 
 
 def _stop(crawl: Crawl) -> None:
-    fail(f"stopping; waiting for {crawl.frontier.in_flight} requests in flight (again: at once)")
+    fail(f"stopping; waiting for {crawl.parts.frontier.in_flight} requests in flight (again: at once)")
     crawl.stop(Stop.INTERRUPTED)
 
 

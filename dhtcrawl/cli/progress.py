@@ -30,7 +30,7 @@ class CrawlProgress:
     def __enter__(self) -> CrawlProgress:
         verb = "going on with" if self._resumed else "crawling"
         unsafe = "" if self._sync else " (storage.sync is off)"
-        self._screen.say(f"{verb} {some(self._crawl.spec.seeds)}{unsafe}")
+        self._screen.say(f"{verb} {some(self._crawl.parts.start.spec.seeds)}{unsafe}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
@@ -51,7 +51,7 @@ class CrawlProgress:
         queued = max(0, counters.urls_seen - counters.pages - counters.dead)
         return (
             f"{clock(elapsed_s)}  {counters.pages} pages  {rate:.0f}/s  {size(counters.body_bytes)}  "
-            f"{queued} queued  {crawl.frontier.in_flight} in flight  {counters.errors} errors"
+            f"{queued} queued  {crawl.parts.frontier.in_flight} in flight  {counters.errors} errors"
         )
 
 

@@ -14,30 +14,42 @@ import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
-from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.rounds import CrawlStart
 from dhtcrawl.crawl.services import Services
-from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import replicas, tasks
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, Swept, TaskReplica
-from dhtcrawl.storage.store.tasks import Link, Queued
+from dhtcrawl.storage.store.tasks import Link
 
 RECORDS_A_SWEEP = 2_000
 _NOT_SWEPT = object()
 
 
+class _Sweeps:
+    """Whether the store is to be looked through, and what for."""
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+        self.under_way = False
+        self.closing = False
+        self.claim: object = None
+        self.swept: object = _NOT_SWEPT  # the claim that the queues are in line with
+
+
 class Intake:
-    """Of one crawl on one node."""
+    """Takes links and records for one crawl."""
 
     def __init__(
         self,
         services: Services,
-        crawl: bytes,
-        spec: CrawlSpec,
+        start: CrawlStart,
         frontier: Frontier,
-        corridor: RoundWriter,
+        due: DueTasks,
+        next_round: NextRound,
         orders: Iterator[int],
         changed: Callable[[], None],
     ) -> None:
@@ -47,25 +59,19 @@ class Intake:
         """
         self.activity = 0  # grows with everything that came
         self._s = services
-        self._crawl = crawl
-        self._spec = spec
+        self._start = start
         self._frontier = frontier
-        self._corridor = corridor
+        self._due = due
+        self._next = next_round
         self._orders = orders
         self._changed = changed
         self._handling = 0
-        self._due: dict[bytes, int] = {}  # how many batches of copies hold a task back
-        self._over: dict[bytes, None] = {}  # left the queue meanwhile
-        self._sweeps = asyncio.Event()
-        self._sweeping = False
-        self._claim: object = None
-        self._swept: object = _NOT_SWEPT  # the claim that the queues are in line with
-        self._closing = False
+        self._sweeps = _Sweeps()
 
     @property
     def idle(self) -> bool:
         """Whether nothing that came is still being worked on."""
-        return not (self._handling or self._sweeping or self._sweeps.is_set())
+        return not (self._handling or self._sweeps.under_way or self._sweeps.wanted.is_set())
 
     async def accept(self, links: list[Link]) -> frozenset[bytes]:
         """Links that this node owns, or takes into custody; the keys that were new. Returns once they are safe (I1)."""
@@ -73,61 +79,23 @@ class Intake:
         self._handling += 1
         try:
             accepted = await self._write_links(links)
-            self._corridor.counters.urls_seen += accepted.new
+            self._start.counters.urls_seen += accepted.new
             changed = {key for key, _ in accepted.changed}
             known = [link.key for link in links if link.key not in changed]
-            self.expect(accepted.queued)
+            self._due.expect(accepted.queued)
             await self._kept([TaskReplica(*pair) for pair in accepted.changed], known)
-            self.add(accepted.queued)
+            self._due.add(accepted.queued)
             self._resend(accepted.resend)
         finally:
             self._handling -= 1
             self._changed()
         return frozenset(task.key for task in accepted.queued)
 
-    def expect(self, queued: list[Queued]) -> None:
-        """These are in the store; `add` will follow once the backups have them, and all that was sent with them."""
-        for task in queued:
-            self._due[task.key] = self._due.get(task.key, 0) + 1
-
-    def add(self, queued: list[Queued]) -> None:
-        """Tasks whose backups have them by now: those that are still open and ours may be fetched."""
-        over = self._over
-        # Another node may have in flight what came here once more, by a shorter way.
-        ours = self._ours(queued)
-        open_ = [task for task in ours if task.key not in over]
-        for task in queued:
-            self._due[task.key] -= 1
-            if not self._due[task.key]:
-                del self._due[task.key]
-                over.pop(task.key, None)
-        self._frontier.add(open_, self._s.clock.monotonic())
-
-    def await_safe(self, task: Queued) -> None:
-        """A task was found in its stored queue while copies of it are under way: add it once they are safe.
-
-        That of a new task follows anyway; but a link to a known one makes us ask the backups again, too.
-        """
-        if task.key not in self._due:
-            self.expect([task])
-            add = partial(self.add, [task])
-            if not self._s.ports.replication.when_kept(task.key, add):
-                add()
-
     def let_go(self, merged: Merged) -> None:
         """Tasks that another node had in flight were queued; some may have been in the stored queue already."""
         self.merged(merged)
         self._frontier.distrust(self._s.clock.monotonic())
         self._changed()
-
-    def written(self, key: bytes) -> None:
-        """A task is over here.
-
-        It may be due still: it is safe, and may be read from the store, before
-        the rest of its batch is; and a shorter way to it is a batch of its own.
-        """
-        if key in self._due:
-            self._over[key] = None
 
     def merged(self, merged: Merged) -> None:
         """Records of other nodes were merged into the store, by a message or by a sync.
@@ -146,16 +114,16 @@ class Intake:
             ports.replication.tell(news)
         ours = [copy for copy in fresh if owns(copy.key)]
         due = merged.queued if ours else []
-        self.expect(due)
+        self._due.expect(due)
         if merged.holders:
             ports.record.took_part(merged.holders)
         for host, key in merged.unqueued:
             self._frontier.forget(host, key, now)
-            self.written(key)  # a backup knew better than we did
+            self._due.written(key)  # a backup knew better than we did
         if ours:
-            ports.replication.keep(ours, partial(self.add, due))
+            ports.replication.keep(ours, partial(self._due.add, due))
         else:
-            self._frontier.add(self._ours(merged.queued), now)
+            self._frontier.add(self._due.ours(merged.queued), now)
         self._resend(merged.resend)
         self._changed()
 
@@ -166,45 +134,45 @@ class Intake:
         once, and the store is looked through for what is.
         """
         self.activity += 1
-        if claim == self._swept:
+        if claim == self._sweeps.swept:
             return
-        self._claim = claim
+        self._sweeps.claim = claim
         self.look_again()
 
     def look_again(self) -> None:
         """Forget at once what is not ours, and look through the store for what is."""
-        self._swept = _NOT_SWEPT
+        self._sweeps.swept = _NOT_SWEPT
         self._frontier.disown(self._s.ports.ownership.mine, self._s.clock.monotonic())
-        self._sweeps.set()
+        self._sweeps.wanted.set()
 
     def close(self) -> None:
         """No more sweeps."""
-        self._closing = True
-        self._sweeps.set()
+        self._sweeps.closing = True
+        self._sweeps.wanted.set()
 
     async def run(self) -> None:
         """Bring the queues in line with the view, whenever it has changed, until `close`."""
         while True:
-            await self._sweeps.wait()
-            self._sweeps.clear()
-            if self._closing:
+            await self._sweeps.wanted.wait()
+            self._sweeps.wanted.clear()
+            if self._sweeps.closing:
                 return
-            self._sweeping = True
-            claim = self._claim
+            self._sweeps.under_way = True
+            claim = self._sweeps.claim
             await self._sweep()
             await self._seed()
-            self._sweeping = False
-            if not self._sweeps.is_set():
-                self._swept = claim
+            self._sweeps.under_way = False
+            if not self._sweeps.wanted.is_set():
+                self._sweeps.swept = claim
             self._changed()
 
     async def _sweep(self) -> None:
         cursor: bytes | None = b""
-        while cursor is not None and not self._sweeps.is_set():
+        while cursor is not None and not self._sweeps.wanted.is_set():
             snapshot = self._s.ports.ownership.snapshot()
             sweep = partial(
                 replicas.sweep,
-                crawl=self._crawl,
+                crawl=self._start.crawl_id,
                 cursor=cursor,
                 limit=RECORDS_A_SWEEP,
                 mine=snapshot.mine,
@@ -215,7 +183,7 @@ class Intake:
             now = self._s.clock.monotonic()
             for host, key in swept.unqueued:
                 self._frontier.forget(host, key, now)
-            self._frontier.add(self._ours(swept.queued), now)
+            self._frontier.add(self._due.ours(swept.queued), now)
             self.activity += bool(swept.queued or swept.unqueued or swept.dropped)
             cursor = swept.cursor
             self._changed()
@@ -224,7 +192,7 @@ class Intake:
 
     async def _seed(self) -> None:
         """Whoever owns a seed makes sure that it is a task."""
-        links = [Link(self._spec.key_of(seed), seed, 0, "", 0, True) for seed in self._spec.seeds]
+        links = [Link(self._start.spec.key_of(seed), seed, 0, "", 0, True) for seed in self._start.spec.seeds]
         mine = [link for link in links if self._s.ports.ownership.owns(link.key)]
         if mine:
             await self.accept(mine)
@@ -250,10 +218,10 @@ class Intake:
     def _submit_links(self, links: list[Link], snapshot: OwnershipSnapshot) -> asyncio.Future[tasks.Accepted]:
         write = partial(
             tasks.accept,
-            crawl=self._crawl,
+            crawl=self._start.crawl_id,
             links=links,
             orders=self._orders,
-            depth_matters=self._spec.settings.depth >= 0,
+            depth_matters=self._start.spec.settings.depth >= 0,
             safe=snapshot.mine,
         )
         return self._s.committer.submit(write)
@@ -278,14 +246,9 @@ class Intake:
         one()
         await done
 
-    def _ours(self, queued: list[Queued]) -> list[Queued]:
-        """Those that this node may start now: some may have changed hands since the transaction that queued them."""
-        ownership = self._s.ports.ownership
-        return [task for task in queued if ownership.mine(task.key) and not ownership.held(task.key)]
-
     def _resend(self, pages: list[bytes]) -> None:
         if pages:
-            self._corridor.resend(pages)
+            self._next.resend(pages)
 
 
 def _everything(_: bytes) -> bool:

@@ -10,14 +10,13 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dhtcrawl.crawl.round_writer import RoundWriter
-from dhtcrawl.crawl.services import Services
+from dhtcrawl.clock import Clock
+from dhtcrawl.config import CrawlSettings, PolitenessSettings
 from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind
-from dhtcrawl.fetch.politeness import Backoff, HealthBook
+from dhtcrawl.fetch.politeness import Backoff, HealthBook, HostBook
 from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.policy.seam import TaskResult
-from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of
 
@@ -37,10 +36,15 @@ class Origins:
     """What was learned of them by asking."""
 
     def __init__(
-        self, services: Services, spec: CrawlSpec, corridor: RoundWriter, robots: RobotsBook, owed: Mapping[str, float]
+        self,
+        settings: CrawlSettings,
+        polite: PolitenessSettings,
+        robots: RobotsBook,
+        hosts: HostBook,
+        clock: Clock,
+        owed: Mapping[str, float],
     ) -> None:
         """`owed` is what the store has of hosts that asked for longer waits than the delay, in seconds."""
-        polite = services.config.politeness
         self.backoff = Backoff(
             polite.backoff_first_s,
             polite.backoff_max_s,
@@ -48,9 +52,9 @@ class Origins:
             polite.host_strikes_max,
             polite.host_silences_max,
         )
-        self._s = services
-        self._settings = spec.settings
-        self._corridor = corridor
+        self._settings = settings
+        self._hosts = hosts
+        self._clock = clock
         self._robots = robots
         self._retry_after_max_s = polite.retry_after_max_s
         self._given_up: OrderedDict[str, Hopeless] = OrderedDict()
@@ -94,10 +98,20 @@ class Origins:
         if health.failed(self.backoff) or hopeless:
             self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", TaskResult.UNREACHABLE)
         else:
-            self._s.hosts.clock(host_of(f"{origin}/")).hold(now, self.backoff.wait_s(health.failures))
+            self._hosts.clock(host_of(f"{origin}/")).hold(now, self.backoff.wait_s(health.failures))
 
-    def owe(self, host: str, wait_s: float) -> None:
-        """Let a restart know of a wait that is longer than the delay; 0 when it is over."""
+    def delay_s(self, host: str) -> float:
+        """What lies between two requests to `host`, in seconds: the crawl's delay, or the host's wish."""
+        if self._settings.ignore_robots:
+            return self._settings.delay_s
+        return max(self._settings.delay_s, self._robots.crawl_delay_s(host))
+
+    def owe(self, host: str, wait_s: float) -> float | None:
+        """Remember a wait that is longer than the delay, 0 when it is over.
+
+        Returns:
+            The seconds for which a restart is to leave the host alone; None where that is as it was.
+        """
         wait_s = max(wait_s, self._robots.crawl_delay_s(host))
         wait_s = wait_s if wait_s > self._settings.delay_s else 0.0
         if wait_s != self._owed.get(host, 0.0) and (host in self._owed or len(self._owed) < OWED_MAX):
@@ -105,11 +119,12 @@ class Origins:
                 self._owed[host] = wait_s
             else:
                 del self._owed[host]
-            self._corridor.owe(host, wait_s)
+            return wait_s
+        return None
 
     def wait_s(self, exchange: Exchange, attempt: int) -> float:
         """How long to wait after an answer that says "not now", in seconds."""
-        asked = retry.retry_after_s(exchange.header("retry-after"), self._s.clock.wall(), self._retry_after_max_s)
+        asked = retry.retry_after_s(exchange.header("retry-after"), self._clock.wall(), self._retry_after_max_s)
         return asked if asked is not None else self.backoff.wait_s(attempt + 1)
 
     def fell_silent(self, origin: str, detail: str) -> None:

@@ -61,6 +61,10 @@ class Ownership(Protocol):
         """Whether this node may try a task again that it could not fetch."""
         ...
 
+    def waits(self, key: bytes) -> bool:
+        """Whether it is still to be decided which node fetches a task; `Assignment.assign` asks for that."""
+        ...
+
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         """`mine` and `held` of this moment for a transaction, of these tasks only or, with None, of all."""
         ...
@@ -80,7 +84,7 @@ class Replication(Protocol):
         ...
 
     def send(self, links: Sequence[Link]) -> list[Link]:
-        """Send links to their owners; `RoundWriter.acked` or `RoundWriter.put_back` follows for each.
+        """Send links to their owners; `NextRound.acked` or `NextRound.put_back` follows for each.
 
         Returns:
             Those that are not sent, as too much waits for their owners. One of the two
@@ -118,10 +122,6 @@ class Replication(Protocol):
 
 class Assignment(Protocol):
     """Decides which node fetches a task."""
-
-    def waits(self, key: bytes) -> bool:
-        """Whether it is still to be decided which node fetches a task; `assign` asks for that."""
-        ...
 
     def assign(self) -> None:
         """Tasks in the frontier wait to be assigned."""
@@ -170,10 +170,8 @@ class SharedRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CrawlPorts:
-    """The ports of one crawl on one node."""
+    """The ports that the parts of a crawl are made with; `Assignment` and `Budget` are for whoever runs it."""
 
     ownership: Ownership
     replication: Replication
-    assignment: Assignment
-    budget: Budget
     record: SharedRecord

@@ -7,28 +7,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import tasks
-from dhtcrawl.storage.store.tasks import Queued
 
 HOSTS_A_SCAN = 256
 
 
 class Refill:
-    """Of one crawl."""
+    """Fills the fronts of one crawl's frontier."""
 
     def __init__(
         self,
         services: Services,
         crawl: bytes,
         frontier: Frontier,
-        *,
-        await_safe: Callable[[Queued], None],
+        due: DueTasks,
         refilled: Callable[[], None],
     ) -> None:
-        """`await_safe` is told of tasks that may not be fetched before their backups have them.
+        """`due` has the tasks that may not be fetched before their backups have them.
 
         `refilled` is called when there may be something to start, or nothing left.
         """
@@ -36,7 +35,7 @@ class Refill:
         self._s = services
         self._crawl = crawl
         self._frontier = frontier
-        self._await_safe = await_safe
+        self._due = due
         self._refilled = refilled
         self._wanted = asyncio.Event()
 
@@ -47,7 +46,7 @@ class Refill:
     async def run(self) -> None:
         """Fill fronts that run low, and bring hosts into memory while there is room; until cancelled."""
         submit = self._s.committer.submit
-        ownership, replication = self._s.ports.ownership, self._s.ports.replication
+        replication = self._s.ports.replication
         cursor = b""
         while True:
             await self._wanted.wait()
@@ -65,12 +64,12 @@ class Refill:
                 found, complete = await read
                 # What another node owns by now, or is fetching, leaves the queue in
                 # a while; what the backups do not have is added when they do.
-                ours = [task for task in found if ownership.mine(task.key) and not ownership.held(task.key)]
+                ours = self._due.ours(found)
                 unsafe = {task.key: task for task in ours if replication.unsafe(task.key)}
                 safe = [task for task in ours if task.key not in unsafe]
                 self._frontier.refilled(name, safe, complete, self._s.clock.monotonic())
                 for task in unsafe.values():
-                    self._await_safe(task)
+                    self._due.await_safe(task, replication.when_kept)
             if self._frontier.wants_hosts:
                 cursor = await self._walk(cursor)
             self.busy = False

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dhtcrawl.clock import iso8601
-from dhtcrawl.crawl.frontier import Frontier, Job
-from dhtcrawl.crawl.origins import Origins
-from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.config import FetchSettings
+from dhtcrawl.crawl.frontier import Job
+from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.rounds import Fetched
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import body
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsWait
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits
 from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, RobotsVerdict, product_token, verdict_for_status
-from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.warc import ArchiveItem
 from dhtcrawl.storage.store.records import SkipReason
@@ -29,33 +27,45 @@ HEADER_SHOWN_CHARS = 200
 EXPECTED_S = 1.0
 
 
-class RobotsFetcher:
-    """The jobs of one crawl that are no pages."""
+@dataclass(frozen=True, slots=True)
+class PageRequests:
+    """How a crawl asks for a page."""
 
-    def __init__(
-        self,
-        services: Services,
-        spec: CrawlSpec,
-        frontier: Frontier,
-        corridor: RoundWriter,
-        robots: RobotsBook,
-        origins: Origins,
-        headers: tuple[tuple[str, str], ...],
-        limits: Limits,
-        delay_s: Callable[[str], float],
-    ) -> None:
-        """`limits` are those of a page."""
+    headers: tuple[tuple[str, str], ...]
+    limits: Limits
+
+    @classmethod
+    def of(cls, fetch: FetchSettings, spec: CrawlSpec) -> PageRequests:
+        """As the settings say."""
+        headers = [("User-Agent", spec.user_agent), ("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
+        if fetch.accept_language:
+            headers.append(("Accept-Language", fetch.accept_language))
+        headers.append(("Accept-Encoding", "gzip, deflate, br, zstd"))
+        limits = Limits(
+            connect_s=fetch.connect_timeout_s,
+            head_s=fetch.head_timeout_s,
+            body_s=fetch.body_timeout_s,
+            idle_s=fetch.idle_timeout_s,
+            head_bytes_max=fetch.head_bytes_max,
+            body_bytes_max=fetch.body_bytes_max,
+        )
+        return cls(tuple(headers), limits)
+
+
+class RobotsFetcher:
+    """Runs the jobs of one crawl that are for robots.txt."""
+
+    def __init__(self, services: Services, spec: CrawlSpec, parts: CrawlParts, requests: PageRequests) -> None:
+        """`requests` is how a page is asked for."""
         self._s = services
-        self._frontier = frontier
-        self._corridor = corridor
-        self._robots = robots
-        self._origins = origins
-        self._headers = headers
-        self._limits = replace(limits, body_bytes_max=ROBOTS_BYTES_MAX)
-        self._delay_s = delay_s
-        self._private_hosts = spec.private_hosts
+        self._spec = spec
+        self._frontier = parts.frontier
+        self._parts = parts
+        self._robots = parts.robots
+        self._origins = parts.origins
+        self._headers = requests.headers
+        self._limits = replace(requests.limits, body_bytes_max=ROBOTS_BYTES_MAX)
         self._token = product_token(spec.settings.user_agent)
-        self._retries_max = services.config.fetch.retries_max
         self._paths: dict[str, tuple[str, int]] = {}  # redirected ones to go on with: url, hop
         self._failures: dict[str, int] = {}
 
@@ -77,7 +87,7 @@ class RobotsFetcher:
             outcome = await self._ask_robots(url, job)
             if outcome is None:
                 return
-            self._corridor.archive(self._extra(job, url, outcome))
+            self._parts.next_round.archive(self._extra(job, url, outcome))
             location = outcome.header("location") if 300 <= outcome.status < 400 else None
             target = canonicalize(location, url) if location is not None else None
             if target is not None and hop < ROBOTS_REDIRECTS_MAX:
@@ -112,7 +122,7 @@ class RobotsFetcher:
     def _put_robots(self, job: Job, rules: Robots, age_s: float = 0.0) -> None:
         self._robots.put(job.origin, rules, age_s)
         self._failures.pop(job.origin, None)
-        self._origins.owe(job.host, 0.0)
+        self._parts.owe(job.host, 0.0)
         self._frontier.finish(job, self._s.clock.monotonic())
 
     def _begin_elsewhere(self, url: str, hop: int, job: Job) -> bool:
@@ -122,7 +132,7 @@ class RobotsFetcher:
         its own host has been left alone for as long.
         """
         host = host_of(url)
-        clock, delay_s, now = self._s.hosts.clock(host), self._delay_s(host), self._s.clock.monotonic()
+        clock, delay_s, now = self._s.hosts.clock(host), self._origins.delay_s(host), self._s.clock.monotonic()
         ready_at = clock.ready_at(delay_s, self._s.config.fetch.concurrency if delay_s == 0 else 1)
         if ready_at <= now:
             clock.begin(now, delay_s)
@@ -138,7 +148,7 @@ class RobotsFetcher:
     async def _ask_robots(self, url: str, job: Job) -> Exchange | None:
         """One request, begun, on the way to a robots.txt; None where the job is over."""
         host = host_of(url)
-        request = HttpRequest(url, self._headers, self._limits, self._private_hosts)
+        request = HttpRequest(url, self._headers, self._limits, self._spec.private_hosts)
         outcome = await self._s.gate.within_lease(host, lambda: self._s.http.exchange(request))
         self._s.hosts.clock(host).end(outcome.ended_at)
         now = self._s.clock.monotonic()
@@ -146,7 +156,7 @@ class RobotsFetcher:
             await self._s.gate.robots_tell(job.origin, self._token, None)
             self._frontier.finish(job, now)
             return None
-        self._corridor.counters.robots_fetches += 1
+        self._parts.counters.robots_fetches += 1
         if host != job.host:
             # The frontier may have looked at that host meanwhile, and found it busy.
             self._frontier.host_free(host, now)
@@ -168,13 +178,13 @@ class RobotsFetcher:
     def _try_robots_later(self, job: Job, exchange: Exchange) -> bool:
         """Whether a robots.txt that answers 429 or 5xx is asked for once more."""
         failures = self._failures.get(job.origin, 0)
-        if failures >= self._retries_max:
+        if failures >= self._s.config.fetch.retries_max:
             return False
         self._failures[job.origin] = failures + 1
         now = self._s.clock.monotonic()
         wait_s = self._origins.wait_s(exchange, failures)
         self._s.hosts.clock(job.host).hold(now, wait_s)
-        self._origins.owe(job.host, wait_s)
+        self._parts.owe(job.host, wait_s)
         self._frontier.finish(job, now)
         return True
 

@@ -136,7 +136,7 @@ class RoundResult:
 
 
 class Listener(Protocol):
-    """Who goes on with what a round brought: the crawl."""
+    """Who goes on with what a round brought."""
 
     def written(self, host: str, key: bytes) -> None:
         """A task's outcome is in the store."""
@@ -148,10 +148,6 @@ class Listener(Protocol):
 
     def queued(self, tasks: list[Queued]) -> None:
         """They are on the backups, too."""
-        ...
-
-    def resend(self, page: bytes) -> None:
-        """A page's links must go out (again)."""
         ...
 
     def settled(self) -> None:

@@ -29,6 +29,9 @@ class SoleOwnership:
     def stays(self, key: bytes) -> bool:
         return True
 
+    def waits(self, key: bytes) -> bool:
+        return False
+
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         return EVERYTHING
 
@@ -62,9 +65,6 @@ class NoReplication:
 
 class NoAssignment:
     """`Assignment` where this node fetches every task itself."""
-
-    def waits(self, key: bytes) -> bool:
-        return False
 
     def assign(self) -> None:
         raise AssertionError("no task waits")
@@ -106,6 +106,4 @@ class OwnRecord:
         raise AssertionError("no other node can have fetched a page")
 
 
-def single_node(pages_max: int, counters: CrawlCounters) -> CrawlPorts:
-    """The ports of a crawl that has these counters and may fetch `pages_max` pages, or any number for 0."""
-    return CrawlPorts(SoleOwnership(), NoReplication(), NoAssignment(), SoleBudget(pages_max, counters), OwnRecord())
+PORTS = CrawlPorts(SoleOwnership(), NoReplication(), OwnRecord())

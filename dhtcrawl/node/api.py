@@ -67,7 +67,7 @@ class Api:
             "uptime_s": round(swarm.node.ports.clock.monotonic() - self._started_at, 3),
             "members": dict(states),
             "crawls": len(swarm.crawls.runs),
-            "pages_undercopied": sum(run.crawl.counters.pages_undercopied for run in swarm.crawls.runs.values()),
+            "pages_undercopied": sum(run.parts.counters.pages_undercopied for run in swarm.crawls.runs.values()),
             "storage_sync": swarm.node.config.storage.sync,
         }
 
@@ -109,12 +109,12 @@ class Api:
             found[f'members{{state="{state.value}"}}'] = count
         totals: Counter[str] = Counter()
         for run in swarm.crawls.runs.values():
-            counters = run.crawl.counters
+            counters = run.parts.counters
             for name in ("pages", "fetches", "refetches", "errors", "body_bytes", "urls_seen", "robots_fetches"):
                 totals[name] += getattr(counters, name)
         found |= {f"{name}_total": float(totals[name]) for name in sorted(totals)}
         found["crawls_running"] = len(swarm.crawls.runs)
-        found["pages_undercopied"] = sum(run.crawl.counters.pages_undercopied for run in swarm.crawls.runs.values())
+        found["pages_undercopied"] = sum(run.parts.counters.pages_undercopied for run in swarm.crawls.runs.values())
         found["links_taken_total"] = swarm.inbox.links_taken
         found["records_taken_total"] = swarm.inbox.records_taken
         found["records_sent_total"] = swarm.replicator.records_sent
@@ -298,7 +298,7 @@ class Api:
     async def _counters_here(self, record: CrawlRecord) -> dict[str, Any]:
         run = self._swarm.crawls.run_of(record.crawl_id)
         if run is not None:
-            return dataclasses.asdict(run.crawl.counters)
+            return dataclasses.asdict(run.parts.counters)
         value = await self._swarm.peers.call(self._swarm.id, "export_facts", {"crawl": record.crawl_id})
         return {} if isinstance(value, Failure) else _numbers(value.get("counters"))
 

@@ -12,10 +12,12 @@ from dhtcrawl.crawl.ports import Copied
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
+from dhtcrawl.swarm.bodies.absences import Absences
 from dhtcrawl.swarm.bodies.copier import Copier
-from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.participants import Participants
+from dhtcrawl.swarm.lifecycle.run_state import RunState
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
@@ -30,11 +32,11 @@ class SwarmReplication:
     owner_news: OwnerNews
     links: LinkSender
     copier: Copier
-    releasing: Callable[[], int]  # tasks of which their owners are being told that this node could not fetch them
+    ownership: SwarmOwnership
 
     @property
     def busy(self) -> bool:
-        return self.links.busy or self.replicator.busy_with(self.crawl) or self.releasing() > 0
+        return self.links.busy or self.replicator.busy_with(self.crawl) or self.ownership.releasing > 0
 
     @property
     def joins(self) -> bool:
@@ -63,13 +65,14 @@ class SwarmReplication:
 class SwarmBudget:
     """`Budget`: a block of pages that the coordinator gave, asked for by a node that knows that it is one."""
 
+    state: RunState
     awake: Callable[[], bool]  # False once this node learns that it did not run for a while
     allowance: PageAllowance
     counters: CrawlCounters
 
     def may_start(self, pages_open: int) -> bool:
         # A node that stood still may have been taken for dead: it asks before it fetches (I12).
-        return self.awake() and self.allowance.may_start(self.counters.pages + pages_open)
+        return not self.state.held and self.awake() and self.allowance.may_start(self.counters.pages + pages_open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,11 @@ class SwarmRecord:
     crawl: bytes
     tell: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
     participants: Participants
-    bodies: MissingBodies
+    absences: Absences
 
     async def announce(self, aliases: Sequence[str]) -> None:
         await self.tell(self.crawl, aliases)
 
     def took_part(self, nodes: Sequence[str]) -> None:
         self.participants.met(nodes)
-        self.bodies.lie_at(nodes)
+        self.absences.lie_at(nodes)

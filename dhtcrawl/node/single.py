@@ -22,10 +22,11 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.parts import build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.crawl.services import Observer, Services
-from dhtcrawl.crawl.single_node import single_node
+from dhtcrawl.crawl.single_node import PORTS, NoAssignment, SoleBudget
 from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.host_access import UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
@@ -143,22 +144,16 @@ class Node:
         self, record: CrawlRecord, dirs: OutputDirs, *, disk_used: Callable[[], Awaitable[bool]]
     ) -> RunningCrawl:
         """Make a crawl of this node by itself ready to run."""
-        recovered = await self.recover(record, dirs.archive)
-        ports = single_node(record.spec.settings.max_pages, recovered.start.counters)
-        return self.running(recovered, self.services(recovered, ports), dirs, disk_used=disk_used)
+        recovered, live = await self.recover(record, dirs.archive), LivePages(dirs.pages)
+        services = self.services(recovered, PORTS)
+        parts = build(services, recovered.start, first_round(recovered.start), live)
+        budget = SoleBudget(record.spec.settings.max_pages, parts.counters)
+        crawl = Crawl(services, parts, NoAssignment(), budget, disk_used=disk_used)
+        return self.running(record, crawl, dirs, live)
 
-    def running(
-        self,
-        recovered: RecoveredCrawl,
-        services: Services,
-        dirs: OutputDirs,
-        *,
-        disk_used: Callable[[], Awaitable[bool]],
-    ) -> RunningCrawl:
+    def running(self, record: CrawlRecord, crawl: Crawl, dirs: OutputDirs, live: LivePages) -> RunningCrawl:
         """A crawl with its outputs, to be run once."""
-        live = LivePages(dirs.pages)
-        crawl = Crawl(services, recovered.start, live=live, disk_used=disk_used)
-        return RunningCrawl(recovered.record, crawl, dirs, live, self.committer, self.config, self.node_id)
+        return RunningCrawl(record, crawl, dirs, live, self.committer, self.config, self.node_id)
 
     async def copies_archive(self, record: CrawlRecord, directory: Directory) -> Archive:
         """Where copies of other nodes' bodies go, ready to be written to; once a crawl."""

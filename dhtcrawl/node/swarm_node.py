@@ -17,9 +17,10 @@ from typing import Any
 
 from dhtcrawl.config import pairs
 from dhtcrawl.keyspace import host_key
-from dhtcrawl.node.crawl_run import CrawlRun, Shared
+from dhtcrawl.node.crawl_run import CrawlRun
 from dhtcrawl.node.planes import NetworkConfig, listen
 from dhtcrawl.node.single import Node, RunningCrawl
+from dhtcrawl.node.swarm_crawl import Shared, compose
 from dhtcrawl.node.task_group import OrderedTaskGroup
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.server import RoutingServer
@@ -350,50 +351,38 @@ class SwarmNode:
 
     # Crawls
 
-    def _disk(self, record: CrawlRecord) -> copying.BodyStore:
-        archive = self._archive_of(record.crawl_id)
-        return copying.BodyStore(archive, partial(self.node.copies_archive, record, archive), self.node.ports.offload)
-
     async def _start(self, record: CrawlRecord) -> CrawlRun:
         crawl = record.crawl_id
         shared = Shared(
+            node=self.node,
+            group=self._group,
             peers=self.peers,
             replicator=self.replicator,
-            tidings=self.tidings,
-            committer=self.node.committer,
-            clock=self.node.ports.clock,
+            owner_news=self.tidings,
             settings=self._settings,
+            gate=self.gate,
             moved=self.acquaintances.greet,
             incarnation_of=self.peers.incarnation_of,
             learn=self.crawls.learn,
             auditor=self.auditor,
             awake=self._awake,
-            incarnation=self.node.incarnation,
             reconciling=lambda: self.entrance.busy,
             tell_crawl=self.crawls.tell,
             announce=self.crawls.announce,
-            disk=self._disk,
             policies=Policies(self.id, self.node.ports.aside),
             merge=self.inbox.merge,
             compare=partial(self.syncer.compare, keepers=self.replicator.backups),
-            about=NodeTraits(self._rtts, self.node.ports.machine, pairs(self.node.config.node.labels)),
+            traits=NodeTraits(self._rtts, self.node.ports.machine, pairs(self.node.config.node.labels)),
         )
-        outputs = self._outputs(crawl)
-        recovered = await self.node.recover(record, outputs.archive)
-        run = CrawlRun(shared, record, recovered.start.counters, self._group)
-        services = self.node.services(recovered, run.ports, self.gate)
-        running = self.node.running(recovered, services, outputs, disk_used=self._disk_used(crawl))
-        run.begin(running.crawl)
+        run, running = await compose(shared, record, self._outputs(crawl), disk_used=self._disk_used(crawl))
         self._group.create_task(self._run_crawl(run, running))
         return run
 
     async def _run_crawl(self, run: CrawlRun, running: RunningCrawl) -> None:
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(run.run())
-            coordinating = group.create_task(run.coordinator.run())
             try:
-                await running.run_part(lambda: run.claim.owns)
+                await running.run_part(lambda: run.ownership.claim.owns)
             finally:
                 looking.cancel()
-                coordinating.cancel()
                 self.crawls.ended(run.record().crawl_id)

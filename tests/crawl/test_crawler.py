@@ -21,22 +21,20 @@ async def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() ->
             try:
                 await asyncio.Event().wait()
             finally:
-                ending.append(crawl._ending)
+                ending.append(crawl._stage.ending)
 
         async def nothing() -> None: ...
 
         runs = SimpleNamespace(run=part)
         crawl: Any = SimpleNamespace(
             _s=SimpleNamespace(config=SimpleNamespace(fetch=SimpleNamespace(concurrency=2))),
-            corridor=runs,
-            intake=runs,
+            parts=SimpleNamespace(writer=runs, intake=runs),
             _refill=runs,
             _resends=runs,
             _work=part,
             _watch_limits=part,
             _begin=nothing,
-            _ended=asyncio.Event(),
-            _ending=False,
+            _stage=SimpleNamespace(ended=asyncio.Event(), ending=False),
         )
         running = group.create_task(Crawl._run(cast(Any, crawl)))
         await asyncio.sleep(1)

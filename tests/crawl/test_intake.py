@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import pytest
 
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
-from dhtcrawl.crawl.round_writer import RoundWriter
-from dhtcrawl.crawl.services import Services
+from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.rounds import CrawlStart
 from dhtcrawl.fetch.politeness import HostClock
-from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.tasks import Queued
 
@@ -44,6 +45,8 @@ def held() -> set[bytes]:
 class UnderWay:
     """Copies that are on their way to the backups."""
 
+    joins = False
+
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
         self.any = True
@@ -65,122 +68,128 @@ def under_way() -> UnderWay:
 
 
 @pytest.fixture
-def intake(frontier: Frontier, held: set[bytes], under_way: UnderWay) -> Intake:
-    together: Any = SimpleNamespace(
-        owns=lambda key: True, mine=lambda key: True, held=held.__contains__, when_kept=under_way.when_kept
+def ownership(held: set[bytes]) -> Any:
+    return SimpleNamespace(owns=lambda key: True, mine=lambda key: True, held=held.__contains__)
+
+
+@pytest.fixture
+def due(frontier: Frontier, ownership: Any) -> DueTasks:
+    return DueTasks(frontier, ownership, cast(Clock, SimpleNamespace(monotonic=lambda: 0.0)))
+
+
+@pytest.fixture
+def intake(frontier: Frontier, due: DueTasks, ownership: Any, under_way: UnderWay) -> Intake:
+    services: Any = SimpleNamespace(
+        ports=SimpleNamespace(ownership=ownership, replication=under_way),
+        clock=SimpleNamespace(monotonic=lambda: 0.0),
     )
-    ports = SimpleNamespace(ownership=together, replication=together)
-    services = SimpleNamespace(ports=ports, clock=SimpleNamespace(monotonic=lambda: 0.0))
-    corridor = SimpleNamespace(resend=lambda pages: None)
     return Intake(
-        cast(Services, services),
-        b"c" * 16,
-        cast(CrawlSpec, None),
-        frontier,
-        cast(RoundWriter, corridor),
-        itertools.count(1),
-        lambda: None,
+        services, cast(CrawlStart, None), frontier, due, cast(NextRound, None), itertools.count(1), lambda: None
     )
 
 
-def fetch(intake: Intake, frontier: Frontier) -> None:
+def fetch(due: DueTasks, frontier: Frontier) -> None:
     """What the crawl does with the one task that there is."""
     job = frontier.next(0.0)
     assert job is not None
     assert job.task is not None
     frontier.finish(job, 0.0)
-    intake.written(job.task.key)
+    due.written(job.task.key)
     frontier.written(job.host, job.task.key, 0.0)
 
 
-def test_a_shorter_way_that_is_safe_before_the_first_queues_nothing_twice(intake: Intake, frontier: Frontier) -> None:
-    intake.expect([task(depth=3)])
-    intake.expect([task(depth=2)])
-    intake.add([task(depth=2)])
-    fetch(intake, frontier)
-    intake.add([task(depth=3)])
+def test_a_shorter_way_that_is_safe_before_the_first_queues_nothing_twice(due: DueTasks, frontier: Frontier) -> None:
+    due.expect([task(depth=3)])
+    due.expect([task(depth=2)])
+    due.add([task(depth=2)])
+    fetch(due, frontier)
+    due.add([task(depth=3)])
     assert frontier.next(0.0) is None
     assert frontier.next_due_at() == math.inf
 
 
 def test_a_task_read_from_the_store_before_its_batch_is_safe_is_not_queued_again(
-    intake: Intake, frontier: Frontier
+    due: DueTasks, frontier: Frontier
 ) -> None:
-    intake.expect([task()])
+    due.expect([task()])
     frontier.distrust(0.0)
     frontier.activate(HOST)
     assert frontier.refills()
     frontier.refilled(HOST, [task()], True, 0.0)
-    fetch(intake, frontier)
-    intake.add([task()])
+    fetch(due, frontier)
+    due.add([task()])
     assert frontier.next(0.0) is None
 
 
-def test_a_task_that_is_opened_again_meanwhile_is_queued_once(intake: Intake, frontier: Frontier) -> None:
-    intake.expect([task()])
+def test_a_task_that_is_opened_again_meanwhile_is_queued_once(
+    due: DueTasks, intake: Intake, frontier: Frontier
+) -> None:
+    due.expect([task()])
     intake.merged(Merged([], [task()], [(HOST, task().key)], [], 0))
-    intake.add([task()])
-    fetch(intake, frontier)
+    due.add([task()])
+    fetch(due, frontier)
     assert frontier.next(0.0) is None
 
 
-def test_what_left_the_queue_stays_away_for_no_longer_than_it_was_due(intake: Intake, frontier: Frontier) -> None:
-    intake.expect([task()])
+def test_what_left_the_queue_stays_away_for_no_longer_than_it_was_due(
+    due: DueTasks, intake: Intake, frontier: Frontier
+) -> None:
+    due.expect([task()])
     intake.merged(Merged([], [], [(HOST, task().key)], [], 0))
-    intake.add([task()])
+    due.add([task()])
     assert frontier.next(0.0) is None
-    intake.expect([task()])
-    intake.add([task()])
-    fetch(intake, frontier)
+    due.expect([task()])
+    due.add([task()])
+    fetch(due, frontier)
 
 
 def test_a_shorter_way_to_what_another_node_has_in_flight_does_not_begin_it_here(
-    intake: Intake, frontier: Frontier, held: set[bytes]
+    due: DueTasks, frontier: Frontier, held: set[bytes]
 ) -> None:
     held.add(task().key)
-    intake.expect([task()])
-    intake.add([task()])
+    due.expect([task()])
+    due.add([task()])
     assert frontier.next(0.0) is None
 
 
 def test_what_lay_in_the_queue_while_another_node_had_it_begins_once_that_lets_go(
-    intake: Intake, frontier: Frontier, held: set[bytes]
+    due: DueTasks, intake: Intake, frontier: Frontier, held: set[bytes]
 ) -> None:
     held.add(task().key)
-    intake.expect([task()])
-    intake.add([task()])
+    due.expect([task()])
+    due.add([task()])
     held.clear()
     intake.let_go(Merged([], [], [], [], 0))  # it was queued before, so it is not queued again
     assert frontier.activate(HOST)
     assert [host for host, _ in frontier.refills()] == [HOST]
     frontier.refilled(HOST, [task()], True, 0.0)
-    fetch(intake, frontier)
+    fetch(due, frontier)
 
 
 def test_a_known_task_whose_backups_are_asked_again_begins_once_they_have_it(
-    intake: Intake, frontier: Frontier, under_way: UnderWay
+    due: DueTasks, frontier: Frontier, under_way: UnderWay
 ) -> None:
-    intake.await_safe(task())
-    intake.await_safe(task())
+    due.await_safe(task(), under_way.when_kept)
+    due.await_safe(task(), under_way.when_kept)
     assert frontier.next(0.0) is None
     under_way.arrive()
-    fetch(intake, frontier)
+    fetch(due, frontier)
     assert frontier.next(0.0) is None
 
 
 def test_a_task_that_its_own_batch_will_bring_is_not_waited_for_twice(
-    intake: Intake, frontier: Frontier, under_way: UnderWay
+    due: DueTasks, frontier: Frontier, under_way: UnderWay
 ) -> None:
-    intake.expect([task()])
-    intake.await_safe(task())
+    due.expect([task()])
+    due.await_safe(task(), under_way.when_kept)
     assert not under_way.waiting
-    intake.add([task()])
-    fetch(intake, frontier)
+    due.add([task()])
+    fetch(due, frontier)
 
 
 def test_a_task_that_became_safe_meanwhile_begins_at_once(
-    intake: Intake, frontier: Frontier, under_way: UnderWay
+    due: DueTasks, frontier: Frontier, under_way: UnderWay
 ) -> None:
     under_way.any = False
-    intake.await_safe(task())
-    fetch(intake, frontier)
+    due.await_safe(task(), under_way.when_kept)
+    fetch(due, frontier)

@@ -14,8 +14,10 @@ from storage.stores import CRAWL, SPEC
 from swarm.sync_swarm import copy
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store import keys
@@ -47,7 +49,7 @@ class World:
         self.resent: list[bytes] = []
         self.changes = 0
         corridor: Any = SimpleNamespace(counters=SimpleNamespace(urls_seen=0), resend=self.resent.extend)
-        self.together = together = SimpleNamespace(
+        self.together: Any = SimpleNamespace(
             joins=False,
             mine=lambda key: self.owned(key),
             owns=lambda key: self.owned(key),
@@ -61,10 +63,14 @@ class World:
         services: Any = SimpleNamespace(
             committer=self.committer,
             clock=self.clock,
-            ports=SimpleNamespace(ownership=together, replication=together, record=together),
+            ports=SimpleNamespace(ownership=self.together, replication=self.together, record=self.together),
         )
-        self.counters = corridor.counters
-        self.intake = Intake(services, CRAWL, SPEC, self.frontier, corridor, itertools.count(1), changed=self._changed)
+        self.counters = CrawlCounters()
+        start = CrawlStart(SPEC, CRAWL, self.counters, [], {})
+        self.due = DueTasks(self.frontier, self.together, self.clock)
+        self.intake = Intake(
+            services, start, self.frontier, self.due, corridor, itertools.count(1), changed=self._changed
+        )
 
     def _keep(self, kept: Sequence[TaskReplica], then: Callable[[], None]) -> None:
         self.kept += kept

@@ -11,6 +11,11 @@ from typing import Any, cast
 
 from storage.stores import CRAWL, SPEC
 
+from dhtcrawl.crawl.copy_barrier import CopyBarrier
+from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.outbox import Outbox
+from dhtcrawl.crawl.resend_queue import ResendQueue
+from dhtcrawl.crawl.round_transaction import RoundTransaction
 from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Relinked
 from dhtcrawl.storage.store import keys
@@ -33,7 +38,6 @@ class World:
         self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
         self.sent: list[Link] = []
         self.room = 1_000  # for links
-        self.resent: list[bytes] = []
         self.buried: list[TaskReplica] = []
         self.copying: list[Callable[[bytes, tuple[bytes, ...]], None]] = []
         together = SimpleNamespace(
@@ -53,25 +57,25 @@ class World:
             archive=SimpleNamespace(append=lambda item: (place, "sha1:0")),
         )
         nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-        listener: Any = SimpleNamespace(
-            written=nothing, expected=nothing, queued=nothing, settled=nothing, resend=self.resent.append
-        )
-        self.corridor = RoundWriter(
+        listener: Any = SimpleNamespace(written=nothing, expected=nothing, queued=nothing, settled=nothing)
+        self.next = NextRound(Outbox(depth_matters=True), CopyBarrier(copies - 1), [], ResendQueue())
+        self.writer = RoundWriter(
             services,
-            CRAWL,
+            self.next,
+            RoundTransaction(CRAWL, services.archive, itertools.count(1), True, copies - 1),
             CrawlCounters(),
             listener,
-            depth_matters=True,
-            orders=itertools.count(1),
-            aliases=[],
-            live=cast(Any, SimpleNamespace(append=nothing)),
-            copies=copies,
+            cast(Any, SimpleNamespace(append=nothing)),
         )
 
     def _send(self, links: Sequence[Link]) -> list[Link]:
         taken = self.room - len(self.sent)
         self.sent += links[:taken]
         return list(links[taken:])
+
+    @property
+    def resent(self) -> int:
+        return self.next.resends.pending
 
     def _copy(self, pages: Sequence[bytes], then: Callable[[bytes, tuple[bytes, ...]], None], *, again: bool) -> None:
         self.copying += [then] * len(pages)
@@ -87,7 +91,7 @@ class World:
         fields = {"url": url, "status": 200, "depth": 3, "referrer": None}
         body: Any = SimpleNamespace(size=9, spooled=False, close=lambda: None)
         page = FetchedPage(SPEC.key_of(url), 3, fields, b"", [])
-        self.corridor.page(Fetched("a", cast(Any, None), body, page), list(links), None)
+        self.next.page(Fetched("a", cast(Any, None), body, page), list(links), None)
 
     def copied(self) -> None:
         """All copies that were asked for are there."""
@@ -106,7 +110,7 @@ class World:
 async def a_world(*, copies: int = 1) -> AsyncIterator[World]:
     async with asyncio.TaskGroup() as group:
         world = World(copies=copies)
-        running = group.create_task(world.corridor.run())
+        running = group.create_task(world.writer.run())
         yield world
         running.cancel()
 
@@ -122,11 +126,11 @@ async def test_links_that_are_refused_stay_in_the_outbox_until_there_is_room() -
         await a_moment()
         assert world.sent == [FIRST]
         world.room = 2
-        world.corridor.acked([FIRST])
+        world.next.acked([FIRST])
         await a_moment()
         assert world.sent == [FIRST, SECOND]
         assert not world.is_done
-        world.corridor.acked([SECOND])
+        world.next.acked([SECOND])
         await a_moment()
         assert world.is_done
 
@@ -137,7 +141,7 @@ async def test_a_page_is_done_when_its_last_link_is_acked() -> None:
         await a_moment()
         assert world.sent == [FIRST, SECOND]
         for acked in (FIRST, SECOND):
-            world.corridor.acked([acked])
+            world.next.acked([acked])
             await a_moment()
             assert world.is_done == (acked is SECOND)
 
@@ -147,16 +151,16 @@ async def test_a_page_that_waits_for_its_copies_when_a_shorter_way_is_found_wait
     async with a_world(copies=2) as world:
         world.arrives([FIRST])
         await a_moment()
-        world.corridor.acked([FIRST])
+        world.next.acked([FIRST])
         await a_moment()
-        world.corridor.resend([PAGE])
-        world.corridor.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
+        world.next.resend([PAGE])
+        world.next.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
         await a_moment()
-        assert (world.resent, world.sent) == ([PAGE], [FIRST, SECOND])
+        assert (world.resent, world.sent) == (1, [FIRST, SECOND])
         world.copied()
         await a_moment()
         assert not world.is_done
-        world.corridor.acked([SECOND])
+        world.next.acked([SECOND])
         await a_moment()
         assert world.is_done
 
@@ -169,13 +173,13 @@ async def test_what_was_acked_before_a_shorter_way_was_found_does_not_make_a_pag
         mark = keys.FETCHED + CRAWL + PAGE
         shorter = Task("http://a/", 2, 1, "", state=State.FETCHED)
         world.engine.write({keys.TASK + CRAWL + PAGE: shorter.pack()}, sync=False)
-        world.corridor.acked([FIRST])
+        world.next.acked([FIRST])
         await a_moment()
         assert not world.is_done
         assert world.engine.get(mark) is not None
-        world.corridor.resend([PAGE])
-        world.corridor.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
-        world.corridor.acked([SECOND])
+        world.next.resend([PAGE])
+        world.next.send_again(PAGE, [SECOND], Relinked(SECOND.key, []))
+        world.next.acked([SECOND])
         await a_moment()
         assert world.is_done
         assert world.engine.get(mark) is None
@@ -187,7 +191,7 @@ async def test_a_page_whose_links_are_acked_before_it_is_written_is_done_after_i
         world.arrives([FIRST], url="http://a/other")
         await a_moment()
         world.arrives([FIRST])
-        world.corridor.acked([FIRST])
+        world.next.acked([FIRST])
         await a_moment()
         assert world.is_done
         assert [copy.task.state for copy in world.buried] == [State.DONE] * 2

@@ -246,7 +246,7 @@ def test_a_copy_that_overwrites_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_body_that_nobody_has_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def blind(self: MissingBodies, node: str, *, reopen: bool) -> None:
-        self._missing[node] = 0
+        self._absences.missing[node] = 0
 
     monkeypatch.setattr(MissingBodies, "_look", blind)
     assert "I11" in _told(scenario(disk_losses=1), 2)

@@ -19,7 +19,8 @@ from dhtcrawl.storage.store.records import Task as Record
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment.assigned import Assigned
-from dhtcrawl.swarm.assignment.assigner import Assigner
+from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
+from dhtcrawl.swarm.assignment.failures import Failures, undecided
 from dhtcrawl.swarm.assignment.wire import LEND, RECALL
 from swarm.fake_peers import FakePeers, node, view_of
 
@@ -69,23 +70,24 @@ class World:
         self.peers.calls[LEND] = lambda args: {}
         self.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
         self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
-        self.frontier: by_hand.ByHand = by_hand.make(parallel=100, waits=lambda key: self.lender.decides(key))
+        guard, failures = Guard(policy), Failures()
+        waiting = undecided(guard, failures)
+        self.frontier: by_hand.ByHand = by_hand.make(parallel=100, waits=lambda key: key in waiting)
         self.killed: list[Kill] = []
         self.requeued: list[bytes] = []
         self.unheard: list[bytes] = []
         self.tasks = {task.key: task for task in TASKS}  # as they are stored
         self.with_others: set[bytes] = set()
         self.told = 0  # how often there was something to start, or to read
-        self.corridor: Any = self
+        self.next_round: Any = self
         self.clock = VirtualClock(asyncio.get_running_loop())
         self.lender = Assigner(
             self,
             self.peers,
             self.clock,
-            Guard(policy),
+            CrawlPolicy(guard, failures, decide or self._decide),
             Assigned(),
             incarnation_of=self.incarnations.get,
-            decide=decide or self._decide,
         )
 
     async def _decide(self, work: Callable[[], Choice]) -> Choice | None:

@@ -78,7 +78,7 @@ def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
         _held=tasks,
         _clock=SimpleNamespace(monotonic=lambda: NOW),
         _incarnation_of=there,
-        _run=SimpleNamespace(crawl=SimpleNamespace(frontier=frontier)),
+        _run=SimpleNamespace(parts=SimpleNamespace(frontier=frontier)),
     )
     Assignments.hold_for(cast(Any, elsewhere), A, [first.key])
     assert first.key in tasks

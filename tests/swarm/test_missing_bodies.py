@@ -15,6 +15,7 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.swarm.bodies.absences import Absences
 from dhtcrawl.swarm.bodies.missing import MissingBodies
 from swarm.fake_peers import node
 from swarm.sync_swarm import copy
@@ -37,17 +38,18 @@ class World:
         self.copies: Callable[[list[bytes]], tuple[list[bytes], int]] = lambda pages: (pages, 0)
         self.sought: list[float] = []
         self.given_up: list[list[str]] = []
+        self.absences = Absences(lambda: self.gone)
         self.bodies = MissingBodies(
             LoopCommitter(GroupRunner(self.engine, sync=False)),
             VirtualClock(asyncio.get_running_loop()),
             CRAWL,
             grace_s=GRACE_S,
-            absent=lambda: self.gone,
+            absences=self.absences,
             claims=lambda: self.owned,
             snapshot=lambda _=None: OwnershipSnapshot(self.owned),
             opened=self._opened,
             rehome=self._rehome,
-            gave_up=lambda: self.given_up.append(sorted(self.bodies.given_up)),
+            gave_up=lambda: self.given_up.append(sorted(self.absences.given_up)),
         )
 
     def add(self, *records: TaskReplica) -> None:
@@ -175,7 +177,7 @@ async def test_pages_that_others_tell_of_are_counted_when_they_are_known_to_lie_
         world.bodies.view_changed(ours=False)
         await asyncio.sleep(1)
         assert world.bodies.missing == 1, "nobody told of a further one, so nothing was read again"
-        world.bodies.lie_at([GONE])
+        world.absences.lie_at([GONE])
         world.bodies.view_changed(ours=False)
         await asyncio.sleep(1)
         assert world.bodies.missing == 2
@@ -187,7 +189,7 @@ async def test_pages_that_come_while_they_are_counted_are_counted_in_the_next_lo
         world.leaves()
         await asyncio.sleep(GRACE_S + 0.05)
         world.add(page(2))
-        world.bodies.lie_at([GONE])
+        world.absences.lie_at([GONE])
         assert world.bodies.missing, "not known yet, so it counts"
         await asyncio.sleep(10)
         assert world.bodies.missing == 2

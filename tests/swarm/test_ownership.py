@@ -17,9 +17,11 @@ import pytest
 from crawl.by_hand import make
 from storage.stores import CRAWL, SPEC
 
+from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.refill import Refill
+from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store import keys, replicas, tasks
 from dhtcrawl.storage.store.committer import GroupRunner, Outcome, deliver
@@ -110,18 +112,20 @@ class World:
             clock=self.clock,
             ports=SimpleNamespace(ownership=together, replication=together, record=together),
         )
-        corridor: Any = SimpleNamespace(counters=SimpleNamespace(urls_seen=0), resend=lambda pages: None)
+        corridor: Any = SimpleNamespace(resend=lambda pages: None)
         spec: Any = SimpleNamespace(seeds=(), settings=SPEC.settings, key_of=SPEC.key_of)
-        self.intake = Intake(services, CRAWL, spec, self.frontier, corridor, self.orders, changed=lambda: None)
+        self.due = DueTasks(self.frontier, own, self.clock)
+        start = CrawlStart(spec, CRAWL, CrawlCounters(), [], {})
+        self.intake = Intake(services, start, self.frontier, self.due, corridor, self.orders, changed=lambda: None)
         crawl: Any = SimpleNamespace(
-            frontier=self.frontier, intake=self.intake, corridor=corridor, settled=lambda: None
+            frontier=self.frontier, intake=self.intake, next_round=corridor, changed=lambda: None
         )
-        run: Any = SimpleNamespace(crawl=crawl, crawl_id=CRAWL, owning=True, leaving=False)
+        run: Any = SimpleNamespace(parts=crawl, crawl_id=CRAWL, owning=True, leaving=False)
         self.queues = AssignmentQueues(
             run, self.clock, self.committer, ownership=own, merge=self._no_merge, ask=lambda keys: None, lending=True
         )
         self._group = group
-        self._refill = Refill(services, CRAWL, self.frontier, await_safe=self.intake.await_safe, refilled=lambda: None)
+        self._refill = Refill(services, CRAWL, self.frontier, self.due, refilled=lambda: None)
         self._running = [group.create_task(self.intake.run()), group.create_task(self._refill.run())]
         self.started: set[bytes] = set()
 
@@ -200,7 +204,7 @@ class World:
 
     async def _kill(self, host: str, key: bytes) -> None:
         await self.committer.submit(lambda txn: tasks.kill(txn, CRAWL, key, "failed", "", 0))
-        self.intake.written(key)
+        self.due.written(key)
         self.frontier.written(host, key, self.clock.monotonic())
 
     def commits(self, _: bytes) -> None:

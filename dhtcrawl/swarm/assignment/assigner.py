@@ -20,12 +20,12 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.ports import TaskOutcome
-from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import Kill
 from dhtcrawl.policy.choice import Choice, choose, learn_and_choose
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard
@@ -60,6 +60,14 @@ HEARD_MAX = ENDED_MAX = 10_000
 Decide = Callable[[Callable[[], Choice]], Awaitable["Choice | None"]]
 
 
+class CrawlPolicy(NamedTuple):
+    """A crawl's policy at one node, and what it goes by."""
+
+    guard: Guard
+    failures: Failures
+    decide: Decide  # runs a choice where it blocks nobody; None where that takes too long
+
+
 class AssignerQueues(Protocol):
     """What the lender is given of its crawl."""
 
@@ -70,7 +78,7 @@ class AssignerQueues(Protocol):
     def frontier(self) -> Frontier: ...
 
     @property
-    def corridor(self) -> RoundWriter: ...
+    def next_round(self) -> NextRound: ...
 
     @property
     def lends(self) -> bool:
@@ -112,29 +120,27 @@ class Assigner:
         desk: AssignerQueues,
         peers: Peers,
         clock: Clock,
-        policy: Guard,
+        policy: CrawlPolicy,
         lent: Assigned,
         *,
         incarnation_of: IncarnationOf,
-        decide: Decide,
     ) -> None:
-        """`decide` runs a choice where it blocks nobody; None where that takes too long."""
         self.lent = lent
         self.tasks_lent = 0
         self.recalls = 0
-        self.policy = policy
+        self.policy = policy.guard
         self.epoch = 0  # of the plan that it has
         self._desk = desk
         self._peers = peers
         self._own = peers.node_id
         self._clock = clock
         self._incarnation_of = incarnation_of
-        self._decide = decide
-        self._failures = Failures()
+        self._decide = policy.decide
+        self._failures = policy.failures
         self._ended: dict[bytes, TaskAssignment] = {}  # of which the worker has not told yet
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
         self._table: Mapping[str, Any] | None = None  # a plan that the policy is to be given
-        self.candidates = Candidates(peers, policy)
+        self.candidates = Candidates(peers, policy.guard)
         self._work = asyncio.Event()
         self._in_vain = 0
 
@@ -145,10 +151,6 @@ class Assigner:
     def adopt(self, epoch: int, table: Mapping[str, Any]) -> None:
         """There is a new plan."""
         self.epoch, self._table = epoch, table
-
-    def decides(self, key: bytes) -> bool:
-        """Whether it is for the policy to say who fetches a task of ours."""
-        return not self.policy.owner_first or key in self._failures
 
     @property
     def busy(self) -> bool:
@@ -346,7 +348,7 @@ class Assigner:
         said = failures.words(key)
         failures.forget(key)
         text = "; ".join(f"{each.hex()[:8]}: {what}" for each, what in said.items()) if len(said) > 1 else given.detail
-        self._desk.corridor.kill(Kill(given.host, key, SkipReason.FAILED, text, len(said) - 1))
+        self._desk.next_round.kill(Kill(given.host, key, SkipReason.FAILED, text, len(said) - 1))
         return False
 
     async def _look_after(self) -> None:

@@ -30,8 +30,9 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm.assignment.assigner import Assigner
+from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
 from dhtcrawl.swarm.assignment.facts import PlannerFacts
+from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.orphan_check import OrphanCheck
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.plans import CALL as PLAN
@@ -63,6 +64,7 @@ class Assignments:
         *,
         incarnation_of: Callable[[bytes], int | None],
         policy: Guard | None,
+        failures: Failures,
         policies: Policies,
         merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]],
         facts: PlannerFacts,
@@ -81,7 +83,6 @@ class Assignments:
         self._held = ownership.inherited
         self._asked = OrphanCheck(group, ownership.asked, partial(compare, run.crawl_id), self._let_go)
         self._facts = facts
-        self._releasing = 0
         self._telling = 0
         self._looked = 0
         self._looked_borrowed = 0
@@ -95,19 +96,14 @@ class Assignments:
         self.lender = None
         self.plans = None
         if policy is not None:
-            decide = policies.decide
-            lent = ownership.lent
-            self.lender = Assigner(self.desk, peers, clock, policy, lent, incarnation_of=incarnation_of, decide=decide)
+            ranking = CrawlPolicy(policy, failures, policies.decide)
+            self.lender = Assigner(self.desk, peers, clock, ranking, ownership.lent, incarnation_of=incarnation_of)
             planner = policies.planner_of(policy)
             if planner is not None:
                 adopt, aside = self.lender.adopt, policies.aside
                 self.plans = Plans(run.crawl_id, peers, clock, planner, facts=facts.report, adopt=adopt, aside=aside)
 
     # What the crawl asks
-
-    def waits(self, key: bytes) -> bool:
-        """Whether it is for the policy to say who fetches a task."""
-        return self.lender is not None and self.lender.decides(key) and key not in self.borrower.borrowed
 
     def assign(self) -> None:
         """Tasks wait to be assigned."""
@@ -127,7 +123,7 @@ class Assignments:
             return False
         if not self.borrower.over(given):
             return self.lender is not None and self.lender.failed_here(task, given)
-        self._run.crawl.frontier.written(given.host, task.key, self._clock.monotonic())
+        self._run.parts.frontier.written(given.host, task.key, self._clock.monotonic())
         self._group.create_task(self.desk.requeue([task.key]))
         return True
 
@@ -141,7 +137,7 @@ class Assignments:
 
     def released(self, key: bytes) -> None:
         """A task that was in flight when another node became its owner came to nothing here."""
-        self._releasing += 1
+        self._ownership.releasing += 1
         self._group.create_task(self._release(key))
 
     def connect_s(self, host: str) -> float | None:
@@ -169,7 +165,7 @@ class Assignments:
         now = self._clock.monotonic()
         self._held.hold(node, self._incarnation_of(node), keys, now)
         if keys:
-            self._run.crawl.frontier.disown(lambda key: key not in self._held, now)
+            self._run.parts.frontier.disown(lambda key: key not in self._held, now)
 
     def hold_lent(self, worker: bytes, keys: Sequence[bytes]) -> None:
         """The former owner had lent these; those that the worker has not begun are ours to give to whomever."""
@@ -183,7 +179,7 @@ class Assignments:
     def in_hand(self, node: bytes) -> list[bytes]:
         """Tasks that `node` owns by now, and that we have in flight or may begin for it at any time."""
         view = self._peers.view
-        owners = ((key, view.owner(placement(key))) for key in self._run.crawl.in_flight)
+        owners = ((key, view.owner(placement(key))) for key in self._run.parts.open_tasks())
         flying = [key for key, owner in owners if owner is not None and owner.id == node]
         return list(dict.fromkeys([*flying, *self.borrower.in_hand(node)]))
 
@@ -259,11 +255,6 @@ class Assignments:
         """Tasks of which their worker says whether they may be started: not for this node to count as work."""
         return 0 if self.lender is None else self.lender.lent.begun(self._incarnation_of)
 
-    @property
-    def releasing(self) -> int:
-        """Tasks of which another node is being told that nothing came of them."""
-        return self._releasing
-
     async def run(self) -> None:
         """Look after all of it, until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -273,8 +264,8 @@ class Assignments:
                 group.create_task(self.plans.run())
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
-                crawl = self._run.crawl
-                busy = bool(len(crawl.frontier) or crawl.in_flight)
+                crawl = self._run.parts
+                busy = bool(len(crawl.frontier) or crawl.open_tasks())
                 counters, now = crawl.counters, self._clock.monotonic()
                 self._facts.pace.look(counters.pages, counters.body_bytes, busy, now)
                 if len(self._held) or (self.lender is not None and self.lender.busy):
@@ -338,7 +329,7 @@ class Assignments:
         """Those who own by now what we have in flight, for others: it is not for them to begin."""
         by_owner: dict[bytes, list[bytes]] = {}
         for key in void:
-            owner = self._peers.view.owner(placement(key)) if self._run.crawl.has_in_flight(key) else None
+            owner = self._peers.view.owner(placement(key)) if self._run.parts.has_open(key) else None
             if owner is not None and owner.id != self._peers.node_id:
                 by_owner.setdefault(owner.id, []).append(key)
         for node, keys in by_owner.items():
@@ -358,7 +349,7 @@ class Assignments:
             self._group.create_task(self._let_go(keys))
 
     async def _let_go(self, keys: list[bytes]) -> None:
-        self._run.crawl.intake.let_go(await self.desk.requeued(keys))
+        self._run.parts.intake.let_go(await self.desk.requeued(keys))
 
     async def _release(self, key: bytes) -> None:
         try:
@@ -369,4 +360,4 @@ class Assignments:
             if isinstance(reply, Failure):
                 log.info("release: %s", reply.detail)  # its owner takes it back in a while by itself
         finally:
-            self._releasing -= 1
+            self._ownership.releasing -= 1

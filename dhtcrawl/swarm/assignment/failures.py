@@ -9,10 +9,11 @@ each page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.seam import TaskResult
 
 TASKS_MAX = 100_000
@@ -93,3 +94,17 @@ class Failures:
         """Forget the tasks that are not `mine`."""
         self._said = {key: said for key, said in self._said.items() if mine(key)}
         self._recalled = {key: nodes for key, nodes in self._recalled.items() if mine(key)}
+
+
+class EveryTask:
+    """Contains the key of every task."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+def undecided(policy: Guard | None, failures: Failures) -> Container[bytes]:
+    """The tasks of which a crawl's policy says who fetches them: where owners try first, those that they failed."""
+    if policy is None:
+        return ()
+    return failures if policy.owner_first else EveryTask()

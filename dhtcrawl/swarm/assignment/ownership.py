@@ -11,7 +11,7 @@ All of it changes on the event loop. Transactions are given an `OwnershipSnapsho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from dhtcrawl.storage.store.ownership import NO_KEYS, OwnershipSnapshot
 from dhtcrawl.swarm.assignment.assigned import Assigned, AssignedHere
@@ -52,7 +52,10 @@ class SwarmOwnership:
 
     alone = False
 
-    def __init__(self, claim: KeyClaim) -> None:
+    def __init__(self, claim: KeyClaim, undecided: Container[bytes] = ()) -> None:
+        """`undecided` has the tasks of which the crawl's policy says who fetches them."""
+        self.releasing = 0  # tasks of which their owners are being told that this node could not fetch them
+        self._undecided = undecided
         self.inherited = InheritedInFlight()
         self.asked = KeySet()
         self.lent = Assigned()
@@ -88,6 +91,10 @@ class SwarmOwnership:
     def stays(self, key: bytes) -> bool:
         """Whether this node may try a task again that came to nothing here."""
         return (self._claim.owns(key) and not self.held(key)) or key in self.borrowed
+
+    def waits(self, key: bytes) -> bool:
+        """Whether it is for the policy to say which node fetches a task."""
+        return key in self._undecided and key not in self.borrowed
 
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         """`mine` and `held` of this moment, for these tasks only or, with None, for all.

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
-from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.frontier import Frontier
-from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
@@ -20,7 +20,7 @@ class QueuesRun(Protocol):
     """The run whose tasks these are."""
 
     @property
-    def crawl(self) -> Crawl: ...
+    def parts(self) -> CrawlParts: ...
 
     @property
     def crawl_id(self) -> bytes: ...
@@ -69,11 +69,11 @@ class AssignmentQueues:
 
     @property
     def frontier(self) -> Frontier:
-        return self._run.crawl.frontier
+        return self._run.parts.frontier
 
     @property
-    def corridor(self) -> RoundWriter:
-        return self._run.crawl.corridor
+    def next_round(self) -> NextRound:
+        return self._run.parts.next_round
 
     @property
     def lends(self) -> bool:
@@ -95,11 +95,11 @@ class AssignmentQueues:
 
     def decided(self) -> None:
         """See `Desk`."""
-        self._run.crawl.settled()
+        self._run.parts.changed()
 
     def has_in_flight(self, key: bytes) -> bool:
         """See `WorkerQueues`."""
-        return self._run.crawl.has_in_flight(key)
+        return self._run.parts.has_open(key)
 
     def retrying(self) -> set[bytes]:
         """See `WorkerQueues`."""
@@ -119,14 +119,14 @@ class AssignmentQueues:
         now = self._ownership.snapshot(keys)
         write: Any = partial(replicas.lend, crawl=self.crawl_id, task_keys=keys, mine=now.mine, held=now.held)
         records, merged = await self._committer.submit(write)
-        self._run.crawl.intake.merged(merged)
+        self._run.parts.intake.merged(merged)
         found: list[TaskReplica] = records
         return found
 
     async def requeue(self, keys: list[bytes]) -> None:
         """See `Desk` and `WorkerQueues`."""
         if keys:
-            self._run.crawl.intake.merged(await self.requeued(keys))
+            self._run.parts.intake.merged(await self.requeued(keys))
 
     def unheard_of(self, keys: list[bytes]) -> None:
         """See `Desk`."""

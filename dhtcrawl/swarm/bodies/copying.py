@@ -9,14 +9,12 @@ In a crawl that wants one copy nothing of this ever happens.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from dhtcrawl.clock import Clock
-from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -27,8 +25,9 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm.bodies.absences import Absences
 from dhtcrawl.swarm.bodies.copier import CALL as COPY_CALL
-from dhtcrawl.swarm.bodies.copier import Copier, PageRows
+from dhtcrawl.swarm.bodies.copier import Copier
 from dhtcrawl.swarm.bodies.copy_service import CopyService, Offload
 from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.rehome import CALL as STAND_IN_CALL
@@ -45,18 +44,8 @@ class BodyStore(NamedTuple):
     offload: Offload
 
 
-class Parts(Protocol):
-    """What all crawls of a node have in common."""
-
-    peers: Peers
-    committer: Committer
-    clock: Clock
-
-    def tell_crawl(self, node: bytes, crawl: bytes, /) -> Awaitable[object]: ...
-
-
 class CopyingRun(Protocol):
-    """The run of the crawl."""
+    """What body copies are to know of their crawl at this node."""
 
     @property
     def held_back(self) -> bool: ...
@@ -66,52 +55,40 @@ class CopyingRun(Protocol):
     @property
     def claim(self) -> KeyClaim: ...
 
-    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None: ...
+    def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], /) -> None: ...
 
-    def awaited(self) -> list[str]: ...
-
-    def members(self) -> frozenset[str]: ...
-
-    @property
-    def given_up(self) -> frozenset[str]: ...
+    def members(self) -> frozenset[str]:
+        """Who is there, this node included, in hex."""
+        ...
 
 
 class BodyCopies:
     """Of one crawl on one node; idle where the crawl wants one copy."""
 
-    def __init__(self, run: CopyingRun, parts: Parts, disk: BodyStore, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        run: CopyingRun,
+        peers: Peers,
+        committer: Committer,
+        disk: BodyStore,
+        copier: Copier,
+        crawl: CrawlParts,
+        absences: Absences,
+    ) -> None:
         self._run = run
-        self._peers = parts.peers
-        self._committer = parts.committer
-        self._crawl = run.record().crawl_id
-        self.further = run.record().spec.settings.copies - 1
-        self.copier = Copier(
-            parts.peers,
-            parts.committer,
-            parts.clock,
-            group,
-            PageRows(self._crawl, disk.archive),
-            further=self.further,
-            tell_crawl=lambda node: parts.tell_crawl(node, self._crawl),
-        )
+        self._peers = peers
+        self._committer = committer
+        self._crawl = crawl
+        self._absences = absences
+        self.further = copier.further
         self.desk = CopyService(
-            parts.peers,
-            parts.committer,
-            run.record,
-            disk.archive,
-            disk.make_copies,
-            disk.offload,
-            lambda: not run.held_back,
+            peers, committer, run.record, disk.archive, disk.make_copies, disk.offload, lambda: not run.held_back
         )
-
-    def begin(self, corridor: RoundWriter) -> None:
-        """The corridor that this is the swarm's side of."""
-        self._corridor = corridor
         self._watch = CopyWatch(
-            self._committer,
-            self._crawl,
-            self.copier,
-            corridor.counters,
+            committer,
+            crawl.start.crawl_id,
+            copier,
+            crawl.counters,
             standing=lambda: self._standing().holder,
             enough_nodes=self._enough_nodes,
         )
@@ -144,22 +121,24 @@ class BodyCopies:
         """
         if not self.further:
             return pages, 0
-        sought = await seek(self._peers, self._crawl, pages, list(map(bytes.fromhex, self._run.awaited())))
+        sought = await seek(
+            self._peers, self._crawl.start.crawl_id, pages, list(map(bytes.fromhex, self._absences.awaited()))
+        )
         write: Any = partial(
             body_copies.rehome,
-            crawl=self._crawl,
+            crawl=self._crawl.start.crawl_id,
             found=sought.found,
             gone=gone,
             mine=self._run.claim.mine,
         )
         rehomed: Rehomed = await self._committer.submit(write)
         self._run.keep(rehomed.records, _nothing)
-        self._corridor.resend(rehomed.resend)
+        self._crawl.next_round.resend(rehomed.resend)
         return sought.nowhere, len(sought.unsure)
 
     def _standing(self) -> Standing:
         record = self._run.record()
-        return Standing(record, self._peers.node_id.hex(), self._run.members(), self._run.given_up)
+        return Standing(record, self._peers.node_id.hex(), self._run.members(), self._absences.given_up)
 
     def _enough_nodes(self) -> bool:
         active = sum(member.state is MemberState.ACTIVE for member in self._peers.view.members)
@@ -185,14 +164,14 @@ class Standing:
         return node in self.members or not (node in self.record.adopted or node in self.given_up)
 
 
-class Running(Protocol):
+class CopiedRun(Protocol):
     """A crawl that runs here."""
 
     @property
     def copying(self) -> BodyCopies: ...
 
 
-def register(registry: CallRegistry, run_of: Callable[[bytes], Running | None]) -> None:
+def register(registry: CallRegistry, run_of: Callable[[bytes], CopiedRun | None]) -> None:
     """Answer the calls of all crawls; `run_of(crawl)` is None for one that does not run."""
 
     def desk_of(args: dict[str, Any]) -> CopyService | Refused:

@@ -9,7 +9,7 @@ the others again: a new generation, from `pending` on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.ownership import TakeSnapshot, Test
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.swarm.bodies.absences import Absences
 
 RECORDS_A_SCAN = 2_000
 LOOK_EVERY_S = 1.0
@@ -34,7 +35,7 @@ class MissingBodies:
         crawl: bytes,
         *,
         grace_s: float,
-        absent: Callable[[], list[str]],
+        absences: Absences,
         claims: Callable[[], Test],
         snapshot: TakeSnapshot,
         opened: Callable[[list[TaskReplica], Merged], None],
@@ -43,25 +44,22 @@ class MissingBodies:
     ) -> None:
         """`claims()` is an immutable claim to tasks that are this node's to fetch or to lend.
 
-        `absent()` names the participants (hex) that are not there; `opened` sends records to their backups.
+        `absences` has the participants that are not there; `opened` sends records to their backups.
 
         `rehome(node, pages)` lets copies stand in: the pages without any, and
-        how many others are missing still. `gave_up` hears of changes of `given_up`.
+        how many others are missing still. `gave_up` hears of changes of `Absences.given_up`.
         """
-        self.given_up: frozenset[str] = frozenset()  # those that are gone for longer than the grace
         self._committer = committer
         self._clock = clock
         self._crawl = crawl
         self._grace_s = grace_s
-        self._absent = absent
+        self._absences = absences
         self._claims = claims
         self._snapshot = snapshot
         self._opened = opened
         self._rehome = rehome
         self._gave_up = gave_up
         self._gone_at: dict[str, float] = {}
-        self._missing: dict[str, int] = {}  # pages of ours whose body lies at a node that is gone
-        self._more_at: dict[str, None] = {}  # nodes with pages that a look under way may not have seen
         self._seek_at: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._looking = False
@@ -69,32 +67,32 @@ class MissingBodies:
     @property
     def missing(self) -> int:
         """Pages that wait for a node to come back, or to be fetched anew; 1 at least while we do not know."""
-        unknown = any(node not in self._missing for node in self._absent())
-        return sum(self._missing.values()) + unknown + self._looking
+        unknown = any(node not in self._absences.missing for node in self._absences.absent())
+        return sum(self._absences.missing.values()) + unknown + self._looking
 
     def view_changed(self, *, ours: bool) -> None:
         """Nodes may have come or gone; with `ours` others' keys may be ours by now, too."""
-        absent = () if ours else self._absent()
-        self._missing = {node: self._missing[node] for node in absent if node in self._missing}
+        absent = () if ours else self._absences.absent()
+        self._absences.missing = {
+            node: self._absences.missing[node] for node in absent if node in self._absences.missing
+        }
         self._changed.set()
-
-    def lie_at(self, nodes: Iterable[str]) -> None:
-        """There are pages at these nodes that we did not know of: the next look counts them, too."""
-        for node in nodes:
-            self._more_at[node] = None
-            self._missing.pop(node, None)
 
     async def run(self) -> None:
         """Look after absent nodes, until cancelled."""
         while True:
             self._changed.clear()
-            absent, now = self._absent(), self._clock.monotonic()
+            absent, now = self._absences.absent(), self._clock.monotonic()
             self._gone_at = {node: self._gone_at.get(node, now) for node in absent}
             self._give_up(frozenset(node for node in absent if now - self._gone_at[node] >= self._grace_s))
             for node in absent:
-                over = node in self.given_up
-                again = over and self._missing.get(node) and self._clock.monotonic() >= self._seek_at.get(node, now)
-                if node not in self._missing or again:
+                over = node in self._absences.given_up
+                again = (
+                    over
+                    and self._absences.missing.get(node)
+                    and self._clock.monotonic() >= self._seek_at.get(node, now)
+                )
+                if node not in self._absences.missing or again:
                     await self._look(node, reopen=over)
                     self._seek_at[node] = self._clock.monotonic() + (SEEK_EVERY_S if over else 0.0)
             try:
@@ -104,15 +102,15 @@ class MissingBodies:
                 continue
 
     def _give_up(self, nodes: frozenset[str]) -> None:
-        if nodes != self.given_up:
-            self.given_up = nodes
+        if nodes != self._absences.given_up:
+            self._absences.given_up = nodes
             self._seek_at.clear()
             self._gave_up()
 
     async def _look(self, node: str, *, reopen: bool) -> None:
         """Count the pages of ours that lie at `node`, and see to them if it has been gone for too long."""
         self._looking = True
-        self._more_at.pop(node, None)
+        self._absences.more_at.pop(node, None)
         missing, cursor = 0, b""
         while cursor is not None:
             scan: Any = partial(
@@ -124,8 +122,8 @@ class MissingBodies:
             if keys and reopen:
                 missing -= await self._see_to(node, keys)
         # What changed while we looked is looked for again.
-        if not self._changed.is_set() and node not in self._more_at:
-            self._missing[node] = missing
+        if not self._changed.is_set() and node not in self._absences.more_at:
+            self._absences.missing[node] = missing
         self._looking = False
 
     async def _see_to(self, node: str, keys: list[bytes]) -> int:

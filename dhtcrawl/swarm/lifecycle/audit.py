@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
@@ -119,10 +119,10 @@ class Auditor:
 class CrawlAudit:
     """Of one node, for one crawl. `doubt` says that it has pages from an earlier life, when others may have gone."""
 
-    def __init__(self, auditor: Auditor, record: CrawlRecord, corridor: RoundWriter, *, doubt: bool) -> None:
+    def __init__(self, auditor: Auditor, record: CrawlRecord, next_round: NextRound, *, doubt: bool) -> None:
         self._auditor = auditor
         self._record = record
-        self._corridor = corridor
+        self._next = next_round
         self._doubt = doubt
 
     def view_changed(self, before: View, view: View) -> None:
@@ -138,7 +138,7 @@ class CrawlAudit:
         def resend(page: bytes, links: set[bytes]) -> None:
             nonlocal resent
             resent += 1
-            self._corridor.lost(page, links)
+            self._next.lost(page, links)
 
         spec = self._record.spec
         seeds = [spec.key_of(seed) for seed in spec.seeds]

@@ -14,11 +14,10 @@ import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from dhtcrawl.crawl.budget import Stop
+from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
-from dhtcrawl.node.crawl_run import CrawlRun
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -30,21 +29,66 @@ from dhtcrawl.storage.store.crawl_record import heir_of
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot, Test
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.assignment.assignments import Assignments
 from dhtcrawl.swarm.assignment.plans import CALL as PLAN
 from dhtcrawl.swarm.assignment.wire import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT, first_rows
+from dhtcrawl.swarm.bodies.copying import CopiedRun
 from dhtcrawl.swarm.bodies.exports import counters_of
 from dhtcrawl.swarm.claim import KeyClaim
-from dhtcrawl.swarm.lifecycle.board import report_without_run
+from dhtcrawl.swarm.lifecycle.board import Board, report_without_run
+from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
 from dhtcrawl.swarm.lifecycle.crawl_list import CrawlList, parsed
 from dhtcrawl.swarm.lifecycle.reopen_check import ReopenCheck
 from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 from dhtcrawl.swarm.records.holdings import RecordTerms
+from dhtcrawl.swarm.records.inbox import InboxRun
 
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
 TELL_TIMEOUT_S = 5.0
 KEYS_A_CALL = KEYS_A_CALL_MAX  # who hears of a row may ask for all of it
+
+
+class RunningHere(InboxRun, CopiedRun, Protocol):
+    """A crawl that runs here, as those who ask after it see it."""
+
+    @property
+    def parts(self) -> CrawlParts: ...
+
+    @property
+    def assignments(self) -> Assignments: ...
+
+    @property
+    def board(self) -> Board: ...
+
+    @property
+    def coordinator(self) -> Coordinator: ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether anything that was begun is not over."""
+        ...
+
+    def record(self) -> CrawlRecord: ...
+
+    def in_flight(self, key: bytes) -> bool:
+        """Whether a task's record must stay."""
+        ...
+
+    def view_changed(self, view: View) -> None: ...
+
+    def settle(self, view: View | None) -> None: ...
+
+    def changed(self, record: CrawlRecord) -> None: ...
+
+    def hold(self, hold: bool) -> None: ...
+
+    def interrupt(self) -> None:
+        """End here; the crawl goes on when the node is back."""
+        ...
+
+    def host_free(self, host: str) -> None: ...
 
 
 class Crawls:
@@ -58,10 +102,10 @@ class Crawls:
         group: asyncio.TaskGroup,
         *,
         incarnation: int,
-        start: Callable[[CrawlRecord], Awaitable[CrawlRun]],
+        start: Callable[[CrawlRecord], Awaitable[RunningHere]],
     ) -> None:
         """`start(record)` makes the run of a crawl and lets it go; it is told of changes through `update`."""
-        self.runs: dict[bytes, CrawlRun] = {}
+        self.runs: dict[bytes, RunningHere] = {}
         self._peers = peers
         self._committer = committer
         self._group = group
@@ -99,7 +143,7 @@ class Crawls:
         record = self._records.get(crawl)
         return None if record is None else heir_of(record, node, lambda each: bytes.fromhex(each) in self._peers.view)
 
-    def run_of(self, crawl: bytes) -> CrawlRun | None:
+    def run_of(self, crawl: bytes) -> RunningHere | None:
         """The run of a crawl that has not ended."""
         return self.runs.get(crawl)
 
@@ -204,19 +248,19 @@ class Crawls:
                     continue
                 keys = [key for key in row[1] if isinstance(key, bytes)]
                 if len(row) == 3 and isinstance(row[2], bytes):
-                    run.elsewhere.hold_lent(row[2], keys)
+                    run.assignments.hold_lent(row[2], keys)
                 else:
-                    run.elsewhere.hold_for(node, keys)
+                    run.assignments.hold_for(node, keys)
 
     def lent(self) -> dict[bytes, dict[bytes, bytes]]:
         """Which tasks of ours other nodes have, by crawl."""
-        return {crawl: run.elsewhere.lent() for crawl, run in self.runs.items()}
+        return {crawl: run.assignments.lent() for crawl, run in self.runs.items()}
 
     def in_flight_of(self, node: bytes, lent: Mapping[bytes, Mapping[bytes, bytes]]) -> list[tuple[Any, ...]]:
         """Our half of that: what we have in flight that `node` owns by now, and who has what of it was `lent` by us."""
         rows: list[tuple[Any, ...]] = []
         for crawl, run in self.runs.items():
-            keys = run.elsewhere.in_hand(node)
+            keys = run.assignments.in_hand(node)
             rows += [(crawl, keys[first : first + KEYS_A_CALL]) for first in range(0, len(keys), KEYS_A_CALL)]
         for crawl, tasks in lent.items():
             by_worker: dict[bytes, list[bytes]] = {}
@@ -244,7 +288,7 @@ class Crawls:
         """End all runs here; they go on when the node is back."""
         self._stopping = True
         for run in self.runs.values():
-            run.crawl.stop(Stop.INTERRUPTED)
+            run.interrupt()
         while self.runs or self._starting:
             self._gone.clear()
             await self._gone.wait()
@@ -279,7 +323,7 @@ class Crawls:
     def host_free(self, host: str) -> None:
         """A host may be asked: whoever has tasks there looks."""
         for run in self.runs.values():
-            run.crawl.host_free(host)
+            run.host_free(host)
 
     # A crawl that has ended
 
@@ -319,7 +363,7 @@ class Crawls:
             self._gone.set()
         self.runs[crawl] = run
         if self._stopping:
-            run.crawl.stop(Stop.INTERRUPTED)
+            run.interrupt()
         # What came while it was being made.
         run.view_changed(self._peers.view)
         run.hold(self._held)
@@ -358,7 +402,7 @@ class Crawls:
         run = self.runs.get(crawl)
         if run is None:
             return self._stored_progress(crawl)
-        report = run.report()
+        report = run.board.report()
         return {"counters": report.counters, "waiting": report.waiting}
 
     async def _stored_progress(self, crawl: bytes) -> CallValue:
@@ -374,9 +418,9 @@ class Crawls:
 
     def _on_loan(self, name: str, asker: bytes, args: dict[str, Any]) -> Any:
         run = self._run_for(args)
-        return Refused("unknown-crawl") if run is None else run.elsewhere.on_call(name, asker, args)
+        return Refused("unknown-crawl") if run is None else run.assignments.on_call(name, asker, args)
 
-    def _run_for(self, args: dict[str, Any]) -> CrawlRun | None:
+    def _run_for(self, args: dict[str, Any]) -> RunningHere | None:
         crawl = args.get("crawl")
         return self.runs.get(crawl) if isinstance(crawl, bytes) else None
 
@@ -388,7 +432,7 @@ class Crawls:
             return BAD_ARGUMENTS
         run = self.runs.get(crawl)
         if run is not None:
-            run.elsewhere.given_back(list(keys))
+            run.assignments.given_back(list(keys))
         return {}
 
 

@@ -156,7 +156,7 @@ class ManualQueue:
     async def _decide(self, crawl: bytes, action: str, wanted: list[bytes] | None) -> CallValue:
         run = self._crawls.run_of(crawl)
         if action == RELEASE and run is not None:
-            run.crawl.origins.forgive()
+            run.parts.origins.forgive()
         done = 0
         if wanted is not None:
             return {"count": await self._change(crawl, action, wanted)}

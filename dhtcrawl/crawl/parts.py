@@ -1,0 +1,153 @@
+"""What a crawl is made of, each part from those before it; `dhtcrawl.crawl.crawler` runs it.
+
+    next_round; robots ─▶ origins ─▶ frontier ─▶ due ─▶ writer, intake
+
+A swarm's side of the crawl is made from these, before the crawl itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.copy_barrier import CopyBarrier
+from dhtcrawl.crawl.discovery import Discovery
+from dhtcrawl.crawl.due_tasks import DueTasks
+from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.crawl.outbox import Outbox
+from dhtcrawl.crawl.resend_queue import ResendQueue
+from dhtcrawl.crawl.round_transaction import RoundTransaction
+from dhtcrawl.crawl.round_writer import RoundWriter
+from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
+from dhtcrawl.crawl.scope import Scope
+from dhtcrawl.crawl.services import Services
+from dhtcrawl.crawl.wake_up import WakeUp
+from dhtcrawl.fetch.robots import product_token
+from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.storage.outputs.outputs import LivePages
+from dhtcrawl.storage.store.tasks import Queued
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlParts:
+    """The parts of one crawl on one node."""
+
+    start: CrawlStart
+    orders: Iterator[int]  # drawn by the committer's thread only
+    changed: WakeUp  # there may be something to start, or nothing left
+    scope: Scope
+    discovery: Discovery
+    robots: RobotsBook
+    origins: Origins
+    frontier: Frontier
+    due: DueTasks
+    next_round: NextRound
+    writer: RoundWriter
+    intake: Intake
+    in_flight: dict[bytes, None]  # task keys of pages that are being fetched
+
+    @property
+    def counters(self) -> CrawlCounters:
+        """What was done so far, restarts included."""
+        return self.start.counters
+
+    def open_tasks(self) -> list[bytes]:
+        """Task keys of which only this node knows that they are being fetched, or how that ended."""
+        return list(self.in_flight | self.next_round.open_pages)
+
+    def has_open(self, key: bytes) -> bool:
+        """Whether `open_tasks` has this one."""
+        return key in self.in_flight or key in self.next_round.open_pages
+
+    def owe(self, host: str, wait_s: float) -> None:
+        """Let a restart know of a wait that is longer than the delay; 0 when it is over."""
+        changed = self.origins.owe(host, wait_s)
+        if changed is not None:
+            self.next_round.owe(host, changed)
+
+
+class _Progress:
+    """What follows from a round: `Listener` of the writer."""
+
+    def __init__(self, frontier: Frontier, due: DueTasks, clock: Clock, changed: WakeUp) -> None:
+        self._frontier = frontier
+        self._due = due
+        self._clock = clock
+        self._changed = changed
+
+    def written(self, host: str, key: bytes) -> None:
+        self._due.written(key)
+        self._frontier.written(host, key, self._clock.monotonic())
+
+    def expected(self, tasks: list[Queued]) -> None:
+        self._due.expect(tasks)
+
+    def queued(self, tasks: list[Queued]) -> None:
+        self._due.add(tasks)
+        self._changed()
+
+    def settled(self) -> None:
+        self._changed()
+
+
+def first_round(start: CrawlStart) -> NextRound:
+    """What all that is to be written is handed in to; made first, as links come back to it."""
+    settings = start.spec.settings
+    outbox, copying = Outbox(depth_matters=settings.depth >= 0), CopyBarrier(settings.copies - 1)
+    return NextRound(outbox, copying, start.aliases, ResendQueue())
+
+
+def build(services: Services, start: CrawlStart, next_round: NextRound, live: LivePages) -> CrawlParts:
+    """The parts of a crawl that goes on from `start`."""
+    config, settings, ports = services.config, start.spec.settings, services.ports
+    changed, orders = WakeUp(), itertools.count(services.incarnation << 40)
+    robots = RobotsBook(
+        product_token(settings.user_agent),
+        now=services.clock.monotonic,
+        ttl_s=config.politeness.robots_ttl_s,
+        crawl_delay_max_s=config.politeness.crawl_delay_max_s,
+    )
+    origins = Origins(settings, config.politeness, robots, services.hosts, services.clock, start.owed)
+    frontier = Frontier(
+        clock_of=services.hosts.clock,
+        delay_of=origins.delay_s,
+        robots_known=origins.may_ask,
+        parallel=config.fetch.concurrency,
+        tasks_max=config.frontier.tasks_in_memory_max,
+        hosts_max=config.frontier.hosts_active_max,
+        on_quiet=services.hosts.quiet,
+        waits=ports.ownership.waits,
+    )
+    due, scope = (
+        DueTasks(frontier, ports.ownership, services.clock),
+        Scope([*start.spec.seeds, *start.aliases], settings),
+    )
+    known = next_round.outbox.knows
+    writer = RoundWriter(
+        services,
+        next_round,
+        RoundTransaction(start.crawl_id, services.archive, orders, settings.depth >= 0, settings.copies - 1),
+        start.counters,
+        _Progress(frontier, due, services.clock, changed),
+        live,
+    )
+    return CrawlParts(
+        start,
+        orders,
+        changed,
+        scope,
+        Discovery(start.spec, scope, redirects_max=config.fetch.redirects_max, known_to_owner=known),
+        robots,
+        origins,
+        frontier,
+        due,
+        next_round,
+        writer,
+        Intake(services, start, frontier, due, next_round, orders, changed),
+        {},
+    )

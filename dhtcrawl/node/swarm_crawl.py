@@ -1,0 +1,225 @@
+"""Puts together one crawl on one node of a swarm: each part from those before it.
+
+record, view ─▶ state, ownership ─▶ links, copier ─▶ ports ─▶ parts of the crawl
+─▶ assignments ─▶ crawl ─▶ bodies ─▶ board ─▶ coordinator ─▶ run
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from dhtcrawl.config import SwarmSettings
+from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.crawl.parts import CrawlParts, build, first_round
+from dhtcrawl.crawl.ports import CrawlPorts
+from dhtcrawl.node.crawl_ports import SwarmBudget, SwarmRecord, SwarmReplication
+from dhtcrawl.node.crawl_run import AssignmentSide, CopyingSide, CrawlBoard, CrawlRun
+from dhtcrawl.node.single import Node, RunningCrawl
+from dhtcrawl.policy.guard import Guard
+from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.tasks.rows import PeerRow
+from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.swarm.assignment.assignments import Assignments
+from dhtcrawl.swarm.assignment.facts import NodeTraits, facts_of
+from dhtcrawl.swarm.assignment.failures import Failures, undecided
+from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
+from dhtcrawl.swarm.assignment.policies import Policies
+from dhtcrawl.swarm.bodies.absences import Absences
+from dhtcrawl.swarm.bodies.copier import Copier, PageRows
+from dhtcrawl.swarm.bodies.copying import BodyCopies, BodyStore
+from dhtcrawl.swarm.bodies.missing import MissingBodies
+from dhtcrawl.swarm.hosts.host_leases import HostLeases
+from dhtcrawl.swarm.lifecycle.audit import Auditor, CrawlAudit
+from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
+from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
+from dhtcrawl.swarm.lifecycle.participants import Participants
+from dhtcrawl.swarm.lifecycle.run_state import RunState
+from dhtcrawl.swarm.records.owner_news import OwnerNews
+from dhtcrawl.swarm.records.replicate import Replicator
+from dhtcrawl.swarm.records.send_links import LinkSender
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all crawls of a node have in common."""
+
+    node: Node
+    group: asyncio.TaskGroup
+    peers: Peers
+    replicator: Replicator
+    owner_news: OwnerNews
+    settings: SwarmSettings
+    gate: HostLeases
+    moved: Callable[[PeerRow], None]
+    incarnation_of: Callable[[bytes], int | None]  # a member's; None: it is not there
+    learn: Callable[[CrawlRecord], Awaitable[object]]
+    auditor: Auditor
+    awake: Callable[[], bool]  # False once this node learns that it did not run for a while
+    reconciling: Callable[[], bool]
+    tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
+    announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    policies: Policies
+    merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]]  # (crawl, records of another node)
+    compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with whoever keeps them
+    traits: NodeTraits  # this node, for planners
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What one crawl is made from, besides what all have in common."""
+
+    record: CrawlRecord
+    state: RunState
+    policy: Guard | None  # None where it cannot be had here
+    failures: Failures
+    ownership: SwarmOwnership
+    participants: Participants
+    absences: Absences
+    allowance: PageAllowance
+
+
+async def compose(
+    shared: Shared, record: CrawlRecord, dirs: OutputDirs, *, disk_used: Callable[[], Awaitable[bool]]
+) -> tuple[CrawlRun, RunningCrawl]:
+    """The run of a crawl, and the crawl with its outputs: both to be run once."""
+    node, peers = shared.node, shared.peers
+    recovered, live = await node.recover(record, dirs.archive), LivePages(dirs.pages)
+    given, start = _given(shared, record, recovered.start.counters.pages), recovered.start
+    next_round = first_round(start)
+    tell_crawl = partial(_tell_crawl, shared.tell_crawl, record.crawl_id)
+    links = LinkSender(
+        peers,
+        record.crawl_id,
+        shared.group,
+        acked=next_round.acked,
+        put_back=next_round.put_back,
+        moved=shared.moved,
+        tell_crawl=tell_crawl,
+    )
+    copier = Copier(
+        peers,
+        node.committer,
+        node.ports.clock,
+        shared.group,
+        PageRows(record.crawl_id, dirs.archive),
+        further=record.spec.settings.copies - 1,
+        tell_crawl=tell_crawl,
+    )
+    ports = CrawlPorts(
+        given.ownership,
+        SwarmReplication(record.crawl_id, shared.replicator, shared.owner_news, links, copier, given.ownership),
+        SwarmRecord(record.crawl_id, shared.announce, given.participants, given.absences),
+    )
+    services = node.services(recovered, ports, shared.gate)
+    parts = build(services, start, next_round, live)
+    assignments = _assignments(shared, given, parts)
+    budget = SwarmBudget(given.state, shared.awake, given.allowance, parts.counters)
+    crawl = Crawl(services, parts, assignments, budget, disk_used=disk_used)
+    side = CopyingSide(given.state, given.ownership, shared.replicator, peers)
+    disk = BodyStore(dirs.archive, partial(node.copies_archive, record, dirs.archive), node.ports.offload)
+    copying = BodyCopies(side, peers, node.committer, disk, copier, parts, given.absences)
+    bodies = _missing_bodies(shared, given, parts, copying)
+    audit = CrawlAudit(shared.auditor, record, next_round, doubt=parts.counters.pages > 0)
+    board = CrawlBoard(
+        node.incarnation,
+        given.state,
+        parts,
+        crawl,
+        budget,
+        given.ownership,
+        shared.replicator,
+        links,
+        assignments,
+        copying,
+        bodies,
+        given.participants,
+        audit,
+        shared.learn,
+        shared.reconciling,
+    )
+    run = CrawlRun(
+        given.state,
+        parts,
+        crawl,
+        given.ownership,
+        assignments,
+        links,
+        copying,
+        bodies,
+        given.participants,
+        audit,
+        board,
+        Coordinator(peers, node.ports.clock, record.crawl_id, board, given.allowance),
+    )
+    return run, node.running(record, crawl, dirs, live)
+
+
+def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
+    peers, policy, failures = shared.peers, shared.policies.of(record), Failures()
+    state = RunState(record, peers.node_id, peers.view)
+    participants = Participants(record, shared.learn, shared.group)
+    allowance = PageAllowance(record.spec.settings.max_pages)
+    allowance.begin(pages, shared.node.incarnation)
+
+    def is_member(node: str) -> bool:
+        return shared.incarnation_of(bytes.fromhex(node)) is not None
+
+    return _Given(
+        record,
+        state,
+        policy,
+        failures,
+        SwarmOwnership(state.claim(), undecided(policy, failures)),
+        participants,
+        Absences(lambda: participants.absent(peers.view, is_member)),
+        allowance,
+    )
+
+
+def _assignments(shared: Shared, given: _Given, parts: CrawlParts) -> Assignments:
+    return Assignments(
+        AssignmentSide(parts, given.state),
+        given.ownership,
+        shared.peers,
+        shared.node.ports.clock,
+        shared.node.committer,
+        shared.group,
+        incarnation_of=shared.incarnation_of,
+        policy=given.policy,
+        failures=given.failures,
+        policies=shared.policies,
+        merge=shared.merge,
+        compare=shared.compare,
+        facts=facts_of(given.record.spec.settings, shared.traits, lambda: len(parts.frontier)),
+    )
+
+
+def _missing_bodies(shared: Shared, given: _Given, parts: CrawlParts, copying: BodyCopies) -> MissingBodies:
+    return MissingBodies(
+        shared.node.committer,
+        shared.node.ports.clock,
+        given.record.crawl_id,
+        grace_s=shared.settings.holder_grace_s,
+        absences=given.absences,
+        claims=lambda: given.ownership.claim.mine,
+        snapshot=given.ownership.snapshot,
+        opened=partial(_opened, shared.replicator, given.record.crawl_id, parts.intake),
+        rehome=copying.rehome,
+        gave_up=copying.holders_changed,
+    )
+
+
+def _opened(replicator: Replicator, crawl: bytes, intake: Intake, opened: list[TaskReplica], merged: Merged) -> None:
+    """Pages are to be fetched anew, once their backups know."""
+    if opened:
+        replicator.keep(crawl, opened, partial(intake.merged, merged))
+
+
+async def _tell_crawl(tell: Callable[[bytes, bytes], Awaitable[object]], crawl: bytes, node: bytes) -> None:
+    await tell(node, crawl)
