@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from storage.stores import CRAWL
 
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Code, DeleteBackup, Request, StoreBackup
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import TaskReplica
-from dhtcrawl.swarm.records import wire
+from dhtcrawl.swarm.records import replicate, wire
 from dhtcrawl.swarm.records.replicate import Replicator
+from dhtcrawl.swarm.records.wire import record_bytes
 
 from .fake_peers import GONE, FakePeers, node, taken, view_of
 from .sync_swarm import copy
@@ -236,3 +239,19 @@ async def test_long_records_go_in_several_frames() -> None:
         office.keep(*(copy(n, referrer="http://a.example/" + "x" * 8_000) for n in range(100)))
     assert office.safe == ["safe"]
     assert len(office.peers.to(1)) > 2
+
+
+async def test_more_records_than_a_queue_holds_become_safe_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = [copy(n, referrer="http://a.example/" + "x" * 900) for n in range(100)]
+    held_bytes_max = 10 * record_bytes(long[0])
+    monkeypatch.setattr(replicate, "LIMITS", dataclasses.replace(replicate.LIMITS, held_bytes_max=held_bytes_max))
+    async with an_office(n2=gone, n3=gone) as office:
+        for number, each in enumerate(long):
+            office.keep(each, name=str(number))
+        await asyncio.sleep(1.0)
+        assert max(len(message.records) for message in office.peers.to(1) if isinstance(message, StoreBackup)) <= 10
+        assert office.safe == [], "only one of three backups answers"
+        office.become(view_of([0, 1]))
+        await asyncio.sleep(10.0)
+        assert sorted(map(int, office.safe)) == list(range(100))
+        assert not office.replicator.busy

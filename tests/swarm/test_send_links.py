@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 
+import pytest
 from storage.stores import CRAWL
 
 from dhtcrawl.keyspace import placement, url_key
@@ -13,7 +15,9 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Code, Request, StoreTask
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.swarm.records import send_links
 from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL, LinkSender
+from dhtcrawl.swarm.records.wire import link_bytes
 from dhtcrawl.url import URL_CHARS_MAX
 
 from .fake_peers import GONE, FakePeers, node, view_of
@@ -153,3 +157,15 @@ async def test_links_too_long_for_one_frame_go_in_several() -> None:
     assert sorted(desk.acked) == sorted(links)
     assert len(peers.said) > 2
     assert desk.back == []
+
+
+async def test_links_that_find_no_room_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = links_of(1, 4)
+    held_bytes_max = sum(map(link_bytes, links[:3]))
+    monkeypatch.setattr(send_links, "LIMITS", dataclasses.replace(send_links.LIMITS, held_bytes_max=held_bytes_max))
+    async with asyncio.TaskGroup() as group:
+        desk = Desk(FakePeers(THREE), group)
+        assert desk.courier.send(links) == links[3:]
+        await asyncio.sleep(1.0)
+        assert desk.acked == links[:3]
+        assert desk.courier.send(links[3:]) == []
