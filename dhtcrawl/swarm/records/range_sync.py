@@ -1,15 +1,15 @@
-"""One crawl's records that two nodes both keep, made the same at both, by one of them asking.
+"""Makes the records of one crawl the same at two nodes that are both to keep them; one of the two asks.
 
     compare(range)   digests of 256 parts of it, ours and the peer's
         equal                    nothing moves
         few records of ours      exchange: the peer's page is merged in here;
-                                 what it lacks, or has less far on, is pushed
+                                 what it lacks, or has in an earlier state, is pushed
         many, none at the peer   pushed
         many at both             compare(part)
 
-Everything is merged by the lattice on both sides, so it does not matter what
-changes meanwhile, what is done twice, or where it breaks off: the next time
-only what still differs moves. One request is in flight at a time.
+Both sides merge records by the lattice. So records may change in between, steps
+may be done twice, and a sync may break off: the next one moves only what still
+differs. One request is in flight at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import DIGEST_BYTES, Ack, Code, Records, RefreshTask, StoreBackup
 from dhtcrawl.rpc.tasks.rows import ITEMS_MAX, RecordRow
-from dhtcrawl.storage.store.ranges import Digests, part_bounds
+from dhtcrawl.storage.store.ranges import Digests, Part, part_bounds
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records.holdings import Holdings
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, copies_of, in_frames, record_of
@@ -47,9 +47,9 @@ class SyncResult:
     digests: int = 0  # requests
     pages: int = 0  # requests
     pulled: int = 0  # records that came
-    new: int = 0  # of them, such as were not here
+    new: int = 0  # of them, those that were not here
     pushed: int = 0
-    refused: int = 0  # records that the peer did not take: it is full, or does not know the crawl
+    refused: int = 0  # records that the peer did not take: it has no room, or does not know the crawl
 
 
 class Act(Enum):
@@ -61,7 +61,7 @@ class Act(Enum):
 
 
 class SyncStep(NamedTuple):
-    """A range of placements, `first` to `last`, or the task keys in it behind `after` and up to `until`."""
+    """A range of placements, `first` to `last`, or the task keys in it after `after` and up to `until`."""
 
     act: Act
     first: bytes
@@ -72,7 +72,7 @@ class SyncStep(NamedTuple):
 
 
 class RangeSync:
-    """Runs once, for one crawl and one peer."""
+    """Synchronises one crawl with one peer, once."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class RangeSync:
         spans: Sequence[Span],
         result: SyncResult,
     ) -> None:
-        """Of the records that are shared those within `spans`, in order."""
+        """Covers the records that both are to keep (`shared`) within `spans`, which are in order."""
         self._peers = peers
         self._holdings = holdings
         self._peer = peer
@@ -94,7 +94,7 @@ class RangeSync:
         self._result = result
 
     async def run(self) -> Failure | None:
-        """Do it; a Failure where the peer did not answer, or not sense. What was moved until then stays."""
+        """Synchronise; a Failure where the peer did not answer, or sent nonsense. What was moved before stays."""
         terms = self._holdings.terms(self._crawl)
         if terms is None:
             return None
@@ -120,7 +120,7 @@ class RangeSync:
             return answer
         if not isinstance(answer, Records) or len(answer.digests) != DIGEST_BYTES << BITS:
             return _nonsense("digests were asked for, and something else came")
-        # After the peer's: what changes in between looks different, and is looked at.
+        # Ours are made after the peer's: what changes in between looks different, and is compared once more.
         ours = await self._holdings.digests(self._crawl, first, last, BITS, self._shared.covers)
         return plan(first, last, ours, answer.digests)
 
@@ -147,7 +147,7 @@ class RangeSync:
             cursor = until
 
     async def _pull(self, step: SyncStep, cursor: bytes) -> Records | Failure:
-        """The peer's page behind `cursor`, in order and within what was asked for."""
+        """The peer's page after `cursor`, checked to be in order and within the range."""
         self._result.pages += 1
         # The peer does not know where to stop, and mostly has as many as we have.
         limit = min(ITEMS_MAX, step.ours + BEYOND) if step.until else ITEMS_MAX
@@ -169,7 +169,7 @@ class RangeSync:
         return answer
 
     async def _meet(self, step: SyncStep, rows: Sequence[RecordRow], after: bytes, until: bytes) -> Failure | None:
-        """Merge a page in; push what the peer lacks, or has less far on, of the keys behind `after`, up to `until`."""
+        """Merge a page in; of the keys after `after` and up to `until` push what the peer lacks or has behind ours."""
         theirs = copies_of(rows, self._key_bytes)
         merged = await self._holdings.merge(self._crawl, theirs)
         self._result.pulled += len(theirs)
@@ -201,61 +201,76 @@ class RangeSync:
 
 
 def plan(first: bytes, last: bytes, ours: Digests, theirs: bytes) -> list[SyncStep]:
-    """What to do where digests differ, in key order. Neighbouring parts with few records go together."""
-    steps: list[SyncStep] = []
-    small: list[tuple[int, int, int]] = []  # (low, high, count) of parts that go together
+    """What to do in the parts of a range whose digests differ, in key order.
 
-    def step(act: Act, low: int, high: int, count: int) -> SyncStep:
-        if first != last:
-            return SyncStep(act, _number(low), _number(high), ours=count)
-        # Parts of one placement, by what follows it in the key. The cursor is
-        # the key before the part, or the placement itself, before all its keys.
-        after = first if low == 0 else first + _number(low - 1)
-        return SyncStep(act, first, last, after, first + _number(high), count)
-
-    def close() -> None:
-        if small:
-            steps.append(step(Act.EXCHANGE, small[0][0], small[-1][1], sum(count for _, _, count in small)))
-            small.clear()
-
-    def exchange(low: int, high: int, count: int) -> None:
-        if sum(known for _, _, known in small) + count > ITEMS_MAX:
-            close()
-        if low <= high:
-            small.append((low, high, count))
-
+    Neighbouring parts with few records are exchanged together.
+    """
     packed = ours.pack(BITS)
     if packed == theirs:
-        return steps
+        return []
+    planner = _Planner(first, last)
     for number in range(1 << BITS):
-        digest = theirs[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+        bounds = slice(number * DIGEST_BYTES, (number + 1) * DIGEST_BYTES)
         part = ours.parts.get(number)
-        if digest == packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]:
-            if part is not None:
-                close()  # what is equal does not move
-            continue
-        low, high = part_bounds(first, last, BITS, number)
+        if theirs[bounds] != packed[bounds]:
+            planner.differs(number, part, empty_there=theirs[bounds] == bytes(DIGEST_BYTES))
+        elif part is not None:
+            planner.close()  # what is equal does not move
+    planner.close()
+    return planner.steps
+
+
+class _Planner:
+    """Builds the steps for one range, part by part."""
+
+    def __init__(self, first: bytes, last: bytes) -> None:
+        self.steps: list[SyncStep] = []
+        self._first = first
+        self._last = last
+        self._small: list[tuple[int, int, int]] = []  # (low, high, count) of parts that are exchanged together
+
+    def differs(self, number: int, part: Part | None, *, empty_there: bool) -> None:
+        """A part has other records at the peer than here; `part` is None where none are here."""
+        low, high = part_bounds(self._first, self._last, BITS, number)
         if part is None or part.count <= FEW:
-            exchange(low, high, part.count if part is not None else 0)
-        elif digest == bytes(DIGEST_BYTES):
-            close()
-            steps.append(step(Act.PUSH, low, high, part.count))
-        elif first == last:
-            close()
-            steps.append(step(Act.EXCHANGE, low, high, part.count))
-        else:
-            alone, to = (int.from_bytes(placement(key), "big") for key in (part.lowest, part.highest))
-            if alone != to:
-                close()
-                steps.append(step(Act.COMPARE, low, high, part.count))
-                continue
-            # All of ours belong to one host: no smaller range of placements would divide them.
-            exchange(low, alone - 1, 0)
-            close()
-            steps.append(step(Act.COMPARE, alone, alone, part.count))
-            exchange(alone + 1, high, 0)
-    close()
-    return steps
+            self._exchange(low, high, part.count if part is not None else 0)
+            return
+        if empty_there or self._first == self._last:
+            self._add(Act.PUSH if empty_there else Act.EXCHANGE, low, high, part.count)
+            return
+        alone, to = (int.from_bytes(placement(key), "big") for key in (part.lowest, part.highest))
+        if alone != to:
+            self._add(Act.COMPARE, low, high, part.count)
+            return
+        # All of ours belong to one host: no smaller range of placements would divide them.
+        self._exchange(low, alone - 1, 0)
+        self._add(Act.COMPARE, alone, alone, part.count)
+        self._exchange(alone + 1, high, 0)
+
+    def close(self) -> None:
+        """What comes next is not exchanged together with the parts before."""
+        if self._small:
+            count = sum(known for _, _, known in self._small)
+            self.steps.append(self._step(Act.EXCHANGE, self._small[0][0], self._small[-1][1], count))
+            self._small.clear()
+
+    def _add(self, act: Act, low: int, high: int, count: int) -> None:
+        self.close()
+        self.steps.append(self._step(act, low, high, count))
+
+    def _exchange(self, low: int, high: int, count: int) -> None:
+        if sum(known for _, _, known in self._small) + count > ITEMS_MAX:
+            self.close()
+        if low <= high:
+            self._small.append((low, high, count))
+
+    def _step(self, act: Act, low: int, high: int, count: int) -> SyncStep:
+        if self._first != self._last:
+            return SyncStep(act, _number(low), _number(high), ours=count)
+        # Parts of one placement are divided by what follows it in the key. The cursor is
+        # the key before the part, or the placement itself, which comes before all its keys.
+        after = self._first if low == 0 else self._first + _number(low - 1)
+        return SyncStep(act, self._first, self._last, after, self._first + _number(high), count)
 
 
 async def push(
@@ -267,7 +282,11 @@ async def push(
     *,
     hand_over: bool = False,
 ) -> list[bool] | Failure:
-    """Send records to a node, and merge in what it has further on; which of them it has on its disk now."""
+    """Send records to a node, and merge in what it knows better.
+
+    Returns:
+        Whether it has each of them on its disk now, or a Failure.
+    """
     answer = await peers.ask(node, StoreBackup(crawl, tuple(map(record_of, copies)), hand_over))
     if isinstance(answer, Failure):
         return answer

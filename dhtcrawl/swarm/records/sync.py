@@ -155,7 +155,11 @@ class Syncer:
         *,
         hand_over: bool,
     ) -> dict[bytes, set[bytes]]:
-        """Push records to all who are to keep them; who has which on disk now. What they know better comes back."""
+        """Push records to all nodes that are to keep them, and merge in what these know better.
+
+        Returns:
+            For each task key the nodes that have the record on disk now.
+        """
         by_node: dict[bytes, list[TaskReplica]] = {}
         for copy in copies:
             for node in keepers(copy):
@@ -164,27 +168,36 @@ class Syncer:
         acked: dict[bytes, set[bytes]] = {copy.key: set() for copy in copies}
 
         async def give(node: bytes, theirs: list[TaskReplica]) -> None:
-            there = await self._same_at(node, crawl, theirs)
-            if there is None:
+            if not await self._give_node(node, crawl, theirs, acked, result, hand_over=hand_over):
                 unreachable[node] = None
-                return
-            for copy, has_it in zip(theirs, there, strict=True):
-                if has_it:
-                    acked[copy.key].add(node)
-            for batch in in_frames([copy for copy, has_it in zip(theirs, there, strict=True) if not has_it]):
-                flags = await push(self._peers, self._holdings, node, crawl, batch, hand_over=hand_over)
-                if isinstance(flags, Failure):
-                    unreachable[node] = None
-                    return
-                result.pushed += len(batch)
-                for copy, has_it in zip(batch, flags, strict=True):
-                    if has_it:
-                        acked[copy.key].add(node)
 
         async with asyncio.TaskGroup() as group:
             for node, theirs in by_node.items():
                 group.create_task(give(node, theirs))
         return acked
+
+    async def _give_node(
+        self,
+        node: bytes,
+        crawl: bytes,
+        copies: list[TaskReplica],
+        acked: dict[bytes, set[bytes]],
+        result: HandedOver,
+        *,
+        hand_over: bool,
+    ) -> bool:
+        """Push those of the records to a node that it has not, and note in `acked` which it has; whether it answers."""
+        there = await self._same_at(node, crawl, copies)
+        if there is None:
+            return False
+        _note(acked, node, copies, there)
+        for batch in in_frames([copy for copy, has_it in zip(copies, there, strict=True) if not has_it]):
+            flags = await push(self._peers, self._holdings, node, crawl, batch, hand_over=hand_over)
+            if isinstance(flags, Failure):
+                return False
+            result.pushed += len(batch)
+            _note(acked, node, batch, flags)
+        return True
 
     async def _same_at(self, node: bytes, crawl: bytes, copies: Sequence[TaskReplica]) -> list[bool] | None:
         """Which of these records a node has on its disk just as they are here; None: it does not answer.
@@ -261,6 +274,13 @@ class Syncer:
         shared = Sharing(view, self._peers.node_id, asker, self._replicas)
         self._sharings[asker] = view, shared
         return shared
+
+
+def _note(acked: dict[bytes, set[bytes]], node: bytes, copies: Sequence[TaskReplica], flags: Sequence[bool]) -> None:
+    """Note which of these records a node has on its disk."""
+    for copy, has_it in zip(copies, flags, strict=True):
+        if has_it:
+            acked[copy.key].add(node)
 
 
 def _pieces(data: bytes, size: int) -> list[bytes]:
