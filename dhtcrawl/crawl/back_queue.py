@@ -14,31 +14,41 @@ from dhtcrawl.storage.store.tasks import Queued
 RETRIES_MAX = 64
 
 
+@dataclass(slots=True)
+class Refilling:
+    """Whether the store's part of a queue is being read."""
+
+    busy: bool = False
+    doubted: bool = False  # what is being read may be older than what was queued without our knowing
+
+
 @dataclass(eq=False, slots=True)
 class BackQueue:
     """`front` and `desk`, both sorted, are the head of the stored queue; all of it where `complete`."""
 
     name: str
-    front: list[Queued] = field(default_factory=list)  # to be fetched here
-    desk: list[Queued] = field(default_factory=list)  # who is to fetch them is not decided
+    complete: bool = True
+    front: list[Queued] = field(default_factory=list, init=False)  # to be fetched here
+    desk: list[Queued] = field(default_factory=list, init=False)  # who is to fetch them is not decided
     # Keys in front, on the desk, in flight, waiting for a retry, or fetched and
     # not yet written: until then the stored queue still has them.
-    known: set[bytes] = field(default_factory=set)
-    # Of these, what left the stored queue while it was in flight: somebody else's, or over.
-    left: set[bytes] = field(default_factory=set)
-    retries: list[tuple[float, Queued, int]] = field(default_factory=list)  # heap: (due_at, task, attempt)
-    complete: bool = True
-    refilling: bool = False
-    doubted: bool = False  # what is being read may be older than what was queued without our knowing
-    in_flight: int = 0
-    robots_busy: bool = False
-    entry: int = 0  # the valid entry in a heap of the frontier; others are stale; 0: none is valid
-    place: tuple[bool, float] = (False, 0.0)  # of that entry: (waiting, due_at) or (not waiting, depth)
+    known: set[bytes] = field(default_factory=set, init=False)
+    # Of these, what left the stored queue while it was in flight: another node's, or over.
+    left: set[bytes] = field(default_factory=set, init=False)
+    # A heap: (due_at, task, attempt).
+    retries: list[tuple[float, Queued, int]] = field(default_factory=list, init=False)
+    refilling: Refilling = field(default_factory=Refilling, init=False)
+    in_flight: int = field(default=0, init=False)
+    robots_busy: bool = field(default=False, init=False)
+    # The valid entry in a heap of the frontier; others are stale; 0: none is valid.
+    entry: int = field(default=0, init=False)
+    # Of that entry: (waiting, due_at) or (not waiting, depth).
+    place: tuple[bool, float] = field(default=(False, 0.0), init=False)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing of it, here or on disk."""
-        return self.complete and not (self.known or self.in_flight or self.refilling)
+        return self.complete and not (self.known or self.in_flight or self.refilling.busy)
 
     @property
     def filled(self) -> int:

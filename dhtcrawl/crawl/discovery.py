@@ -75,20 +75,32 @@ class Discovery:
         if analysis.redirect is not None:
             return self._redirect(url, analysis.redirect, depth=depth, hops=hops, seed=seed)
         skipped: list[tuple[str, str]] = []
-        found: dict[bytes, str] = {}
-        base = analysis.base
-        follow = analysis.hrefs
+        base, follow = analysis.base, analysis.hrefs
         if self._spec.settings.ignore_robots:
             follow = follow + analysis.nofollow
         else:
             for href in analysis.nofollow:
                 self._skip_nofollow(base, href, skipped)
+        found = self._targets(base, follow, skipped)
+        limit = self._spec.settings.depth
+        if 0 <= limit <= depth:
+            skipped.extend((target, SkipReason.DEPTH) for target in found.values())
+            return Found([], b"", skipped, url)
+        known_to_owner = self._known_to_owner
+        links = [
+            Link(key, target, depth + 1, url) for key, target in found.items() if not known_to_owner(key, depth + 1)
+        ]
+        return Found(links, b"".join(found), skipped, url)
+
+    def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> dict[bytes, str]:
+        """Where the hrefs of a page lead, within the crawl: URLs by key, in their order."""
+        found: dict[bytes, str] = {}
         directory = base[: base.rindex("/", 0, (base + "?").index("?")) + 1]
         known = self._cache.get(directory)
         if known is None:
             known = self._cache[directory] = {}
             self._cached += 1
-        for href in follow:
+        for href in hrefs:
             # The fragment starts at the first '#', and no server sees it.
             href = href.partition("#")[0]
             resolved = known.get(href)
@@ -101,15 +113,7 @@ class Discovery:
                 found[resolved.key] = resolved.url
         if self._cached > self._cache_max:
             self.forget()
-        limit = self._spec.settings.depth
-        if 0 <= limit <= depth:
-            skipped.extend((target, SkipReason.DEPTH) for target in found.values())
-            return Found([], b"", skipped, url)
-        known_to_owner = self._known_to_owner
-        links = [
-            Link(key, target, depth + 1, url) for key, target in found.items() if not known_to_owner(key, depth + 1)
-        ]
-        return Found(links, b"".join(found), skipped, url)
+        return found
 
     def forget(self) -> None:
         """Empty the cache: it is full, or the scope grew."""

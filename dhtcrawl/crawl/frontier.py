@@ -23,6 +23,7 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.crawl.back_queue import BackQueue
 from dhtcrawl.fetch.politeness import HostClock
@@ -42,6 +43,36 @@ class Job:
     task: Queued | None  # None: fetch `origin`'s robots.txt
     origin: str
     attempt: int = 0
+
+
+class _Limits(NamedTuple):
+    parallel: int
+    tasks_max: int
+    hosts_max: int
+
+
+class _Lines:
+    """Two heaps of hosts: those that may be asked now, and those that may be later."""
+
+    __slots__ = ("ready", "turn", "waiting")
+
+    def __init__(self) -> None:
+        self.ready: list[tuple[int, int, str]] = []  # (depth, turn, host)
+        self.waiting: list[tuple[float, int, str]] = []  # (due_at, turn, host)
+        self.turn = 0  # of the last entry
+
+
+class _Walk:
+    """Whether the shell is to walk over the stored queues, from end to end, while there is room.
+
+    Some hosts may have work on disk and not be in memory: at the start, and after a host did not fit.
+    """
+
+    __slots__ = ("again", "due")
+
+    def __init__(self) -> None:
+        self.due = True
+        self.again = False  # once the walk under way has ended
 
 
 class Frontier:
@@ -69,21 +100,13 @@ class Frontier:
         self._clock_of = clock_of
         self._delay_of = delay_of
         self._robots_known = robots_known
-        self._parallel = parallel
-        self._tasks_max = tasks_max
-        self._hosts_max = hosts_max
+        self._limits = _Limits(parallel, tasks_max, hosts_max)
         self._hosts: dict[str, BackQueue] = {}
-        self._ready: list[tuple[int, int, str]] = []  # (depth, turn, host)
-        self._waiting: list[tuple[float, int, str]] = []  # (due_at, turn, host)
-        self._turn = 0
+        self._lines = _Lines()
         self._low: dict[str, None] = {}  # hosts whose front wants a refill, in order
         self._desks: dict[str, None] = {}  # hosts with tasks that wait to be assigned, in turn
         self.in_flight = 0
-        # Some hosts may have work on disk that nobody in memory knows of: at
-        # the start, and after a host did not fit. The shell walks over the
-        # stored queues, from end to end, while there is room.
-        self.overflowed = True
-        self._overflowed_again = False
+        self._walk = _Walk()
 
     def __len__(self) -> int:
         """Tasks in memory."""
@@ -92,7 +115,12 @@ class Frontier:
     @property
     def empty(self) -> bool:
         """Nothing queued, in flight or still on disk."""
-        return not self._hosts and not self.overflowed
+        return not self._hosts and not self._walk.due
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether there may be work on disk for hosts that are not in memory."""
+        return self._walk.due
 
     @property
     def wants_assigning(self) -> bool:
@@ -107,7 +135,7 @@ class Frontier:
     @property
     def wants_hosts(self) -> bool:
         """Whether there are hosts on disk, and room for enough of them to look."""
-        return self.overflowed and self._hosts_max - len(self._hosts) >= max(1, self._hosts_max // 8)
+        return self._walk.due and self._limits.hosts_max - len(self._hosts) >= max(1, self._limits.hosts_max // 8)
 
     def add(self, tasks: Iterable[Queued], now: float) -> None:
         """Tasks that were just written to the store."""
@@ -116,10 +144,10 @@ class Frontier:
             name = host_of(task.url)
             host = self._hosts.get(name)
             if host is None:
-                if len(self._hosts) >= self._hosts_max:
-                    self.overflowed = self._overflowed_again = True
+                if len(self._hosts) >= self._limits.hosts_max:
+                    self._walk.due = self._walk.again = True
                     continue
-                host = self._hosts[name] = BackQueue(name, complete=not self.overflowed)
+                host = self._hosts[name] = BackQueue(name, complete=not self._walk.due)
             host.insert(task, waits=self._waits(task.key))
             touched[name] = host
         for host in touched.values():
@@ -127,16 +155,16 @@ class Frontier:
 
     def walk_begins(self) -> None:
         """The shell begins to look through all stored queues."""
-        self._overflowed_again = False
+        self._walk.again = False
 
     def walk_ended(self) -> None:
         """It has named every host with work to `activate`."""
-        self.overflowed = self._overflowed_again
+        self._walk.due = self._walk.again
 
     def activate(self, name: str) -> bool:
         """Take a host with work on disk into memory; False where there is no room."""
         if name not in self._hosts:
-            if len(self._hosts) >= self._hosts_max:
+            if len(self._hosts) >= self._limits.hosts_max:
                 return False
             self._hosts[name] = BackQueue(name, complete=False)
             self._low[name] = None
@@ -144,13 +172,13 @@ class Frontier:
 
     def next(self, now: float) -> Job | None:
         """The job to start now, if any; the caller answers with `finish`."""
-        while self._waiting and self._waiting[0][0] <= now:
-            _, turn, name = heapq.heappop(self._waiting)
+        while self._lines.waiting and self._lines.waiting[0][0] <= now:
+            _, turn, name = heapq.heappop(self._lines.waiting)
             host = self._hosts.get(name)
             if host is not None and host.entry == turn:
                 self._push_ready(host, now)
-        while self._ready:
-            _, turn, name = heapq.heappop(self._ready)
+        while self._lines.ready:
+            _, turn, name = heapq.heappop(self._lines.ready)
             host = self._hosts.get(name)
             if host is None or host.entry != turn:
                 continue
@@ -173,7 +201,7 @@ class Frontier:
 
     def next_due_at(self) -> float:
         """When `next` is worth asking again; infinity where only events can tell."""
-        return self._waiting[0][0] if self._waiting else math.inf
+        return self._lines.waiting[0][0] if self._lines.waiting else math.inf
 
     def finish(self, job: Job, now: float, *, retry_at: float | None = None, counts: bool = True) -> None:
         """A job is over; the clock was told before.
@@ -265,10 +293,10 @@ class Frontier:
 
     def distrust(self, now: float) -> None:
         """The stored queues may hold tasks that were not added here: read them all again."""
-        self.overflowed = self._overflowed_again = True
+        self._walk.due = self._walk.again = True
         for host in list(self._hosts.values()):
             host.complete = False
-            host.doubted = host.refilling
+            host.refilling.doubted = host.refilling.busy
             self._schedule(host, now)
 
     def refills(self) -> list[tuple[str, int]]:
@@ -276,7 +304,7 @@ class Frontier:
         wanted = []
         for name in self._low:
             host = self._hosts[name]
-            host.refilling = True
+            host.refilling.busy = True
             # Those in flight and waiting are still in the stored queue's head.
             wanted.append((name, self._front_max() + len(host.known)))
         self._low.clear()
@@ -285,13 +313,13 @@ class Frontier:
     def refilled(self, name: str, tasks: Iterable[Queued], complete: bool, now: float) -> None:
         """The head of a host's queue as the store has it."""
         host = self._hosts[name]
-        host.refilling = False
+        host.refilling.busy = False
         # What was read joins the front without a gap; the front ends where it ends.
         host.complete = True
         for task in tasks:
             host.insert(task, waits=self._waits(task.key))
-        host.complete = complete and not host.doubted
-        host.doubted = False
+        host.complete = complete and not host.refilling.doubted
+        host.refilling.doubted = False
         self._schedule(host, now)
 
     def _take(self, host: BackQueue, now: float) -> Job | None:
@@ -315,11 +343,11 @@ class Frontier:
         front_max = self._front_max()
         if host.filled > 2 * front_max:
             host.spill(front_max)
-        if not host.complete and not host.refilling and host.filled <= front_max // 2:
+        if not host.complete and not host.refilling.busy and host.filled <= front_max // 2:
             self._low[host.name] = None
         if host.desk:
             self._desks[host.name] = None
-        if host.head(now) is None and host.complete and not host.refilling:
+        if host.head(now) is None and host.complete and not host.refilling.busy:
             self._on_quiet(host.name)
         if host.idle:
             del self._hosts[host.name]
@@ -330,9 +358,9 @@ class Frontier:
         elif due_at <= now:
             self._push_ready(host, now)
         elif not host.entry or host.place != (True, due_at):
-            self._turn += 1
-            host.entry, host.place = self._turn, (True, due_at)
-            heapq.heappush(self._waiting, (due_at, self._turn, host.name))
+            self._lines.turn += 1
+            host.entry, host.place = self._lines.turn, (True, due_at)
+            heapq.heappush(self._lines.waiting, (due_at, self._lines.turn, host.name))
 
     def _due_at(self, host: BackQueue, now: float) -> float:
         """When the host's next job may start; infinity where no passing of time allows it."""
@@ -349,13 +377,13 @@ class Frontier:
         depth = head.depth if head is not None else 0
         if host.entry and host.place == (False, depth):
             return
-        self._turn += 1
-        host.entry, host.place = self._turn, (False, depth)
-        heapq.heappush(self._ready, (depth, self._turn, host.name))
+        self._lines.turn += 1
+        host.entry, host.place = self._lines.turn, (False, depth)
+        heapq.heappush(self._lines.ready, (depth, self._lines.turn, host.name))
 
     def _parallel_at(self, delay_s: float) -> int:
         # Requests side by side and a delay between them exclude each other.
-        return 1 if delay_s > 0 else self._parallel
+        return 1 if delay_s > 0 else self._limits.parallel
 
     def _front_max(self) -> int:
-        return max(FRONT_MIN, min(FRONT_MAX, self._tasks_max // (2 * max(1, len(self._hosts)))))
+        return max(FRONT_MIN, min(FRONT_MAX, self._limits.tasks_max // (2 * max(1, len(self._hosts)))))

@@ -112,7 +112,7 @@ class RoundTransaction:
         accepted = tasks.accept(
             txn, self.crawl, round_.links, self.orders, depth_matters=self.depth_matters, safe=round_.ownership.mine
         )
-        result.queued = accepted.queued
-        result.changed = [TaskReplica(*changed) for changed in accepted.changed]
-        result.resend += accepted.resend
+        result.queued.extend(accepted.queued)
+        result.changed.extend(TaskReplica(*changed) for changed in accepted.changed)
+        result.resend.extend(accepted.resend)
         result.counted.urls_seen += accepted.new

@@ -121,7 +121,7 @@ class Round:
     ownership: OwnershipSnapshot
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RoundResult:
     """What a round's transaction found and changed, for the loop to apply."""
 

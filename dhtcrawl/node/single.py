@@ -51,7 +51,7 @@ from dhtcrawl.swarm.hosts.host_leases import HostLeases
 FORGET_AT_ONCE = 10_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Ports:
     """Everything of the world that a node touches."""
 

@@ -127,7 +127,7 @@ def test_finding_links_to_a_host_on_hold_takes_no_memory_for_its_place_in_time()
 def test_what_was_read_before_the_queues_were_distrusted_is_read_again() -> None:
     """The shell had asked for a host's queue; then tasks were queued there of which nobody told the frontier."""
     frontier = make()
-    frontier.overflowed = True
+    frontier.distrust(0.0)
     frontier.walk_begins()
     assert frontier.activate("a")
     assert [name for name, _ in frontier.refills()] == ["a"]

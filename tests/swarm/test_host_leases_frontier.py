@@ -35,7 +35,8 @@ class Crawler:
         self.frontier = Frontier(
             clock_of=gate.book.clock, delay_of=lambda _: DELAY_S, robots_known=lambda _: True, parallel=8
         )
-        self.frontier.overflowed = False
+        self.frontier.walk_begins()
+        self.frontier.walk_ended()
         gate._on_free = self.free
         self.turn, gate._turn = gate._turn, self.counted  # type: ignore[method-assign]
 

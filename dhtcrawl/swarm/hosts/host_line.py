@@ -31,13 +31,13 @@ class HostLine:
 
     name: str
     used_at: float
-    last_end_at: float = -math.inf  # when the last request ended, or may have
-    hold_until: float = -math.inf
-    delay_s: float = 0.0  # the longest told
-    lease: HeldLease | None = None
-    queue: OrderedDict[bytes, int] = field(default_factory=OrderedDict)  # node → offers it missed
-    offered_at: float | None = None  # when the head of the line was told
-    takeovers: int = 0  # those that `last_end_at` knows of
+    last_end_at: float = field(default=-math.inf, init=False)  # when the last request ended, or may have
+    hold_until: float = field(default=-math.inf, init=False)
+    delay_s: float = field(default=0.0, init=False)  # the longest told
+    lease: HeldLease | None = field(default=None, init=False)
+    queue: OrderedDict[bytes, int] = field(default_factory=OrderedDict, init=False)  # node → offers it missed
+    offered_at: float | None = field(default=None, init=False)  # when the head of the line was told
+    takeovers: int = field(default=0, init=False)  # those that `last_end_at` knows of
 
     @property
     def head(self) -> bytes | None:

@@ -52,6 +52,22 @@ class LocalGatekeeper(Protocol):
         ...
 
 
+class _Due:
+    """Hosts about which something is to be said or done: filled by `_advance`, emptied by the method of each."""
+
+    def __init__(self) -> None:
+        self.asks: dict[str, None] = {}
+        self.renewals: dict[str, None] = {}
+        self.overdue: dict[str, None] = {}
+        self.free: dict[str, None] = {}
+        self.returns: list[GiveBack] = []
+        self.returns_later: list[tuple[float, GiveBack]] = []  # from when on
+
+    @property
+    def any(self) -> bool:
+        return bool(self.asks or self.renewals or self.overdue or self.free or self.returns)
+
+
 class LeaseHolder(HostBook):
     """All clocks of a node of a swarm."""
 
@@ -75,13 +91,7 @@ class LeaseHolder(HostBook):
         self._agenda = Agenda()
         self._in_hand: dict[str, LeasedClock] = {}
         self._wished: dict[str, LeasedClock] = {}
-        # What is due: filled by `_advance`, emptied by the method of each.
-        self._asks: dict[str, None] = {}
-        self._renewals: dict[str, None] = {}
-        self._overdue: dict[str, None] = {}
-        self._free: dict[str, None] = {}
-        self._returns: list[GiveBack] = []
-        self._returns_later: list[tuple[float, GiveBack]] = []
+        self._due = _Due()
 
     def clock(self, host: str) -> LeasedClock:
         """The clock of `hostname[:port]`."""
@@ -116,48 +126,48 @@ class LeaseHolder(HostBook):
 
     def next_due_at(self) -> float:
         """When one of the following has something to say, if nothing happens before."""
-        if self._asks or self._renewals or self._overdue or self._free or self._returns:
+        if self._due.any:
             return -math.inf
-        later = min((due_at for due_at, _ in self._returns_later), default=math.inf)
+        later = min((due_at for due_at, _ in self._due.returns_later), default=math.inf)
         return min(self._agenda.next_due_at(), later)
 
     def wishes(self, now: float) -> list[LeaseAsk]:
         """Hosts to ask for; each is answered with `granted` or `waiting`."""
         self._advance(now)
         asks = []
-        for host in self._asks:
+        for host in self._due.asks:
             clock = self._wished.get(host)
             if clock is not None and clock.wish is not None and clock.wish.ask_at <= now:
                 clock.wish.ask_at = math.inf
                 asks.append(_ask(clock, clock.wish, now))
-        self._asks.clear()
+        self._due.asks.clear()
         return asks
 
     def renewals(self, now: float) -> list[LeaseAsk]:
         """Leases to prolong because a request is under way; answered with `granted`, or not."""
         self._advance(now)
-        clocks = [self._in_hand[host] for host in self._renewals if host in self._in_hand]
-        self._renewals.clear()
+        clocks = [self._in_hand[host] for host in self._due.renewals if host in self._in_hand]
+        self._due.renewals.clear()
         return [LeaseAsk(clock.host, clock.lease.delay_s, 0.0, clock.lease.id) for clock in clocks if clock.lease]
 
     def returns(self, now: float) -> list[GiveBack]:
         """Leases to give back; one that could not be told goes to `return_later`."""
         self._advance(now)
-        backs, self._returns = self._returns, []
+        backs, self._due.returns = self._due.returns, []
         return backs
 
     def overdue(self, now: float) -> list[str]:
         """Hosts whose request under way has outlived the lease, told once: to be aborted, which ends it."""
         self._advance(now)
-        hosts = list(self._overdue)
-        self._overdue.clear()
+        hosts = list(self._due.overdue)
+        self._due.overdue.clear()
         return hosts
 
     def free(self, now: float) -> list[str]:
         """Hosts to offer to all crawls of this node, each followed by `offered_around`."""
         self._advance(now)
-        hosts = list(self._free)
-        self._free.clear()
+        hosts = list(self._due.free)
+        self._due.free.clear()
         return hosts
 
     def offered_around(self, host: str) -> None:
@@ -196,7 +206,7 @@ class LeaseHolder(HostBook):
         )
         self._in_hand[ask.host] = clock
         if max(now, not_before) < lease.last_start_at:
-            self._free[ask.host] = None
+            self._due.free[ask.host] = None
             self._arm(clock)
             self._wake()
         else:
@@ -228,7 +238,7 @@ class LeaseHolder(HostBook):
     def return_later(self, back: GiveBack, now: float) -> None:
         """A lease could not be given back: it is tried again, a few times."""
         if back.tries + 1 < RETURN_TRIES_MAX:
-            self._returns_later.append((now + RETRY_S, replace(back, tries=back.tries + 1)))
+            self._due.returns_later.append((now + RETRY_S, replace(back, tries=back.tries + 1)))
 
     def forget_gatekeeper(self, moved: Callable[[str], bool]) -> None:
         """Hosts that `moved` names have another gatekeeper, which is asked now; leases in hand run on."""
@@ -298,8 +308,8 @@ class LeaseHolder(HostBook):
 
     def _advance(self, now: float) -> None:
         """Sort what is due into what has to be done about it."""
-        while self._returns_later and self._returns_later[0][0] <= now:
-            self._returns.append(self._returns_later.pop(0)[1])
+        while self._due.returns_later and self._due.returns_later[0][0] <= now:
+            self._due.returns.append(self._due.returns_later.pop(0)[1])
         while (host := self._agenda.pop_due(now)) is not None:
             clock = self._in_hand.get(host) or self._wished.get(host)
             if clock is None:
@@ -307,7 +317,7 @@ class LeaseHolder(HostBook):
             if clock.due_at() > now:
                 self._arm(clock)
             elif clock.lease is None:
-                self._asks[host] = None
+                self._due.asks[host] = None
             else:
                 self._review(clock, clock.lease, now)
 
@@ -316,16 +326,16 @@ class LeaseHolder(HostBook):
             if lease.quiet and now < lease.deadline:
                 # Another crawl may want it by now.
                 lease.quiet = False
-                self._free[clock.host] = None
+                self._due.free[clock.host] = None
             else:
                 self._return(clock)
                 return
         elif now >= lease.deadline:
             lease.overdue = True
-            self._overdue[clock.host] = None
+            self._due.overdue[clock.host] = None
         else:
             lease.renew_from = now + RENEW_AGAIN * lease.ttl_s
-            self._renewals[clock.host] = None
+            self._due.renewals[clock.host] = None
         self._arm(clock)
 
     def _wish(self, clock: LeasedClock, delay_s: float) -> None:
@@ -346,14 +356,14 @@ class LeaseHolder(HostBook):
         assert lease is not None
         clock.lease = None
         del self._in_hand[clock.host]
-        self._free.pop(clock.host, None)
+        self._due.free.pop(clock.host, None)
         return lease
 
     def _return(self, clock: LeasedClock) -> None:
         lease = self._take(clock)
         back = GiveBack(clock.host, lease.id, lease.ended_at, clock.hold_until)
         if self._shortcut is None or not self._shortcut.give_back_here(back):
-            self._returns.append(back)
+            self._due.returns.append(back)
             self._wake()
 
 

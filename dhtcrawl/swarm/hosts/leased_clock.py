@@ -7,7 +7,7 @@ it is one: nobody asks anybody then. `dhtcrawl.swarm.hosts.lease_holder` owns th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from dhtcrawl.fetch.politeness import GRANULARITY_S, HostClock, PolitenessTally
@@ -34,11 +34,11 @@ class Lease:
     not_before: float
     delay_s: float
     renew_from: float
-    began_at: float = -math.inf
-    ended_at: float | None = None
-    wanted: bool = False  # some crawl has looked at the clock
-    quiet: bool = False
-    overdue: bool = False
+    began_at: float = field(default=-math.inf, init=False)
+    ended_at: float | None = field(default=None, init=False)
+    wanted: bool = field(default=False, init=False)  # some crawl has looked at the clock
+    quiet: bool = field(default=False, init=False)
+    overdue: bool = field(default=False, init=False)
 
     @property
     def last_start_at(self) -> float:
