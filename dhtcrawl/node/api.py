@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dhtcrawl import __version__
 from dhtcrawl.config import CrawlSettings
@@ -18,8 +18,10 @@ from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import crawl_key, host_key, placement
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.membership.view import Member, MemberState
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry
 from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.crawl_record import (
@@ -32,15 +34,14 @@ from dhtcrawl.storage.store.crawl_record import (
     fits_the_wire,
     to_wire,
 )
-from dhtcrawl.swarm.lifecycle.manual_queue import RELEASE
+from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import RELEASE
 from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
 from dhtcrawl.units import format_address
-from dhtcrawl.url import canonicalize
-from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, Decision, Row
+from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 SEEDS_SHOWN = 3
-REPORT_TIMEOUT_S = 5.0
-EXPORT_REPLY_BYTES = 1 << 20
+R = TypeVar("R", bound=WireMap)
 _SUMMED = [field.name for field in dataclasses.fields(CrawlCounters)]
 
 
@@ -51,8 +52,8 @@ class Api:
         self._swarm = swarm
         self._data_dir = data_dir
         self._started_at = swarm.node.ports.clock.monotonic()
-        registry.register("why", self._on_why)
-        registry.register("explain_host", self._on_explain_host)
+        registry.serve(calls.ExplainUrl, self._on_why)
+        registry.serve(calls.ExplainHost, self._on_explain_host)
 
     # The node
 
@@ -213,21 +214,20 @@ class Api:
         answers = []
         for record in self._asked(crawl_id):
             owner = self._swarm.gossip.view.owner(placement(record.spec.key_of(url)))
-            args = {"crawl": record.crawl_id, "url": url}
             node = self._swarm.id if owner is None else owner.id
-            value = await self._swarm.peers.call(node, "why", args, reply_bytes_max=64 * 1024)
+            value = await self._swarm.peers.call(node, calls.ExplainUrl(record.crawl_id, url))
             if isinstance(value, Failure):
                 raise ApiError(503, f"the owner of {url}, {node.hex()[:12]}, does not answer: {value.detail}")
-            answers.append(dict(value))
+            answers.append(dict(value.extra))
         return answers
 
     async def explain_host(self, host: str) -> dict[str, Any]:
         gatekeeper = self._swarm.gossip.view.owner(host_key(host))
         node = self._swarm.id if gatekeeper is None else gatekeeper.id
-        value = await self._swarm.peers.call(node, "explain_host", {"host": host}, reply_bytes_max=64 * 1024)
+        value = await self._swarm.peers.call(node, calls.ExplainHost(host))
         if isinstance(value, Failure):
             raise ApiError(503, f"the gatekeeper of {host}, {node.hex()[:12]}, does not answer: {value.detail}")
-        return {"host": host, "gatekeeper": node.hex(), **_plain(value)}
+        return {"host": host, "gatekeeper": node.hex(), **_plain(value.extra)}
 
     # What is gathered
 
@@ -247,28 +247,21 @@ class Api:
     async def export_rows(
         self, crawl_id: bytes, node: bytes, kind: bytes, cursor: bytes
     ) -> tuple[list[Row], bytes | None]:
-        args = {"crawl": crawl_id, "kind": kind, "cursor": cursor}
-        value = await self._export(node, "export_rows", args)
-        after = value.get("cursor")
-        rows = [(bytes(key), bytes(row)) for key, row in value.get("rows", ())]
-        return rows, after if isinstance(after, bytes) else None
+        found = await self._export(node, calls.ExportRows(crawl_id, kind, cursor))
+        return list(found.rows), found.cursor
 
     async def export_files(self, crawl_id: bytes, node: bytes) -> list[tuple[str, int]]:
         files: list[tuple[str, int]] = []
         while True:
             after = files[-1][0] if files else ""
-            value = await self._export(node, "export_files", {"crawl": crawl_id, "after": after})
-            page = [(str(name), int(length)) for name, length in value.get("files", ())]
+            page = (await self._export(node, calls.ExportFiles(crawl_id, after))).files
             if not page:
                 return files
             files += page
 
     async def export_chunk(self, crawl_id: bytes, node: bytes, name: str, offset: int, limit: int) -> bytes:
-        args = {"crawl": crawl_id, "name": name, "offset": offset, "limit": min(limit, CHUNK_BYTES_MAX)}
-        data = (await self._export(node, "export_chunk", args)).get("data")
-        if not isinstance(data, bytes):
-            raise ApiError(502, f"{node.hex()[:12]} sent no bytes of {name}")
-        return data
+        part = calls.ExportChunk(crawl_id, name, offset, min(limit, calls.CHUNK_BYTES_MAX))
+        return (await self._export(node, part)).data
 
     # Inside
 
@@ -290,55 +283,53 @@ class Api:
         return {node: value for node, value in found.items() if value is not None}
 
     async def _report(self, node: bytes, crawl_id: bytes) -> dict[str, Any] | None:
-        value = await self._swarm.peers.call(node, "crawl_progress", {"crawl": crawl_id}, timeout_s=REPORT_TIMEOUT_S)
+        value = await self._swarm.peers.call(node, calls.AskProgress(crawl_id))
         if isinstance(value, Failure):
             return None
-        return {"counters": _numbers(value.get("counters")), "waiting": list(_numbers(value.get("waiting")).items())}
+        return {"counters": dict(value.counters), "waiting": list(value.waiting.items())}
 
     async def _counters_here(self, record: CrawlRecord) -> dict[str, Any]:
         run = self._swarm.crawls.run_of(record.crawl_id)
         if run is not None:
             return dataclasses.asdict(run.parts.counters)
-        value = await self._swarm.peers.call(self._swarm.id, "export_facts", {"crawl": record.crawl_id})
-        return {} if isinstance(value, Failure) else _numbers(value.get("counters"))
+        value = await self._swarm.peers.call(self._swarm.id, calls.ExportFacts(record.crawl_id))
+        return {} if isinstance(value, Failure) else dict(value.counters)
 
     async def _facts(self, crawl_id: bytes, node: str, member: bool) -> dict[str, Any] | None:
-        value: dict[str, Any] | Failure = Failure.__new__(Failure)
-        if member:
-            value = await self._swarm.peers.call(bytes.fromhex(node), "export_facts", {"crawl": crawl_id})
-        reachable = not isinstance(value, Failure)
-        facts: Mapping[str, Any] = {} if isinstance(value, Failure) else value
-        counters = _numbers(facts.get("counters"))
+        asked = calls.ExportFacts(crawl_id)
+        value = await self._swarm.peers.call(bytes.fromhex(node), asked) if member else None
+        reachable = isinstance(value, calls.NodeFigures)
+        facts = value if isinstance(value, calls.NodeFigures) else calls.NodeFigures({})
+        counters = dict(facts.counters)
         if reachable and not counters and node not in self._record(crawl_id).participants:
             return None  # it has nothing of this crawl
         return {
             "node": node,
             "counters": counters,
             "cpu_seconds": counters.get("cpu_seconds", 0.0),
-            "rss_bytes_max": facts.get("rss_bytes_max", 0),
+            "rss_bytes_max": facts.rss_bytes_max,
             "seconds": counters.get("seconds", 0.0),
             "archive_dir": None,
             "reachable": reachable,
         }
 
-    async def _export(self, node: bytes, name: str, args: dict[str, Any]) -> dict[str, Any]:
-        value = await self._swarm.peers.call(node, name, args, reply_bytes_max=EXPORT_REPLY_BYTES, timeout_s=60.0)
+    async def _export(self, node: bytes, args: CallArgs[R]) -> R:
+        value = await self._swarm.peers.call(node, args)
         if isinstance(value, Failure):
-            raise ApiError(502, f"{node.hex()[:12]} does not answer {name}: {value.detail}")
+            raise ApiError(502, f"{node.hex()[:12]} does not answer {args.terms.name}: {value.detail}")
         return value
 
     # What other nodes ask
 
-    def _on_why(self, _asker: bytes, args: dict[str, Any]) -> Any:
-        crawl, url = args.get("crawl"), args.get("url")
-        record = self._swarm.crawls.get(crawl) if isinstance(crawl, bytes) else None
-        if record is None or not isinstance(url, str) or canonicalize(url) != url:
-            return BAD_ARGUMENTS
-        return self._swarm.node.committer.submit(partial(explain, crawl=record, url=url))
+    async def _on_why(self, _asker: bytes, args: calls.ExplainUrl) -> calls.Explanation | Refused:
+        record = self._swarm.crawls.get(args.crawl)
+        if record is None:
+            return Refused(UNKNOWN_CRAWL)
+        found = await self._swarm.node.committer.submit(partial(explain, crawl=record, url=args.url))
+        return calls.Explanation(extra=found)
 
-    def _on_explain_host(self, _asker: bytes, args: dict[str, Any]) -> Any:
-        host = args.get("host")
-        return self._swarm.explain_host(host) if isinstance(host, str) else BAD_ARGUMENTS
+    def _on_explain_host(self, _asker: bytes, args: calls.ExplainHost) -> calls.Explanation:
+        return calls.Explanation(extra=self._swarm.explain_host(args.host))
 
 
 def _state(record: CrawlRecord) -> str:
@@ -347,12 +338,6 @@ def _state(record: CrawlRecord) -> str:
 
 def _place(member: Member) -> dict[str, Any]:
     return {"node": member.id.hex(), "address": format_address(member.address), "state": member.state.value}
-
-
-def _numbers(value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {}
-    return {name: count for name, count in value.items() if isinstance(name, str) and isinstance(count, int | float)}
 
 
 def _plain(value: object) -> Any:

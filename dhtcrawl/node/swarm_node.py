@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,9 @@ from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import MemberRecord
+from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import CallRegistry, CallValue
+from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.peers.task_peers import TaskPeers
 from dhtcrawl.rpc.tasks.messages import Refused, Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
@@ -40,6 +41,7 @@ from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.keys import INCARNATION_KEY
 from dhtcrawl.storage.store.records import pack
 from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.bodies import copying
@@ -57,7 +59,7 @@ from dhtcrawl.swarm.records.holdings import RecordTerms
 from dhtcrawl.swarm.records.inbox import Inbox
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
-from dhtcrawl.swarm.records.sync import HAVE, Syncer
+from dhtcrawl.swarm.records.sync import Syncer
 
 log = logging.getLogger(__name__)
 
@@ -215,15 +217,15 @@ class SwarmNode:
             adopt=self._adopt_hosts,
             owning=self._owning,
         )
-        Exports(committer, self._archive_of, self.crawls.wait_for_end).register(self.registry)
+        Exports(committer, self._archive_of, self.crawls.wait_for_end).serve(self.registry)
         self.adoption = Adoption(self.peers, committer, self._archive_of)
-        self.registry.register("adopt", self.adoption.on_adopt)
+        self.registry.serve(calls.Adopt, self.adoption.on_adopt)
         self.given_up = ManualQueue(self.peers, self.registry, committer, self.crawls, keep=self.replicator.keep)
-        copying.register(self.registry, self.crawls.run_of)
-        self.registry.register(HAVE, self.syncer.on_have)
-        self.registry.register("members", self.gossip.answer_members)
-        self.registry.register("activate", self._on_activate)
-        self.registry.register("audit_keys", self.auditor.on_audit_keys)
+        copying.serve(self.registry, self.crawls.run_of)
+        self.registry.serve(calls.Have, self.syncer.on_have)
+        self.registry.serve(ExchangeMembers, self.gossip.answer_members)
+        self.registry.serve(calls.Activate, self._on_activate)
+        self.registry.serve(calls.AuditKeys, self.auditor.on_audit_keys)
         self.gossip.on_change.append(self._view_changed)
         self.gossip.on_declared_dead.append(self._declared_dead)
 
@@ -319,10 +321,9 @@ class SwarmNode:
     async def _remember_start(self, incarnation: int) -> None:
         await self.node.committer.submit(lambda txn: txn.put(INCARNATION_KEY, pack(incarnation)))
 
-    def _adopt_hosts(self, rows: Any) -> None:
+    def _adopt_hosts(self, rows: Sequence[calls.HostStateRow]) -> None:
         """What a gatekeeper before us knew of hosts that are ours now; what does not come, we wait for instead."""
-        if isinstance(rows, tuple):
-            self.gate.office.adopt(rows)
+        self.gate.office.adopt(rows)
 
     def _owning(self, owning: bool) -> None:
         self.inbox.owning = owning
@@ -334,14 +335,14 @@ class SwarmNode:
         """False where this node did not run for so long that it has to join again, which begins with this call."""
         return not self.gossip.check_paused()
 
-    def _on_activate(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+    def _on_activate(self, asker: bytes, args: calls.Activate) -> calls.Activated | Refused:
         """A newcomer owns from now on: what we have in flight of its tasks."""
-        incarnation, lent = args.get("incarnation"), self.crawls.lent()
-        if not isinstance(incarnation, int) or not self.gossip.mark_active(asker, incarnation):
+        lent = self.crawls.lent()
+        if not self.gossip.mark_active(asker, args.incarnation):
             return Refused("not-a-member", "tell members first")
         owner, office = self.gossip.view.owner, self.gate.office
         hosts = office.export(lambda host: (found := owner(host_key(host))) is not None and found.id == asker)
-        return {"held": self.crawls.in_flight_of(asker, lent), "hosts": hosts}
+        return calls.Activated(self.crawls.in_flight_of(asker, lent), hosts)
 
     async def _further(self, crawl: bytes, copies: list[TaskReplica]) -> None:
         await self.inbox.merge(crawl, copies)

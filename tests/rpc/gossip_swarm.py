@@ -16,8 +16,8 @@ from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.view import MemberState
-from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace
@@ -50,7 +50,7 @@ class Swarm:
         name = host(number)
         server = await self.world.node("ours", name)
 
-        async def ask(address: Address, node_id: bytes, args: dict[str, Any]) -> dict[str, Any] | None:
+        async def ask(address: Address, node_id: bytes, args: ExchangeMembers) -> MemberRows | None:
             return await self._ask(name, address, node_id, args)
 
         gossip = Gossip(
@@ -110,7 +110,7 @@ class Swarm:
             len(gossip.view.members) == gossip.view.active == count for gossip in self.nodes.values()
         )
 
-    async def _ask(self, name: str, address: Address, node_id: bytes, args: dict[str, Any]) -> dict[str, Any] | None:
+    async def _ask(self, name: str, address: Address, node_id: bytes, args: ExchangeMembers) -> MemberRows | None:
         self.asked_members += 1
         await asyncio.sleep(TASK_PLANE_DELAY_S)
         asked = self.nodes.get(address[0])
@@ -118,9 +118,9 @@ class Swarm:
         if asked is None or name not in self.nodes or apart or asked.members.me.id != node_id:
             await asyncio.sleep(TASK_PLANE_TIMEOUT_S)
             return None
-        answer = asked.answer_members(self.nodes[name].members.me.id, wired(args))
+        answer = asked.answer_members(self.nodes[name].members.me.id, args.parse(wired(args.to_map())))
         await asyncio.sleep(TASK_PLANE_DELAY_S)
-        return None if isinstance(answer, Refused) else wired(answer)
+        return answer.parse(wired(answer.to_map()))
 
 
 async def join(gossip: Gossip, through: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 from swarm.fake_peers import node, view_of
 
@@ -15,11 +15,29 @@ from dhtcrawl.rpc.peers.task_peers import TaskPeers
 from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Request
+from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, CallTerms, WireMap, integer, rows, text
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from rpc.wire import backup, task
 
 OWN, OTHER = node(0), node(1)
+
+
+class Pair(NamedTuple):
+    number: Annotated[int, integer(0, 9)]
+    word: Annotated[str, text(9)]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubled(WireMap):
+    number: Annotated[int, integer(0, 100)]
+
+
+@dataclass(frozen=True, slots=True)
+class Double(CallArgs[Doubled]):
+    terms: ClassVar[CallTerms] = CallTerms("double")
+    number: Annotated[int, integer(0, 100)]
+    pairs: Annotated[tuple[Pair, ...], rows(Pair, 3)] = ()
 
 
 class FakePlane:
@@ -82,40 +100,63 @@ async def test_a_call_of_ourselves_is_answered_without_a_network_and_as_by_anoth
     async with asyncio.TaskGroup() as group:
         registry, transport = CallRegistry(), FakeTransport()
 
-        async def double(asker: bytes, args: dict[str, Any]) -> dict[str, Any]:
+        async def double(asker: bytes, args: Double) -> Doubled:
             assert asker == OWN
-            assert args == {"list": (1, (2, 3))}
+            assert args == Double(3, (Pair(4, "x"),))
+            assert type(args.pairs[0]) is Pair
             await asyncio.sleep(0.1)
-            return {"list": [[4], 5]}
+            return Doubled(6, extra={"list": [[4], 5]})
 
-        registry.register("double", double)
+        registry.serve(Double, double)
         peers = peers_of(registry, group, transport)
-        assert await peers.call(OWN, "double", {"list": [1, [2, 3]]}) == {"list": ((4,), 5)}
+        assert await peers.call(OWN, Double(3, (Pair(4, "x"),))) == Doubled(6, extra={"list": ((4,), 5)})
         assert transport.asked == []
 
 
 async def test_a_handler_of_ours_that_fails_or_refuses_is_a_failure_and_no_exception() -> None:
+    def broken(asker: bytes, args: Double) -> Doubled:
+        raise ValueError("ours")
+
+    def doubtful(asker: bytes, args: Double) -> Doubled:
+        raise BadArguments("pairs")
+
+    async def later(asker: bytes, args: Double) -> Doubled:
+        raise BadArguments("pairs")
+
+    async with asyncio.TaskGroup() as group:
+        for handler, said in (
+            (lambda asker, args: Refused("busy", "today"), "busy: today"),
+            (broken, "failed: double"),
+            (doubtful, "bad-args: pairs"),
+            (later, "bad-args: pairs"),
+            (None, "unknown-call: double"),
+        ):
+            registry = CallRegistry()
+            if handler is not None:
+                registry.serve(Double, handler)
+            peers = peers_of(registry, group, FakeTransport())
+            assert await peers.call(OWN, Double(1)) == Failure(FailureKind.REFUSED, said)
+
+
+async def test_what_is_out_of_bounds_reaches_neither_a_handler_nor_the_asker() -> None:
     async with asyncio.TaskGroup() as group:
         registry = CallRegistry()
-        registry.register("refuse", lambda asker, args: Refused("bad-args", "all of them"))
-        registry.register("fail", lambda asker, args: {"x": args["missing"]})
+        registry.serve(Double, lambda asker, args: Doubled(args.number + 90))
         peers = peers_of(registry, group, FakeTransport())
-        for name, said in (
-            ("refuse", "bad-args: all of them"),
-            ("fail", "failed: fail"),
-            ("none", "unknown-call: none"),
-        ):
-            answer = await peers.call(OWN, name, {})
-            assert answer == Failure(FailureKind.REFUSED, said)
+        assert await peers.call(OWN, Double(101)) == Failure(FailureKind.REFUSED, "bad-args: number")
+        assert await peers.call(OWN, Double(50)) == Failure(
+            FailureKind.PROTOCOL, "an answer to double with a bad number"
+        )
+        assert await peers.call(OWN, Double(0)) == Doubled(90)
 
 
 async def test_another_is_asked_at_its_address_and_a_stranger_not_at_all() -> None:
     async with asyncio.TaskGroup() as group:
         transport = FakeTransport()
         peers = peers_of(CallRegistry(), group, transport)
-        assert isinstance(await peers.call(OTHER, "x", {}), Failure)
+        assert isinstance(await peers.call(OTHER, Double(1)), Failure)
         assert transport.asked == [(("10.0.0.2", 2), OTHER)]
-        answer = await peers.call(node(2), "x", {})
+        answer = await peers.call(node(2), Double(1))
         assert isinstance(answer, Failure)
         assert (answer.kind, answer.sent) == (FailureKind.CONNECT, False)
 
@@ -129,7 +170,7 @@ async def test_who_was_declared_dead_is_waited_for_no_longer_nor_asked_again() -
         peers.view_changed(view_of([0]))
         peers.view_changed(view_of([0]))
         assert transport.given_up == [(OTHER, ("10.0.0.2", 2))], "once"
-        answer = await peers.call(OTHER, "x", {})
+        answer = await peers.call(OTHER, Double(1))
         assert isinstance(answer, Failure)
         assert (answer.kind, transport.asked) == (FailureKind.CONNECT, [])
 
@@ -157,7 +198,7 @@ async def test_links_go_without_a_connection_where_there_are_too_few_for_all() -
         await peers.ask(OTHER, links)
         transport.connections_max = 1
         await peers.ask(OTHER, backup())
-        await peers.call(OTHER, "x", {})
+        await peers.call(OTHER, Double(1))
         await peers.ask(node(5), links)
         assert len(plane.asked) == 1
         assert len(transport.asked) == 5

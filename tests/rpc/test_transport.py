@@ -474,7 +474,7 @@ async def test_a_peer_of_another_version_is_reported_with_both_ranges(world: Wor
     async with world.node(1) as a:
         server, address = await world.strange_server(9, Later)
         failure = await a.request(address, task())
-        assert failure == Failure(FailureKind.VERSION, "versions 1 to 1 here, 3 to 4 there", sent=False)
+        assert failure == Failure(FailureKind.VERSION, "versions 2 to 2 here, 3 to 4 there", sent=False)
         server.close()
 
 

@@ -21,7 +21,7 @@ from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment.assigned import Assigned
 from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
 from dhtcrawl.swarm.assignment.failures import Failures, undecided
-from dhtcrawl.swarm.assignment.wire import LEND, RECALL
+from dhtcrawl.swarm.calls import Lend, Recall
 from swarm.fake_peers import FakePeers, node, view_of
 
 CRAWL = bytes(16)
@@ -67,8 +67,8 @@ class World:
 
     def __init__(self, policy: Policy, decide: Callable[[Callable[[], Choice]], Any] | None = None) -> None:
         self.peers = FakePeers(view_of([0, 1, 2]))
-        self.peers.calls[LEND] = lambda args: {}
-        self.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
+        self.peers.calls[Lend.terms.name] = lambda args: {}
+        self.peers.calls[Recall.terms.name] = lambda args: {"keys": tuple(args["keys"])}
         self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
         guard, failures = Guard(policy), Failures()
         waiting = undecided(guard, failures)
@@ -101,7 +101,9 @@ class World:
 
     def lent_to(self, number: int) -> list[bytes]:
         """What a node was told that it may fetch."""
-        rows = [args["keys"] for peer, name, args in self.peers.called if name == LEND and peer == node(number)]
+        rows = [
+            args["keys"] for peer, name, args in self.peers.called if name == Lend.terms.name and peer == node(number)
+        ]
         return [key for keys in rows for key in keys]
 
     def started(self) -> list[str]:

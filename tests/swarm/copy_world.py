@@ -13,9 +13,10 @@ from storage.stores import CRAWL, SPEC, archive_in, page
 from storage.warcs import item
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import refused
+from dhtcrawl.rpc.peers.port import call_of
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Call, Refused
+from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
@@ -28,13 +29,17 @@ from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import Place, unpack
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm.bodies import rehome
-from dhtcrawl.swarm.bodies.copier import CALL, Copier, PageRows
+from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.bodies.copier import Copier, PageRows
 from dhtcrawl.swarm.bodies.copy_service import CopyService
+from swarm.fake_peers import answered
 from swarm.fake_peers import node as node_id
 from swarm.sync_swarm import across
 
 T = TypeVar("T")
+R = TypeVar("R", bound=WireMap)
+COPY = calls.CopyPages.terms.name
+STAND_IN = calls.StandIn.terms.name
 
 LATENCY_S = 0.01
 GONE = Failure(FailureKind.TIMEOUT, "no answer")
@@ -65,7 +70,7 @@ class World:
             for member in self.view.members
         )
 
-    def calls(self, name: str = CALL) -> list[tuple[bytes, bytes, dict[str, Any]]]:
+    def calls(self, name: str = COPY) -> list[tuple[bytes, bytes, dict[str, Any]]]:
         return [(asker, asked, args) for asker, asked, called, args in self.called if called == name]
 
     def closest(self, key: bytes, without: bytes) -> list[bytes]:
@@ -112,8 +117,8 @@ class Node:
             lambda: not self.leaves,
         )
         self.handlers: dict[str, Handler] = {
-            CALL: self.desk.on_copy,
-            rehome.CALL: lambda asker, args: self.desk.on_stand_in(args),
+            COPY: lambda asker, args: self.desk.on_copy(asker, calls.CopyPages.parse(args)),
+            STAND_IN: lambda asker, args: self.desk.on_stand_in(asker, calls.StandIn.parse(args)),
             "export_chunk": self._chunk,
             "export_rows": self._rows,
         }
@@ -131,21 +136,24 @@ class Node:
         raise AssertionError("nothing but calls")
 
     async def call(
-        self, node: bytes, name: str, args: dict[str, Any], *, timeout_s: float | None = None, reply_bytes_max: int = 0
-    ) -> dict[str, Any] | Failure:
-        message = across(Call(name, args))
+        self, node: bytes, args: CallArgs[R], *, timeout_s: float | None = None, reply_bytes_max: int | None = None
+    ) -> R | Failure:
+        message = across(call_of(args))
         assert isinstance(message, Call)
-        self.world.called.append((self.id, node, name, message.args))
+        self.world.called.append((self.id, node, message.name, message.args))
         if node in self.world.down:
             await asyncio.sleep(30.0 if timeout_s is None else timeout_s)
             return GONE
         await asyncio.sleep(LATENCY_S)
         asked = self.world.by_id[node]
         if not asked.knows_crawl:
-            return refused(Refused("unknown-crawl"))
-        value = asked.handlers[name](self.id, message.args)
-        value = await value if asyncio.iscoroutine(value) else value
-        return refused(value) if isinstance(value, Refused) else _as_received(value)
+            return answered(args, Refused("unknown-crawl"))
+        try:
+            value = asked.handlers[message.name](self.id, message.args)
+            value = await value if asyncio.iscoroutine(value) else value
+        except BadArguments as error:
+            value = Refused("bad-args", error.field)
+        return answered(args, value.to_map() if isinstance(value, WireMap) else value)
 
     # Pages
 
@@ -235,12 +243,6 @@ async def a_world(count: int = 4, *, copies: int = 2) -> AsyncIterator[World]:
     """Some nodes, on virtual time."""
     async with asyncio.TaskGroup() as group, asyncio.timeout(10_000.0):
         yield World(group, count, copies=copies)
-
-
-def _as_received(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _as_received(each) for name, each in value.items()}
-    return tuple(map(_as_received, value)) if isinstance(value, list | tuple) else value
 
 
 def url(number: int) -> str:

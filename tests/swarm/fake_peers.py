@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import refused
+from dhtcrawl.rpc.peers.port import call_of, reply_to
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.frame import TooLong
-from dhtcrawl.rpc.tasks.messages import Ack, Answer, Code, DeleteBackup, Refused, Request, StoreBackup, StoreTask
+from dhtcrawl.rpc.tasks.messages import (
+    Ack,
+    Answer,
+    Call,
+    Code,
+    DeleteBackup,
+    Refused,
+    Request,
+    Result,
+    StoreBackup,
+    StoreTask,
+)
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 
 from .sync_swarm import across
+
+R = TypeVar("R", bound=WireMap)
 
 LATENCY_S = 0.01
 GONE = Failure(FailureKind.TIMEOUT, "no answer")
@@ -53,15 +67,35 @@ class FakePeers:
         await asyncio.sleep(LATENCY_S)
         return self.handlers.get(node, taken)(request)
 
-    async def call(self, node: bytes, name: str, args: dict[str, Any], **_: Any) -> dict[str, Any] | Failure:
-        self.called.append((node, name, args))
+    async def call(self, node: bytes, args: CallArgs[R], **_: Any) -> R | Failure:
+        call = across(call_of(args))
+        assert isinstance(call, Call)
+        self.called.append((node, call.name, call.args))
         await asyncio.sleep(LATENCY_S)
-        value = self.calls[name](args)
-        return refused(value) if isinstance(value, Refused) else value
+        return answered(args, self.calls[call.name](call.args))
 
     def to(self, number: int) -> list[Request]:
         """What was said to a node."""
         return [message for peer, message in self.said if peer == node(number)]
+
+
+def answered(args: CallArgs[R], value: dict[str, Any] | Failure | Refused) -> R | Failure:
+    """What the asker makes of a map, or of what came instead of one."""
+    if isinstance(value, Failure):
+        return value
+    reply = across(value if isinstance(value, Refused) else Result(value))
+    assert isinstance(reply, Result | Refused)
+    return reply_to(args, reply)
+
+
+def served(kind: type[CallArgs[R]], handler: Callable[[bytes, Any], Any], asker: bytes) -> CallHandler:
+    """A handler of a node as one of maps, for calls that it answers at once."""
+
+    def handle(args: dict[str, Any]) -> dict[str, Any] | Refused:
+        value = handler(asker, kind.parse(args))
+        return value if isinstance(value, Refused) else value.to_map()
+
+    return handle
 
 
 def taken(message: Request) -> Answer:

@@ -9,13 +9,15 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.rpc.peers.port import reply_to
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request
+from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request, Result
+from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.crawl_record import (
@@ -28,6 +30,7 @@ from dhtcrawl.storage.store.crawl_record import (
     record_digest,
     to_wire,
 )
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.lifecycle.board import PageNeed, report_without_run
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator, CoordinatorSettings
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
@@ -36,6 +39,7 @@ from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
 NODES = 5
 PARALLEL = 8  # fetches at once on a node
 NOTICE_S = 2.0  # how long a death goes unnoticed
+R = TypeVar("R", bound=WireMap)
 LOST = Failure(FailureKind.TIMEOUT, "no answer in time")
 
 Args = Mapping[str, Any]
@@ -84,6 +88,7 @@ class Node:
         self.started = asyncio.Event()
         self.worked = asyncio.Event()
         self.coordinator: Coordinator | None = None
+        self.registered: dict[str, Callable[[bytes, Any], Any]] = {}
 
     # Peers
 
@@ -91,15 +96,11 @@ class Node:
         raise AssertionError("a coordinator only calls")
 
     async def call(
-        self,
-        node: bytes,
-        name: str,
-        args: dict[str, Any],
-        *,
-        timeout_s: float | None = None,
-        reply_bytes_max: int = 16 * 1024,
-    ) -> dict[str, Any] | Failure:
-        return await self.swarm.carry(self, node, name, args, timeout_s or 30.0)
+        self, node: bytes, args: CallArgs[R], *, timeout_s: float | None = None, reply_bytes_max: int | None = None
+    ) -> R | Failure:
+        terms = args.terms
+        value = await self.swarm.carry(self, node, terms.name, args.to_map(), timeout_s or terms.timeout_s or 30.0)
+        return value if isinstance(value, Failure) else reply_to(args, Result(value))
 
     # Board
 
@@ -199,7 +200,7 @@ class Node:
         """To the node that owns it; with us until it acks."""
         members = [m.id for m in self.view.members if m.state is not MemberState.JOINING]
         owner = members[hash_of(job.name) % len(members)]
-        answer = await self.call(owner, "store", {"job": job}, timeout_s=1.0)
+        answer = await self.swarm.carry(self, owner, "store", {"job": job}, 1.0)
         return not isinstance(answer, Failure)
 
     # What others ask
@@ -216,12 +217,7 @@ class Node:
             return report_without_run(self, self.stored, self.incarnation)
         if self.coordinator is None:
             return Refused("unknown-crawl")
-        handlers: dict[str, Callable[[bytes, Args], Any]] = {
-            "crawl_report": self.coordinator.on_report,
-            "crawl_audit": self.coordinator.on_audit,
-            "crawl_pages": self.coordinator.on_pages,
-        }
-        return handlers[name](asker, args)
+        return self.registered[name](asker, calls.BY_NAME[name].parse(args))
 
     async def on_tell(self, args: dict[str, Any]) -> dict[str, Any] | Refused:
         among = self.view.ids if args["view"] == view_fingerprint(self.view) else ()
@@ -239,6 +235,13 @@ class Node:
         self.coordinator = Coordinator(
             self, self.swarm.clock, self.swarm.crawl_id, self, self.allowance, self.swarm.settings
         )
+        self.registered = {
+            "crawl_report": self.coordinator.on_report,
+            "crawl_audit": self.coordinator.on_audit,
+            "pages_claim": self.coordinator.desk.on_claim,
+            "pages_note": self.coordinator.desk.on_note,
+            "pages_ask": self.coordinator.desk.on_ask,
+        }
         async with asyncio.TaskGroup() as group:
             group.create_task(self.coordinator.run())
             group.create_task(self.fetch_all())
@@ -313,8 +316,7 @@ class Swarm:
         self, sender: Node, to: bytes, name: str, args: dict[str, Any], timeout_s: float
     ) -> dict[str, Any] | Failure:
         self.calls.append((name, sender.node_id, to))
-        # A note is part of crawl_pages, and told apart for the tests' sake.
-        lost = self.weather.rule(sender.node_id, to, "note" if "note" in args else name)
+        lost = self.weather.rule(sender.node_id, to, name)
         target = self.nodes.get(to)
         if target is sender:
             return await self._answer(sender, target, name, args)
@@ -333,12 +335,16 @@ class Swarm:
             return LOST
 
     async def _answer(self, sender: Node, target: Node, name: str, args: dict[str, Any]) -> dict[str, Any] | Failure:
-        value = target.answer(sender.node_id, name, args)
-        if inspect.isawaitable(value):
-            # The handler goes on when the caller has given up, as in the real thing.
-            value = await asyncio.shield(self._group.create_task(as_coroutine(value)))
+        try:
+            value = target.answer(sender.node_id, name, as_wire(args))
+            if inspect.isawaitable(value):
+                # The handler goes on when the caller has given up, as in the real thing.
+                value = await asyncio.shield(self._group.create_task(as_coroutine(value)))
+        except BadArguments as error:
+            value = Refused("bad-args", error.field)
         if isinstance(value, Refused):
             return Failure(FailureKind.REFUSED, value.reason)
+        value = value.to_map() if isinstance(value, WireMap) else value
         return {key: as_wire(item) for key, item in value.items()}
 
     async def _travel(self) -> None:

@@ -9,14 +9,15 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dhtcrawl.fetch.host_access import LeaseLost
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import CallRegistry, refused
+from dhtcrawl.rpc.peers.port import CallRegistry, call_of, refused, reply_to
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.messages import Answer, Call, Refused, Request, Result, decode, encode
+from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request, Result, decode, encode
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.hosts.host_leases import HostLeases
 from dhtcrawl.swarm.hosts.leases import LeaseTerms
@@ -28,6 +29,9 @@ def wired(message: Any) -> Any:
     """What the other side reads."""
     frame = encode(1, message)
     return decode(frame[4], memoryview(frame)[_FRAME_HEAD_BYTES:])[1]
+
+
+R = TypeVar("R", bound=WireMap)
 
 
 class Swarm:
@@ -98,18 +102,12 @@ class Node:
         raise NotImplementedError
 
     async def call(
-        self,
-        node: bytes,
-        name: str,
-        args: dict[str, Any],
-        *,
-        timeout_s: float | None = None,
-        reply_bytes_max: int = 16 * 1024,
-    ) -> dict[str, Any] | Failure:
-        swarm = self.swarm
+        self, node: bytes, args: CallArgs[R], *, timeout_s: float | None = None, reply_bytes_max: int | None = None
+    ) -> R | Failure:
+        swarm, name = self.swarm, args.terms.name
         swarm.calls[name] += 1
-        call = wired(Call(name, args, reply_bytes_max))
-        timeout_s = timeout_s or 30.0
+        call = wired(call_of(args, reply_bytes_max))
+        timeout_s = timeout_s or args.terms.timeout_s or 30.0
         await asyncio.sleep(swarm.rtt_s / 2)
         if node in swarm.closed:
             return Failure(FailureKind.CONNECT, "connection refused", sent=False)
@@ -122,10 +120,9 @@ class Node:
         assert isinstance(reply, Result | Refused)
         if isinstance(reply, Refused):
             return refused(reply)
-        assert len(encode(1, reply)) <= reply_bytes_max
-        value: dict[str, Any] = wired(reply).value
+        assert len(encode(1, reply)) <= call.reply_bytes_max
         await asyncio.sleep(swarm.rtt_s / 2)
-        return value
+        return reply_to(args, wired(reply))
 
     # -- a crawl in one loop --
 

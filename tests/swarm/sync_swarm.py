@@ -12,7 +12,7 @@ from storage.stores import CRAWL
 
 from dhtcrawl.keyspace import host_key, placement, url_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import refused
+from dhtcrawl.rpc.peers.port import call_of, reply_to
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.frame import HEADER
 from dhtcrawl.rpc.tasks.messages import (
@@ -25,10 +25,12 @@ from dhtcrawl.rpc.tasks.messages import (
     RefreshTask,
     Refused,
     Request,
+    Result,
     StoreBackup,
     decode,
     encode,
 )
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
 from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
@@ -37,11 +39,13 @@ from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Task, merge, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica, essence
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.calls import Have
 from dhtcrawl.swarm.records.holdings import RecordTerms
-from dhtcrawl.swarm.records.sync import HAVE, Syncer
+from dhtcrawl.swarm.records.sync import Syncer
 from dhtcrawl.swarm.records.wire import copies_of, record_of
 
 T = TypeVar("T")
+R = TypeVar("R", bound=WireMap)
 
 REPLICAS = 3
 LATENCY_S = 0.01
@@ -203,22 +207,24 @@ class Node:
         assert isinstance(back, Answer)
         return back
 
-    async def call(self, node: bytes, name: str, args: dict[str, Any], **_: Any) -> dict[str, Any] | Failure:
+    async def call(self, node: bytes, args: CallArgs[R], **_: Any) -> R | Failure:
         swarm = self._swarm
-        request = across(Call(name, args))
+        request = across(call_of(args))
         assert isinstance(request, Call)
         swarm.said.append((self.node_id, node, request))
         number = len(swarm.said)
         await asyncio.sleep(LATENCY_S)
         if swarm.loses_request(node, number):
             return Failure(FailureKind.TIMEOUT, "lost")
-        assert name == HAVE, "nothing else is asked"
-        reply = await swarm.nodes[node].syncer.on_have(self.node_id, request.args)
+        assert isinstance(args, Have), "nothing else is asked"
+        reply = await swarm.nodes[node].syncer.on_have(self.node_id, Have.parse(request.args))
         swarm.after()
         await asyncio.sleep(LATENCY_S)
         if swarm.loses_answer(node, number):
             return Failure(FailureKind.LOST, "lost")
-        return refused(reply) if isinstance(reply, Refused) else reply
+        back = across(Result(reply.to_map()))
+        assert isinstance(back, Result)
+        return reply_to(args, back)  # type: ignore[return-value]  # of the one call that there is
 
     async def answer(self, asker: bytes, message: Message) -> Answer | Refused:
         """What this node says to a request."""

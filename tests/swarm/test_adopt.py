@@ -17,6 +17,7 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.adopt import Adoption
+from dhtcrawl.swarm.calls import Adopt, Done
 from swarm.fake_peers import FakePeers, node, view_of
 
 LEAVER = node(1)
@@ -74,7 +75,7 @@ async def adopt(leaver: Side, heir: Side, copies: bool = False, **calls: Callabl
     committer = LoopCommitter(GroupRunner(heir.engine, sync=False))
     adoption = Adoption(peers, committer, lambda crawl: heir.archive)
     async with asyncio.timeout(100.0):
-        return await adoption.on_adopt(LEAVER, {"crawl": CRAWL} | ({"copies": True} if copies else {}))
+        return await adoption.on_adopt(LEAVER, Adopt(CRAWL, copies))
 
 
 def leaving() -> Side:
@@ -91,7 +92,7 @@ def leaving() -> Side:
 
 async def test_files_pages_links_and_books_come_over_whole() -> None:
     leaver, heir = leaving(), Side()
-    assert await adopt(leaver, heir) == {}
+    assert await adopt(leaver, heir) == Done()
     for kind in (keys.PAGE, keys.LINKS, keys.SKIPPED, keys.ARCHIVE):
         assert heir.rows(kind) == leaver.rows(kind)
     assert heir.archive.files == leaver.archive.files
@@ -105,7 +106,7 @@ async def test_copies_of_others_pages_come_over_only_where_there_are_any() -> No
     key = bytes(20)
     for kind, value in zip(keys.COPIES, (pack({"url": "a"}), bytes(20 * 100), bytes(40)), strict=True):
         leaver.put(kind, key, value)
-    assert await adopt(leaver, heir, copies=True) == {}
+    assert await adopt(leaver, heir, copies=True) == Done()
     for kind in (*keys.COPIES, keys.ARCHIVE, keys.PAGE):
         assert heir.rows(kind) == leaver.rows(kind)
     assert heir.archive.files[copies] == b"copies"
@@ -126,7 +127,7 @@ async def test_files_that_were_the_heirs_own_are_not_touched() -> None:
     leaver, heir = leaving(), Side()
     leaver.file(name_of(node(0)), b"as it was")
     heir.archive.files[name_of(node(0))] = bytearray(b"as it was, and has grown since")  # not committed yet
-    assert await adopt(leaver, heir) == {}
+    assert await adopt(leaver, heir) == Done()
     assert heir.archive.files[name_of(node(0))] == b"as it was, and has grown since"
 
 
@@ -138,7 +139,7 @@ async def test_to_be_left_the_same_twice_is_to_be_left_it_once() -> None:
     def no_chunk(args: dict[str, Any]) -> Any:
         raise AssertionError("it is here")
 
-    assert await adopt(leaver, heir, export_chunk=no_chunk) == {}
+    assert await adopt(leaver, heir, export_chunk=no_chunk) == Done()
     assert before == (dict(heir.engine.scan(b"", b"\xff")), {n: bytes(d) for n, d in heir.archive.files.items()})
 
 
@@ -168,10 +169,10 @@ async def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking()
         peers = FakePeers(view_of([0, 1]))
         peers.calls = leaver.calls()
         adoption = Adoption(peers, LoopCommitter(GroupRunner(heir.engine, sync=False)), lambda crawl: heir.archive)
-        taking = group.create_task(adoption.on_adopt(LEAVER, {"crawl": CRAWL}))
+        taking = group.create_task(adoption.on_adopt(LEAVER, Adopt(CRAWL)))
         await asyncio.sleep(0)
         await adoption.close()
         assert taking.done()
         assert heir.rows(keys.PAGE) == leaver.rows(keys.PAGE)
-        refused = await adoption.on_adopt(LEAVER, {"crawl": CRAWL})
+        refused = await adoption.on_adopt(LEAVER, Adopt(CRAWL))
         assert isinstance(refused, Refused)

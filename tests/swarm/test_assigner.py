@@ -16,7 +16,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused, StoreBackup
 from dhtcrawl.swarm.assignment import assigner
 from dhtcrawl.swarm.assignment.assigned import SILENT_S
-from dhtcrawl.swarm.assignment.wire import LEND, RECALL
+from dhtcrawl.swarm.calls import Lend, Recall
 from swarm.fake_peers import node, view_of
 
 from .assigning_world import OWN, TASKS, B, C, Favours, Only, a_world, failed
@@ -62,7 +62,7 @@ async def test_a_policy_that_finds_nobody_for_long_is_told_of(caplog: pytest.Log
 
 async def test_a_node_that_does_not_take_a_task_is_not_waited_for() -> None:
     async with a_world(Favours(B)) as world:
-        world.peers.calls[LEND] = lambda args: Refused("not-ready")
+        world.peers.calls[Lend.terms.name] = lambda args: Refused("not-ready")
         world.add(TASKS[0])
         await asyncio.sleep(60.0)
         assert world.requeued[:1] == [TASKS[0].key]
@@ -90,14 +90,14 @@ async def test_a_long_list_is_recalled_piece_by_piece() -> None:
         async with a_world(Favours(B, terms=AssignmentTerms(batch=100, budget_s=30.0))) as world:
             world.add(*TASKS)
             await asyncio.sleep(40.0)
-            sizes = [len(args["keys"]) for _, name, args in world.peers.called if name == RECALL]
+            sizes = [len(args["keys"]) for _, name, args in world.peers.called if name == Recall.terms.name]
             assert max(sizes) == 7
             assert len(world.requeued) >= len(TASKS)
 
 
 async def test_a_node_that_may_have_taken_it_is() -> None:
     async with a_world(Favours(B)) as world:
-        world.peers.calls[LEND] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
+        world.peers.calls[Lend.terms.name] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
         world.add(TASKS[0])
         await asyncio.sleep(10.0)
         assert world.requeued == []
@@ -142,8 +142,8 @@ async def test_a_host_that_the_only_node_for_it_cannot_reach_is_tried_by_it_with
         await asyncio.sleep(0.1)
         await world.report(1, failed(TASKS[0], TaskResult.UNREACHABLE))
         await asyncio.sleep(0.1)
-        patient = [args["patient"] for _, name, args in world.peers.called if name == LEND]
-        assert patient == [[], [TASKS[0].key]]
+        patient = [args["patient"] for _, name, args in world.peers.called if name == Lend.terms.name]
+        assert patient == [(), (TASKS[0].key,)]
 
 
 async def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
@@ -176,8 +176,8 @@ async def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -
         await world.report(2, failed(task, TaskResult.UNREACHABLE))
         await asyncio.sleep(1)
         assert not world.killed
-        patient = [args["patient"] for _, name, args in world.peers.called if name == LEND]
-        assert patient == [[], [], [task.key]]
+        patient = [args["patient"] for _, name, args in world.peers.called if name == Lend.terms.name]
+        assert patient == [(), (), (task.key,)]
         await world.report(1, failed(task))
         assert len(world.killed) == 1
 
@@ -235,7 +235,7 @@ async def test_a_worker_that_is_slow_to_answer_is_not_told_of_what_another_has_b
 
 async def test_who_leaves_recalls_everything() -> None:
     async with a_world(Favours(B)) as world:
-        world.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"][:2])}
+        world.peers.calls[Recall.terms.name] = lambda args: {"keys": tuple(args["keys"][:2])}
         world.add(*TASKS[:4])
         await asyncio.sleep(1.0)
         world.lends = False
@@ -261,7 +261,7 @@ async def test_a_report_of_what_is_not_lent_teaches_the_policy_nothing() -> None
 async def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_flight_stays() -> None:
     policy = Favours(B)
     async with a_world(policy) as world:
-        world.peers.calls[RECALL] = lambda args: {"keys": (TASKS[0].key,)}
+        world.peers.calls[Recall.terms.name] = lambda args: {"keys": (TASKS[0].key,)}
         world.add(*TASKS[:2])
         await asyncio.sleep(25.0)
         await world.report(1)
@@ -273,7 +273,7 @@ async def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_fl
 
 async def test_a_worker_that_is_gone_or_was_started_again_or_is_silent_loses_what_it_has() -> None:
     async with a_world(Favours(B)) as world:
-        world.peers.calls[RECALL] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
+        world.peers.calls[Recall.terms.name] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
         world.add(*TASKS[:5])
         await asyncio.sleep(5.0)
         world.incarnations[B] = 2

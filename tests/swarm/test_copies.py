@@ -11,16 +11,17 @@ from storage.stores import CRAWL, SPEC
 
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.membership.view import MemberState
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import pack, unpack
-from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, CALL, INLINE_BYTES, PAGES_A_CALL
+from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, INLINE_BYTES
 from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
 from dhtcrawl.swarm.bodies.copy_tracker import CopyCode, targets
+from dhtcrawl.swarm.calls import COPIES_A_CALL, CopyPages, CopyRow
 from swarm.fake_peers import node as node_id
 
-from .copy_world import Node, a_world, url
+from .copy_world import COPY, Node, a_world, url
 
 NOISE = random.Random(0)
 
@@ -59,7 +60,7 @@ async def test_a_page_lies_on_as_many_nodes_as_the_crawl_wants(copies: int) -> N
 async def test_pages_for_one_node_go_together() -> None:
     async with a_world(3) as world:
         first = world.nodes[0]
-        pages = [await first.fetch(url(n)) for n in range(PAGES_A_CALL)]
+        pages = [await first.fetch(url(n)) for n in range(COPIES_A_CALL)]
         await first.copy(*pages)
         assert len(world.calls()) <= 4, "two other nodes; a page goes to one"
         assert world.nodes[1].groups <= 4
@@ -213,7 +214,7 @@ async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
         first, second, third = world.nodes
         key = await first.fetch(url(1))
         liar = world.by_id[world.closest(placement(key), first.id)[0]]
-        liar.handlers[CALL] = lambda asker, args: answer
+        liar.handlers[COPY] = lambda asker, args: answer
         (other,) = {second.id, third.id} - {liar.id}
         assert await first.copy(key) == {key: (other,)}
 
@@ -274,8 +275,8 @@ async def test_a_restart_of_the_receiver_goes_on_in_a_new_file() -> None:
 
 
 async def codes(asker: Node, asked: Node, *rows: Any) -> Any:
-    answer = await asker.call(asked.id, CALL, {"crawl": CRAWL, "pages": rows})
-    return answer["codes"] if isinstance(answer, dict) else answer
+    answer = await asker.call(asked.id, CopyPages(CRAWL, tuple(CopyRow(*row) for row in rows)))
+    return answer if isinstance(answer, Failure) else answer.codes
 
 
 async def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_others_taken() -> None:
@@ -288,25 +289,16 @@ async def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_other
             (b"\1" * 20, record, links, data, length, fetch),  # not the key of its URL
             (key, b"", links, data, length, fetch),
             (key, pack(foreign), links, data, length, fetch),  # in a file of ours, it says
-            (key, record, b"odd", data, length, fetch),
-            (key, record, links, good[3], length, fetch),
             (key, record, links, good[3], good[4], fetch),  # the body of another page
             (key, record, links, data[:-1], length - 1, fetch),
-            (key, record, links, data, length + 1, fetch),
             (key, record, links, None, 10, fetch),
-            (key, record, links, None, -1, True),
-            (key, record, links, "text", 4, fetch),
-            (key, record, links, data, length, 1),
-            (key, record, links, data),
-            "page",
-            None,
         ]
         found = await codes(first, second, *bad, good)
         assert found == bytes([CopyCode.REFUSED] * len(bad) + [CopyCode.HAS_IT])
         assert list(second.copies()) == [good[0]]
-        for nonsense in ((), tuple([good] * (PAGES_A_CALL + 1)), "pages", None):
-            answer = await second.desk.on_copy(first.id, {"crawl": CRAWL, "pages": nonsense})
-            assert answer == BAD_ARGUMENTS
+        assert await codes(first, second, good, (key, record, b"odd", data, length, fetch)) == Failure(
+            FailureKind.REFUSED, "bad-args: pages"
+        )
 
 
 @pytest.mark.parametrize(

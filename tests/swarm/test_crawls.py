@@ -12,16 +12,25 @@ from typing import Any
 from storage.stores import SPEC, link
 
 from dhtcrawl.keyspace import placement
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry
-from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.storage.store import catalog, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm.lifecycle.crawl_list import CRAWLS_A_LIST
+from dhtcrawl.swarm.calls import (
+    CRAWLS_A_LIST,
+    VIEW_BYTES,
+    AskProgress,
+    AuditCrawl,
+    ClaimPages,
+    GetCrawl,
+    Lend,
+    Recall,
+    ReportLent,
+)
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
-from dhtcrawl.swarm.lifecycle.waves import VIEW_BYTES
 from swarm.fake_peers import FakePeers, node, view_of
 
 
@@ -79,9 +88,9 @@ class World:
         return run
 
     async def hear(self, name: str, args: dict[str, Any]) -> Any:
-        handler: Any = self.registry._handlers[name]
-        value = handler(node(1), args)
-        return value if isinstance(value, dict | Refused) else await value
+        reply = self.registry.answer(node(1), Call(name, args), self.group)
+        reply = await reply if isinstance(reply, asyncio.Future) else reply
+        return reply.value if isinstance(reply, Result) else reply
 
 
 @asynccontextmanager
@@ -122,11 +131,16 @@ async def test_participants_are_told_by_their_places_among_the_members_that_we_s
         ids, others = world.peers.view.ids, view_of([1, 2, 3])
         names = {view: replace(record(), participants=[view[1].hex()]) for view in (ids, others.ids)}
         told = catalog.to_wire(names[others.ids], record(), others.ids)
-        for fingerprint in (others.fingerprint[:VIEW_BYTES], None, b"", world.peers.view.fingerprint):
+        for fingerprint, wrong in (
+            (others.fingerprint[:VIEW_BYTES], "record"),
+            (None, "view"),
+            (b"", "view"),
+            (world.peers.view.fingerprint, "view"),
+        ):
             args = {"crawl": record().crawl_id, "record": told, "view": fingerprint}
-            assert await world.hear("crawl_tell", args) == BAD_ARGUMENTS
+            assert await world.hear("crawl_tell", args) == Refused("bad-args", wrong)
         args = {"crawl": record().crawl_id, "record": catalog.to_wire(names[ids], record(), ids)}
-        assert await world.hear("crawl_tell", args) == BAD_ARGUMENTS, "of no view at all"
+        assert await world.hear("crawl_tell", args) == Refused("bad-args", "record"), "of no view at all"
         assert world.crawls.get(record().crawl_id) == record()
         fingerprint = world.peers.view.fingerprint[:VIEW_BYTES]
         assert await world.hear("crawl_tell", {**args, "view": fingerprint}) == {}
@@ -180,7 +194,7 @@ async def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
 
 async def test_a_list_that_makes_no_sense_or_never_ends_is_no_answer() -> None:
     async with a_world() as world:
-        page = tuple((bytes([n % 256, n // 256]) + bytes(14), b"digest") for n in range(CRAWLS_A_LIST))
+        page = tuple((bytes([n % 256, n // 256]) + bytes(14), b"digest!!") for n in range(CRAWLS_A_LIST))
         world.peers.calls["crawl_get"] = lambda args: Refused("unknown-crawl")
         for crawls in (3, ((b"short", b""),), page):
             world.peers.calls["crawl_list"] = always({"crawls": crawls})
@@ -190,17 +204,20 @@ async def test_a_list_that_makes_no_sense_or_never_ends_is_no_answer() -> None:
 async def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
     async with a_world() as world:
         bad: list[dict[str, Any]] = [{}, {"crawl": 3, "keys": (b"x",)}, {"record": b"nonsense"}, {"after": 7}]
-        for name in (
-            "crawl_list",
-            "crawl_tell",
-            "crawl_get",
-            "release",
-            "crawl_progress",
-            "crawl_audit",
-            "crawl_pages",
-        ):
+        for name in world.registry.served():
             for args in bad:
-                assert isinstance(await world.hear(name, args), Refused), (name, args)
+                reply = await world.hear(name, args)
+                assert isinstance(reply, Refused), (name, args)
+                assert reply.reason == "bad-args"
+
+
+def test_calls_about_a_crawl_that_is_not_known_are_refused_as_such() -> None:
+    async def story(world: World) -> None:
+        for args in (
+            GetCrawl(bytes(16)), AskProgress(bytes(16)), AuditCrawl(bytes(16), bytes(16)), ClaimPages(bytes(16), 1),
+            Lend(bytes(16), (), (), {}), Recall(bytes(16), ()), ReportLent(bytes(16), ()),
+        ):  # fmt: skip
+            assert await world.hear(args.terms.name, args.to_map()) == Refused("unknown-crawl")
 
 
 # A crawl that has ended, and work that is left here

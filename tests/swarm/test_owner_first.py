@@ -8,7 +8,7 @@ from dhtcrawl.policy.seam import BATCH, BUDGET_S, Settings, TaskResult
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.swarm.assignment.wire import LEND, RECALL
+from dhtcrawl.swarm.calls import Lend, Recall
 from dhtcrawl.url import host_of
 from swarm.fake_peers import node, view_of
 
@@ -19,7 +19,7 @@ NEITHER = failed(TASKS[0], TaskResult.UNREACHABLE)
 
 
 def lent(world: World) -> list[tuple[bytes, bytes]]:
-    return [(peer, key) for peer, name, args in world.peers.called if name == LEND for key in args["keys"]]
+    return [(peer, key) for peer, name, args in world.peers.called if name == Lend.terms.name for key in args["keys"]]
 
 
 async def test_an_owner_asks_nobody() -> None:
@@ -77,7 +77,7 @@ async def test_of_a_dead_host_the_first_that_is_asked_knows_that_it_is_the_last_
         await world.report(2, NEITHER)
         world.add(*TASKS[1:4])
         await asyncio.sleep(1)
-        patient = [key for _, name, args in world.peers.called if name == LEND for key in args["patient"]]
+        patient = [key for _, name, args in world.peers.called if name == Lend.terms.name for key in args["patient"]]
         assert sorted(patient) == [task.key for task in TASKS[:4]]
         for task in TASKS[1:4]:
             await world.report(1, failed(task))
@@ -163,14 +163,14 @@ async def test_alone_an_owner_goes_on_by_itself() -> None:
 async def test_a_page_is_not_given_up_while_somebody_who_refused_has_not_tried_it() -> None:
     """A node that is about to leave, or has just begun, refuses for some seconds; it may be the one that connects."""
     async with a_world(XOR) as world:
-        world.peers.calls[LEND] = lambda args: Refused("not-ready")
+        world.peers.calls[Lend.terms.name] = lambda args: Refused("not-ready")
         world.add(TASKS[0])
         assert world.started()
         assert world.lender.failed_here(TASKS[0], NEITHER)
         await asyncio.sleep(4)
         assert not world.started(), "the owner has it again only when the others have tried"
-        del world.peers.calls[LEND]
-        world.peers.calls[LEND] = lambda args: {}
+        del world.peers.calls[Lend.terms.name]
+        world.peers.calls[Lend.terms.name] = lambda args: {}
         await asyncio.sleep(6)
         assert [key for _, key in lent(world)][-1] == TASKS[0].key
         assert TASKS[0].key in world.lender.lent
@@ -179,7 +179,7 @@ async def test_a_page_is_not_given_up_while_somebody_who_refused_has_not_tried_i
 
 async def test_nobody_who_refuses_for_ever_keeps_a_page_from_its_end() -> None:
     async with a_world(XOR) as world:
-        world.peers.calls[LEND] = lambda args: Refused("no-policy")
+        world.peers.calls[Lend.terms.name] = lambda args: Refused("no-policy")
         world.add(TASKS[0])
         assert world.started()
         assert world.lender.failed_here(TASKS[0], NEITHER)
@@ -192,7 +192,7 @@ async def test_nobody_who_refuses_for_ever_keeps_a_page_from_its_end() -> None:
 
 async def test_who_takes_a_task_and_has_no_time_for_it_is_not_asked_again_before_the_others() -> None:
     async with a_world(XOR) as world:
-        world.peers.calls[RECALL] = lambda args: {"keys": tuple(args["keys"])}
+        world.peers.calls[Recall.terms.name] = lambda args: {"keys": tuple(args["keys"])}
         world.add(TASKS[0])
         assert world.started()
         assert world.lender.failed_here(TASKS[0], NEITHER)

@@ -42,7 +42,7 @@ async def test_a_crawl_without_a_limit_asks_nobody_for_pages() -> None:
     async with a_swarm() as swarm:
         swarm.ranked()[3].accept(TREE)
         await swarm.ended()
-    assert not any(name == "crawl_pages" for name, _, _ in swarm.calls)
+    assert not any(name.startswith("pages_") for name, _, _ in swarm.calls)
 
 
 async def test_what_an_idle_node_has_left_over_is_waited_for() -> None:
@@ -52,7 +52,7 @@ async def test_what_an_idle_node_has_left_over_is_waited_for() -> None:
         # It thinks that it has work, until it is given pages for it.
         idle.need = lambda: PageNeed(idle.used, len(idle.queue) if idle.allowance.out else 50)  # type: ignore[method-assign]
         await swarm.until(lambda: idle.allowance.out > 3)
-        swarm.weather.rule = lambda sender, _, name: sender == idle.node_id and name == "crawl_pages"
+        swarm.weather.rule = lambda sender, _, name: sender == idle.node_id and name == "pages_ask"
         busy.accept(FOREST)
         await after(swarm, 12.0)
         assert swarm.ends == []
@@ -100,7 +100,7 @@ async def test_a_newcomer_that_coordinates_learns_what_is_out_at_the_dead() -> N
 
 async def test_nobody_is_given_a_page_that_no_successor_knows_of() -> None:
     async with a_swarm(crawl=CrawlSettings(max_pages=20)) as swarm:
-        swarm.weather.rule = lambda _sender, _to, name: name == "note"
+        swarm.weather.rule = lambda _sender, _to, name: name == "pages_note"
         swarm.ranked()[3].accept(TREE)
         await after(swarm, 30.0)
         assert pages(swarm) == 0

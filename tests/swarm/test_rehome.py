@@ -13,18 +13,16 @@ from storage.stores import CRAWL, SPEC
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.swarm.bodies.copier import Copier
-from dhtcrawl.swarm.bodies.copy_service import KEYS_A_CALL
 from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
-from dhtcrawl.swarm.bodies.rehome import ASKED_MAX, CALL, Sought, seek
+from dhtcrawl.swarm.bodies.rehome import ASKED_MAX, Sought, seek
 from swarm.fake_peers import node as node_id
 
-from .copy_world import World, a_world, url
+from .copy_world import STAND_IN, World, a_world, url
 
 # Seeking
 
@@ -50,7 +48,7 @@ async def test_copies_are_found_where_they_should_be_and_are_pages_there_from_th
             assert place.node == holder.hex()
             assert world.by_id[holder].page(key)["place"] == place
             assert world.by_id[holder].body(key, keys.PAGE) == b"<p>hello</p>"
-        assert len(world.calls(CALL)) == 4, "one call a node for all pages, one's own included"
+        assert len(world.calls(STAND_IN)) == 4, "one call a node for all pages, one's own included"
 
 
 async def test_a_copy_is_found_though_others_have_come_between() -> None:
@@ -127,6 +125,7 @@ async def test_who_is_just_starting_anew_is_asked_too() -> None:
     [
         {},
         {"found": 5},
+        {"found": ((b"\1" * 20, ("ab" * 20, "x.warc.gz", 0, 5)),)},
         Refused("failed"),
     ],
     ids=str,
@@ -135,27 +134,8 @@ async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
     async with a_world() as world:
         (key,) = await copied(world, 1)
         for node in world.nodes:
-            node.handlers[CALL] = lambda asker, args: answer
+            node.handlers[STAND_IN] = lambda asker, args: answer
         assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
-
-
-async def test_rows_that_make_no_sense_are_left_out() -> None:
-    place = (node_id(1).hex(), "f.warc.gz", 0, 5)
-
-    async with a_world() as world:
-        (key,) = await copied(world, 1)
-        bad: list[Any] = [
-            5, (key,), (key, None), (b"other", place), (key, (b"", *place[1:])), (key, ("x", *place[1:])),
-            (key, (place[0], "../f", 0, 5)), (key, (*place[:2], -1, 5)), (key, (*place[:2], 0, 0)),
-            (key, (*place[:2], True, 5)), (key, (*place, 1)),
-        ]  # fmt: skip
-        for node in world.nodes:
-            node.handlers[CALL] = lambda asker, args: {"found": bad}
-        assert (await seek(world.nodes[1], CRAWL, [key])).nowhere == [key]
-        world.nodes[2].handlers[CALL] = lambda asker, args: {"found": (*bad, (key, place))}
-        assert (await seek(world.nodes[1], CRAWL, [key])).found == [(key, Place(*place))]
-        for nonsense in (None, (5,), (b"short",), (key,) * (KEYS_A_CALL + 1)):
-            assert await world.nodes[1].desk.on_stand_in({"keys": nonsense}) == BAD_ARGUMENTS
 
 
 # Getting back to as many copies as the crawl wants

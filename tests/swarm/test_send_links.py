@@ -11,12 +11,13 @@ from storage.stores import CRAWL
 
 from dhtcrawl.keyspace import placement, url_key
 from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Code, Request, StoreTask
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import send_links
-from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL, LinkSender
+from dhtcrawl.swarm.records.send_links import LinkSender
 from dhtcrawl.swarm.records.wire import link_bytes
 from dhtcrawl.url import URL_CHARS_MAX
 

@@ -29,11 +29,11 @@ from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import PauseDetector
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState, Row
 from dhtcrawl.rpc.membership.member_exchange import AskMembers, MemberExchange
+from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.members import Learned, Members
 from dhtcrawl.rpc.membership.probe import GossipCounters, Probes
 from dhtcrawl.rpc.membership.rumours import tellings
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.tasks.messages import Refused
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -124,9 +124,9 @@ class Gossip:
         """Rows that a node sent with some other call; they may be anything."""
         self._exchange.learn(rows, sender)
 
-    def answer_members(self, asker: bytes, args: dict[str, Any]) -> dict[str, Any] | Refused:
+    def answer_members(self, asker: bytes, asked: ExchangeMembers) -> MemberRows:
         """The handler of the call `members`."""
-        return self._exchange.answer(asker, args)
+        return self._exchange.answer(asker, asked)
 
     def check_paused(self) -> bool:
         """Whether this node stood still since it was last looked at, which `on_declared_dead` then hears too.

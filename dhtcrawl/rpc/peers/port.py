@@ -5,8 +5,9 @@ id the handlers of this node, without a network. A role (owner, gatekeeper,
 coordinator) belongs to whoever is closest to a key, so a part asks the node of
 the role and does not care whether that is itself.
 
-Calls are registered by name. A handler checks its arguments and never lets a
-peer's value raise: `Refused` is the answer to nonsense.
+Calls are classes (`dhtcrawl.rpc.tasks.schema`). A handler gets the arguments
+only when they are within the protocol, and its caller the answer; what is not
+becomes `Refused` with `bad-args`, or a `Failure` of the kind PROTOCOL, here.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.messages import Answer, Call, Refused, Reply, Request, Result
+from dhtcrawl.rpc.tasks.messages import Ack, Answer, Call, Records, Refused, Reply, Request, Result
+from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap
 
 log = logging.getLogger(__name__)
 
-CallValue = dict[str, Any] | Refused
-CallHandler = Callable[[bytes, dict[str, Any]], "CallValue | Awaitable[CallValue]"]
-BAD_ARGUMENTS = Refused("bad-args")
+A = TypeVar("A", bound=CallArgs[Any])
+R = TypeVar("R", bound=WireMap)
+
+UNKNOWN_CRAWL = "unknown-crawl"  # refused: the receiver does not know, or does not run, the crawl
+# What came of a call at its handler.
+Served = WireMap | Refused
+CallHandler = Callable[[bytes, A], "Served | Awaitable[Served]"]
 
 
 class Peers(Protocol):
@@ -44,15 +50,9 @@ class Peers(Protocol):
         ...
 
     async def call(
-        self,
-        node: bytes,
-        name: str,
-        args: dict[str, Any],
-        *,
-        timeout_s: float | None = None,
-        reply_bytes_max: int = 16 * 1024,
-    ) -> dict[str, Any] | Failure:
-        """A node's answer to a call; the caller checks what it reads."""
+        self, node: bytes, args: CallArgs[R], *, timeout_s: float | None = None, reply_bytes_max: int | None = None
+    ) -> R | Failure:
+        """A node's answer to a call; without a time and a size, those of its terms."""
         ...
 
 
@@ -60,41 +60,88 @@ class CallRegistry:
     """The calls that this node answers."""
 
     def __init__(self) -> None:
-        self._handlers: dict[str, CallHandler] = {}
+        self._handlers: dict[str, tuple[type[CallArgs[Any]], CallHandler[Any]]] = {}
 
-    def register(self, name: str, handler: CallHandler) -> None:
-        """Answer calls of `name` with `handler(asker's node id, args)`; the value or an awaitable of it."""
-        assert name not in self._handlers, f"{name} is registered twice"
-        self._handlers[name] = handler
+    def serve(self, call: type[A], handler: CallHandler[A]) -> None:
+        """Answer calls with `handler(asker's node id, args)`: a reply, a refusal, or an awaitable of one.
+
+        A handler may raise `BadArguments` for what only it can see to be wrong.
+        """
+        name = call.terms.name
+        assert name not in self._handlers, f"{name} is served twice"
+        self._handlers[name] = call, handler
+
+    def served(self) -> Iterable[str]:
+        """The names of the calls that are answered."""
+        return self._handlers.keys()
 
     def answer(self, asker: bytes, call: Call, group: asyncio.TaskGroup) -> Reply | asyncio.Future[Reply]:
         """The answer, or a future of it; waiting happens in `group`."""
-        handler = self._handlers.get(call.name)
-        if handler is None:
+        served = self._handlers.get(call.name)
+        if served is None:
             return Refused("unknown-call", call.name)
+        kind, handler = served
         try:
-            value = handler(asker, call.args)
+            value = handler(asker, kind.parse(call.args))
+        except BadArguments as error:
+            return Refused("bad-args", error.field)
         except Exception:
             log.exception("%s from %s failed", call.name, asker.hex())
             return Refused("failed", call.name)
         if inspect.isawaitable(value):
-            return group.create_task(_later(call.name, asker, value))
-        return _reply(value)
+            return group.create_task(_later(kind, asker, value))
+        return _reply(kind, value)
 
 
-async def _later(name: str, asker: bytes, value: Awaitable[CallValue]) -> Reply:
+async def _later(kind: type[CallArgs[Any]], asker: bytes, value: Awaitable[Served]) -> Reply:
     try:
-        return _reply(await value)
+        return _reply(kind, await value)
+    except BadArguments as error:
+        return Refused("bad-args", error.field)
     except StorageError as error:
         # The node is about to end over it, and says so.
         return Refused("storage", type(error).__name__)
     except Exception:
-        log.exception("%s from %s failed", name, asker.hex())
-        return Refused("failed", name)
+        log.exception("%s from %s failed", kind.terms.name, asker.hex())
+        return Refused("failed", kind.terms.name)
 
 
-def _reply(value: CallValue) -> Reply:
-    return value if isinstance(value, Refused) else Result(value)
+def _reply(kind: type[CallArgs[Any]], value: Served) -> Reply:
+    if isinstance(value, Refused):
+        return value
+    assert isinstance(value, kind.reply()), f"{kind.terms.name} is not answered by {type(value).__name__}"
+    return Result(value.to_map())
+
+
+Run = TypeVar("Run")
+
+
+def by_crawl(run_of: Callable[[bytes], Run | None], handler_of: Callable[[Run], CallHandler[Any]]) -> CallHandler[Any]:
+    """A handler of calls about one crawl, for whatever runs it here; refused where nothing does."""
+
+    def handle(asker: bytes, args: Any) -> Served | Awaitable[Served]:
+        run = run_of(args.crawl)
+        return Refused(UNKNOWN_CRAWL) if run is None else handler_of(run)(asker, args)
+
+    return handle
+
+
+def call_of(args: CallArgs[Any], reply_bytes_max: int | None = None) -> Call:
+    """The message that carries a call."""
+    return Call(args.terms.name, args.to_map(), reply_bytes_max or args.terms.reply_bytes_max)
+
+
+def reply_to(args: CallArgs[R], answer: Ack | Records | Result | Refused | Failure) -> R | Failure:
+    """The answer to a call as its class; what is none is a failure of its own kind."""
+    if isinstance(answer, Failure):
+        return answer
+    if isinstance(answer, Refused):
+        return refused(answer)
+    assert isinstance(answer, Result), "the kind that answers CALL"
+    try:
+        return args.answered(answer.value)
+    except BadArguments as error:
+        return Failure(FailureKind.PROTOCOL, f"an answer to {args.terms.name} with a bad {error.field}")
 
 
 def refused(reply: Refused) -> Failure:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.connectionless import Connectionless
-from dhtcrawl.rpc.peers.port import refused
+from dhtcrawl.rpc.peers.port import call_of, refused, reply_to
 from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.messages import Answer, Call, Refused, Request, Result, StoreTask
+from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request, Result, StoreTask
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
+
+R = TypeVar("R", bound=WireMap)
 
 
 class TaskPeers:
@@ -100,27 +104,22 @@ class TaskPeers:
         return None if record is None or record.state is NodeState.DEAD else record
 
     async def call(
-        self,
-        node: bytes,
-        name: str,
-        args: dict[str, Any],
-        *,
-        timeout_s: float | None = None,
-        reply_bytes_max: int = 16 * 1024,
-    ) -> dict[str, Any] | Failure:
-        own = node == self.node_id
-        reply = await self.ask(node, Call(name, _as_received(args) if own else args, reply_bytes_max), timeout_s)
-        if isinstance(reply, Failure):
-            return reply
-        assert isinstance(reply, Result), "the kind that answers CALL"
-        value: dict[str, Any] = _as_received(reply.value) if own else reply.value
-        return value
+        self, node: bytes, args: CallArgs[R], *, timeout_s: float | None = None, reply_bytes_max: int | None = None
+    ) -> R | Failure:
+        call = call_of(args, reply_bytes_max)
+        timeout_s = args.terms.timeout_s if timeout_s is None else timeout_s
+        if node != self.node_id:
+            return reply_to(args, await self.ask(node, call, timeout_s))
+        reply = await self.ask(node, replace(call, args=as_received(call.args)), timeout_s)
+        if isinstance(reply, Result):
+            reply = Result(as_received(reply.value))
+        return reply_to(args, reply)
 
 
-def _as_received(value: Any) -> Any:
+def as_received(value: Any) -> Any:
     """A value as it would come from the wire, where lists are tuples."""
     if isinstance(value, dict):
-        return {name: _as_received(item) for name, item in value.items()}
+        return {name: as_received(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(map(_as_received, value))
+        return tuple(map(as_received, value))
     return value

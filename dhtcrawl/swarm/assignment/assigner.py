@@ -36,10 +36,10 @@ from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.assigned import Assigned, IncarnationOf, TaskAssignment
 from dhtcrawl.swarm.assignment.candidates import Candidates
 from dhtcrawl.swarm.assignment.failures import Failures
-from dhtcrawl.swarm.assignment.wire import LEND, RECALL
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.url import host_of, origin_of
 
@@ -51,7 +51,7 @@ TASKS_A_HOST = 64
 PAUSE_S = 0.2
 PAUSE_TIMES = 10.0
 IN_VAIN_MAX = 300  # a minute, and nobody may fetch anything: to be told
-KEYS_A_CALL = 500
+KEYS_A_CALL = calls.KEYS_MAX
 RECALL_WITHIN_S = 5.0
 LOOK_EVERY_S = 1.0
 BUDGET_TIMES = 3.0  # what a host's delay alone takes, and this many times that
@@ -311,11 +311,15 @@ class Assigner:
         keys = self._still(loans)
         if not keys:
             return True
-        connect = {host: each.connect_timeout_s for host, each in terms.items() if each.connect_timeout_s is not None}
+        connect = {
+            host: each.connect_timeout_s
+            for host, each in terms.items()
+            if each.connect_timeout_s is not None
+            and calls.CONNECT_S_MIN <= each.connect_timeout_s <= calls.CONNECT_S_MAX
+        }
         # Nobody is left, or the policy ranks nobody else: it goes on trying.
-        patient = [key for key in keys if self._is_patient(key, loans[key], node)]
-        args = {"crawl": crawl, "keys": keys, "patient": patient, "connect_s": connect, "epoch": self.epoch}
-        answer = await self._peers.call(node, LEND, args)
+        patient = tuple(key for key in keys if self._is_patient(key, loans[key], node))
+        answer = await self._peers.call(node, calls.Lend(crawl, tuple(keys), patient, connect, self.epoch))
         if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
             self.candidates.refused(node, self._clock.monotonic())
             return False
@@ -383,14 +387,12 @@ class Assigner:
     async def _recall(self, node: bytes, late: list[bytes]) -> None:
         for first in range(0, len(late), KEYS_A_CALL):
             keys = late[first : first + KEYS_A_CALL]
-            args = {"crawl": self._desk.crawl_id, "keys": keys}
-            answer = await self._peers.call(node, RECALL, args, timeout_s=RECALL_WITHIN_S)
+            asked = calls.Recall(self._desk.crawl_id, tuple(keys))
+            answer = await self._peers.call(node, asked, timeout_s=RECALL_WITHIN_S)
             now = self._clock.monotonic()
-            back = answer.get("keys") if not isinstance(answer, Failure) else None
-            if not isinstance(back, tuple):
+            if isinstance(answer, Failure):
                 return  # it is silent, or will be gone before long
-            wanted = set(keys)
-            returned = self.lent.let_go_from(node, [key for key in back if isinstance(key, bytes) and key in wanted])
+            returned = self.lent.let_go_from(node, answer.keys)
             for key, loan in returned.items():
                 self._recalled(key, loan, now)
             self.lent.renew(keys, now)

@@ -16,30 +16,30 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Protocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.keyspace import placement
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.seam import TaskResult
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.peers.port import CallRegistry, Peers, by_crawl
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
 from dhtcrawl.swarm.assignment.facts import PlannerFacts
 from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.orphan_check import OrphanCheck
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
-from dhtcrawl.swarm.assignment.plans import CALL as PLAN
 from dhtcrawl.swarm.assignment.plans import Plans
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues, QueuesRun
-from dhtcrawl.swarm.assignment.wire import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, from_rows, keys_in
+from dhtcrawl.swarm.assignment.wire import from_rows
 from dhtcrawl.swarm.assignment.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -183,30 +183,39 @@ class Assignments:
         flying = [key for key, owner in owners if owner is not None and owner.id == node]
         return list(dict.fromkeys([*flying, *self.borrower.in_hand(node)]))
 
-    async def on_call(self, name: str, asker: bytes, args: dict[str, Any]) -> CallValue:
-        """What an owner or a worker says of loans."""
-        if name == LEND:
-            self._loans.set()
-            if self.plans is not None:
-                self.plans.newer(args.get("epoch"))
-            return await self.borrower.on_lend(asker, args)
-        if name == PLAN:
-            return Refused("no-policy") if self.plans is None else self.plans.on_call(asker, args)
-        if name == RECALL:
-            return await self.borrower.on_recall(asker, args)
-        if name == IN_HAND:
-            keys = keys_in(args.get("keys"))
-            if keys is None:
-                return BAD_ARGUMENTS
-            self.hold_for(asker, [key for key in keys if self._ownership.owns(key)])
-            return {}
-        given = from_rows(args.get("given"))
-        if given is None:
-            return BAD_ARGUMENTS
+    # What owners and workers say
+
+    async def on_lend(self, asker: bytes, args: calls.Lend) -> calls.Done | Refused:
+        """An owner lends us tasks."""
+        self._loans.set()
+        if self.plans is not None:
+            self.plans.newer(args.epoch)
+        return await self.borrower.on_lend(asker, args)
+
+    async def on_recall(self, asker: bytes, args: calls.Recall) -> calls.LetGo | Refused:
+        """An owner takes tasks back from us."""
+        return await self.borrower.on_recall(asker, args)
+
+    def on_in_hand(self, asker: bytes, args: calls.InHand) -> calls.Done:
+        """A worker has tasks in flight that are ours."""
+        self.hold_for(asker, [key for key in args.keys if self._ownership.owns(key)])
+        return calls.Done()
+
+    def on_release(self, _asker: bytes, args: calls.Release) -> calls.Done:
+        """Nothing came of tasks that were in flight when they became ours."""
+        self.given_back(args.keys)
+        return calls.Done()
+
+    async def on_report(self, asker: bytes, args: calls.ReportLent) -> calls.Done | Refused:
+        """A worker says what came of our tasks."""
         if self.lender is None:
             return Refused("no-policy")
-        await self.lender.on_report(asker, given)
-        return {}
+        await self.lender.on_report(asker, from_rows(args.given))
+        return calls.Done()
+
+    def on_plan(self, asker: bytes, args: calls.ReportPlan) -> calls.PlanTable | Refused:
+        """A member asks for the crawl's plan."""
+        return Refused("no-policy") if self.plans is None else self.plans.on_report(asker, args)
 
     # What happens around it
 
@@ -307,19 +316,17 @@ class Assignments:
 
     async def _ask_back(self, worker: bytes, keys: list[bytes]) -> None:
         for _ in range(ASKED_BACK_TIMES):
-            answer = await self._peers.call(
-                worker, RECALL, {"crawl": self._run.crawl_id, "keys": keys[:KEYS_A_CALL_MAX]}
-            )
-            back = None if isinstance(answer, Failure) else keys_in(answer.get("keys"))
-            if back is not None:
-                self.given_back(back)
+            asked = calls.Recall(self._run.crawl_id, tuple(keys[: calls.KEYS_MAX]))
+            answer = await self._peers.call(worker, asked)
+            if not isinstance(answer, Failure):
+                self.given_back(answer.keys)
                 return
             await asyncio.sleep(LOOK_EVERY_S)  # it does not know yet that we own them
 
     async def _recall_from(self, lender: Assigner, node: bytes) -> None:
         """What a node has of ours since before it was cut off is with others by now."""
         for _ in range(ASKED_BACK_TIMES):
-            answer = await self._peers.call(node, RECALL, {"crawl": self._run.crawl_id, "keys": []})
+            answer = await self._peers.call(node, calls.Recall(self._run.crawl_id, ()))
             if not isinstance(answer, Failure):
                 break
             await asyncio.sleep(LOOK_EVERY_S)
@@ -334,11 +341,11 @@ class Assignments:
                 by_owner.setdefault(owner.id, []).append(key)
         for node, keys in by_owner.items():
             self._telling += 1
-            self._group.create_task(self._tell(node, keys[:KEYS_A_CALL_MAX]))
+            self._group.create_task(self._tell(node, keys[: calls.KEYS_MAX]))
 
     async def _tell(self, node: bytes, keys: list[bytes]) -> None:
         try:
-            await self._peers.call(node, IN_HAND, {"crawl": self._run.crawl_id, "keys": keys})
+            await self._peers.call(node, calls.InHand(self._run.crawl_id, tuple(keys)))
         finally:
             self._telling -= 1
 
@@ -356,8 +363,25 @@ class Assignments:
             owner = self._peers.view.owner(placement(key))
             if owner is None:
                 return
-            reply = await self._peers.call(owner.id, "release", {"crawl": self._run.crawl_id, "keys": [key]})
+            reply = await self._peers.call(owner.id, calls.Release(self._run.crawl_id, (key,)))
             if isinstance(reply, Failure):
                 log.info("release: %s", reply.detail)  # its owner takes it back in a while by itself
         finally:
             self._ownership.releasing -= 1
+
+
+class AssigningRun(Protocol):
+    """A crawl that runs here."""
+
+    @property
+    def assignments(self) -> Assignments: ...
+
+
+def serve(registry: CallRegistry, run_of: Callable[[bytes], AssigningRun | None]) -> None:
+    """Answer the calls of this room for all crawls."""
+    registry.serve(calls.Lend, by_crawl(run_of, lambda run: run.assignments.on_lend))
+    registry.serve(calls.Recall, by_crawl(run_of, lambda run: run.assignments.on_recall))
+    registry.serve(calls.InHand, by_crawl(run_of, lambda run: run.assignments.on_in_hand))
+    registry.serve(calls.Release, by_crawl(run_of, lambda run: run.assignments.on_release))
+    registry.serve(calls.ReportLent, by_crawl(run_of, lambda run: run.assignments.on_report))
+    registry.serve(calls.ReportPlan, by_crawl(run_of, lambda run: run.assignments.on_plan))

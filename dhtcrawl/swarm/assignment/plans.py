@@ -24,20 +24,18 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.policy.guard import said
 from dhtcrawl.policy.seam import Planner
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.rpc.tasks.messages import is_int
+from dhtcrawl.rpc.tasks.schema import BadArguments
+from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BYTES_MAX
 
 log = logging.getLogger(__name__)
 
-CALL = "crawl_plan"
 EVERY_S = 10.0
 PAUSE_S = 0.5  # between two questions, whoever has a newer plan
 PLANS_WITHIN_S = 60.0
-REPORT_BYTES_MAX = 64 << 10
-TABLE_BYTES_MAX = 256 << 10
 ITEMS_MAX = 20_000
-EPOCH_MAX = 2**53
 
 Table = Mapping[str, Any]
 
@@ -74,20 +72,23 @@ class Plans:
         self._said = ""
         self._wake = asyncio.Event()
 
-    def newer(self, epoch: object) -> None:
-        """Somebody has a plan of this epoch."""
-        if isinstance(epoch, int) and self.epoch < epoch <= EPOCH_MAX:
+    def newer(self, epoch: int) -> None:
+        """Another node has a plan of this epoch: ask soon where ours is older."""
+        if self.epoch < epoch:
             self._wake.set()
 
-    def on_call(self, asker: bytes, args: Mapping[str, Any]) -> CallValue:
-        """A member reports, and asks whether there is a newer plan."""
-        epoch, packed = args.get("epoch"), args.get("report")
-        report = unpacked(packed, REPORT_BYTES_MAX)
-        if not isinstance(epoch, int) or not is_int(epoch, 0, EPOCH_MAX) or report is None:
-            return BAD_ARGUMENTS
-        self._highest = max(self._highest, epoch)
+    def on_report(self, asker: bytes, args: calls.ReportPlan) -> calls.PlanTable:
+        """A member reports, and asks whether there is a newer plan.
+
+        Raises:
+            BadArguments: the report is no packed map.
+        """
+        report = unpacked(args.report, PLAN_REPORT_BYTES_MAX)
+        if report is None:
+            raise BadArguments("report")
+        self._highest = max(self._highest, args.epoch)
         self._reports[asker] = report
-        return {"epoch": self.epoch, "table": self._packed} if self.epoch > epoch else {"epoch": self.epoch}
+        return calls.PlanTable(self.epoch, self._packed if self.epoch > args.epoch else None)
 
     async def run(self) -> None:
         """Report, ask and plan, until cancelled."""
@@ -108,14 +109,13 @@ class Plans:
                 continue
 
     async def _ask(self, coordinator: bytes) -> None:
-        packed = msgpack.packb(self._report())
-        args = {"crawl": self._crawl_id, "epoch": self.epoch, "report": packed}
-        answer = await self._peers.call(coordinator, CALL, args, reply_bytes_max=TABLE_BYTES_MAX + 1024)
-        if isinstance(answer, Failure):
+        asked = calls.ReportPlan(self._crawl_id, self.epoch, msgpack.packb(self._report()))
+        answer = await self._peers.call(coordinator, asked)
+        if isinstance(answer, Failure) or answer.table is None:
             return
-        epoch, table = answer.get("epoch"), unpacked(answer.get("table"), TABLE_BYTES_MAX)
-        if table is not None and isinstance(epoch, int) and self.epoch < epoch <= EPOCH_MAX:
-            self._take(epoch, table)
+        table = unpacked(answer.table, PLAN_TABLE_BYTES_MAX)
+        if table is not None and self.epoch < answer.epoch:
+            self._take(answer.epoch, table)
 
     async def _plan(self) -> None:
         """Make a table of what is reported; a new one is published, and so is ours where somebody has a later one."""
@@ -134,7 +134,7 @@ class Plans:
         packed, why = self._thinking.result()
         self._thinking = None
         # As the others get it, where lists are tuples.
-        table = unpacked(packed, TABLE_BYTES_MAX)
+        table = unpacked(packed, PLAN_TABLE_BYTES_MAX)
         if why or table is None:
             self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
         elif (table and table != self._table) or (self._table and self._highest > self.epoch):
@@ -162,9 +162,9 @@ def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: fl
         return b"", said(error)
 
 
-def unpacked(packed: object, bytes_max: int) -> Table | None:
-    """A table or report that came over the wire; None where it is none."""
-    if not isinstance(packed, bytes) or len(packed) > bytes_max:
+def unpacked(packed: bytes, bytes_max: int) -> Table | None:
+    """A table or report of at most so many bytes; None where it is none."""
+    if len(packed) > bytes_max:
         return None
     try:
         found = msgpack.unpackb(

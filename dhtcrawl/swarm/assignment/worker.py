@@ -18,11 +18,12 @@ from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.keyspace import placement
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.assigned import REPORT_EVERY_S, AssignedHere, IncarnationOf
-from dhtcrawl.swarm.assignment.wire import KEYS_A_CALL_MAX, REPORT, keys_in, to_rows
+from dhtcrawl.swarm.assignment.wire import to_rows
 
 LINGER_S = 0.5
 HOSTS_MAX = 10_000
@@ -92,32 +93,29 @@ class Worker:
 
     # What owners ask
 
-    async def on_lend(self, asker: bytes, args: dict[str, Any]) -> CallValue:
-        keys, patient, connect_s = keys_in(args.get("keys")), keys_in(args.get("patient")), args.get("connect_s")
-        if keys is None or patient is None or not isinstance(connect_s, dict):
-            return BAD_ARGUMENTS
+    async def on_lend(self, asker: bytes, args: calls.Lend) -> calls.Done | Refused:
+        """Take tasks of an owner."""
+        keys = list(args.keys)
         if not self._bench.takes:
             return Refused("not-ready")
         if self.borrowed.full:
             return Refused("full")
         if any(self._owner_of(key) != asker for key in keys):
             return Refused("not-owner")
-        for host, seconds in connect_s.items():
-            if isinstance(host, str) and isinstance(seconds, int | float) and 0 < seconds < 3600:
-                self.connect_s.pop(host, None)
-                self.connect_s[host] = float(seconds)
-                if len(self.connect_s) > HOSTS_MAX:
-                    del self.connect_s[next(iter(self.connect_s))]
-        self.borrowed.borrow(asker, self._incarnation_of(asker), keys, self._clock.monotonic(), frozenset(patient))
+        for host, seconds in args.connect_s.items():
+            self.connect_s.pop(host, None)
+            self.connect_s[host] = float(seconds)
+            if len(self.connect_s) > HOSTS_MAX:
+                del self.connect_s[next(iter(self.connect_s))]
+        self.borrowed.borrow(asker, self._incarnation_of(asker), keys, self._clock.monotonic(), frozenset(args.patient))
         self.tasks_borrowed += len(keys)
         await self._bench.requeue(keys)
         self._view = None
-        return {}
+        return calls.Done()
 
-    async def on_recall(self, asker: bytes, args: dict[str, Any]) -> CallValue:
-        keys = keys_in(args.get("keys"))
-        if keys is None:
-            return BAD_ARGUMENTS
+    async def on_recall(self, asker: bytes, args: calls.Recall) -> calls.LetGo | Refused:
+        """Give tasks back that were not begun; without keys, forget all of this owner's."""
+        keys = args.keys
         if not keys:
             return await self._forget(asker)
         ours, retrying = set(self.borrowed.of(asker)), self._bench.retrying()
@@ -129,16 +127,16 @@ class Worker:
         # What came of a task is on its way as a record; and one may have been begun while we wrote.
         over = set(await self._bench.settled(let_go))
         back = [key for key in let_go if key not in over and not self._bench.has_in_flight(key)]
-        return {"keys": back}
+        return calls.LetGo(tuple(back))
 
-    async def _forget(self, owner: bytes) -> CallValue:
+    async def _forget(self, owner: bytes) -> calls.LetGo:
         """It took us for gone, and everything back: it is with others by now."""
         keys = self.borrowed.of(owner)
         for key in keys:
             self.borrowed.give_back(key)
         self._bench.forget(keys)
         await self._bench.requeue(keys)
-        return {"keys": []}
+        return calls.LetGo(())
 
     # What the crawl says
 
@@ -206,10 +204,9 @@ class Worker:
         """Tell an owner what there is to tell, or only that we are here."""
         try:
             incarnation, news = self._incarnation_of(owner), self._news.pop(owner, [])
-            rows, later = news[:KEYS_A_CALL_MAX], news[KEYS_A_CALL_MAX:]
-            args = {"crawl": self._bench.crawl_id, "given": to_rows(rows)}
+            rows, later = news[: calls.KEYS_MAX], news[calls.KEYS_MAX :]
             self._told_at[owner] = self._clock.monotonic()
-            answer = await self._peers.call(owner, REPORT, args)
+            answer = await self._peers.call(owner, calls.ReportLent(self._bench.crawl_id, to_rows(rows)))
             if isinstance(answer, Failure):
                 # Who refuses to hear it has not lent us anything, or will take it back by itself.
                 later = later if answer.kind is FailureKind.REFUSED else [*rows, *later]

@@ -14,13 +14,14 @@ import asyncio
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import keys
@@ -28,13 +29,12 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm import calls
 
 # In this order: what is told of a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
 KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY, keys.HOLDERS)  # where a crawl makes any
-REPLY_BYTES_MAX = 1 << 20
-TIMEOUT_S = 60.0
-ADOPT_TIMEOUT_S = 3600.0
+R = TypeVar("R", bound=WireMap)
 _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
 
 
@@ -62,18 +62,11 @@ class Adoption:
 
     async def give(self, heir: bytes, crawl: bytes, *, copies: bool = False) -> bool:
         """Let `heir` take what this node has of a crawl, `copies` of others' pages too; whether all is on its disk."""
-        args = {"crawl": crawl} | ({"copies": True} if copies else {})
-        reply = await self._peers.call(heir, "adopt", args, timeout_s=ADOPT_TIMEOUT_S)
-        return not isinstance(reply, Failure)
+        return not isinstance(await self._peers.call(heir, calls.Adopt(crawl, copies)), Failure)
 
-    def on_adopt(self, asker: bytes, args: dict[str, Any]) -> Any:
+    async def on_adopt(self, node: bytes, args: calls.Adopt) -> calls.Done | Refused:
         """The handler of the call `adopt`."""
-        crawl = args.get("crawl")
-        if not isinstance(crawl, bytes) or len(crawl) != CRAWL_ID_BYTES:
-            return BAD_ARGUMENTS
-        return self._take(asker, crawl, KINDS + (KINDS_OF_COPIES if args.get("copies") is True else ()))
-
-    async def _take(self, node: bytes, crawl: bytes, kinds: tuple[bytes, ...]) -> CallValue:
+        crawl, kinds = args.crawl, KINDS + (KINDS_OF_COPIES if args.copies else ())
         if self._closed:
             # What came now would not reach our own heir.
             return Refused("leaving", "this node leaves, too")
@@ -88,24 +81,19 @@ class Adoption:
         finally:
             self._taking -= 1
             self._taken.set()
-        return {}
+        return calls.Done()
 
     async def _take_files(self, node: bytes, crawl: bytes) -> None:
         after = ""
         while True:
-            value = await self._ask(node, "export_files", {"crawl": crawl, "after": after})
-            files = value.get("files")
-            if not isinstance(files, tuple):
-                raise AdoptionFailed("export_files: no list")
+            files = (await self._ask(node, calls.ExportFiles(crawl, after))).files
             if not files:
                 return
-            for row in files:
-                if not (isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], str) and type(row[1]) is int):
-                    raise AdoptionFailed("export_files: no file")
-                await self._take_file(node, crawl, *row)
-            if files[-1][0] <= after:
+            for file in files:
+                await self._take_file(node, crawl, file.name, file.length)
+            if files[-1].name <= after:
                 raise AdoptionFailed("export_files: a list that leads back")
-            after = files[-1][0]
+            after = files[-1].name
 
     async def _take_file(self, node: bytes, crawl: bytes, name: str, length: int) -> None:
         prefix = f"{crawl.hex()[:12]}-"
@@ -120,9 +108,9 @@ class Adoption:
         offset = 0
         try:
             while offset < length:
-                args = {"crawl": crawl, "name": name, "offset": offset, "limit": export.CHUNK_BYTES_MAX}
-                data = (await self._ask(node, "export_chunk", args)).get("data")
-                if not isinstance(data, bytes) or not data:
+                part = calls.ExportChunk(crawl, name, offset, calls.CHUNK_BYTES_MAX)
+                data = (await self._ask(node, part)).data
+                if not data:
                     raise AdoptionFailed(f"{name}: ends at {offset} of {length} bytes")
                 await self._committer.submit(partial(_append, file=file, data=data))
                 offset += len(data)
@@ -131,38 +119,32 @@ class Adoption:
             await self._committer.submit(lambda _: file.close())
 
     async def _take_rows(self, node: bytes, crawl: bytes, kind: bytes) -> None:
-        cursor: object = b""
+        cursor: bytes | None = b""
         parts: dict[bytes, bytes] = {}
-        while isinstance(cursor, bytes):
-            value = await self._ask(node, "export_rows", {"crawl": crawl, "kind": kind, "cursor": cursor})
-            rows = value.get("rows")
-            if not isinstance(rows, tuple) or not all(_is_row(row) for row in rows):
-                raise AdoptionFailed("export_rows: no rows")
+        while cursor is not None:
+            found = await self._ask(node, calls.ExportRows(crawl, kind, cursor))
             whole = []
-            for suffix, data in rows:
+            for suffix, data in found.rows:
                 if kind in export.IN_PARTS and len(suffix) % KEY_BYTES == export.PART_BYTES:
                     parts[suffix[: -export.PART_BYTES]] = parts.get(suffix[: -export.PART_BYTES], b"") + data
                 else:
                     whole.append((suffix, data))
             await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=whole, node=node))
-            after = value.get("cursor")
-            if isinstance(after, bytes) and after <= cursor:
+            if found.cursor is not None and found.cursor <= cursor:
                 raise AdoptionFailed("export_rows: a cursor that leads back")
-            cursor = after
+            cursor = found.cursor
         rows = list(parts.items())
         await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
 
     async def _take_counters(self, node: bytes, crawl: bytes) -> None:
-        value = await self._ask(node, "export_facts", {"crawl": crawl})
-        counters = value.get("counters")
-        if isinstance(counters, dict):
-            key = keys.key(keys.COUNTERS, crawl, node)
-            await self._committer.submit(lambda txn: txn.put(key, pack(counters)))
+        counters = (await self._ask(node, calls.ExportFacts(crawl))).counters
+        key = keys.key(keys.COUNTERS, crawl, node)
+        await self._committer.submit(lambda txn: txn.put(key, pack(dict(counters))))
 
-    async def _ask(self, node: bytes, name: str, args: dict[str, Any]) -> dict[str, Any]:
-        value = await self._peers.call(node, name, args, timeout_s=TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX)
+    async def _ask(self, node: bytes, args: CallArgs[R]) -> R:
+        value = await self._peers.call(node, args)
         if isinstance(value, Failure):
-            raise AdoptionFailed(f"{name}: {value.detail}")
+            raise AdoptionFailed(f"{args.terms.name}: {value.detail}")
         return value
 
 
@@ -208,7 +190,3 @@ def _fields(page: bytes | None) -> dict[str, Any]:
     except StorageError:
         return {}
     return fields if isinstance(fields, dict) else {}
-
-
-def _is_row(row: object) -> bool:
-    return isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], bytes) and isinstance(row[1], bytes)

@@ -12,33 +12,31 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.ports import Copied
-from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.copy_tracker import Ask, CopyCode, CopyTicket, CopyTracker
+from dhtcrawl.swarm.calls import CopyRow
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
-from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
 
 log = logging.getLogger(__name__)
 
-CALL: Final = "copy_pages"
-PAGES_A_CALL: Final = 256
 BATCH_BYTES: Final = 512 << 10
 INLINE_BYTES: Final = 256 << 10  # a bigger page is fetched by the receiver; two of this fit into a frame
 CALLS_MAX: Final = 4
-TIMEOUT_S: Final = 15.0  # a node that has not answered by then is most likely gone, and others know
 FETCHED_BYTES_A_S: Final = 256 << 10  # how slow a receiver may be that fetches
 TICKET_BYTES: Final = 512  # what a page takes in memory while it waits: its body is read when it is sent
 LIMITS: Final = DeliveryLimits(
-    batch_items_max=PAGES_A_CALL,
+    batch_items_max=calls.COPIES_A_CALL,
     batch_bytes_max=BATCH_BYTES,
     # Some 60,000 pages to one node. For more it is passed over, as if it were full; `CopyWatch` makes up for it.
     held_bytes_max=32 << 20,
@@ -46,17 +44,6 @@ LIMITS: Final = DeliveryLimits(
     all_under_way_max=CALLS_MAX,
     linger_s=0.02,
 )
-
-
-class CopyRow(NamedTuple):
-    """One page of a call."""
-
-    key: bytes
-    record: bytes  # the page record as stored
-    links: bytes | None  # its link keys; None: to be fetched
-    data: bytes | None  # its members; None: it may be there already, or is to be fetched
-    length: int  # of the members
-    fetch: bool
 
 
 class PageRows:
@@ -163,17 +150,12 @@ class Copier:
     async def _send(self, node: bytes, rows: list[CopyRow]) -> bytes | Failure:
         """One code a page."""
         fetched = sum(row.length + len(row.links or b"") for row in rows if row.fetch)
-        args: dict[str, Any] = {"crawl": self._crawl, "pages": [tuple(row) for row in rows]}
+        pages = calls.CopyPages(self._crawl, tuple(rows))
         self.calls += 1
         self.bytes_sent += sum(len(row.data or b"") for row in rows)
-        timeout_s = TIMEOUT_S + fetched / FETCHED_BYTES_A_S
-        answer = await self._peers.call(node, CALL, args, timeout_s=timeout_s)
+        timeout_s = calls.COPY_TIMEOUT_S + fetched / FETCHED_BYTES_A_S
+        answer = await self._peers.call(node, pages, timeout_s=timeout_s)
         if isinstance(answer, Failure) and answer.kind is FailureKind.REFUSED and UNKNOWN_CRAWL in answer.detail:
             await self._tell_crawl(node)
-            answer = await self._peers.call(node, CALL, args, timeout_s=timeout_s)
-        if isinstance(answer, Failure):
-            return answer
-        codes = answer.get("codes")
-        if not isinstance(codes, bytes) or len(codes) != len(rows) or max(codes) >= len(CopyCode):
-            return Failure(FailureKind.PROTOCOL, "pages were sent, and something else than a code for each came")
-        return codes
+            answer = await self._peers.call(node, pages, timeout_s=timeout_s)
+        return answer if isinstance(answer, Failure) else answer.codes

@@ -1,6 +1,6 @@
 """A node takes copies of pages that others fetched, and lets them stand in (`--copies`, design invariant I11).
 
-    copy_pages       pages of the asker's → one code a page (`crawl.copier.Code`), once they are on our disk
+    copy_pages       pages of the asker's → one `CopyCode` a page, once they are on our disk
     stand_in_pages   keys of pages whose node is gone → where those lie that are here, as pages of ours from now on
 
 The members are read to their end, and held to the page record, before they
@@ -17,12 +17,13 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from dhtcrawl.keyspace import KEY_BYTES
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.collect import export
@@ -33,16 +34,15 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm.bodies.copier import PAGES_A_CALL, CopyRow
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.copy_tracker import CopyCode
 
-KEYS_A_CALL: Final = 500
 # What is left on the disk for this node's own pages, and for its store.
 SPARE_BYTES: Final = 64 << 20
 FETCHES_MAX: Final = 2
 LINKS_BYTES_MAX: Final = 64 << 20
 TIMEOUT_S: Final = 30.0
-REPLY_BYTES_MAX: Final = 1 << 20
+R = TypeVar("R", bound=WireMap)
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -54,7 +54,7 @@ class _Broken(Exception):
 class _Sent(NamedTuple):
     """A page of a call, read."""
 
-    row: CopyRow
+    row: calls.CopyRow
     fields: dict[str, Any]
     place: Place  # at the asker
 
@@ -88,34 +88,29 @@ class CopyService:
         self._is_open = is_open
         self._fetching = asyncio.Semaphore(FETCHES_MAX)
 
-    async def on_stand_in(self, args: dict[str, Any]) -> CallValue:
+    async def on_stand_in(self, _asker: bytes, args: calls.StandIn) -> calls.PagesFound | Refused:
         """The handler of `stand_in_pages`."""
-        asked = args.get("keys")
-        if not isinstance(asked, tuple) or len(asked) > KEYS_A_CALL or not all(map(_is_key, asked)):
-            return BAD_ARGUMENTS
         if not self._is_open():
             return Refused("leaving")
         self.busy += 1
         try:
-            write: Any = partial(body_copies.stand_in, crawl=self._record().crawl_id, task_keys=asked)
-            return {"found": [(key, tuple(place)) for key, place in await self._committer.submit(write)]}
+            write: Any = partial(body_copies.stand_in, crawl=self._record().crawl_id, task_keys=args.keys)
+            found = await self._committer.submit(write)
+            return calls.PagesFound(tuple(calls.FoundRow(key, calls.BodyPlace(*place)) for key, place in found))
         finally:
             self.busy -= 1
 
-    async def on_copy(self, asker: bytes, args: dict[str, Any]) -> CallValue:
+    async def on_copy(self, asker: bytes, args: calls.CopyPages) -> calls.CopyCodes | Refused:
         """The handler of `copy_pages`."""
-        pages = args.get("pages")
-        if not isinstance(pages, tuple) or not 0 < len(pages) <= PAGES_A_CALL:
-            return BAD_ARGUMENTS
         if not self._is_open():
             return Refused("leaving")
         self.busy += 1
         try:
-            return {"codes": bytes(await self._take(asker, pages))}
+            return calls.CopyCodes(bytes(await self._take(asker, args.pages)))
         finally:
             self.busy -= 1
 
-    async def _take(self, asker: bytes, pages: tuple[object, ...]) -> list[CopyCode]:
+    async def _take(self, asker: bytes, pages: tuple[calls.CopyRow, ...]) -> list[CopyCode]:
         """A code for each page."""
         record, node = self._record(), asker.hex()
         origin = Origin(record.crawl_id, node, record.spec.key_of, left_to(record, node))
@@ -203,9 +198,10 @@ class CopyService:
         offset = 0
         while offset < page.row.length:
             limit = min(export.CHUNK_BYTES_MAX, page.row.length - offset)
-            args = {"name": page.place.file, "offset": page.place.offset + offset, "limit": limit}
-            data = (await self._ask(asker, "export_chunk", args)).get("data")
-            if not isinstance(data, bytes) or not 0 < len(data) <= limit:
+            crawl = self._record().crawl_id
+            part = calls.ExportChunk(crawl, page.place.file, page.place.offset + offset, limit)
+            data = (await self._ask(asker, part)).data
+            if not data:
                 raise _Broken
             await self._committer.submit(partial(_append, file=file, data=data))
             offset += len(data)
@@ -214,44 +210,31 @@ class CopyService:
         """The link keys of one page, in as many parts as they come."""
         links, cursor = b"", key
         while len(links) <= LINKS_BYTES_MAX:
-            value = await self._ask(asker, "export_rows", {"kind": keys.LINKS, "cursor": cursor})
-            rows, after = value.get("rows"), value.get("cursor")
-            match rows[0] if isinstance(rows, tuple) and rows else None:
-                case [bytes(suffix), bytes(data)] if suffix == key and not links:
-                    links, after = data, None
-                case [bytes(suffix), bytes(data)] if suffix == key + len(links).to_bytes(export.PART_BYTES, "big"):
-                    links += data
-                case _:
-                    after = None
-            if not isinstance(after, bytes):
+            found = await self._ask(asker, calls.ExportRows(self._record().crawl_id, keys.LINKS, cursor))
+            suffix, data = found.rows[0] if found.rows else (b"", b"")
+            after = found.cursor
+            if suffix == key and not links:
+                links, after = data, None
+            elif suffix == key + len(links).to_bytes(export.PART_BYTES, "big"):
+                links += data
+            else:
+                after = None
+            if after is None:
                 break
             cursor = after
         if len(links) % KEY_BYTES or len(links) > LINKS_BYTES_MAX:
             raise _Broken
         return links
 
-    async def _ask(self, node: bytes, name: str, args: dict[str, Any]) -> dict[str, Any]:
-        args = {"crawl": self._record().crawl_id, **args}
-        value = await self._peers.call(node, name, args, timeout_s=TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX)
+    async def _ask(self, node: bytes, args: CallArgs[R]) -> R:
+        value = await self._peers.call(node, args, timeout_s=TIMEOUT_S)
         if isinstance(value, Failure):
             raise _Broken
         return value
 
 
-def _parsed(origin: Origin, page: object) -> _Sent | None:
+def _parsed(origin: Origin, row: calls.CopyRow) -> _Sent | None:
     """A page of a call; None where it is none that the asker can have."""
-    if not isinstance(page, tuple) or len(page) != len(CopyRow._fields):
-        return None
-    row = CopyRow(*page)
-    if not (
-        _is_key(row.key)
-        and type(row.record) is bytes
-        and (row.links is None or (type(row.links) is bytes and len(row.links) % KEY_BYTES == 0))
-        and type(row.length) is int
-        and (row.data is None or (type(row.data) is bytes and len(row.data) == row.length))
-        and type(row.fetch) is bool
-    ):
-        return None
     try:
         fields = read_page(origin, row.key, row.record)
     except BadRow:
@@ -288,7 +271,3 @@ def _sound(sent: Sequence[_Sent | None]) -> list[bool]:
 
 def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:
     file.append(data)
-
-
-def _is_key(value: object) -> bool:
-    return isinstance(value, bytes) and len(value) in (KEY_BYTES, 2 * KEY_BYTES)

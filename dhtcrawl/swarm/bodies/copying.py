@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.rpc.membership.view import MemberState
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, Peers
+from dhtcrawl.rpc.peers.port import CallRegistry, Peers, by_crawl
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
@@ -25,15 +25,13 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.absences import Absences
-from dhtcrawl.swarm.bodies.copier import CALL as COPY_CALL
 from dhtcrawl.swarm.bodies.copier import Copier
 from dhtcrawl.swarm.bodies.copy_service import CopyService, Offload
 from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
-from dhtcrawl.swarm.bodies.rehome import CALL as STAND_IN_CALL
 from dhtcrawl.swarm.bodies.rehome import seek
 from dhtcrawl.swarm.claim import KeyClaim
-from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
 
 
 class BodyStore(NamedTuple):
@@ -171,28 +169,18 @@ class CopiedRun(Protocol):
     def copying(self) -> BodyCopies: ...
 
 
-def register(registry: CallRegistry, run_of: Callable[[bytes], CopiedRun | None]) -> None:
-    """Answer the calls of all crawls; `run_of(crawl)` is None for one that does not run."""
+def serve(registry: CallRegistry, run_of: Callable[[bytes], CopiedRun | None]) -> None:
+    """Answer the calls about copies for all crawls; `run_of(crawl)` is None for one that does not run."""
 
-    def desk_of(args: dict[str, Any]) -> CopyService | Refused:
-        crawl = args.get("crawl")
-        if not isinstance(crawl, bytes):
-            return BAD_ARGUMENTS
-        run = run_of(crawl)
-        if run is None:
-            return Refused(UNKNOWN_CRAWL)
-        return run.copying.desk if run.copying.further else BAD_ARGUMENTS
+    def desk_of(run: CopiedRun) -> CopyService | None:
+        return run.copying.desk if run.copying.further else None
 
-    def on_copy(asker: bytes, args: dict[str, Any]) -> Any:
-        desk = desk_of(args)
-        return desk if isinstance(desk, Refused) else desk.on_copy(asker, args)
+    registry.serve(calls.CopyPages, by_crawl(run_of, lambda run: desk.on_copy if (desk := desk_of(run)) else _none))
+    registry.serve(calls.StandIn, by_crawl(run_of, lambda run: desk.on_stand_in if (desk := desk_of(run)) else _none))
 
-    def on_stand_in(_asker: bytes, args: dict[str, Any]) -> Any:
-        desk = desk_of(args)
-        return desk if isinstance(desk, Refused) else desk.on_stand_in(args)
 
-    registry.register(COPY_CALL, on_copy)
-    registry.register(STAND_IN_CALL, on_stand_in)
+def _none(_asker: bytes, _args: object) -> Refused:
+    return Refused("no-copies", "the crawl keeps one copy of a body")
 
 
 def _nothing() -> None:

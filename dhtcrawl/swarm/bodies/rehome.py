@@ -9,25 +9,18 @@ has a copy makes it a page of its own and says where it lies.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dhtcrawl.keyspace import distance, placement
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.rpc.tasks.messages import is_int
 from dhtcrawl.storage.store.records import Place
-from dhtcrawl.swarm.bodies.copy_service import KEYS_A_CALL
+from dhtcrawl.swarm import calls
 
-CALL: Final = "stand_in_pages"
 # How many of the closest are asked: a swarm may have grown tenfold since a page was copied.
 ASKED_MAX: Final = 24
-TIMEOUT_S: Final = 15.0
-REPLY_BYTES_MAX: Final = 256 << 10
-_NODE = re.compile(r"[0-9a-f]{40}")
-_FILE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 
 
 class Sought(NamedTuple):
@@ -55,14 +48,14 @@ async def seek(peers: Peers, crawl: bytes, pages: Iterable[bytes], absent: Seque
         for key, nodes in turns.items():
             if key not in found and turn < len(nodes):
                 by_node.setdefault(nodes[turn], []).append(key)
-        calls = [
-            (node, theirs[first : first + KEYS_A_CALL])
+        parts = [
+            (node, theirs[first : first + calls.KEYS_MAX])
             for node, theirs in by_node.items()
-            for first in range(0, len(theirs), KEYS_A_CALL)
+            for first in range(0, len(theirs), calls.KEYS_MAX)
         ]
         async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(_ask(peers, crawl, node, asked)) for node, asked in calls]
-        for (_, asked), task in zip(calls, asking, strict=True):
+            asking = [group.create_task(_ask(peers, crawl, node, asked)) for node, asked in parts]
+        for (_, asked), task in zip(parts, asking, strict=True):
             answer = task.result()
             if answer is None:
                 unsure.update(dict.fromkeys(asked))
@@ -88,25 +81,5 @@ def _would_ask(view: View, key: bytes, absent: Sequence[bytes]) -> bool:
 
 async def _ask(peers: Peers, crawl: bytes, node: bytes, asked: list[bytes]) -> dict[bytes, Place] | None:
     """Where those of these pages lie that a node has; None where it does not say."""
-    answer = await peers.call(
-        node, CALL, {"crawl": crawl, "keys": asked}, timeout_s=TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX
-    )
-    rows = None if isinstance(answer, Failure) else answer.get("found")
-    if not isinstance(rows, tuple):
-        return None
-    known = dict.fromkeys(asked)
-    found: dict[bytes, Place] = {}
-    for row in rows:
-        place = _place(row[1]) if isinstance(row, tuple) and len(row) == 2 else None
-        if place is not None and isinstance(row[0], bytes) and row[0] in known:
-            found[row[0]] = place
-    return found
-
-
-def _place(row: Any) -> Place | None:
-    match row:
-        case [str(node), str(file), int(offset), int(length)]:
-            sound = _NODE.fullmatch(node) and _FILE.fullmatch(file)
-            if sound and is_int(offset, 0, (1 << 62) - 1) and is_int(length, 1, (1 << 62) - 1):
-                return Place(node, file, offset, length)
-    return None
+    answer = await peers.call(node, calls.StandIn(crawl, tuple(asked)))
+    return None if isinstance(answer, Failure) else {key: Place(*place) for key, place in answer.found}

@@ -33,9 +33,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.chance import Chance
+from dhtcrawl.swarm.calls import LEASE_ID_BYTES
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.host_line import HeldLease, HostLine
-from dhtcrawl.swarm.hosts.leases import LEASE_ID_BYTES, NO_LEASE, Granted, HostState, LeaseAsk, LeaseTerms, Wait
+from dhtcrawl.swarm.hosts.leases import NO_LEASE, Granted, HostState, LeaseAsk, LeaseTerms, Wait
 
 HOSTS_MAX = 200_000  # as many as a node has clocks for
 REASK_MIN_S = 2.0

@@ -8,13 +8,13 @@ older or newer, tries again.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
+from dhtcrawl.rpc.peers.port import CallRegistry, Peers
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
@@ -42,8 +42,8 @@ class GatekeeperService:
         self._fit = fit
         self._wake = wake
         self._view = peers.view
-        registry.register("host_ask", self._on_ask)
-        registry.register("host_give_back", self._on_give_back)
+        registry.serve(calls.AskHosts, self._on_ask)
+        registry.serve(calls.GiveHostsBack, self._on_give_back)
 
     def of(self, host: str) -> bytes | None:
         """The host's gatekeeper; None where there is none as yet, or it is us and we are not fit."""
@@ -94,37 +94,32 @@ class GatekeeperService:
             self.keeper.took_over(self._clock.monotonic(), lambda host: gatekeeper_in(old, host) == me)
         return lambda host: gatekeeper_in(old, host) != gatekeeper_in(view, host)
 
-    def export(self, wanted: Callable[[str], bool]) -> list[tuple[str, bytes, bytes, int, int, int]]:
+    def export(self, wanted: Callable[[str], bool]) -> tuple[calls.HostStateRow, ...]:
         """Rows of hosts that are no longer ours, which are dropped here; to be called until none come."""
-        return wire.states(self.keeper.export(wanted, self._clock.monotonic(), wire.ROWS_MAX))
+        return wire.state_rows(self.keeper.export(wanted, self._clock.monotonic(), calls.HOST_ROWS_MAX))
 
-    def adopt(self, rows: object) -> bool:
-        """Take rows that another gatekeeper exported; False where they are none."""
-        states = wire.read_states(rows)
-        if states is not None:
-            self.keeper.adopt(states, self._clock.monotonic())
-            self._wake()
-        return states is not None
+    def adopt(self, rows: Sequence[calls.HostStateRow]) -> None:
+        """Take rows that another gatekeeper exported."""
+        self.keeper.adopt(wire.states_of(rows), self._clock.monotonic())
+        self._wake()
 
-    def _on_ask(self, node: bytes, args: dict[str, Any]) -> CallValue:
-        asks = wire.read_asks(args)
-        if asks is None:
-            return BAD_ARGUMENTS
+    def _on_ask(self, node: bytes, args: calls.AskHosts) -> calls.HostAnswers:
         now = self._clock.monotonic()
         self._wake()
-        return wire.answers([self.keeper.ask(ask, node, now) if self.is_ours(ask.host) else None for ask in asks])
+        answers = (
+            self.keeper.ask(ask, node, now) if self.is_ours(ask.host) else None for ask in wire.asks_of(args.asks)
+        )
+        return calls.HostAnswers(tuple(map(wire.answer_row, answers)))
 
-    def _on_give_back(self, node: bytes, args: dict[str, Any]) -> CallValue:
-        backs = wire.read_give_backs(args)
-        if backs is None:
-            return BAD_ARGUMENTS
+    def _on_give_back(self, node: bytes, args: calls.GiveHostsBack) -> calls.HostsTaken:
         now, taken = self._clock.monotonic(), bytearray()
-        for host, lease_id, since_end_s, hold_s in backs:
+        for host, lease_id, since_end_ms, hold_ms in args.backs:
             taken.append(self.is_ours(host))
             if taken[-1]:
-                self.keeper.give_back(host, node, lease_id, since_end_s, hold_s, now)
+                since_end_s = None if since_end_ms is None else since_end_ms / 1000
+                self.keeper.give_back(host, node, lease_id, since_end_s, hold_ms / 1000, now)
         self._wake()
-        return {"taken": bytes(taken)}
+        return calls.HostsTaken(bytes(taken))
 
 
 def gatekeeper_in(view: View, host: str) -> bytes | None:

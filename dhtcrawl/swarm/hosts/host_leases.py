@@ -24,8 +24,9 @@ from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsAnswer
 from dhtcrawl.fetch.robots import RobotsVerdict
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
+from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.hosts import wire
@@ -37,16 +38,13 @@ from dhtcrawl.swarm.hosts.shared_robots import SharedRobots
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-ASK_TIMEOUT_S = 2.0  # a grant's time counts from the asking: an older answer is worth little
-OFFER_TIMEOUT_S = 1.0  # as long as the node that was offered a host has to ask for it
 RETRY_S = 0.5  # after a failure, or where the gatekeeper is another
-REPLY_BYTES_MAX = 32 * 1024
 TIMER_S = 1e-6
 _ITEM_BYTES = 256  # of an ask, a give-back or an offer, about
 # One call at a time is under way to a node, while the next one gathers.
 LIMITS = DeliveryLimits(
-    batch_items_max=wire.ROWS_MAX,
-    batch_bytes_max=wire.ROWS_MAX * _ITEM_BYTES,
+    batch_items_max=calls.HOST_ROWS_MAX,
+    batch_bytes_max=calls.HOST_ROWS_MAX * _ITEM_BYTES,
     held_bytes_max=16_384 * _ITEM_BYTES,  # more is refused: it is asked, given back or offered again later
     under_way_max=1,
 )
@@ -96,7 +94,7 @@ class HostLeases:
             shortcut=self.office,
         )
         self._calls: dict[str, Deliverer[Any]] = {}  # by name, while `run` runs: what is said otherwise is refused
-        registry.register("host_offer", self._on_offer)
+        registry.serve(calls.OfferHosts, self._on_offer)
 
     # -- for the node --
 
@@ -251,13 +249,11 @@ class HostLeases:
     async def _send_asks(self, batch: Batch[LeaseAsk]) -> Rest[LeaseAsk]:
         # From before anything leaves: whatever holds us up from here on shortens the lease.
         asked_at = self._clock.monotonic()
-        value = await self._peers.call(
-            batch.node, "host_ask", wire.asks(batch.items), timeout_s=ASK_TIMEOUT_S, reply_bytes_max=REPLY_BYTES_MAX
-        )
-        answers = None if isinstance(value, Failure) else wire.read_answers(value, len(batch.items))
+        reply = await self._peers.call(batch.node, calls.AskHosts(wire.ask_rows(batch.items)))
+        rows = [calls.MovedRow()] * len(batch.items) if isinstance(reply, Failure) else reply.answers
         now = self._clock.monotonic()
-        for ask, answer in zip(batch.items, answers or [None] * len(batch.items), strict=True):
-            self._answered(ask, answer, asked_at, now)
+        for ask, row in zip(batch.items, rows, strict=True):
+            self._answered(ask, wire.answer_of(row), asked_at, now)
         return Rest()
 
     def _answered(self, ask: LeaseAsk, answer: Granted | Wait | None, asked_at: float, now: float) -> None:
@@ -271,9 +267,9 @@ class HostLeases:
 
     async def _send_give_backs(self, batch: Batch[GiveBack]) -> Rest[GiveBack]:
         backs = batch.items
-        args = wire.give_backs(backs, self._clock.monotonic())
-        value = await self._peers.call(batch.node, "host_give_back", args, timeout_s=ASK_TIMEOUT_S)
-        taken = bytes(len(backs)) if isinstance(value, Failure) else wire.read_taken(value, len(backs))
+        args = calls.GiveHostsBack(wire.back_rows(backs, self._clock.monotonic()))
+        reply = await self._peers.call(batch.node, args)
+        taken = bytes(len(backs)) if isinstance(reply, Failure) else reply.taken
         for back, done in zip(backs, taken, strict=True):
             if not done:
                 self.book.return_later(back, self._clock.monotonic())
@@ -282,19 +278,16 @@ class HostLeases:
 
     async def _send_offers(self, batch: Batch[str]) -> Rest[str]:
         node, hosts = batch.node, batch.items
-        value = await self._peers.call(node, "host_offer", {"hosts": hosts}, timeout_s=OFFER_TIMEOUT_S)
-        if isinstance(value, Failure):
+        reply = await self._peers.call(node, calls.OfferHosts(tuple(hosts)))
+        if isinstance(reply, Failure):
             for host in hosts:
                 self.office.keeper.missed(host, node)
         else:
-            for host in wire.read_hosts(value.get("unwanted")) or []:
+            for host in reply.unwanted:
                 self.office.keeper.withdraw(host, node)
         self._awake.set()
         return Rest()
 
-    def _on_offer(self, node: bytes, args: dict[str, Any]) -> CallValue:
-        hosts = wire.read_hosts(args.get("hosts"))
-        if hosts is None:
-            return BAD_ARGUMENTS
+    def _on_offer(self, node: bytes, args: calls.OfferHosts) -> calls.HostsUnwanted:
         self._awake.set()
-        return {"unwanted": [host for host in hosts if not self.book.offered(host)]}
+        return calls.HostsUnwanted(tuple(host for host in args.hosts if not self.book.offered(host)))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEASE_ID_BYTES = 8
 NO_LEASE = b""
 
 # Two clocks, one 1 % fast and one 1 % slow, differ by less than this: 0.98 / 0.99 < 1 / 1.01. Quartz

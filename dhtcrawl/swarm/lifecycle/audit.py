@@ -13,23 +13,24 @@ left asks nothing, however large it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from dhtcrawl.crawl.next_round import NextRound
-from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
+from dhtcrawl.keyspace import placement, task_key_bytes
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm import calls
 
 PAGES_A_READ = 500
-KEYS_A_CALL = 500
+KEYS_A_CALL = calls.KEYS_MAX
 # A node that asks a thousand others does not want a connection to each at the same moment. As many ask it, on average,
 # so that it is a small part of the connections that a node may have.
 CALLS_AT_ONCE = 32
@@ -44,18 +45,10 @@ class Auditor:
         self._peers = peers
         self._committer = committer
 
-    def on_audit_keys(self, _asker: bytes, args: dict[str, Any]) -> Any:
+    async def on_audit_keys(self, _asker: bytes, args: calls.AuditKeys) -> calls.MissingKeys:
         """The handler of the call `audit_keys`: those of the keys that have no record here."""
-        crawl, asked = args.get("crawl"), args.get("keys")
-        if not isinstance(crawl, bytes) or not isinstance(asked, tuple):
-            return BAD_ARGUMENTS
-        if not all(isinstance(key, bytes) and len(key) in (KEY_BYTES, 2 * KEY_BYTES) for key in asked):
-            return BAD_ARGUMENTS
-        return self._missing_here(crawl, list(asked))
-
-    async def _missing_here(self, crawl: bytes, asked: list[bytes]) -> CallValue:
-        read: Any = partial(tasks.first_missing, crawl=crawl, task_keys=asked)
-        return {"missing": await self._committer.submit(read)}
+        read: Any = partial(tasks.first_missing, crawl=args.crawl, task_keys=args.keys)
+        return calls.MissingKeys(tuple(await self._committer.submit(read)))
 
     async def audit(
         self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes, set[bytes]], None]
@@ -91,29 +84,26 @@ class Auditor:
                 missing[key] = None
             else:
                 by_owner.setdefault(owner.id, []).append(key)
-        calls = [
+        parts = [
             (node, theirs[first : first + KEYS_A_CALL])
             for node, theirs in by_owner.items()
             for first in range(0, len(theirs), KEYS_A_CALL)
         ]
         turn = asyncio.Semaphore(CALLS_AT_ONCE)
 
-        async def ask(node: bytes, asked: list[bytes]) -> list[bytes]:
+        async def ask(node: bytes, asked: list[bytes]) -> Sequence[bytes]:
             async with turn:
                 return await self._ask(node, crawl, asked)
 
         async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(ask(node, asked)) for node, asked in calls]
+            asking = [group.create_task(ask(node, asked)) for node, asked in parts]
         for task in asking:
             missing.update(dict.fromkeys(task.result()))
         return missing
 
-    async def _ask(self, node: bytes, crawl: bytes, asked: list[bytes]) -> list[bytes]:
-        reply = await self._peers.call(node, "audit_keys", {"crawl": crawl, "keys": asked}, reply_bytes_max=64 * 1024)
-        found = None if isinstance(reply, Failure) else reply.get("missing")
-        if not isinstance(found, tuple | list):
-            return asked
-        return [key for key in found if isinstance(key, bytes)]
+    async def _ask(self, node: bytes, crawl: bytes, asked: list[bytes]) -> Sequence[bytes]:
+        reply = await self._peers.call(node, calls.AuditKeys(crawl, tuple(asked)))
+        return asked if isinstance(reply, Failure) else reply.missing
 
 
 class CrawlAudit:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, CrawlRecord, record_digest
+from dhtcrawl.swarm.calls import CrawlStanding
 from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
 
 
@@ -57,7 +58,7 @@ def filled_in(report: CrawlReport, peers: Peers, record: CrawlRecord | None) -> 
     )
 
 
-def report_without_run(peers: Peers, record: CrawlRecord | None, incarnation: int) -> dict[str, Any]:
+def report_without_run(peers: Peers, record: CrawlRecord | None, incarnation: int) -> CrawlStanding:
     """What to answer to `crawl_report` where the crawl does not run: unknown here, or ended by this record."""
     report = CrawlReport(incarnation, idle=record is not None and bool(record.ended), activity=0)
-    return filled_in(report, peers, record).to_wire()
+    return filled_in(report, peers, record).standing()

@@ -7,7 +7,7 @@ closest to the crawl's key does the work, by these calls:
     crawl_audit   are all links of your pages known   every member, once all is still
     crawl_tell    this is the crawl's record          who has an older one
     crawl_get     what is yours                       who has another one
-    crawl_pages   page blocks, see `page_desk`
+    pages_…       page blocks, see `page_block_service`
 
 The others answer, and ask for the record themselves when they have not been
 asked for long: the coordinator may have ended the crawl and died before it
@@ -21,9 +21,9 @@ the same: an end merges with itself, and termination stays true.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
@@ -31,13 +31,13 @@ from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.rpc.tasks.messages import Refused, is_id, is_int
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.store.crawl_record import (
     COMPLETE,
     FAILED,
     STOPPED,
     STOPPING,
-    WIRE_BYTES_MAX,
     CrawlRecord,
     NotARecord,
     changed,
@@ -46,13 +46,14 @@ from dhtcrawl.storage.store.crawl_record import (
     record_digest,
     to_wire,
 )
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.lifecycle.board import Board, filled_in
 from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
-from dhtcrawl.swarm.lifecycle.waves import STILL_BYTES, CrawlReport, Waves, WaveVerdict, parse_report, view_fingerprint
+from dhtcrawl.swarm.lifecycle.waves import CrawlReport, Waves, WaveVerdict, report_of, view_fingerprint
 
-LINKS_MAX: Final = 2**62
 RECORDS_KEPT: Final = 8
+R = TypeVar("R", bound=WireMap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,38 +144,31 @@ class Coordinator:
 
     # -- what others ask --
 
-    def on_report(self, asker: bytes, _args: Mapping[str, Any]) -> dict[str, Any]:
+    def on_report(self, asker: bytes, _args: calls.ReportCrawl) -> calls.CrawlStanding:
         """Answer `crawl_report`."""
         self._asked = self._asked or asker == self._coordinator()
         report = self._board.report()
         report = replace(report, counters={**report.counters, **self.desk.figures()})
-        return filled_in(report, self._peers, self._board.record()).to_wire()
+        return filled_in(report, self._peers, self._board.record()).standing()
 
-    async def on_audit(self, asker: bytes, args: Mapping[str, Any]) -> dict[str, Any] | Refused:
+    async def on_audit(self, asker: bytes, args: calls.AuditCrawl) -> calls.AuditResult | Refused:
         """Answer `crawl_audit`: what the audit came to, or that it is not over yet."""
-        still = args.get("still")
-        if not is_id(still, STILL_BYTES):
-            return Refused("bad-args", "still")
         if asker != self._coordinator():
             return Refused("not-coordinator")
         if self._group is None:
             return Refused("not-ready")
-        if self._audit is None or self._audit.still != still:
+        if self._audit is None or self._audit.still != args.still:
             if self._audit is not None:
                 self._audit.task.cancel()
-            self._audit = _Audit(args["still"], self._group.create_task(self._board.audit()))
+            self._audit = _Audit(args.still, self._group.create_task(self._board.audit()))
         task = self._audit.task
         await asyncio.wait([task], timeout=self.settings.audit_answer_s)
         if not task.done() or task.cancelled():
-            return {"running": True}
+            return calls.AuditResult(running=True)
         missing, resent = task.result()
         if missing or resent:
             self._audit = None  # the next one looks again
-        return {"missing": missing, "resent": resent}
-
-    async def on_pages(self, asker: bytes, args: Mapping[str, Any]) -> dict[str, Any] | Refused:
-        """Answer `crawl_pages`."""
-        return await self.desk.handle(asker, args)
+        return calls.AuditResult(missing, resent)
 
     # -- as a member --
 
@@ -233,12 +227,12 @@ class Coordinator:
         return max(settings.still_s if still else settings.busy_s, settings.member_s * len(members))
 
     async def _collect(self, members: list[bytes]) -> dict[bytes, CrawlReport | None]:
-        async def report_of(node: bytes) -> CrawlReport | None:
-            value = await self._call(node, "crawl_report")
-            return None if isinstance(value, Failure) else parse_report(node, value)
+        async def ask(node: bytes) -> CrawlReport | None:
+            told = await self._call(node, calls.ReportCrawl(self._crawl_id))
+            return None if isinstance(told, Failure) else report_of(node, told)
 
         async with asyncio.TaskGroup() as group:
-            asked = {node: group.create_task(report_of(node)) for node in members}
+            asked = {node: group.create_task(ask(node)) for node in members}
         return {node: task.result() for node, task in asked.items()}
 
     async def _share_record(self, view: View) -> None:
@@ -296,14 +290,12 @@ class Coordinator:
             self._audits_of, self._audits = still, {}
         open_ = [node for node in members if node not in self._audits]
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._call(node, "crawl_audit", {"still": still})) for node in open_]
+            audit = calls.AuditCrawl(self._crawl_id, still)
+            asked = [group.create_task(self._call(node, audit)) for node in open_]
         for node, call in zip(open_, asked, strict=True):
-            value = call.result()
-            if isinstance(value, Failure):
-                continue
-            missing, resent = value.get("missing"), value.get("resent")
-            if is_int(missing, 0, LINKS_MAX) and is_int(resent, 0, LINKS_MAX):
-                self._audits[node] = (value["missing"], value["resent"])
+            found = call.result()
+            if not isinstance(found, Failure) and found.missing is not None and found.resent is not None:
+                self._audits[node] = (found.missing, found.resent)
         if len(self._audits) < len(members):
             self.reasons = (f"{len(members) - len(self._audits)} nodes still look for lost links",)
             return
@@ -334,11 +326,11 @@ class Coordinator:
 
     async def _get(self, node: bytes) -> None:
         """Learn what a node knows of the crawl."""
-        value = await self._call(node, "crawl_get", reply_bytes_max=WIRE_BYTES_MAX + 1024)
-        if isinstance(value, Failure):
+        known = await self._call(node, calls.GetCrawl(self._crawl_id))
+        if isinstance(known, Failure):
             return
         try:
-            record = from_wire(value.get("record"), known=self._board.record())
+            record = from_wire(known.record, known=self._board.record())
         except NotARecord:
             return
         if record.crawl_id == self._crawl_id:
@@ -353,7 +345,7 @@ class Coordinator:
         """
         record, view = record or self._board.record(), self._peers.view
         seen = view_fingerprint(view)
-        told: dict[tuple[bytes, bool], dict[str, bytes]] = {}
+        told: dict[tuple[bytes, bool], calls.TellCrawl] = {}
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 if node == self._peers.node_id:
@@ -362,16 +354,9 @@ class Coordinator:
                 since, alike = self._ours.get(report.record), report.view == seen
                 which = report.record if since else b"", alike
                 if which not in told:
-                    told[which] = {"record": to_wire(record, since, view.ids if alike else ()), "view": seen}
-                group.create_task(self._call(node, "crawl_tell", told[which]))
+                    news = to_wire(record, since, view.ids if alike else ())
+                    told[which] = calls.TellCrawl(news, self._crawl_id, seen)
+                group.create_task(self._call(node, told[which]))
 
-    async def _call(
-        self, node: bytes, name: str, args: Mapping[str, Any] | None = None, reply_bytes_max: int = 16 * 1024
-    ) -> dict[str, Any] | Failure:
-        return await self._peers.call(
-            node,
-            name,
-            {"crawl": self._crawl_id, **(args or {})},
-            timeout_s=self.settings.timeout_s,
-            reply_bytes_max=reply_bytes_max,
-        )
+    async def _call(self, node: bytes, args: CallArgs[R]) -> R | Failure:
+        return await self._peers.call(node, args, timeout_s=self.settings.timeout_s)

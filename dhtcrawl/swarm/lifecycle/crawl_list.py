@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
-from dhtcrawl.keyspace import CRAWL_ID_BYTES
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.crawl_record import WIRE_BYTES_MAX
+from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import CRAWLS_A_LIST
 
 log = logging.getLogger(__name__)
-
-CRAWLS_A_LIST = 256
 
 
 class CrawlList:
@@ -32,20 +29,17 @@ class CrawlList:
         self._peers = peers
         self._records = records
         self._learn = learn
-        registry.register("crawl_list", self._on_list)
-        registry.register("crawl_get", self._on_get)
+        registry.serve(calls.ListCrawls, self._on_list)
+        registry.serve(calls.GetCrawl, self._on_get)
 
     async def pull(self, node: bytes) -> bool:
         """Learn the crawls that `node` knows; whether it answered."""
         cursor = b""
         while True:
-            args = {"after": cursor}
-            reply = await self._peers.call(node, "crawl_list", args, reply_bytes_max=64 * 1024)
+            reply = await self._peers.call(node, calls.ListCrawls(cursor))
             if isinstance(reply, Failure):
                 return False
-            known = reply.get("crawls")
-            if not isinstance(known, tuple) or not all(map(_is_listed, known)):
-                return False
+            known = reply.crawls
             if any(crawl <= cursor for crawl, _ in known):
                 return False  # a list that leads back would never end
             for crawl, digest in known:
@@ -54,41 +48,28 @@ class CrawlList:
                     await self._pull_one(node, crawl)
             if len(known) < CRAWLS_A_LIST:
                 return True
-            cursor = known[-1][0]
+            cursor = known[-1].crawl
 
     async def _pull_one(self, node: bytes, crawl: bytes) -> None:
-        reply = await self._peers.call(node, "crawl_get", {"crawl": crawl}, reply_bytes_max=WIRE_BYTES_MAX + 1024)
-        record = None if isinstance(reply, Failure) else parsed(reply.get("record"))
+        reply = await self._peers.call(node, calls.GetCrawl(crawl))
+        record = None if isinstance(reply, Failure) else parsed(reply.record)
         if record is not None:
             await self._learn(record)
 
-    def _on_list(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        after = args.get("after")
-        if not isinstance(after, bytes):
-            return BAD_ARGUMENTS
-        known = sorted(crawl for crawl in self._records if crawl > after)[:CRAWLS_A_LIST]
-        return {"crawls": [(crawl, catalog.record_digest(self._records[crawl])) for crawl in known]}
+    def _on_list(self, _asker: bytes, args: calls.ListCrawls) -> calls.KnownCrawls:
+        known = sorted(crawl for crawl in self._records if crawl > args.after)[:CRAWLS_A_LIST]
+        digests = (catalog.record_digest(self._records[crawl]) for crawl in known)
+        return calls.KnownCrawls(tuple(map(calls.ListedCrawl, known, digests)))
 
-    def _on_get(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        crawl = args.get("crawl")
-        record = self._records.get(crawl) if isinstance(crawl, bytes) else None
-        return Refused("unknown-crawl") if record is None else {"record": catalog.to_wire(record)}
+    def _on_get(self, _asker: bytes, args: calls.GetCrawl) -> calls.KnownRecord | Refused:
+        record = self._records.get(args.crawl)
+        return Refused(UNKNOWN_CRAWL) if record is None else calls.KnownRecord(catalog.to_wire(record))
 
 
-def parsed(data: Any, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord | None:
+def parsed(data: bytes, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord | None:
     """A record that a peer sent, whole or what is new in the one `known`; None for what is neither."""
     try:
         return catalog.from_wire(data, known, among)
     except catalog.NotARecord as error:
         log.info("a crawl record from a peer: %s", error)
         return None
-
-
-def _is_listed(row: Any) -> bool:
-    return (
-        isinstance(row, tuple)
-        and len(row) == 2
-        and isinstance(row[0], bytes)
-        and len(row[0]) == CRAWL_ID_BYTES
-        and isinstance(row[1], bytes)
-    )

@@ -17,10 +17,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from dhtcrawl.crawl.parts import CrawlParts
-from dhtcrawl.keyspace import KEY_BYTES, placement, task_key_bytes
+from dhtcrawl.keyspace import placement, task_key_bytes
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallRegistry, CallValue, Peers
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers, by_crawl
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
@@ -29,11 +30,13 @@ from dhtcrawl.storage.store.crawl_record import heir_of
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot, Test
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.assignment.assignments import Assignments
-from dhtcrawl.swarm.assignment.plans import CALL as PLAN
-from dhtcrawl.swarm.assignment.wire import IN_HAND, KEYS_A_CALL_MAX, LEND, RECALL, REPORT, first_rows
+from dhtcrawl.swarm.assignment.wire import first_rows
 from dhtcrawl.swarm.bodies.copying import CopiedRun
 from dhtcrawl.swarm.bodies.exports import counters_of
+from dhtcrawl.swarm.calls import HeldRow
 from dhtcrawl.swarm.claim import KeyClaim
 from dhtcrawl.swarm.lifecycle.board import Board, report_without_run
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
@@ -46,8 +49,7 @@ from dhtcrawl.swarm.records.inbox import InboxRun
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
-TELL_TIMEOUT_S = 5.0
-KEYS_A_CALL = KEYS_A_CALL_MAX  # who hears of a row may ask for all of it
+KEYS_A_CALL = calls.KEYS_MAX  # who hears of a row may ask for all of it
 
 
 class RunningHere(InboxRun, CopiedRun, Protocol):
@@ -119,17 +121,14 @@ class Crawls:
         self._held = False
         self._stopping = False
         self._catalogue = CrawlList(peers, registry, self._records, self.learn)
-        for name, handler in (
-            ("crawl_tell", self._on_tell),
-            ("release", self._on_release),
-            ("crawl_report", self._on_report),
-            ("crawl_progress", self._on_progress),
-            ("crawl_audit", self._on_audit),
-            ("crawl_pages", self._on_pages),
-        ):
-            registry.register(name, handler)
-        for name in (LEND, RECALL, REPORT, IN_HAND, PLAN):
-            registry.register(name, partial(self._on_loan, name))
+        registry.serve(calls.TellCrawl, self._on_tell)
+        registry.serve(calls.ReportCrawl, self._on_report)
+        registry.serve(calls.AskProgress, self._on_progress)
+        registry.serve(calls.AuditCrawl, by_crawl(self.run_of, lambda run: run.coordinator.on_audit))
+        registry.serve(calls.ClaimPages, by_crawl(self.run_of, lambda run: run.coordinator.desk.on_claim))
+        registry.serve(calls.NotePages, by_crawl(self.run_of, lambda run: run.coordinator.desk.on_note))
+        registry.serve(calls.AskPages, by_crawl(self.run_of, lambda run: run.coordinator.desk.on_ask))
+        assignments.serve(registry, self.run_of)
 
     def __iter__(self) -> Iterator[CrawlRecord]:
         return iter(list(self._records.values()))
@@ -209,8 +208,7 @@ class Crawls:
         """Let one node know a crawl."""
         record = self._records.get(crawl)
         if record is not None:
-            args = {"record": catalog.to_wire(record)}
-            await self._peers.call(node, "crawl_tell", args, timeout_s=TELL_TIMEOUT_S)
+            await self._peers.call(node, calls.TellCrawl(catalog.to_wire(record)))
 
     async def pull(self, node: bytes) -> bool:
         """Learn the crawls that `node` knows; whether it answered."""
@@ -237,31 +235,27 @@ class Crawls:
         for run in self.runs.values():
             run.view_changed(view)
 
-    def hold_for(self, node: bytes, rows: Any) -> None:
+    def hold_for(self, node: bytes, rows: Sequence[HeldRow]) -> None:
         """What `node` has in flight of ours, from its answer to `activate`."""
-        if not isinstance(rows, tuple):
-            return
         for row in rows:
-            if isinstance(row, tuple) and len(row) in (2, 3) and isinstance(row[1], tuple):
-                run = self.runs.get(row[0]) if isinstance(row[0], bytes) else None
-                if run is None:
-                    continue
-                keys = [key for key in row[1] if isinstance(key, bytes)]
-                if len(row) == 3 and isinstance(row[2], bytes):
-                    run.assignments.hold_lent(row[2], keys)
-                else:
-                    run.assignments.hold_for(node, keys)
+            run = self.runs.get(row.crawl)
+            if run is None:
+                continue
+            if row.node is not None:
+                run.assignments.hold_lent(row.node, row.keys)
+            else:
+                run.assignments.hold_for(node, row.keys)
 
     def lent(self) -> dict[bytes, dict[bytes, bytes]]:
         """Which tasks of ours other nodes have, by crawl."""
         return {crawl: run.assignments.lent() for crawl, run in self.runs.items()}
 
-    def in_flight_of(self, node: bytes, lent: Mapping[bytes, Mapping[bytes, bytes]]) -> list[tuple[Any, ...]]:
+    def in_flight_of(self, node: bytes, lent: Mapping[bytes, Mapping[bytes, bytes]]) -> tuple[HeldRow, ...]:
         """Our half of that: what we have in flight that `node` owns by now, and who has what of it was `lent` by us."""
-        rows: list[tuple[Any, ...]] = []
+        rows: list[HeldRow] = []
         for crawl, run in self.runs.items():
             keys = run.assignments.in_hand(node)
-            rows += [(crawl, keys[first : first + KEYS_A_CALL]) for first in range(0, len(keys), KEYS_A_CALL)]
+            rows += _held_rows(crawl, keys, None)
         for crawl, tasks in lent.items():
             by_worker: dict[bytes, list[bytes]] = {}
             for key, worker in tasks.items():
@@ -269,8 +263,7 @@ class Crawls:
                 if owner is not None and owner.id == node != worker:
                     by_worker.setdefault(worker, []).append(key)
             for worker, keys in by_worker.items():
-                pieces = (keys[first : first + KEYS_A_CALL] for first in range(0, len(keys), KEYS_A_CALL))
-                rows += [(crawl, piece, worker) for piece in pieces]
+                rows += _held_rows(crawl, keys, worker)
         return first_rows(rows)
 
     def ended(self, crawl: bytes) -> None:
@@ -372,68 +365,37 @@ class Crawls:
 
     # What others ask
 
-    async def _on_tell(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        crawl, view = args.get("crawl"), self._peers.view
-        record = parsed(
-            args.get("record"),
-            self._records.get(crawl) if isinstance(crawl, bytes) else None,
-            view.ids if args.get("view") == view_fingerprint(view) else (),
-        )
+    async def _on_tell(self, _asker: bytes, args: calls.TellCrawl) -> calls.Done | Refused:
+        view = self._peers.view
+        known = None if args.crawl is None else self._records.get(args.crawl)
+        record = parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ())
         if record is None:
-            return BAD_ARGUMENTS
+            raise BadArguments("record")
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
         await self.learn(record)
-        return {}
+        return calls.Done()
 
-    def _on_report(self, asker: bytes, args: dict[str, Any]) -> CallValue:
-        run = self._run_for(args)
+    def _on_report(self, asker: bytes, args: calls.ReportCrawl) -> calls.CrawlStanding:
+        run = self.runs.get(args.crawl)
         if run is not None:
             return run.coordinator.on_report(asker, args)
-        crawl = args.get("crawl")
-        record = self._records.get(crawl) if isinstance(crawl, bytes) else None
-        return report_without_run(self._peers, record, self._incarnation)
+        return report_without_run(self._peers, self._records.get(args.crawl), self._incarnation)
 
-    def _on_progress(self, _asker: bytes, args: dict[str, Any]) -> Any:
+    async def _on_progress(self, _asker: bytes, args: calls.AskProgress) -> calls.CrawlFigures | Refused:
         """The same for people, which no coordinator takes for its wave."""
-        crawl = args.get("crawl")
-        if not isinstance(crawl, bytes) or crawl not in self._records:
-            return Refused("unknown-crawl")
-        run = self.runs.get(crawl)
+        if args.crawl not in self._records:
+            return Refused(UNKNOWN_CRAWL)
+        run = self.runs.get(args.crawl)
         if run is None:
-            return self._stored_progress(crawl)
+            return calls.CrawlFigures(await self._committer.submit(partial(counters_of, crawl=args.crawl)), {})
         report = run.board.report()
-        return {"counters": report.counters, "waiting": report.waiting}
+        return calls.CrawlFigures(report.counters, report.waiting)
 
-    async def _stored_progress(self, crawl: bytes) -> CallValue:
-        return {"counters": await self._committer.submit(partial(counters_of, crawl=crawl)), "waiting": {}}
 
-    def _on_audit(self, asker: bytes, args: dict[str, Any]) -> Any:
-        run = self._run_for(args)
-        return Refused("unknown-crawl") if run is None else run.coordinator.on_audit(asker, args)
-
-    def _on_pages(self, asker: bytes, args: dict[str, Any]) -> Any:
-        run = self._run_for(args)
-        return Refused("unknown-crawl") if run is None else run.coordinator.on_pages(asker, args)
-
-    def _on_loan(self, name: str, asker: bytes, args: dict[str, Any]) -> Any:
-        run = self._run_for(args)
-        return Refused("unknown-crawl") if run is None else run.assignments.on_call(name, asker, args)
-
-    def _run_for(self, args: dict[str, Any]) -> RunningHere | None:
-        crawl = args.get("crawl")
-        return self.runs.get(crawl) if isinstance(crawl, bytes) else None
-
-    def _on_release(self, _asker: bytes, args: dict[str, Any]) -> CallValue:
-        crawl, keys = args.get("crawl"), args.get("keys")
-        if not isinstance(crawl, bytes) or not isinstance(keys, tuple):
-            return BAD_ARGUMENTS
-        if not all(isinstance(key, bytes) and len(key) in (KEY_BYTES, 2 * KEY_BYTES) for key in keys):
-            return BAD_ARGUMENTS
-        run = self.runs.get(crawl)
-        if run is not None:
-            run.assignments.given_back(list(keys))
-        return {}
+def _held_rows(crawl: bytes, keys: Sequence[bytes], node: bytes | None) -> Iterator[HeldRow]:
+    for first in range(0, len(keys), KEYS_A_CALL):
+        yield HeldRow(crawl, tuple(keys[first : first + KEYS_A_CALL]), node)
 
 
 def _never(_: bytes) -> bool:

@@ -2,37 +2,24 @@
 
 Every node with the crawl has a desk. It asks the coordinator for pages when
 the node runs short and gives back what it does not need; where the node is the
-coordinator, it also claims the members and answers their asks. All goes by one
-call, `crawl_pages`, which says what it is by the fields it has:
-
-    claim                    the coordinator's: → epoch, out, serial, book
-    note                     the coordinator's, to its successors: → nothing
-    epoch serial out want    a member's: → out
+coordinator, it also claims the members, answers their asks, and writes its book
+to those who may be next (`pages_claim`, `pages_ask`, `pages_note`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.rpc.tasks.messages import Refused, is_int
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.lifecycle.board import PageNeed
-from dhtcrawl.swarm.lifecycle.page_blocks import (
-    BOOK_BYTES_MAX,
-    COUNT_MAX,
-    EPOCH_MAX,
-    PAGES_MAX,
-    PageAllowance,
-    PageBlocks,
-    PageBook,
-    PagesAsk,
-    next_epoch,
-)
+from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance, PageBlocks, PageBook, PagesAsk, next_epoch
 
 TICK_S: Final = 0.25
 SUCCESSORS: Final = 3  # R: who may coordinate next
@@ -102,28 +89,23 @@ class PageBlockService:
             return False
         return all(numbers.get("pages_used", 0) >= blocks.book.out(node) for node, numbers in counters.items())
 
-    async def handle(self, asker: bytes, args: Mapping[str, Any]) -> dict[str, Any] | Refused:
-        """Answer a call of `crawl_pages`."""
-        if "claim" in args or "note" in args:
-            if not self._coordinates(asker):
-                return Refused("not-coordinator")
-            return self._answer_claim(args["claim"]) if "claim" in args else self._take_note(args["note"])
-        ask = _parse_ask(args)
-        return Refused("bad-args", "epoch, serial, out, want") if ask is None else await self._answer_ask(asker, ask)
-
     # -- as a member --
 
-    def _answer_claim(self, epoch: object) -> dict[str, Any] | Refused:
-        if type(epoch) is not int or not 0 < epoch <= EPOCH_MAX:
-            return Refused("bad-args", "claim")
-        out = self.allowance.claim(epoch)
+    def on_claim(self, asker: bytes, args: calls.ClaimPages) -> calls.PagesClaimed | Refused:
+        """Answer `pages_claim`."""
+        if not self._coordinates(asker):
+            return Refused("not-coordinator")
+        out = self.allowance.claim(args.epoch)
         if out is None:
-            return {"epoch": self.allowance.epoch}
-        return {"epoch": epoch, "out": out, "serial": self.allowance.serial, "book": self._blocks.book.rows()}
+            return calls.PagesClaimed(self.allowance.epoch)
+        return calls.PagesClaimed(args.epoch, out, self.allowance.serial, self._blocks.book.rows())
 
-    def _take_note(self, rows: object) -> dict[str, Any] | Refused:
-        book = self._blocks.book
-        return {"rows": len(book)} if book.learn(rows) else Refused("bad-args", "note")
+    def on_note(self, asker: bytes, args: calls.NotePages) -> calls.PagesNoted | Refused:
+        """Answer `pages_note`."""
+        if not self._coordinates(asker):
+            return Refused("not-coordinator")
+        self._blocks.book.learn(args.rows)
+        return calls.PagesNoted(len(self._blocks.book))
 
     async def _ask(self) -> None:
         ask = self.allowance.next_ask(*self._need(), self._clock.monotonic())
@@ -132,9 +114,9 @@ class PageBlockService:
         coordinator = self._peers.view.owner(self._key)
         out: int | None = None
         if coordinator is not None:
-            answer = await self._call(coordinator.id, ask._asdict())
-            if not isinstance(answer, Failure) and is_int(answer.get("out"), 0, PAGES_MAX):
-                out = answer["out"]
+            asked = calls.AskPages(self._crawl_id, *ask)
+            answer = await self._peers.call(coordinator.id, asked, timeout_s=self._timeout_s)
+            out = None if isinstance(answer, Failure) else answer.out
         if self.allowance.answered(ask, out, self._clock.monotonic()):
             self._granted()
             self._wake.set()
@@ -164,31 +146,27 @@ class PageBlockService:
         if not members:
             return
         async with asyncio.TaskGroup() as group:
-            answers = [
-                group.create_task(self._call(node, {"claim": epoch}, reply_bytes_max=BOOK_BYTES_MAX + 1024))
-                for node in members
-            ]
+            claim = calls.ClaimPages(self._crawl_id, epoch)
+            answers = [group.create_task(self._peers.call(node, claim, timeout_s=self._timeout_s)) for node in members]
         if blocks.epoch != epoch:
             return
         for node, answer in zip(members, (task.result() for task in answers), strict=True):
             if not isinstance(answer, Failure):
-                self._learn(node, epoch, answer)
+                self._learn(node, answer)
         if max(self._epoch_seen, blocks.book.epoch) > epoch:
             blocks.depose()  # and begin again above it, at the next turn
 
-    def _learn(self, node: bytes, epoch: int, answer: Mapping[str, Any]) -> None:
+    def _learn(self, node: bytes, answer: calls.PagesClaimed) -> None:
         """A member's answer to our claim."""
-        theirs, out, serial = answer.get("epoch"), answer.get("out"), answer.get("serial")
-        if type(theirs) is not int or not epoch <= theirs <= EPOCH_MAX:
-            return
-        if theirs > epoch:
-            self._epoch_seen = max(self._epoch_seen, theirs)
-        elif is_int(out, 0, PAGES_MAX) and is_int(serial, 0, COUNT_MAX) and self._blocks.book.learn(answer.get("book")):
-            assert type(out) is int
-            assert type(serial) is int
-            self._blocks.claimed(node, serial, out)
+        if answer.out is None or answer.serial is None or answer.book is None:
+            self._epoch_seen = max(self._epoch_seen, answer.epoch)
+        else:
+            self._blocks.book.learn(answer.book)
+            self._blocks.claimed(node, answer.serial, answer.out)
 
-    async def _answer_ask(self, node: bytes, ask: PagesAsk) -> dict[str, Any] | Refused:
+    async def on_ask(self, node: bytes, args: calls.AskPages) -> calls.PagesOut | Refused:
+        """Answer `pages_ask`."""
+        ask = PagesAsk(args.epoch, args.serial, args.out, args.want)
         if not self._coordinates(self._peers.node_id):
             return Refused("not-coordinator")
         if not self._ready():
@@ -201,7 +179,7 @@ class PageBlockService:
             return Refused("not-ready")
         if out > ask.out and not await self._note():
             return Refused("not-ready")
-        return {"out": out} if self._blocks.epoch == epoch else Refused("not-coordinator")
+        return calls.PagesOut(out) if self._blocks.epoch == epoch else Refused("not-coordinator")
 
     async def _note(self) -> bool:
         """Write the book to those who may coordinate next; whether enough of them have it."""
@@ -213,35 +191,16 @@ class PageBlockService:
         # A successor that does not answer must not use up the time that the asker waits.
         timeout_s = self._timeout_s / 3
         async with asyncio.TaskGroup() as group:
-            calls = [
-                group.create_task(self._call(node, {"note": rows}, timeout_s=timeout_s)) for node, rows in notes.items()
+            noting = [
+                group.create_task(self._peers.call(node, calls.NotePages(self._crawl_id, rows), timeout_s=timeout_s))
+                for node, rows in notes.items()
             ]
         taken = 0
-        for node, call in zip(notes, calls, strict=True):
+        for node, call in zip(notes, noting, strict=True):
             answer = call.result()
-            if not isinstance(answer, Failure) and is_int(answer.get("rows"), len(book), COUNT_MAX):
+            if not isinstance(answer, Failure) and answer.rows >= len(book):
                 taken += 1
                 self._noted[node] = max(version, self._noted.get(node, 0))
             elif not isinstance(answer, Failure):
                 self._noted.pop(node, None)  # it has started anew, and gets the whole book next time
         return taken >= min(NOTED_MIN, len(successors))
-
-    async def _call(
-        self, node: bytes, args: dict[str, Any], *, reply_bytes_max: int = 1024, timeout_s: float = 0.0
-    ) -> dict[str, Any] | Failure:
-        return await self._peers.call(
-            node,
-            "crawl_pages",
-            {"crawl": self._crawl_id, **args},
-            timeout_s=timeout_s or self._timeout_s,
-            reply_bytes_max=reply_bytes_max,
-        )
-
-
-def _parse_ask(args: Mapping[str, Any]) -> PagesAsk | None:
-    epoch, serial, out, want = (args.get(name) for name in PagesAsk._fields)
-    if not is_int(epoch, 0, EPOCH_MAX) or not is_int(serial, 0, COUNT_MAX):
-        return None
-    if not is_int(out, 0, PAGES_MAX) or not is_int(want, 0, PAGES_MAX):
-        return None
-    return PagesAsk(args["epoch"], args["serial"], args["out"], args["want"])

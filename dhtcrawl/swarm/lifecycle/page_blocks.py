@@ -36,18 +36,15 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.swarm.calls import BOOK_NODES_MAX, BOOK_ROW_BYTES, COUNT_MAX, EPOCH_MAX, PAGES_MAX
 
 BLOCK_MAX: Final = 64
-NODES_MAX: Final = 4_096  # in a book; a further node gets no pages
-PAGES_MAX: Final = 2**62
-EPOCH_MAX: Final = 2**63 - 1
-COUNT_MAX: Final = 2**63 - 1
 GIVE_BACK_AFTER_S: Final = 1.0
 RETRY_S: Final = 0.5  # after an ask that failed
 EMPTY_S: Final = 1.0  # after an answer that there is nothing left
 
 _ROW: Final = struct.Struct(f">{KEY_BYTES}sQQQ")
-BOOK_BYTES_MAX: Final = NODES_MAX * _ROW.size
+assert _ROW.size == BOOK_ROW_BYTES
 
 
 def next_epoch(seen: int, coordinator: bytes) -> int:
@@ -95,7 +92,7 @@ class PageBook:
 
     def has_room_for(self, node: bytes) -> bool:
         """Whether a row for this node can be written."""
-        return node in self._rows or len(self._rows) < NODES_MAX
+        return node in self._rows or len(self._rows) < BOOK_NODES_MAX  # a further node gets no pages
 
     def out(self, node: bytes) -> int:
         """What is out at one node."""
@@ -115,15 +112,12 @@ class PageBook:
             _ROW.pack(node, *row) for node, row in sorted(self._rows.items()) if self._changed[node] > after
         )
 
-    def learn(self, rows: object) -> bool:
-        """Take in rows from the wire; False where they are none."""
-        if type(rows) is not bytes or len(rows) % _ROW.size or len(rows) > BOOK_BYTES_MAX:
-            return False
+    def learn(self, rows: bytes) -> None:
+        """Take in rows from the wire; one whose numbers are out of range is left out."""
         for node, *row in _ROW.iter_unpack(rows):
             epoch, number, out = row
             if epoch <= EPOCH_MAX and number <= COUNT_MAX and out <= PAGES_MAX:
                 self.put(node, (epoch, number, out))
-        return True
 
 
 class PageBlocks:

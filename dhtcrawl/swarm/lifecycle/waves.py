@@ -51,20 +51,14 @@ for the crawl is paused, stopping, or has no page left to spend.
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Final
 
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES
+from dhtcrawl.swarm.calls import STILL_BYTES, VIEW_BYTES, CrawlStanding
 
-VIEW_BYTES: Final = 16
-STILL_BYTES: Final = 16  # what names a state of stillness, see `Waves.still`
-COUNT_MAX: Final = 2**63 - 1
-WORDS_MAX: Final = 64
 REASONS_MAX: Final = 8
 
 FROZEN: Final = "frozen"
@@ -87,8 +81,6 @@ WAITING: Final = {
 # A crawl that is being stopped does not wait for these: nothing is fetched for their sake any more.
 STANDING: Final = frozenset({FROZEN, "queued", "backups", "repair", "bodies", "copies", "joining"})
 
-_WORD = re.compile(r"[a-z][a-z_-]{0,31}")
-
 
 @dataclass(frozen=True, slots=True)
 class CrawlReport:
@@ -101,8 +93,8 @@ class CrawlReport:
     incarnation: int
     idle: bool
     activity: int  # grows with everything that could be, or bring, work for somebody
-    waiting: dict[str, int] = field(default_factory=dict)
-    counters: dict[str, int | float] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int | float] = field(default_factory=dict)
     knows: bool = True  # the node has the crawl's record
     # The coordinator's part of a node fills these in.
     node: bytes = b""
@@ -110,45 +102,20 @@ class CrawlReport:
     record: bytes = b""
     state_version: int = 0
 
-    def to_wire(self) -> dict[str, Any]:
-        """The value of a call's result."""
-        return {
-            "incarnation": self.incarnation,
-            "knows": self.knows,
-            "idle": self.idle,
-            "activity": self.activity,
-            "view": self.view,
-            "record": self.record,
-            "state_version": self.state_version,
-            "waiting": self.waiting,
-            "counters": self.counters,
-        }
+    def standing(self) -> CrawlStanding:
+        """For the wire."""
+        return CrawlStanding(
+            self.incarnation, self.knows, self.idle, self.activity, self.view, self.record, self.state_version,
+            self.waiting, self.counters,
+        )  # fmt: skip
 
 
-def parse_report(node: bytes, value: Mapping[str, Any]) -> CrawlReport | None:
-    """What `node` answered; None where it makes no sense, which is as good as no answer."""
-    numbers = [value.get(name) for name in ("incarnation", "activity", "state_version")]
-    if not all(type(number) is int and 0 <= number <= COUNT_MAX for number in numbers):
-        return None
-    if type(value.get("idle")) is not bool or type(value.get("knows")) is not bool:
-        return None
-    if not _is_bytes(value.get("view"), VIEW_BYTES) or not _is_bytes(value.get("record"), DIGEST_BYTES):
-        return None
-    waiting, counters = _counts(value.get("waiting")), _counts(value.get("counters"))
-    if waiting is None or counters is None or any(type(count) is float for count in waiting.values()):
-        return None
+def report_of(node: bytes, told: CrawlStanding) -> CrawlReport:
+    """What `node` answered."""
     return CrawlReport(
-        value["incarnation"],
-        value["idle"],
-        value["activity"],
-        cast(dict[str, int], waiting),
-        counters,
-        value["knows"],
-        node,
-        value["view"],
-        value["record"],
-        value["state_version"],
-    )
+        told.incarnation, told.idle, told.activity, told.waiting, told.counters, told.knows,
+        node, told.view, told.record, told.state_version,
+    )  # fmt: skip
 
 
 def view_fingerprint(view: View) -> bytes:
@@ -286,17 +253,3 @@ def _shortened(reasons: list[str]) -> tuple[str, ...]:
     if len(reasons) <= REASONS_MAX:
         return tuple(reasons)
     return (*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} more")
-
-
-def _is_bytes(value: object, length: int) -> bool:
-    return type(value) is bytes and len(value) == length
-
-
-def _counts(value: object) -> dict[str, int | float] | None:
-    if type(value) is not dict or len(value) > WORDS_MAX:
-        return None
-    if not all(type(word) is str and _WORD.fullmatch(word) for word in value):
-        return None
-    if not all(type(n) in (int, float) and math.isfinite(n) and 0 <= n <= COUNT_MAX for n in value.values()):
-        return None
-    return value

@@ -30,6 +30,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.membership.repairs import Repairs
 from dhtcrawl.swarm.records.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.swarm.replica_sets import Sharing, Span, neighbours
@@ -59,7 +60,7 @@ class OwnedCrawls(Protocol):
         """Everything that is ours by `view` may be fetched; None: nothing yet."""
         ...
 
-    def hold_for(self, node: bytes, rows: Any) -> None:
+    def hold_for(self, node: bytes, rows: Sequence[calls.HeldRow]) -> None:
         """`node` has these tasks of ours in flight: rows (crawl, keys), from a peer."""
         ...
 
@@ -99,7 +100,7 @@ class Join:
         *,
         replicas: int,
         repair_s: float,
-        adopt: Callable[[Any], None],
+        adopt: Callable[[Sequence[calls.HostStateRow]], None],
         owning: Callable[[bool], None],
     ) -> None:
         """`adopt` takes what an answer to `activate` says of hosts; `owning(True)`: links are taken from here on."""
@@ -267,12 +268,10 @@ class Join:
     async def _tell(self, node: bytes) -> None:
         """`node` knows that we are active and starts none of our tasks; or it is gone."""
         while node in self._neighbours() and not self._joining and not self._leaving:
-            answer = await self._peers.call(
-                node, "activate", {"incarnation": self._membership.incarnation}, reply_bytes_max=512 * 1024
-            )
+            answer = await self._peers.call(node, calls.Activate(self._membership.incarnation))
             if not isinstance(answer, Failure):
-                self._crawls.hold_for(node, answer.get("held"))
-                self._adopt(answer.get("hosts"))
+                self._crawls.hold_for(node, answer.held)
+                self._adopt(answer.hosts)
                 # Others that came to it while we joined: whom it knows, we have to know.
                 if await self._membership.exchange(node):
                     self._told.add(node)

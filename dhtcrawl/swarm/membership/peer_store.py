@@ -19,9 +19,10 @@ from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.hello import NodeState
-from dhtcrawl.rpc.membership.member_exchange import REPLY_BYTES_MAX
+from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.view import MemberState, View
-from dhtcrawl.rpc.tasks.messages import Call, Result
+from dhtcrawl.rpc.peers.port import call_of, reply_to
+from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.store.committer import Committer
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 REMEMBERED_MAX = 64  # members, and as many that are not there
 SEEK_EVERY_S = 2.0  # one of those that are not there is asked
 NAMED_EVERY = 5  # so many times as often as one that was named as bootstrap
-MEMBERS_TIMEOUT_S = 5.0
 # A peer may name any address as a node's: so many of them are greeted, each once in a while.
 GREETED_MAX = 256
 GREET_AGAIN_S = 10.0
@@ -170,12 +170,13 @@ class GossipStanding:
 
 
 async def ask_members(
-    transport: TaskTransport, address: Address, node: bytes, args: dict[str, Any]
-) -> dict[str, Any] | None:
+    transport: TaskTransport, address: Address, node: bytes, asked: ExchangeMembers
+) -> MemberRows | None:
     """The call `members`, by address: before a node is a member there is no other way to it."""
-    message = Call("members", args, REPLY_BYTES_MAX)
-    reply = await transport.request(address, message, node_id=node, timeout_s=MEMBERS_TIMEOUT_S)
-    return reply.value if isinstance(reply, Result) else None
+    terms = asked.terms
+    reply = await transport.request(address, call_of(asked), node_id=node, timeout_s=terms.timeout_s)
+    answer = reply_to(asked, reply)
+    return None if isinstance(answer, Failure) else answer
 
 
 def _remembered(txn: Txn) -> list[tuple[bytes, Address, bool]]:

@@ -22,7 +22,7 @@ from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.membership.view import MemberState
-from dhtcrawl.rpc.peers.port import CallRegistry, Peers
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.messages import (
     PEERS_MAX,
     Ack,
@@ -45,7 +45,6 @@ from dhtcrawl.storage.store.ownership import OwnershipSnapshot, TakeSnapshot
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
-from dhtcrawl.swarm.records.send_links import UNKNOWN_CRAWL
 
 
 class InboxRun(Protocol):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from dhtcrawl.keyspace import placement
-from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Ack, Code, StoreTask
 from dhtcrawl.rpc.tasks.rows import PeerRow
@@ -32,7 +32,6 @@ LIMITS = DeliveryLimits(
     linger_s=0.01,
     pause_s=0.2,  # long enough for news of a new owner to come
 )
-UNKNOWN_CRAWL = "unknown-crawl"
 _NOBODY = b""  # the owner while no member is active, as when a whole swarm starts
 
 

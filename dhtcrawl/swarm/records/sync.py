@@ -18,16 +18,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import BAD_ARGUMENTS, CallValue, Peers
+from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import DIGEST_BYTES, Records, RefreshTask, Refused
 from dhtcrawl.rpc.tasks.rows import ITEMS_MAX
+from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store.ranges import FIRST, LAST, record_hash
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
+from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.records.holdings import Holdings, RecordTerms, Submit
 from dhtcrawl.swarm.records.range_sync import RangeSync, SyncResult, push
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
@@ -42,8 +42,6 @@ SHARINGS_KEPT_MAX = 256
 # first sends them all; two, so that one that does not answer is no hold-up.
 SYNCS_MAX = 2
 EVERYTHING: Span = (FIRST, LAST)
-HAVE = "have"
-TASK_KEY_BYTES = (KEY_BYTES, 2 * KEY_BYTES)  # with URL keys, and with host keys
 _ENVELOPE_BYTES = 256
 
 
@@ -204,31 +202,23 @@ class Syncer:
 
         Who is to keep what this node kept for it a while mostly has it, and a key and a hash are 28 bytes.
         """
-        args = {
-            "crawl": crawl,
-            "keys": b"".join(copy.key for copy in copies),
-            "hashes": b"".join(record_hash(copy).to_bytes(DIGEST_BYTES, "big") for copy in copies),
-        }
-        answer = await self._peers.call(node, HAVE, args)
-        if isinstance(answer, Failure):
-            return None
-        have = answer.get("have")
-        return [bool(each) for each in have] if isinstance(have, bytes) and len(have) == len(copies) else None
+        hashes = b"".join(record_hash(copy).to_bytes(DIGEST_BYTES, "big") for copy in copies)
+        answer = await self._peers.call(node, calls.Have(crawl, b"".join(copy.key for copy in copies), hashes))
+        return None if isinstance(answer, Failure) else [bool(each) for each in answer.have]
 
-    async def on_have(self, asker: bytes, args: dict[str, Any]) -> CallValue:
-        """The answer to `have`: a byte for each record, 1 where it is here just so."""
-        crawl, all_keys, hashes = args.get("crawl"), args.get("keys"), args.get("hashes")
-        if not (isinstance(crawl, bytes) and isinstance(all_keys, bytes) and isinstance(hashes, bytes)):
-            return BAD_ARGUMENTS
-        count, rest = divmod(len(hashes), DIGEST_BYTES)
-        terms = self._holdings.terms(crawl)
-        width = terms.key_bytes if terms is not None else len(all_keys) // max(count, 1)
-        if rest or not 0 < count <= ITEMS_MAX or len(all_keys) != count * width or width not in TASK_KEY_BYTES:
-            return BAD_ARGUMENTS
-        wanted = [int.from_bytes(each, "big") for each in _pieces(hashes, DIGEST_BYTES)]
+    async def on_have(self, _asker: bytes, args: calls.Have) -> calls.HaveAnswer:
+        """The answer to `have`: a byte for each record, 1 where it is here just so.
+
+        Raises:
+            BadArguments: the keys are not as long as those of the crawl.
+        """
+        terms, width = self._holdings.terms(args.crawl), len(args.keys) // args.count
+        if terms is not None and terms.key_bytes != width:
+            raise BadArguments("keys")
+        wanted = [int.from_bytes(each, "big") for each in _pieces(args.hashes, DIGEST_BYTES)]
         async with self._serving:
-            same = await self._holdings.same(crawl, list(zip(_pieces(all_keys, width), wanted, strict=True)))
-        return {"have": bytes(same)}
+            same = await self._holdings.same(args.crawl, list(zip(_pieces(args.keys, width), wanted, strict=True)))
+        return calls.HaveAnswer(bytes(same))
 
     async def _let_go(self, crawl: bytes, copies: Sequence[TaskReplica], view: View) -> int:
         # By the view of now, too: this node may have to keep them after all.

@@ -1,0 +1,425 @@
+"""Maps on the wire as frozen dataclasses whose fields say what they may hold.
+
+    @dataclass(frozen=True, slots=True)
+    class Lend(CallArgs[Done]):
+        terms: ClassVar[CallTerms] = CallTerms("lend")
+        crawl: Annotated[bytes, octets(16)]
+        keys: Annotated[tuple[bytes, ...], items(octets(20, 40), most=500)]
+        epoch: Annotated[int, integer(0, 2**53)] = 0
+
+`parse` turns a map that came from a peer into a value, or raises `BadArguments`
+with the name of the field that is wrong: whoever gets a value need not look at
+it again. A field with a default may be missing, and is left out of the map when
+it has that value. WireMap that a class does not know are kept in `extra` and go
+out again with `to_map`.
+
+A string behind the kind says what the field is for; the tables of
+`docs/protocol-calls.md` are made of it. Kinds test types exactly: a truth value
+is no integer, and a list is a tuple, as the task plane delivers it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from operator import attrgetter
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from dhtcrawl.rpc.tasks.messages import Lane
+
+REPLY_BYTES = 16 * 1024  # of an answer, where a call says nothing else
+_ABSENT = object()
+
+
+class BadArguments(ValueError):
+    """A field of a map is not what the protocol allows; `field` is its name."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(field)
+        self.field = field
+
+
+# -- kinds of values --
+
+
+@dataclass(frozen=True, slots=True)
+class FieldKind:
+    """What a value may be: `fits` tells, `says` does so in the documentation; `read` makes our value of it."""
+
+    says: str
+    fits: Callable[[Any], bool]
+    read: Callable[[Any], Any] | None = None
+
+
+def octets(*widths: int) -> FieldKind:
+    """Bytes of one of these widths."""
+    allowed = frozenset(widths)
+    return FieldKind(f"{_either(widths)} bytes", lambda value: type(value) is bytes and len(value) in allowed)
+
+
+def octets_up_to(most: int, least: int = 0, *, in_rows_of: int = 1) -> FieldKind:
+    """Bytes, `least` to `most` of them; with `in_rows_of` a multiple of that."""
+    says = f"{_range(least, most, _size)} bytes" + (f", in rows of {in_rows_of}" if in_rows_of > 1 else "")
+    return FieldKind(
+        says, lambda value: type(value) is bytes and least <= len(value) <= most and len(value) % in_rows_of == 0
+    )
+
+
+def integer(low: int, high: int) -> FieldKind:
+    """An integer, no truth value."""
+    says = f"int {low}" if low == high else f"int, {_range(low, high)}"
+    return FieldKind(says, lambda value: type(value) is int and low <= value <= high)
+
+
+def number(low: float, high: float) -> FieldKind:
+    """An integer or a float, not infinite."""
+    says = f"number, {_range(low, high)}"
+    return FieldKind(says, lambda value: (type(value) is int or type(value) is float) and low <= value <= high)
+
+
+def flag() -> FieldKind:
+    """True or false."""
+    return FieldKind("bool", lambda value: type(value) is bool)
+
+
+def text(most: int, least: int = 0, *, where: Callable[[str], bool] | None = None, says: str = "") -> FieldKind:
+    """Text of `least` to `most` characters for which `where` holds, which `says` puts in words."""
+    said = f"str, {_range(least, most)} characters" + (f": {says}" if says else "")
+    if where is None:
+        return FieldKind(said, lambda value: type(value) is str and least <= len(value) <= most)
+    holds = where
+    return FieldKind(said, lambda value: type(value) is str and least <= len(value) <= most and holds(value))
+
+
+def word(*allowed: str) -> FieldKind:
+    """One of these texts."""
+    known = frozenset(allowed)
+    said = ", ".join(f"`{each}`" if each else "empty" for each in allowed)
+    return FieldKind(f"str: {said}", lambda value: type(value) is str and value in known)
+
+
+def anything(says: str) -> FieldKind:
+    """Whatever the wire can carry; its reader looks at it."""
+    return FieldKind(says, lambda value: True)
+
+
+def or_nil(kind: FieldKind) -> FieldKind:
+    """The kind, or None."""
+    fits, read = kind.fits, kind.read
+    some = None if read is None else lambda value: None if value is None else read(value)
+    return FieldKind(f"nil, or {kind.says}", lambda value: value is None or fits(value), some)
+
+
+def items(kind: FieldKind, most: int, least: int = 0, *, distinct: bool = False) -> FieldKind:
+    """A tuple of `least` to `most` items; no two alike where they are to be `distinct`."""
+    fits, read = kind.fits, kind.read
+
+    def all_fit(value: Any) -> bool:
+        if type(value) is not tuple or not least <= len(value) <= most:
+            return False
+        for item in value:
+            if not fits(item):
+                return False
+        return not distinct or len(frozenset(value)) == len(value)
+
+    some = None if read is None else lambda value: tuple(map(read, value))
+    said = f"{_range(least, most)} × {kind.says}" if kind.says[0] != "(" else f"{_range(least, most)} rows {kind.says}"
+    return FieldKind(said + (", all different" if distinct else ""), all_fit, some)
+
+
+def row(of: type[tuple[Any, ...]], *, where: Callable[[Any], bool] | None = None) -> FieldKind:
+    """A list with the fields of a NamedTuple whose annotations are kinds; `where` holds for what is made of it."""
+    names, kinds = _kinds_of_row(of)
+    fits, count = tuple(kind.fits for kind in kinds), len(kinds)
+    make = _maker(of, kinds)
+    said = f"({', '.join(f'{name}: {kind.says}' for name, kind in zip(names, kinds, strict=True))})"
+
+    def row_fits(value: Any) -> bool:
+        if type(value) is not tuple or len(value) != count:
+            return False
+        for test, item in zip(fits, value, strict=True):
+            if not test(item):
+                return False
+        return where is None or where(make(value))
+
+    return FieldKind(said, row_fits, make)
+
+
+def rows(
+    of: type[tuple[Any, ...]], most: int, least: int = 0, *, where: Callable[[Any], bool] | None = None
+) -> FieldKind:
+    """A list of such lists."""
+    return items(row(of, where=where), most, least)
+
+
+def variants(*rows_of: type[tuple[Any, ...]]) -> FieldKind:
+    """A list with the fields of one of these NamedTuples, told apart by the integer that is their first field."""
+    known = {_tag_of(each): row(each) for each in rows_of}
+
+    def kind_of(value: Any) -> FieldKind | None:
+        return known.get(value[0]) if type(value) is tuple and value and type(value[0]) is int else None
+
+    def fits(value: Any) -> bool:
+        kind = kind_of(value)
+        return kind is not None and kind.fits(value)
+
+    def read(value: Any) -> Any:
+        kind = kind_of(value)
+        assert kind is not None, "it fits"
+        assert kind.read is not None, "a row"
+        return kind.read(value)
+
+    return FieldKind(" or ".join(kind.says for kind in known.values()), fits, read)
+
+
+def mapping(key: FieldKind, value: FieldKind, most: int) -> FieldKind:
+    """A map of at most so many entries."""
+    assert key.read is None
+    assert value.read is None
+    key_fits, value_fits = key.fits, value.fits
+
+    def fits(found: Any) -> bool:
+        if type(found) is not dict or len(found) > most:
+            return False
+        return all(key_fits(name) and value_fits(item) for name, item in found.items())
+
+    return FieldKind(f"map of up to {most:,}: {key.says} → {value.says}", fits)
+
+
+# -- maps --
+
+
+@dataclass(frozen=True, slots=True)
+class WireMap:
+    """A map with known fields. What a subclass annotates without a kind cannot be parsed."""
+
+    extra: Mapping[str, Any] = field(default_factory=dict, kw_only=True)  # fields of later versions, kept
+
+    def wrong(self) -> str:
+        """The name of a field that does not go with the others; empty where all do."""
+        return ""
+
+    @classmethod
+    def parse(cls, fields: Any) -> Self:
+        """The value of a map that came over the wire.
+
+        Raises:
+            BadArguments: it is no map with text as names, or a field is missing or not what it may be.
+        """
+        if type(fields) is not dict:
+            raise BadArguments("a map")
+        values: dict[str, Any] = {}
+        plan = _PLANS.get(cls) or _compiled(cls)
+        for name, fits, read, required in plan.reads:
+            value = fields.get(name, _ABSENT)
+            if value is _ABSENT:
+                if required:
+                    raise BadArguments(name)
+            elif fits(value):
+                values[name] = value if read is None else read(value)
+            else:
+                raise BadArguments(name)
+        if len(values) < len(fields):
+            values["extra"] = {name: value for name, value in fields.items() if name not in plan.names}
+            if not all(type(name) is str for name in values["extra"]):
+                raise BadArguments("a map")
+        parsed = cls(**values)
+        wrong = parsed.wrong()
+        if wrong:
+            raise BadArguments(wrong)
+        return parsed
+
+    def to_map(self) -> dict[str, Any]:
+        """For the wire: `parse` of it is this value."""
+        plan = _PLANS.get(type(self)) or _compiled(type(self))
+        made = dict(self.extra)
+        made.update(zip(plan.required, plan.get_required(self), strict=True))
+        for name, default in plan.optional:
+            value = getattr(self, name)
+            if value != default:
+                made[name] = value
+        return made
+
+
+R = TypeVar("R", bound=WireMap)
+
+
+class CallTerms(NamedTuple):
+    """A call's name on the wire, and what it is asked with unless its caller says otherwise."""
+
+    name: str
+    timeout_s: float | None = None  # None: that of the transport
+    reply_bytes_max: int = REPLY_BYTES
+    lane: Lane = Lane.CALLS
+
+
+@dataclass(frozen=True, slots=True)
+class CallArgs(WireMap, Generic[R]):
+    """The arguments of a call whose answer is an `R`; the docstring says who asks, and what it does."""
+
+    terms: ClassVar[CallTerms]
+
+    @classmethod
+    def reply(cls) -> type[R]:
+        """The class of the answer."""
+        return cast("type[R]", _reply_of(cast(Any, cls)))
+
+    def misfit(self, reply: Any) -> str:
+        """The name of a field with which a reply does not answer this; empty where it does."""
+        return ""
+
+    def answered(self, value: Any) -> R:
+        """The reply that a map is.
+
+        Raises:
+            BadArguments: it is none, or not one to this.
+        """
+        reply = self.reply().parse(value)
+        misfit = self.misfit(reply)
+        if misfit:
+            raise BadArguments(misfit)
+        return reply
+
+
+class FieldDoc(NamedTuple):
+    """A field as the documentation has it."""
+
+    name: str
+    says: str
+    optional: bool
+    note: str
+
+
+def fields_of(kind: type[WireMap]) -> list[FieldDoc]:
+    """The fields of a map, `extra` aside, in the order of their definition."""
+    docs = []
+    for each in _own_fields(kind):
+        hint = _hints(cast(Any, kind))[each.name]
+        note = next((str(part) for part in get_args(hint)[1:] if type(part) is str), "")
+        docs.append(FieldDoc(each.name, _kind_of(hint).says, not _is_required(each), note))
+    return docs
+
+
+_PLANS: dict[Any, _Plan] = {}  # by class
+
+
+class _Plan(NamedTuple):
+    """How a class is read and written, worked out once."""
+
+    reads: tuple[tuple[str, Callable[[Any], bool], Callable[[Any], Any] | None, bool], ...]
+    names: frozenset[str]
+    required: tuple[str, ...]
+    get_required: Callable[[Any], tuple[Any, ...]]
+    optional: tuple[tuple[str, Any], ...]
+
+
+def _compiled(cls: Any) -> _Plan:
+    own = _own_fields(cls)
+    kinds = {each.name: _kind_of(_hints(cls)[each.name]) for each in own}
+    required = tuple(each.name for each in own if _is_required(each))
+    plan = _PLANS[cls] = _Plan(
+        tuple((each.name, kinds[each.name].fits, kinds[each.name].read, _is_required(each)) for each in own),
+        frozenset(kinds),
+        required,
+        _getter(required),
+        tuple((each.name, each.default) for each in own if not _is_required(each)),
+    )
+    return plan
+
+
+@cache
+def _reply_of(cls: Any) -> Any:
+    (reply,) = (get_args(base)[0] for base in cls.__orig_bases__ if get_origin(base) is CallArgs)
+    return reply
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
+def _own_fields(cls: type[WireMap]) -> list[dataclasses.Field[Any]]:
+    return [each for each in dataclasses.fields(cls) if each.name != "extra"]
+
+
+def _is_required(each: dataclasses.Field[Any]) -> bool:
+    return each.default is dataclasses.MISSING
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _kind_of(hint: Any) -> FieldKind:
+    parts = (
+        [part for part in get_args(hint)[1:] if isinstance(part, FieldKind)] if get_origin(hint) is Annotated else []
+    )
+    assert parts, f"{hint} has no kind"
+    return parts[-1]
+
+
+def _kinds_of_row(of: type[tuple[Any, ...]]) -> tuple[list[str], list[FieldKind]]:
+    hints = _hints(of)
+    names = list(cast(Any, of)._fields)
+    return names, [_kind_of(hints[name]) for name in names]
+
+
+def _maker(of: type[tuple[Any, ...]], kinds: list[FieldKind]) -> Callable[[Any], Any]:
+    # A call of `_make` costs more than all the tests of a short row.
+    make = partial(tuple.__new__, of)
+    reads = [kind.read for kind in kinds]
+    if not any(reads):
+        return make
+    return lambda value: make(item if read is None else read(item) for read, item in zip(reads, value, strict=True))
+
+
+def _tag_of(of: type[tuple[Any, ...]]) -> int:
+    _, kinds = _kinds_of_row(of)
+    word, number = kinds[0].says.split(" ")
+    assert word == "int", f"{of.__name__} has no tag"
+    return int(number)
+
+
+def _either(widths: tuple[int, ...]) -> str:
+    *first, last = map(str, widths)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _range(low: float, high: float, say: Callable[[float], str] = lambda value: _bound(value)) -> str:
+    if low == high:
+        return say(low)
+    return f"up to {say(high)}" if low == 0 else f"{say(low)} to {say(high)}"
+
+
+def _bound(value: float) -> str:
+    """A bound for people."""
+    sign, size = ("−", -value) if value < 0 else ("", value)
+    for top in (53, 62, 63):
+        if size in (2**top, 2**top - 1):
+            return f"{sign}2^{top}" if size == 2**top else f"{sign}(2^{top} − 1)" if sign else f"2^{top} − 1"
+    return f"{'−' if value < 0 else ''}{abs(value):,}"
+
+
+def _size(value: float) -> str:
+    for unit, bits in (("Mi", 20), ("Ki", 10)):
+        if value >= 4 << bits or (value >= 1 << bits and bits == 20):
+            whole, rest = divmod(int(value), 1 << bits)
+            if not rest:
+                return f"{whole} {unit}"
+    return f"{value:,}"
