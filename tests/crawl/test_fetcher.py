@@ -1,0 +1,86 @@
+"""One request, and what follows from its outcome: for the page, for its host, and for whoever else may try."""
+
+from __future__ import annotations
+
+from dhtcrawl.crawl.fetcher import Fetcher
+from dhtcrawl.fetch.http import FetchFailureKind
+from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
+from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.storage.store.records import SkipReason
+
+from .fetch_world import SEED, Answer, World
+
+HTML = {"content-type": "text/html"}
+HOST = "a.example"
+
+
+def fetcher_of(world: World) -> Fetcher:
+    world.parts.robots.put("http://a.example", Robots.parse(b""))
+    return Fetcher(world.services, world.spec, world.parts, world.assignment)
+
+
+async def after(answer: Answer, times: int = 1) -> World:
+    """What is so when the seed was asked for and said this."""
+    world = World({SEED: answer})
+    fetcher = fetcher_of(world)
+    world.add(SEED)
+    for _ in range(times):
+        await fetcher.run(await world.next())
+    return world
+
+
+async def test_a_page_is_handed_in_with_its_links() -> None:
+    world = await after((200, HTML, b'<a href="/x">x</a>'))
+    page = world.handed_in().fetched[0].page
+    assert page is not None
+    assert (page.fields["url"], page.fields["status"]) == (SEED, 200)
+    assert [link.url for link in world.parts.next_round.outbox.take(10)] == ["http://a.example/x"]
+    assert [given.result for given in world.assignment.told] == [TaskResult.PAGE]
+    assert world.parts.counters.fetches == 1
+    assert world.frontier.in_flight == 0
+
+
+async def test_an_answer_that_says_not_now_leaves_its_host_alone_and_is_kept_the_last_time() -> None:
+    busy: Answer = (503, {"retry-after": "7"}, b"")
+    world = await after(busy)
+    assert world.handed_in().fetched == []
+    assert world.services.hosts.clock(HOST).hold_until == world.clock.monotonic() + 7
+    last = (await after(busy, times=2)).handed_in()
+    assert [fetched.page.fields["status"] for fetched in last.fetched if fetched.page] == [503]
+    assert last.owed == {HOST: 7.0}, "a restart waits, too"
+
+
+async def test_a_page_that_fails_is_tried_again_and_then_given_up() -> None:
+    world = await after(FetchFailureKind.TIMEOUT)
+    assert world.parts.next_round.empty
+    world = await after(FetchFailureKind.HEADERS)
+    (kill,) = world.handed_in().kills
+    assert (kill.reason, kill.detail) == (SkipReason.FAILED, "headers: as the test says")
+
+
+async def test_a_host_that_nobody_reaches_is_for_others_where_there_are_any() -> None:
+    world = World({SEED: FetchFailureKind.CONNECT})
+    fetcher, key = fetcher_of(world), world.add(SEED)
+    world.assignment.others_go_on = True
+    await fetcher.run(await world.next())
+    assert [(given.key, given.result) for given in world.assignment.told] == [(key, TaskResult.UNREACHABLE)]
+    assert world.frontier.retrying() == set()
+    assert world.parts.next_round.empty
+
+
+async def test_what_robots_txt_forbids_is_not_asked_for() -> None:
+    world = World({})
+    fetcher, key = fetcher_of(world), world.add(SEED)
+    world.parts.robots.put("http://a.example", DISALLOW_ALL)
+    await fetcher.run(await world.next())
+    assert world.asked == []
+    assert [(kill.key, kill.reason) for kill in world.handed_in().kills] == [(key, SkipReason.ROBOTS)]
+
+
+async def test_an_origin_without_hope_is_not_asked() -> None:
+    world = World({})
+    fetcher, key = fetcher_of(world), world.add(SEED)
+    world.parts.origins.give_up("http://a.example", SkipReason.FAILED, "it is gone")
+    await fetcher.run(await world.next())
+    assert world.asked == []
+    assert [(kill.key, kill.detail) for kill in world.handed_in().kills] == [(key, "it is gone")]

@@ -1,0 +1,82 @@
+"""An origin that answers nothing useful is given up, and what a host asked for outlives a restart."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dhtcrawl.clock import Clock
+from dhtcrawl.config import CrawlSettings, PolitenessSettings
+from dhtcrawl.crawl.origins import Origins
+from dhtcrawl.fetch.http import FetchFailure, FetchFailureKind
+from dhtcrawl.fetch.politeness import HostBook
+from dhtcrawl.fetch.robots import Robots
+from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.policy.seam import TaskResult
+
+ORIGIN = "http://a.example"
+HOST = "a.example"
+POLITE = PolitenessSettings(host_strikes_max=3, host_silences_max=2)
+REFUSED = FetchFailure(FetchFailureKind.CONNECT, "refused", 0.0, 0.0)
+BUSY: Any = SimpleNamespace(status=503)
+
+
+@pytest.fixture
+def robots() -> RobotsBook:
+    return RobotsBook("dhtcrawl", now=lambda: 0.0, ttl_s=60.0, crawl_delay_max_s=60.0)
+
+
+@pytest.fixture
+def hosts() -> HostBook:
+    return HostBook(started_at=0.0, fresh=True)
+
+
+@pytest.fixture
+def origins(robots: RobotsBook, hosts: HostBook) -> Origins:
+    clock = cast(Clock, SimpleNamespace(monotonic=lambda: 0.0))
+    return Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {"b.example": 30.0})
+
+
+def test_one_that_nobody_reaches_is_left_alone_for_longer_and_longer_and_then_given_up(
+    origins: Origins, hosts: HostBook
+) -> None:
+    waits = []
+    for _ in range(POLITE.host_strikes_max - 1):
+        origins.lost(ORIGIN, REFUSED, 0.0)
+        waits.append(hosts.clock(HOST).hold_until)
+    assert waits == sorted(waits)
+    assert origins.without_hope(ORIGIN) is None
+    origins.lost(ORIGIN, REFUSED, 0.0)
+    hopeless = origins.without_hope(ORIGIN)
+    assert hopeless is not None
+    assert hopeless.result is TaskResult.UNREACHABLE
+
+
+def test_one_that_only_says_not_now_is_given_up_until_a_person_forgives_it(origins: Origins) -> None:
+    for _ in range(POLITE.host_silences_max):
+        assert origins.without_hope(ORIGIN) is None
+        origins.note_answer(ORIGIN, BUSY)
+    assert origins.without_hope(ORIGIN) is not None
+    assert origins.may_ask(ORIGIN), "its tasks are to be offered, and to be given up"
+    origins.forgive()
+    assert origins.without_hope(ORIGIN) is None
+
+
+def test_a_restart_is_told_of_waits_that_are_longer_than_the_delay_and_once(origins: Origins) -> None:
+    assert origins.owe(HOST, 0.5) is None, "the delay is longer"
+    assert origins.owe(HOST, 9.0) == 9.0
+    assert origins.owe(HOST, 9.0) is None
+    assert origins.owe(HOST, 0.0) == 0.0
+    assert origins.owe("b.example", 30.0) is None, "the store has it"
+
+
+def test_between_two_requests_lies_the_longer_of_our_delay_and_the_hosts_wish(
+    origins: Origins, robots: RobotsBook
+) -> None:
+    assert origins.delay_s(HOST) == 1.0
+    assert not origins.may_ask(ORIGIN)
+    robots.put(ORIGIN, Robots.parse(b"User-agent: *\nCrawl-delay: 5\n"))
+    assert origins.delay_s(HOST) == 5.0
+    assert origins.may_ask(ORIGIN)

@@ -1,0 +1,82 @@
+"""Pages whose links go out again; and fronts that are filled from the stored queues."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from storage.stores import CRAWL
+
+from dhtcrawl.crawl import recovery
+from dhtcrawl.crawl.refill import Refill
+from dhtcrawl.crawl.resends import Resends
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.records import Place, Task
+from dhtcrawl.storage.store.tasks import FetchedPage, Link
+
+from .fetch_world import SEED, World
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+
+
+async def resend(world: World, page: bytes) -> int:
+    """Look through one page; how often it was said that something may have changed."""
+    times = 0
+
+    def resent() -> None:
+        nonlocal times
+        times += 1
+
+    resends = Resends(world.services, CRAWL, world.parts.next_round, world.parts.discovery, resent)
+    running = asyncio.create_task(resends.run())
+    world.parts.next_round.resend([page])
+    assert world.parts.next_round.resends.pending == 1
+    await asyncio.sleep(1)
+    running.cancel()
+    return times
+
+
+async def test_a_page_that_is_not_here_sends_nothing() -> None:
+    world = World({})
+    assert await resend(world, b"x" * 20) == 1
+    assert world.parts.next_round.resends.pending == 0
+    assert world.parts.next_round.empty
+
+
+async def test_a_page_is_looked_through_as_when_it_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({})
+    key = world.spec.key_of(SEED)
+    fields = {"url": SEED, "status": 200, "depth": 0, "referrer": None}
+    page = FetchedPage(key, 0, fields, b"", [])
+    fetched: Any = partial(tasks.fetched, crawl=CRAWL, page=page, place=Place("ab" * 20, "f", 0, 9), attempt=0)
+    await world.services.committer.submit(fetched)
+    record: Any = SimpleNamespace(head=HEAD, payload=b'<a href="/x">x</a>')
+    stored = recovery.StoredPage(Task(SEED, 0, 1, ""), fields, record)
+    monkeypatch.setattr(recovery, "read_page", lambda txn, **_: stored)
+    assert await resend(world, key) == 1
+    links = world.parts.next_round.outbox.take(10)
+    assert [link.url for link in links] == [f"{SEED}x"]
+    world.parts.next_round.acked(links)
+    round_ = world.handed_in()
+    assert (list(round_.relinked), round_.done) == ([key], [key])
+
+
+async def test_a_front_is_filled_from_the_store_host_by_host() -> None:
+    world = World({})
+    links = [Link(world.spec.key_of(url), url, 1, SEED) for url in (f"{SEED}{n}" for n in range(3))]
+    accept: Any = partial(tasks.accept, crawl=CRAWL, links=links, orders=world.parts.orders, depth_matters=False)
+    await world.services.committer.submit(accept)
+    world.frontier.distrust(world.clock.monotonic())
+    told = asyncio.Event()
+    refill = Refill(world.services, CRAWL, world.frontier, world.parts.due, told.set)
+    running = asyncio.create_task(refill.run())
+    for _ in range(2):  # the hosts first, then their tasks
+        told.clear()
+        refill.wanted()
+        await told.wait()
+    running.cancel()
+    assert len(world.frontier) == len(links)
+    assert not refill.busy
