@@ -225,7 +225,7 @@ async def test_a_host_that_stands_still_runs_nothing_and_then_all_of_it_in_order
     before = list(ran)
     loop.resume("10.0.0.1")
     await asyncio.gather(*tasks)
-    before, after = before, ran[len(before) :]
+    after = ran[len(before) :]
     assert [line for line in before if line.startswith("10.0.0.1")] == ["10.0.0.1 1 at 1"]
     assert len([line for line in before if line.startswith("10.0.0.2")]) == 5
     # The sleep that had come due meanwhile is over at once, and the next one lasts a second again.

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from harness.world import GONE, LATENCY_S, across
+
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.peers.port import call_of, reply_to
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
@@ -24,12 +26,9 @@ from dhtcrawl.rpc.tasks.messages import (
 )
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 
-from .sync_swarm import across
+__all__ = ["GONE", "FakePeers", "node", "taken", "view_of"]
 
 R = TypeVar("R", bound=WireMap)
-
-LATENCY_S = 0.01
-GONE = Failure(FailureKind.TIMEOUT, "no answer")
 
 Handler = Callable[[Request], Answer | Failure]
 CallHandler = Callable[[dict[str, Any]], "dict[str, Any] | Failure | Refused"]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import dataclasses
 import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
+
+from harness.world import Node, World, answered
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import reply_to
-from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request, Result
-from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import Answer, Call, Message, Refused, Reply, Request
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.crawl_record import (
@@ -39,8 +39,6 @@ from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
 NODES = 5
 PARALLEL = 8  # fetches at once on a node
 NOTICE_S = 2.0  # how long a death goes unnoticed
-R = TypeVar("R", bound=WireMap)
-LOST = Failure(FailureKind.TIMEOUT, "no answer in time")
 
 Args = Mapping[str, Any]
 
@@ -63,13 +61,13 @@ class Weather:
     rule: Callable[[bytes, bytes, str], bool] = field(default=lambda _a, _b, _name: False)
 
 
-class Node:
-    """A node: its board, its coordinator, its part of the work."""
+class CrawlNode(Node):
+    """A node's board, its coordinator and its part of the work."""
 
-    def __init__(self, swarm: Swarm, node_id: bytes, record: CrawlRecord | None) -> None:
+    def __init__(self, swarm: CrawlWorld, node_id: bytes, record: CrawlRecord | None) -> None:
+        super().__init__(swarm, node_id)
         self.swarm = swarm
-        self.node_id = node_id
-        self.view = View([])
+        self.own_view = View([])
         self.stored = record
         self.alive = True
         self.incarnation = 1
@@ -89,18 +87,6 @@ class Node:
         self.worked = asyncio.Event()
         self.coordinator: Coordinator | None = None
         self.registered: dict[str, Callable[[bytes, Any], Any]] = {}
-
-    # Peers
-
-    async def ask(self, node: bytes, message: Request, timeout_s: float | None = None) -> Answer | Failure:
-        raise AssertionError("a coordinator only calls")
-
-    async def call(
-        self, node: bytes, args: CallArgs[R], *, timeout_s: float | None = None, reply_bytes_max: int | None = None
-    ) -> R | Failure:
-        terms = args.terms
-        value = await self.swarm.carry(self, node, terms.name, args.to_map(), timeout_s or terms.timeout_s or 30.0)
-        return value if isinstance(value, Failure) else reply_to(args, Result(value))
 
     # Board
 
@@ -200,14 +186,19 @@ class Node:
         """To the node that owns it; with us until it acks."""
         members = [m.id for m in self.view.members if m.state is not MemberState.JOINING]
         owner = members[hash_of(job.name) % len(members)]
-        answer = await self.swarm.carry(self, owner, "store", {"job": job}, 1.0)
+        answer = await self.world.carry(self.node_id, owner, Call("store", dataclasses.asdict(job)), 1.0)
         return not isinstance(answer, Failure)
 
     # What others ask
 
-    def answer(self, asker: bytes, name: str, args: dict[str, Any]) -> Any:
+    async def answer(self, asker: bytes, message: Message) -> Reply:
+        assert isinstance(message, Call), "a coordinator only calls"
+        return await answered(lambda asker, args: self.says(asker, message.name, args), asker, message.args)
+
+    def says(self, asker: bytes, name: str, args: dict[str, Any]) -> Any:
+        """What it answers to a call: a value, a refusal, or an awaitable of one."""
         if name == "store":
-            self.accept(args["job"])
+            self.accept(Job(**args))
             return {}
         if name == "crawl_tell":
             return self.on_tell(args)
@@ -247,8 +238,8 @@ class Node:
             group.create_task(self.fetch_all())
 
 
-class Swarm:
-    """The nodes, and the network between them."""
+class CrawlWorld(World[CrawlNode]):
+    """The nodes of one crawl."""
 
     def __init__(
         self,
@@ -257,45 +248,42 @@ class Swarm:
         crawl: CrawlSettings | None = None,
         settings: CoordinatorSettings | None = None,
     ) -> None:
+        super().__init__()
         self.rng = random.Random(seed)
         self.weather = weather or Weather()
+        self.delay_s = lambda: self.weather.latency_s * self.rng.uniform(0.5, 2.0)
+        self.loses_request = lambda said: said.number in self._lost or self._loses(said.asker, said.asked)
+        self.loses_answer = lambda said: self._loses(said.asked)
+        self._lost: set[int] = set()
         self.settings = settings or CoordinatorSettings()
         self.spec = make_spec(["http://a.example/"], crawl or CrawlSettings())
         self.crawl_id = self.spec.crawl_id(bytes(16))
         self.clock = VirtualClock(asyncio.get_running_loop())
-        self.nodes: dict[bytes, Node] = {}
         self.tasks: dict[bytes, asyncio.Task[None]] = {}
-        self.calls: list[tuple[str, bytes, bytes]] = []  # name, from, to
         self.ends: list[tuple[float, bytes, str]] = []
         self.early: list[str] = []
         self.idle_since = 0.0
-        self._group: asyncio.TaskGroup
         self._fresh = itertools.count()
         record = CrawlRecord(self.crawl_id, self.spec, bytes(16))
         for _ in range(NODES):
             self.add(record)
         self.see_each_other()
 
-    @property
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def add(self, record: CrawlRecord | None, node_id: bytes = b"") -> Node:
+    def add(self, record: CrawlRecord | None, node_id: bytes = b"") -> CrawlNode:
         node_id = node_id or bytes([17 * next(self._fresh) + 3]) * 20
-        node = self.nodes[node_id] = Node(self, node_id, record)
-        return node
+        return CrawlNode(self, node_id, record)
 
-    def ranked(self) -> list[Node]:
+    def ranked(self) -> list[CrawlNode]:
         """Living nodes, the coordinator first."""
         key = int.from_bytes(crawl_key(self.crawl_id), "big")
         living = [node for node in self.nodes.values() if node.alive]
         return sorted(living, key=lambda node: int.from_bytes(node.node_id, "big") ^ key)
 
-    def see_each_other(self, *only: Node) -> None:
+    def see_each_other(self, *only: CrawlNode) -> None:
         """Everybody, or `only` these, learns who lives."""
         view = View(Member(node.node_id, ("10.0.0.1", 1)) for node in self.nodes.values() if node.alive)
         for node in only or self.nodes.values():
-            node.view = view
+            node.own_view = view
             node.activity += 1
             if node.coordinator is not None:
                 node.coordinator.view_changed()
@@ -303,7 +291,7 @@ class Swarm:
     def work(self) -> list[Job]:
         return [job for node in self.nodes.values() for job in (*node.work, *node.lost_links)]
 
-    def updated(self, node: Node) -> None:
+    def updated(self, node: CrawlNode) -> None:
         """A node has changed its record: an end is checked on the spot."""
         assert node.stored is not None
         ended = node.stored.ended
@@ -312,62 +300,36 @@ class Swarm:
             if ended == "complete" and self.work():
                 self.early.append(f"{len(self.work())} left at {self.now}")
 
-    async def carry(
-        self, sender: Node, to: bytes, name: str, args: dict[str, Any], timeout_s: float
-    ) -> dict[str, Any] | Failure:
-        self.calls.append((name, sender.node_id, to))
-        lost = self.weather.rule(sender.node_id, to, name)
-        target = self.nodes.get(to)
-        if target is sender:
-            return await self._answer(sender, target, name, args)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._travel()
-                if lost or target is None or not target.alive or not sender.alive or self._loses():
-                    await asyncio.sleep(timeout_s + 1)
-                assert target is not None
-                answer = await self._answer(sender, target, name, args)
-                await self._travel()
-                if not target.alive or self._loses():
-                    await asyncio.sleep(timeout_s + 1)
-                return answer
-        except TimeoutError:
-            return LOST
+    async def carry(self, asker: bytes, asked: bytes, message: Request, timeout_s: float | None) -> Answer | Failure:
+        """As the network has it, in this weather."""
+        assert isinstance(message, Call), "a coordinator only calls"
+        if self.weather.rule(asker, asked, message.name):
+            self._lost.add(len(self.said) + 1)
+        return await super().carry(asker, asked, message, timeout_s)
 
-    async def _answer(self, sender: Node, target: Node, name: str, args: dict[str, Any]) -> dict[str, Any] | Failure:
-        try:
-            value = target.answer(sender.node_id, name, as_wire(args))
-            if inspect.isawaitable(value):
-                # The handler goes on when the caller has given up, as in the real thing.
-                value = await asyncio.shield(self._group.create_task(as_coroutine(value)))
-        except BadArguments as error:
-            value = Refused("bad-args", error.field)
-        if isinstance(value, Refused):
-            return Failure(FailureKind.REFUSED, value.reason)
-        value = value.to_map() if isinstance(value, WireMap) else value
-        return {key: as_wire(item) for key, item in value.items()}
+    def _loses(self, *ends: bytes) -> bool:
+        here = [self.nodes.get(end) for end in ends]
+        return any(node is None or not node.alive for node in here) or self.rng.random() < self.weather.loss
 
-    async def _travel(self) -> None:
-        await asyncio.sleep(self.weather.latency_s * self.rng.uniform(0.5, 2.0))
-
-    def _loses(self) -> bool:
-        return self.rng.random() < self.weather.loss
+    def _group(self) -> asyncio.TaskGroup:
+        assert self.group is not None, "the nodes run"
+        return self.group
 
     # What a test does
 
-    def start(self, node: Node) -> None:
-        self.tasks[node.node_id] = self._group.create_task(node.run())
+    def start(self, node: CrawlNode) -> None:
+        self.tasks[node.node_id] = self._group().create_task(node.run())
 
-    def kill(self, node: Node, *, restart_work: bool = True) -> None:
+    def kill(self, node: CrawlNode, *, restart_work: bool = True) -> None:
         """It is gone at once; the others notice after a while, and one of them has its work from its backups."""
         node.alive = False
         work, node.queue, node.open = node.work, [], {}
         heir = self.ranked()[0]
         heir.repair += 1
         self.tasks[node.node_id].cancel()
-        self._group.create_task(self._bury(heir, work if restart_work else []))
+        self._group().create_task(self._bury(heir, work if restart_work else []))
 
-    async def _bury(self, heir: Node, work: list[Job]) -> None:
+    async def _bury(self, heir: CrawlNode, work: list[Job]) -> None:
         await asyncio.sleep(NOTICE_S)
         self.see_each_other()
         await asyncio.sleep(0.5)
@@ -375,14 +337,6 @@ class Swarm:
             heir.seen.pop(job.name, None)
             heir.accept(job)
         heir.repair -= 1
-
-    async def until(self, condition: Callable[[], bool], within_s: float = 300.0) -> None:
-        ends_at = self.now + within_s
-        while not condition():
-            assert self.now < ends_at, (
-                f"not within {within_s} s: {[(n.stored and n.stored.ended, n.work) for n in self.ranked()]}"
-            )
-            await asyncio.sleep(0.01)
 
     async def ended(self, word: str = "complete", within_s: float = 300.0) -> None:
         """Every living node has the crawl's end."""
@@ -393,7 +347,7 @@ class Swarm:
     async def running(self) -> AsyncIterator[None]:
         """All nodes run; at the end they are stopped."""
         async with asyncio.TaskGroup() as group:
-            self._group = group
+            self.group = group
             for node in self.nodes.values():
                 self.start(node)
             yield
@@ -401,17 +355,6 @@ class Swarm:
             for node in self.nodes.values():
                 node.alive = False
                 self.tasks[node.node_id].cancel()
-
-
-def as_wire(value: Any) -> Any:
-    """What msgpack makes of it: lists become tuples."""
-    if isinstance(value, dict):
-        return {key: as_wire(item) for key, item in value.items()}
-    return tuple(map(as_wire, value)) if isinstance(value, list | tuple) else value
-
-
-async def as_coroutine(value: Any) -> Any:
-    return await value
 
 
 def hash_of(name: str) -> int:
@@ -425,8 +368,8 @@ async def a_swarm(
     weather: Weather | None = None,
     crawl: CrawlSettings | None = None,
     settings: CoordinatorSettings | None = None,
-) -> AsyncIterator[Swarm]:
+) -> AsyncIterator[CrawlWorld]:
     """A new swarm that runs on the virtual loop."""
-    swarm = Swarm(seed, weather, crawl, settings)
+    swarm = CrawlWorld(seed, weather, crawl, settings)
     async with swarm.running():
         yield swarm

@@ -1,4 +1,4 @@
-"""A few nodes with stores in memory, and a wire between them that counts, loses and checks."""
+"""A few nodes that hold the records of a crawl in stores in memory, and sync them."""
 
 from __future__ import annotations
 
@@ -8,33 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from harness.world import Node, World
 from storage.stores import CRAWL
 
 from dhtcrawl.keyspace import host_key, placement, url_key
-from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import call_of, reply_to
-from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.frame import HEADER
-from dhtcrawl.rpc.tasks.messages import (
-    Ack,
-    Answer,
-    Call,
-    Code,
-    Message,
-    Records,
-    RefreshTask,
-    Refused,
-    Request,
-    Result,
-    StoreBackup,
-    decode,
-    encode,
-)
-from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
+from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.rpc.tasks.messages import Ack, Code, Message, Records, RefreshTask, Reply, StoreBackup
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Task, merge, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica, essence
@@ -45,10 +26,8 @@ from dhtcrawl.swarm.records.sync import Syncer
 from dhtcrawl.swarm.records.wire import copies_of, record_of
 
 T = TypeVar("T")
-R = TypeVar("R", bound=WireMap)
 
 REPLICAS = 3
-LATENCY_S = 0.01
 
 
 def url(number: int) -> str:
@@ -62,31 +41,16 @@ def copy(number: int, *, host_mode: bool = False, **fields: Any) -> TaskReplica:
     return TaskReplica(key, Task(address, **{"depth": 1, "order": 0, "referrer": "", **fields}))
 
 
-def across(message: Message) -> Message:
-    """A message as it comes out at the other end."""
-    frame = encode(1, message)
-    _, back = decode(frame[HEADER.size - 1], frame[HEADER.size :])
-    assert back is not None
-    return back
-
-
-class Swarm:
-    """All nodes, in the order of their making, and what was said."""
+class SyncWorld(World["SyncNode"]):
+    """Nodes that hold the records of one crawl."""
 
     def __init__(self, states: Mapping[bytes, MemberState], *, key_bytes: int = 20) -> None:
+        super().__init__()
         self.key_bytes = key_bytes
-        self.view = View(Member(node, ("10.0.0.1", 1), state) for node, state in states.items())
-        self.said: list[tuple[bytes, bytes, Request]] = []
         self.records_moved = 0
-        self.loses_request: Callable[[bytes, int], bool] = lambda node, number: False  # of the message to `node`
-        self.loses_answer: Callable[[bytes, int], bool] = lambda node, number: False
-        self.after: Callable[[], None] = lambda: None  # called when a message was handled
-        self.nodes = {node: Node(self, node) for node in states}
-
-    def become(self, node: bytes, state: MemberState | None) -> None:
-        """A member has another state, or is gone."""
-        others = [member for member in self.view.members if member.id != node]
-        self.view = View([*others, Member(node, ("10.0.0.1", 1), state)] if state is not None else others)
+        for node, state in states.items():
+            self.join(node, state=state)
+            SyncNode(self, node)
 
     def expected(self) -> dict[bytes, Task]:
         """What all copies of each record amount to."""
@@ -97,30 +61,26 @@ class Swarm:
         return found
 
 
-class Node:
-    """One node: its store, its side of the wire, and its `Syncer`."""
+class SyncNode(Node):
+    """A node's store and its `Syncer`."""
 
-    def __init__(self, swarm: Swarm, node_id: bytes) -> None:
-        self.node_id = node_id
-        self.engine = MemoryEngine()
+    world: SyncWorld
+
+    def __init__(self, world: SyncWorld, node: bytes) -> None:
+        super().__init__(world, node)
         self.queue: dict[bytes, None] = {}  # as it was told of
         self.new = 0
         self.busy: set[bytes] = set()
         self.full = False
         self.orders = itertools.count(1)
         self.transactions = 0
-        self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
-        self._swarm = swarm
         self.syncer = Syncer(self, self._submit, lambda: [CRAWL], REPLICAS, self._merged, lambda crawl: self.terms)
-
-    @property
-    def view(self) -> View:
-        return self._swarm.view
+        self.registry.serve(Have, self.syncer.on_have)
 
     @property
     def terms(self) -> RecordTerms:
         return RecordTerms(
-            self._swarm.key_bytes,
+            self.world.key_bytes,
             self.orders,
             depth_matters=True,
             snapshot=lambda _=None: OwnershipSnapshot(self.mine),
@@ -132,7 +92,7 @@ class Node:
         return self.committer.submit(function)
 
     def mine(self, key: bytes) -> bool:
-        owner = self._swarm.view.owner(placement(key))
+        owner = self.world.view.owner(placement(key))
         return owner is not None and owner.id == self.node_id
 
     def _merged(self, crawl: bytes, merged: Merged) -> None:
@@ -180,61 +140,24 @@ class Node:
             txn, CRAWL, some, terms.orders, mine=now.mine, held=now.held, depth_matters=terms.depth_matters
         )
 
-    # -- the wire --
+    # -- what others ask --
 
-    async def ask(self, node: bytes, message: Request, timeout_s: float | None = None) -> Answer | Failure:
-        swarm = self._swarm
-        swarm.said.append((self.node_id, node, message))
-        number = len(swarm.said)
-        if isinstance(message, StoreBackup):
-            swarm.records_moved += len(message.records)
-        request = across(message)
-        await asyncio.sleep(LATENCY_S)
-        if swarm.loses_request(node, number):
-            return Failure(FailureKind.TIMEOUT, "lost")
-        reply = await swarm.nodes[node].answer(self.node_id, request)
-        swarm.after()
-        if isinstance(message, RefreshTask) and isinstance(reply, Records):
-            assert len(encode(1, reply)) <= message.reply_bytes_max
-        if isinstance(reply, Records | Ack):
-            swarm.records_moved += len(reply.records)
-        await asyncio.sleep(LATENCY_S)
-        if swarm.loses_answer(node, number):
-            return Failure(FailureKind.LOST, "lost")
-        back = across(reply)
-        if isinstance(back, Refused):
-            return Failure(FailureKind.REFUSED, back.reason)
-        assert isinstance(back, Answer)
-        return back
-
-    async def call(self, node: bytes, args: CallArgs[R], **_: Any) -> R | Failure:
-        swarm = self._swarm
-        request = across(call_of(args))
-        assert isinstance(request, Call)
-        swarm.said.append((self.node_id, node, request))
-        number = len(swarm.said)
-        await asyncio.sleep(LATENCY_S)
-        if swarm.loses_request(node, number):
-            return Failure(FailureKind.TIMEOUT, "lost")
-        assert isinstance(args, Have), "nothing else is asked"
-        reply = await swarm.nodes[node].syncer.on_have(self.node_id, Have.parse(request.args))
-        swarm.after()
-        await asyncio.sleep(LATENCY_S)
-        if swarm.loses_answer(node, number):
-            return Failure(FailureKind.LOST, "lost")
-        back = across(Result(reply.to_map()))
-        assert isinstance(back, Result)
-        return reply_to(args, back)  # type: ignore[return-value]  # of the one call that there is
-
-    async def answer(self, asker: bytes, message: Message) -> Answer | Refused:
-        """What this node says to a request."""
+    async def on_request(self, asker: bytes, message: Message) -> Reply:
+        """What it says to a page of a sync, or to records."""
         if isinstance(message, RefreshTask):
-            return await self.syncer.on_refresh(asker, message)
-        assert isinstance(message, StoreBackup), "nothing else is sent"
-        assert not isinstance(message, Call)
+            answer: Reply = await self.syncer.on_refresh(asker, message)
+        else:
+            assert isinstance(message, StoreBackup), "nothing else is sent"
+            self.world.records_moved += len(message.records)
+            answer = await self._store(message)
+        if isinstance(answer, Records | Ack):
+            self.world.records_moved += len(answer.records)
+        return answer
+
+    async def _store(self, message: StoreBackup) -> Ack:
         if self.full:
             return Ack.all(Code.FULL, message.items)
-        some = copies_of(message.records, self._swarm.key_bytes)
+        some = copies_of(message.records, self.world.key_bytes)
         assert len(some) == message.items, "what our own nodes send is believed"
         merged = await self.committer.submit(partial(self._merge_in, some))
         self._merged(CRAWL, merged)

@@ -21,7 +21,7 @@ from dhtcrawl.swarm.bodies.copy_tracker import CopyCode, targets
 from dhtcrawl.swarm.calls import COPIES_A_CALL, CopyPages, CopyRow
 from swarm.fake_peers import node as node_id
 
-from .copy_world import COPY, Node, a_world, url
+from .copy_world import COPY, CopyNode, a_world, url
 
 NOISE = random.Random(0)
 
@@ -37,20 +37,20 @@ async def test_copies_go_to_the_active_members_next_to_the_key_and_never_to_ones
                 assert targets(view, key, [own], 2) == world.closest(placement(key), own)[:2]
         assert targets(view, key, [], 99) == world.closest(placement(key), b"")
         second = world.closest(placement(key), node_id(0))[1]
-        world.become(int(world.closest(placement(key), node_id(0))[0][0]) // 16, MemberState.JOINING)
+        world.become(world.closest(placement(key), node_id(0))[0], MemberState.JOINING)
         assert targets(world.view, key, [node_id(0)], 1) == [second]
 
 
 @pytest.mark.parametrize("copies", [2, 3])
 async def test_a_page_lies_on_as_many_nodes_as_the_crawl_wants(copies: int) -> None:
     async with a_world(5, copies=copies) as world:
-        first = world.nodes[0]
+        first = world.all[0]
         pages = [await first.fetch(url(n), b"<p>%d</p>" % n, (url(n + 1),)) for n in range(20)]
         found = await first.copy(*pages)
         for number, key in enumerate(pages):
             expected = world.closest(placement(key), first.id)[: copies - 1]
             assert sorted(found[key]) == sorted(expected)
-            for node in world.nodes:
+            for node in world.all:
                 assert (key in node.copies()) == (node.id in expected)
                 if node.id in expected:
                     assert node.body(key) == b"<p>%d</p>" % number
@@ -59,19 +59,19 @@ async def test_a_page_lies_on_as_many_nodes_as_the_crawl_wants(copies: int) -> N
 
 async def test_pages_for_one_node_go_together() -> None:
     async with a_world(3) as world:
-        first = world.nodes[0]
+        first = world.all[0]
         pages = [await first.fetch(url(n)) for n in range(COPIES_A_CALL)]
         await first.copy(*pages)
-        assert len(world.calls()) <= 4, "two other nodes; a page goes to one"
-        assert world.nodes[1].groups <= 4
+        assert len(world.copied()) <= 4, "two other nodes; a page goes to one"
+        assert world.all[1].groups <= 4
 
 
 async def test_what_is_under_way_is_bounded_in_bytes() -> None:
     async with a_world(2) as world:
-        first = world.nodes[0]
+        first = world.all[0]
         pages = [await first.fetch(url(n), NOISE.randbytes(100_000)) for n in range(20)]
         await first.copy(*pages)
-        sizes = [sum(len(row[3] or b"") for row in args["pages"]) for _, _, args in world.calls()]
+        sizes = [sum(len(row[3] or b"") for row in args["pages"]) for args in world.copied()]
         assert sum(sizes) >= 20 * 100_000
         assert max(sizes) <= BATCH_BYTES
 
@@ -80,7 +80,7 @@ async def test_a_page_too_big_for_a_call_is_fetched_by_whoever_gets_it() -> None
     body, many = NOISE.randbytes(3 * INLINE_BYTES), tuple(url(n) for n in range(20_000))
 
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         big = await first.fetch(url(1), body, many)
         linked = await first.fetch(url(2), b"small", many)
         small = await first.fetch(url(3))
@@ -88,7 +88,7 @@ async def test_a_page_too_big_for_a_call_is_fetched_by_whoever_gets_it() -> None
         assert set(found.values()) == {(second.id,)}
         assert (second.body(big), second.body(linked)) == (body, b"small")
         assert second.links(big) == second.links(linked) == b"".join(map(SPEC.key_of, many))
-        assert all(len(pack(args)) < 1 << 20 for _, _, args in world.calls())
+        assert all(len(pack(args)) < 1 << 20 for args in world.copied())
         assert len({tuple(fields["place"])[1] for fields in second.copies().values()}) == 3, "files of their own"
         await first.copy(big, again=True)
         assert len(world.calls("export_chunk")) < 10, "it is not fetched twice"
@@ -96,10 +96,10 @@ async def test_a_page_too_big_for_a_call_is_fetched_by_whoever_gets_it() -> None
 
 async def test_with_one_copy_wanted_nobody_is_asked() -> None:
     async with a_world(3, copies=1) as world:
-        first = world.nodes[0]
+        first = world.all[0]
         key = await first.fetch(url(1))
         assert await first.copy(key) == {key: ()}
-        assert world.called == []
+        assert world.said == []
 
 
 # Who does not
@@ -107,22 +107,22 @@ async def test_with_one_copy_wanted_nobody_is_asked() -> None:
 
 async def test_a_swarm_that_is_too_small_makes_fewer() -> None:
     async with a_world(2, copies=5) as world:
-        first, second = world.nodes
+        first, second = world.all
         key = await first.fetch(url(1))
         assert await first.copy(key) == {key: (second.id,)}
 
 
 async def test_a_full_disk_gives_its_place_to_the_next() -> None:
     async with a_world() as world:
-        first = world.nodes[0]
+        first = world.all[0]
         key = await first.fetch(url(1))
-        full, other, *_ = (world.by_id[node] for node in world.closest(placement(key), first.id))
+        full, other, *_ = (world.nodes[node] for node in world.closest(placement(key), first.id))
         full.directory.free = SPARE_BYTES
         assert await first.copy(key) == {key: (other.id,)}
         assert full.copies() == {}
-        calls = len(world.calls())
+        calls = len(world.copied())
         assert await first.copy(key, again=True) == {key: (other.id,)}
-        assert [asked for _, asked, _ in world.calls()[calls:]] == [other.id], "it is left alone for a while"
+        assert [asked for _, asked, *_ in world.calls(COPY)[calls:]] == [other.id], "it is left alone for a while"
         full.directory.free = 1 << 40
         await asyncio.sleep(100.0)
         assert await first.copy(key, again=True) == {key: (full.id,)}
@@ -130,7 +130,7 @@ async def test_a_full_disk_gives_its_place_to_the_next() -> None:
 
 async def test_no_more_is_taken_than_there_is_room_for() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         pages = [await first.fetch(url(n), NOISE.randbytes(30_000)) for n in range(4)]
         second.directory.free = SPARE_BYTES + 70_000
         found = await first.copy(*pages)
@@ -139,9 +139,9 @@ async def test_no_more_is_taken_than_there_is_room_for() -> None:
 
 async def test_a_node_that_does_not_answer_gives_its_place_to_the_next_and_holds_nobody_up_twice() -> None:
     async with a_world() as world:
-        first, now = world.nodes[0], asyncio.get_running_loop().time
+        first, now = world.all[0], asyncio.get_running_loop().time
         pages = [await first.fetch(url(n)) for n in range(40)]
-        world.down[node_id(1)] = None
+        world.down.add(node_id(1))
         began = now()
         found = await first.copy(*pages)
         assert all(len(holders) == 1 and node_id(1) not in holders for holders in found.values())
@@ -153,18 +153,18 @@ async def test_a_node_that_does_not_answer_gives_its_place_to_the_next_and_holds
 
 async def test_where_nobody_answers_the_page_has_no_copy() -> None:
     async with a_world() as world:
-        first = world.nodes[0]
+        first = world.all[0]
         key = await first.fetch(url(1))
-        world.down.update(dict.fromkeys(node.id for node in world.nodes[1:]))
+        world.down.update(node.id for node in world.all[1:])
         assert await first.copy(key) == {key: ()}
 
 
 async def test_a_node_that_leaves_takes_nothing_more() -> None:
     """Its heir takes what it has, and would not see what comes meanwhile."""
     async with a_world() as world:
-        first = world.nodes[0]
+        first = world.all[0]
         pages = [await first.fetch(url(n)) for n in range(20)]
-        leaver = world.nodes[1]
+        leaver = world.all[1]
         leaver.leaves = True
         found = await first.copy(*pages)
         assert all(len(holders) == 1 and leaver.id not in holders for holders in found.values())
@@ -174,7 +174,7 @@ async def test_a_node_that_leaves_takes_nothing_more() -> None:
 
 async def test_whoever_waits_for_a_leaving_node_knows_when_it_has_taken_what_it_began() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         key = await first.fetch(url(1), NOISE.randbytes(4 * INLINE_BYTES))
         copying = asyncio.create_task(first.copy(key))
         while not second.desk.busy:  # noqa: ASYNC110 - virtual time
@@ -188,7 +188,7 @@ async def test_whoever_waits_for_a_leaving_node_knows_when_it_has_taken_what_it_
 
 async def test_a_node_that_has_not_heard_of_the_crawl_is_told() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         second.knows_crawl = False
         key = await first.fetch(url(1))
         assert await first.copy(key) == {key: (second.id,)}
@@ -197,11 +197,11 @@ async def test_a_node_that_has_not_heard_of_the_crawl_is_told() -> None:
 
 async def test_a_page_whose_file_was_taken_away_has_no_copy_and_is_no_reason_to_stop() -> None:
     async with a_world() as world:
-        first = world.nodes[0]
+        first = world.all[0]
         gone = await first.fetch(url(1))
         first.directory.files.clear()
         assert await first.copy(gone, b"\1" * 20) == {gone: (), b"\1" * 20: ()}
-        assert world.calls() == []
+        assert world.copied() == []
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ async def test_a_page_whose_file_was_taken_away_has_no_copy_and_is_no_reason_to_
 )
 async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
     async with a_world(3) as world:
-        first, second, third = world.nodes
+        first, second, third = world.all
         key = await first.fetch(url(1))
-        liar = world.by_id[world.closest(placement(key), first.id)[0]]
+        liar = world.nodes[world.closest(placement(key), first.id)[0]]
         liar.handlers[COPY] = lambda asker, args: answer
         (other,) = {second.id, third.id} - {liar.id}
         assert await first.copy(key) == {key: (other,)}
@@ -224,7 +224,7 @@ async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
 
 async def test_what_is_there_already_is_not_sent_again_but_for_what_is_told_of_it() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         key = await first.fetch(url(1))
         await first.copy(key)
         sent, file = first.copier.bytes_sent, dict(second.directory.files)
@@ -237,29 +237,29 @@ async def test_what_is_there_already_is_not_sent_again_but_for_what_is_told_of_i
 
 async def test_who_was_asked_and_lacks_the_body_gets_it() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         key = await first.fetch(url(1), b"the body")
         assert await first.copy(key, again=True) == {key: (second.id,)}
         assert second.body(key) == b"the body"
-        assert len(world.calls()) == 2
+        assert len(world.copied()) == 2
 
 
 async def test_a_page_that_was_fetched_anew_replaces_the_copy_of_the_old_one() -> None:
     async with a_world(3, copies=3) as world:
-        first, second, third = world.nodes
+        first, second, third = world.all
         key = await first.fetch(url(1), b"old")
-        holder = world.by_id[world.closest(placement(key), first.id)[0]]
+        holder = world.nodes[world.closest(placement(key), first.id)[0]]
         author = third if holder is second else second
         await first.copy(key)
         await author.fetch(url(1), b"new")
         holders = (await author.copy(key))[key]
         for node in holders:
-            assert world.by_id[node].body(key) == b"new"
+            assert world.nodes[node].body(key) == b"new"
 
 
 async def test_a_restart_of_the_receiver_goes_on_in_a_new_file() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         one, two = await first.fetch(url(1), b"one"), await first.fetch(url(2), b"two")
         await first.copy(one)
         second.directory.files["noise"] = bytearray()
@@ -274,14 +274,14 @@ async def test_a_restart_of_the_receiver_goes_on_in_a_new_file() -> None:
 # What is not believed
 
 
-async def codes(asker: Node, asked: Node, *rows: Any) -> Any:
+async def codes(asker: CopyNode, asked: CopyNode, *rows: Any) -> Any:
     answer = await asker.call(asked.id, CopyPages(CRAWL, tuple(CopyRow(*row) for row in rows)))
     return answer if isinstance(answer, Failure) else answer.codes
 
 
 async def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_others_taken() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         good = first.row(await first.fetch(url(1), b"good"))
         key, record, links, data, length, fetch = first.row(await first.fetch(url(2), b"bad"))
         foreign = unpack(record) | {"place": [second.id.hex(), *unpack(record)["place"][1:]]}
@@ -314,7 +314,7 @@ async def test_pages_that_are_not_what_they_are_said_to_be_are_refused_and_other
 )
 async def test_a_big_page_that_does_not_come_as_announced_leaves_nothing_behind(chunk: Any) -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         key = await first.fetch(url(1), NOISE.randbytes(2 * INLINE_BYTES))
         first.handlers["export_chunk"] = lambda asker, args: chunk(args)
         assert await first.copy(key) == {key: ()}
@@ -324,7 +324,7 @@ async def test_a_big_page_that_does_not_come_as_announced_leaves_nothing_behind(
 
 async def test_a_big_page_that_there_is_no_room_for_is_not_fetched() -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         key = await first.fetch(url(1), NOISE.randbytes(2 * INLINE_BYTES))
         second.directory.free = SPARE_BYTES + INLINE_BYTES
         assert await first.copy(key) == {key: ()}
@@ -343,7 +343,7 @@ async def test_a_big_page_that_there_is_no_room_for_is_not_fetched() -> None:
 )
 async def test_link_keys_that_do_not_come_as_announced_are_none(rows: Any) -> None:
     async with a_world(2) as world:
-        first, second = world.nodes
+        first, second = world.all
         key = await first.fetch(url(1), b"body", tuple(url(n) for n in range(20_000)))
         first.handlers["export_rows"] = lambda asker, args: rows(key)
         await first.copy(key)

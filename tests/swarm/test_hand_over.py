@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from harness.world import Said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage.stores import CRAWL
@@ -19,20 +20,20 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.calls import Have, HaveAnswer
 from dhtcrawl.swarm.records.sync import HandedOver
 from dhtcrawl.swarm.replica_sets import replica_set
-from swarm.sync_swarm import REPLICAS, Node, Swarm, copy
+from swarm.sync_swarm import REPLICAS, SyncNode, SyncWorld, copy
 
 THERE = Place("cd" * 20, "b.warc.gz", 0, 10)
 X, Y = b"\x20" * 20, b"\xa0" * 20
 ACTIVE, JOINING = MemberState.ACTIVE, MemberState.JOINING
 
 
-def ring(count: int, seed: int = 1) -> tuple[Swarm, list[Node]]:
+def ring(count: int, seed: int = 1) -> tuple[SyncWorld, list[SyncNode]]:
     rng = Random(seed)
-    swarm = Swarm({rng.randbytes(20): ACTIVE for _ in range(count)})
+    swarm = SyncWorld({rng.randbytes(20): ACTIVE for _ in range(count)})
     return swarm, list(swarm.nodes.values())
 
 
-def keepers(swarm: Swarm, key: bytes) -> list[Node]:
+def keepers(swarm: SyncWorld, key: bytes) -> list[SyncNode]:
     return [swarm.nodes[node] for node in replica_set(swarm.view, key, REPLICAS)]
 
 
@@ -50,8 +51,8 @@ def test_a_record_is_dropped_only_where_all_who_keep_it_have_it(lost: list[int],
             for key in everything - has[giver.node_id]:
                 assert all(key in has[keeper] for keeper in replica_set(swarm.view, key, REPLICAS))
 
-        def loses(_: bytes, number: int) -> bool:
-            return number in lost
+        def loses(said: Said) -> bool:
+            return said.number in lost
 
         swarm.after = check
         if answers:
@@ -76,13 +77,13 @@ async def test_a_keeper_that_does_not_answer_keeps_its_records_with_us() -> None
     giver, dead = nodes[0], nodes[1]
     giver.put(copy(n) for n in range(400))
     everything = set(giver.found())
-    swarm.loses_request = lambda node, number: node == dead.node_id
+    swarm.loses_request = lambda said: said.asked == dead.node_id
     result = await giver.syncer.hand_over()
     assert not result
     kept = {key for key in everything if giver in keepers(swarm, key) or dead in keepers(swarm, key)}
     assert set(giver.found()) == kept
     # It is asked once, not for each page.
-    assert sum(node == dead.node_id for _, node, _ in swarm.said) == 1
+    assert sum(said.asked == dead.node_id for said in swarm.said) == 1
 
 
 async def test_a_keeper_that_is_full_keeps_its_records_with_us() -> None:
@@ -143,7 +144,7 @@ async def test_a_node_that_leaves_hands_over_everything_by_a_view_without_itself
 
 
 async def test_a_joining_node_gives_nothing_away() -> None:
-    swarm = Swarm({X: JOINING, Y: ACTIVE})
+    swarm = SyncWorld({X: JOINING, Y: ACTIVE})
     a = swarm.nodes[X]
     a.put([copy(1)])
     assert await a.syncer.hand_over() == HandedOver()
@@ -179,6 +180,6 @@ async def test_hand_over_says_that_it_lets_go() -> None:
     swarm, nodes = ring(6)
     nodes[0].put(copy(n) for n in range(60))
     await nodes[0].syncer.hand_over()
-    sent = [message for _, _, message in swarm.said if not isinstance(message, Call)]
+    sent = [said.message for said in swarm.said if not isinstance(said.message, Call)]
     assert sent
     assert all(isinstance(message, StoreBackup) and message.hand_over for message in sent)

@@ -11,7 +11,7 @@ from crawl.stored import task
 
 from dhtcrawl.crawl.frontier import Frontier, Job
 
-from .gate_swarm import Node, Server, Swarm
+from .gate_swarm import GateNode, Gates, Server
 
 IDS = [bytes([number * 40 + 10]) + bytes(19) for number in range(5)]
 DELAY_S = 0.2
@@ -22,7 +22,7 @@ TURNS_MAX = 50_000  # far more than it takes: a gate that spins would never let 
 class Crawler:
     """A frontier and its dispatcher, as in `dhtcrawl.crawl.crawler`, without a store."""
 
-    node: Node
+    node: GateNode
     servers: dict[str, Server]
     group: asyncio.TaskGroup
     done: int = 0
@@ -90,9 +90,9 @@ class Crawler:
 async def test_all_pages_of_all_nodes_are_fetched_in_time(
     pages: int, hosts: int, every_s: float, seconds_max: float
 ) -> None:
-    swarm = Swarm()
+    swarm = Gates()
     swarm.join(*IDS)
-    nodes = [Node(swarm, id_) for id_ in IDS]
+    nodes = [GateNode(swarm, id_) for id_ in IDS]
     servers = {f"h{number}.example": Server() for number in range(hosts)}
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:

@@ -8,17 +8,17 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.swarm.lifecycle.board import PageNeed
 
-from .five_nodes import Job, Swarm, Weather, a_swarm
+from .five_nodes import CrawlWorld, Job, Weather, a_swarm
 
 TREE = Job("a", 5)  # 63 pages
 FOREST = Job("a", 12)  # thousands
 
 
-def pages(swarm: Swarm) -> int:
+def pages(swarm: CrawlWorld) -> int:
     return sum(node.pages for node in swarm.nodes.values())
 
 
-async def after(swarm: Swarm, seconds: float) -> None:
+async def after(swarm: CrawlWorld, seconds: float) -> None:
     until = swarm.now + seconds
     await swarm.until(lambda: swarm.now >= until)
 
@@ -42,7 +42,7 @@ async def test_a_crawl_without_a_limit_asks_nobody_for_pages() -> None:
     async with a_swarm() as swarm:
         swarm.ranked()[3].accept(TREE)
         await swarm.ended()
-    assert not any(name.startswith("pages_") for name, _, _ in swarm.calls)
+    assert not any(said.name.startswith("pages_") for said in swarm.said)
 
 
 async def test_what_an_idle_node_has_left_over_is_waited_for() -> None:

@@ -22,15 +22,15 @@ from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.rehome import ASKED_MAX, Sought, seek
 from swarm.fake_peers import node as node_id
 
-from .copy_world import STAND_IN, World, a_world, url
+from .copy_world import STAND_IN, CopyWorld, a_world, url
 
 # Seeking
 
 
-async def copied(world: World, count: int, first: int = 0) -> list[bytes]:
+async def copied(world: CopyWorld, count: int, first: int = 0) -> list[bytes]:
     """Pages of a node, each with its copies."""
-    pages = [await world.nodes[first].fetch(url(n)) for n in range(count)]
-    await world.nodes[first].copy(*pages)
+    pages = [await world.all[first].fetch(url(n)) for n in range(count)]
+    await world.all[first].copy(*pages)
     return pages
 
 
@@ -43,11 +43,11 @@ async def test_copies_are_found_where_they_should_be_and_are_pages_there_from_th
     async with a_world(5) as world:
         pages = await copied(world, 20)
         world.remove(0)
-        for key, place in found_in(await seek(world.nodes[1], CRAWL, pages)).items():
+        for key, place in found_in(await seek(world.all[1], CRAWL, pages)).items():
             (holder,) = world.closest(placement(key), b"")[:1]
             assert place.node == holder.hex()
-            assert world.by_id[holder].page(key)["place"] == place
-            assert world.by_id[holder].body(key, keys.PAGE) == b"<p>hello</p>"
+            assert world.nodes[holder].page(key)["place"] == place
+            assert world.nodes[holder].body(key, keys.PAGE) == b"<p>hello</p>"
         assert len(world.calls(STAND_IN)) == 4, "one call a node for all pages, one's own included"
 
 
@@ -57,32 +57,32 @@ async def test_a_copy_is_found_though_others_have_come_between() -> None:
             world.remove(number)
         pages = await copied(world, 20)
         for number in range(2, 9):
-            del world.down[node_id(number)]
+            world.down.remove(node_id(number))
         world.view = View(Member(node_id(n), ("10.0.0.1", n + 1)) for n in range(1, 9))
-        found = found_in(await seek(world.nodes[5], CRAWL, pages))
+        found = found_in(await seek(world.all[5], CRAWL, pages))
         assert {place.node for place in found.values()} == {node_id(1).hex()}
 
 
 async def test_what_nobody_has_is_nowhere() -> None:
     async with a_world() as world:
         (there,) = await copied(world, 1)
-        gone = await world.nodes[0].fetch(url(7))
+        gone = await world.all[0].fetch(url(7))
         world.remove(0)
-        sought = await seek(world.nodes[1], CRAWL, [there, gone])
+        sought = await seek(world.all[1], CRAWL, [there, gone])
         assert [key for key, _ in sought.found] == [there]
         assert (sought.unsure, sought.nowhere) == ([], [gone])
-        assert await seek(world.nodes[1], CRAWL, []) == Sought([], [], [])
+        assert await seek(world.all[1], CRAWL, []) == Sought([], [], [])
 
 
 async def test_while_somebody_may_have_it_who_does_not_answer_nobody_knows() -> None:
     async with a_world() as world:
-        key = await world.nodes[0].fetch(url(7))
+        key = await world.all[0].fetch(url(7))
         world.remove(0)
-        world.down[node_id(2)] = None
-        assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
+        world.down.add(node_id(2))
+        assert (await seek(world.all[1], CRAWL, [key])).unsure == [key]
         world.remove(2)
-        assert (await seek(world.nodes[1], CRAWL, [key], [node_id(2)])).unsure == [key], "it may come back"
-        assert (await seek(world.nodes[1], CRAWL, [key])).nowhere == [key]
+        assert (await seek(world.all[1], CRAWL, [key], [node_id(2)])).unsure == [key], "it may come back"
+        assert (await seek(world.all[1], CRAWL, [key])).nowhere == [key]
 
 
 async def test_a_node_that_leaves_lets_nothing_stand_in() -> None:
@@ -90,9 +90,9 @@ async def test_a_node_that_leaves_lets_nothing_stand_in() -> None:
     async with a_world() as world:
         (key,) = await copied(world, 1)
         world.remove(0)
-        holder = world.by_id[world.closest(placement(key), b"")[0]]
+        holder = world.nodes[world.closest(placement(key), b"")[0]]
         holder.leaves = True
-        assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
+        assert (await seek(world.all[1], CRAWL, [key])).unsure == [key]
         assert key in holder.copies()
 
 
@@ -105,10 +105,10 @@ async def test_who_is_far_from_the_key_is_not_waited_for() -> None:
     async with a_world(1) as world:
         world.view = View(Member(node, ("10.0.0.1", 1)) for node in near)
         for node in near:
-            world.by_id[node] = world.nodes[0]
-        assert (await seek(world.nodes[0], CRAWL, [key], [far])).nowhere == [key]
+            world.nodes[node] = world.all[0]
+        assert (await seek(world.all[0], CRAWL, [key], [far])).nowhere == [key]
         world.view = View(world.view.members[1:])
-        assert (await seek(world.nodes[0], CRAWL, [key], [far])).unsure == [key]
+        assert (await seek(world.all[0], CRAWL, [key], [far])).unsure == [key]
 
 
 async def test_who_is_just_starting_anew_is_asked_too() -> None:
@@ -116,8 +116,8 @@ async def test_who_is_just_starting_anew_is_asked_too() -> None:
         (key,) = await copied(world, 1)
         world.remove(0)
         (holder,) = world.closest(placement(key), b"")[:1]
-        world.become(holder[0] // 16, MemberState.JOINING)
-        assert found_in(await seek(world.nodes[1], CRAWL, [key]))[key].node == holder.hex()
+        world.become(holder, MemberState.JOINING)
+        assert found_in(await seek(world.all[1], CRAWL, [key]))[key].node == holder.hex()
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ async def test_who_is_just_starting_anew_is_asked_too() -> None:
 async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
     async with a_world() as world:
         (key,) = await copied(world, 1)
-        for node in world.nodes:
+        for node in world.all:
             node.handlers[STAND_IN] = lambda asker, args: answer
-        assert (await seek(world.nodes[1], CRAWL, [key])).unsure == [key]
+        assert (await seek(world.all[1], CRAWL, [key])).unsure == [key]
 
 
 # Getting back to as many copies as the crawl wants
@@ -144,8 +144,8 @@ async def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
 class Watched:
     """A node's watch, and what it goes by."""
 
-    def __init__(self, world: World, number: int = 0) -> None:
-        self.world, self.node = world, world.nodes[number]
+    def __init__(self, world: CopyWorld, number: int = 0) -> None:
+        self.world, self.node = world, world.all[number]
         self.counters = CrawlCounters()
         self.gone: dict[bytes, bytes | None] = {}  # who is given up, and who has what it had
         self.copier: Copier = self.node.copier
@@ -198,7 +198,7 @@ async def test_pages_whose_copies_are_gone_get_new_ones() -> None:
         for key in lost:
             (holder,) = watched.holders(key)
             assert holder == world.closest(placement(key), node_id(0))[0]
-            assert key in world.by_id[holder].copies()
+            assert key in world.nodes[holder].copies()
         assert (watched.counters.pages_undercopied, watched.watch.under_way) == (0, 0)
         steps = watched.node.submitted
         await while_watching(watched, 100.0)
@@ -234,12 +234,12 @@ async def test_a_swarm_that_was_too_small_catches_up_when_nodes_come() -> None:
 
 async def test_a_disk_that_was_full_is_tried_again_after_a_while() -> None:
     async with a_world(2) as world:
-        world.nodes[1].directory.free = 0
+        world.all[1].directory.free = 0
         watched = Watched(world)
         (key,) = await watched.fetch(1)
         await while_watching(watched, 200.0)
         assert (watched.holders(key), watched.counters.pages_undercopied) == ([], 1)
-        world.nodes[1].directory.free = 1 << 40
+        world.all[1].directory.free = 1 << 40
         await while_watching(watched, 200.0)
         assert (watched.holders(key), watched.counters.pages_undercopied) == ([node_id(1)], 0)
 
@@ -248,18 +248,18 @@ async def test_where_all_is_well_nothing_is_read_or_asked() -> None:
     async with a_world() as world:
         watched = Watched(world)
         await watched.fetch(10)
-        calls, groups = len(world.called), watched.node.groups
+        calls, groups = len(world.said), watched.node.groups
         watched.watch.nodes_came()
         await while_watching(watched, 1000.0)
-        assert (len(world.called), watched.node.groups) == (calls, groups)
+        assert (len(world.said), watched.node.groups) == (calls, groups)
 
 
 async def test_a_restart_goes_on_with_what_has_too_few() -> None:
     async with a_world(2) as world:
-        world.nodes[1].directory.free = 0
+        world.all[1].directory.free = 0
         before = Watched(world)
         (key,) = await before.fetch(1)
-        world.nodes[1].directory.free = 1 << 40
+        world.all[1].directory.free = 1 << 40
         await asyncio.sleep(100.0)
         after = Watched(world)
         after.counters.pages = 1

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
+from harness.world import Said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage.stores import CRAWL
@@ -26,7 +27,7 @@ from dhtcrawl.swarm.records import sync as syncing
 from dhtcrawl.swarm.records.range_sync import BITS, SyncResult
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
 from dhtcrawl.swarm.replica_sets import Sharing
-from swarm.sync_swarm import REPLICAS, Node, Swarm, copy
+from swarm.sync_swarm import REPLICAS, SyncNode, SyncWorld, copy
 
 T = TypeVar("T")
 THERE = Place("cd" * 20, "b.warc.gz", 0, 10)
@@ -34,13 +35,13 @@ X, Y = b"\x20" * 20, b"\xa0" * 20
 ACTIVE, JOINING, SUSPECTED = MemberState.ACTIVE, MemberState.JOINING, MemberState.SUSPECTED
 
 
-def two(*, key_bytes: int = 20) -> tuple[Swarm, Node, Node]:
+def two(*, key_bytes: int = 20) -> tuple[SyncWorld, SyncNode, SyncNode]:
     """A joining node, and the one that has everything."""
-    swarm = Swarm({X: JOINING, Y: ACTIVE}, key_bytes=key_bytes)
+    swarm = SyncWorld({X: JOINING, Y: ACTIVE}, key_bytes=key_bytes)
     return swarm, swarm.nodes[X], swarm.nodes[Y]
 
 
-async def synced(node: Node, peer: Node) -> SyncResult:
+async def synced(node: SyncNode, peer: SyncNode) -> SyncResult:
     result = await node.syncer.sync(peer.node_id, as_owner_set=node.view)
     assert isinstance(result, SyncResult), result
     return result
@@ -82,7 +83,7 @@ def test_after_one_sync_both_hold_the_same_of_what_they_share_and_the_next_moves
 ) -> None:
     async def main() -> None:
         rng = Random(seed)
-        swarm = Swarm({rng.randbytes(20): state for state in states})
+        swarm = SyncWorld({rng.randbytes(20): state for state in states})
         a, b, *_ = swarm.nodes.values()
         a.put(ours)
         b.put(theirs)
@@ -176,8 +177,8 @@ def test_whatever_is_lost_on_the_way_the_next_time_makes_up_for_it(lost: list[in
             node.put(rng.choice(VARIANTS)(n) for n in some)
         expected = swarm.expected()
 
-        def loses(_: bytes, number: int) -> bool:
-            return number in lost
+        def loses(said: Said) -> bool:
+            return said.number in lost
 
         if answers:
             swarm.loses_answer = loses
@@ -268,7 +269,7 @@ async def test_syncs_do_not_keep_the_store_from_others(monkeypatch: pytest.Monke
 # -- what a peer may say --
 
 
-def hostile(node: Node, answer: Answer | Refused) -> None:
+def hostile(node: SyncNode, answer: Answer | Refused) -> None:
     async def lie(asker: bytes, message: Any) -> Answer | Refused:
         if not isinstance(message, RefreshTask):
             return await honest(asker, message)
@@ -346,7 +347,7 @@ async def test_a_stranger_gets_nothing() -> None:
 
 async def test_an_asker_gets_only_what_it_is_to_keep() -> None:
     rng = Random(3)
-    swarm = Swarm({rng.randbytes(20): rng.choice([ACTIVE, JOINING]) for _ in range(30)})
+    swarm = SyncWorld({rng.randbytes(20): rng.choice([ACTIVE, JOINING]) for _ in range(30)})
     asker, node = list(swarm.nodes.values())[:2]
     node.put(copy(n) for n in range(500))
     answer = await node.syncer.on_refresh(asker.node_id, refresh())
@@ -370,7 +371,7 @@ async def test_a_page_of_what_is_mostly_not_the_askers_looks_on_for_something(mo
     monkeypatch.setattr(syncing, "SCANS_A_PAGE_MAX", 5)
 
     rng = Random(5)
-    swarm = Swarm({rng.randbytes(20): ACTIVE for _ in range(200)})
+    swarm = SyncWorld({rng.randbytes(20): ACTIVE for _ in range(200)})
     asker, node, *_ = swarm.nodes.values()
     node.put(copy(n) for n in range(200))
     answer = await node.syncer.on_refresh(asker.node_id, refresh())
@@ -383,7 +384,7 @@ async def test_a_page_of_what_is_mostly_not_the_askers_looks_on_for_something(mo
 
 async def test_what_others_know_of_some_records_comes_and_what_they_lack_goes() -> None:
     rng = Random(4)
-    swarm = Swarm({rng.randbytes(20): ACTIVE for _ in range(4)})
+    swarm = SyncWorld({rng.randbytes(20): ACTIVE for _ in range(4)})
     ours, one, other, _ = swarm.nodes.values()
     ours.put(copy(n) for n in range(9))
     one.put([copy(0, state=State.DONE, place=THERE), copy(1)])
@@ -400,9 +401,9 @@ async def test_what_others_know_of_some_records_comes_and_what_they_lack_goes() 
 async def test_who_keeps_a_record_and_does_not_answer_is_told_of() -> None:
     swarm, a, b = two()
     a.put([copy(1)])
-    swarm.loses_request = lambda node, number: number == 1
+    swarm.loses_request = lambda said: said.number == 1
     assert not await a.syncer.compare(CRAWL, [copy(1).key], lambda key: [b.node_id])
-    swarm.loses_request = lambda node, number: number == 3
+    swarm.loses_request = lambda said: said.number == 3
     assert not await a.syncer.compare(CRAWL, [copy(1).key], lambda key: [b.node_id])
     assert await a.syncer.compare(CRAWL, [copy(1).key], lambda key: [b.node_id])
     assert copy(1).key in b.found()
