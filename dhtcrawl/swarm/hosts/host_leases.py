@@ -1,13 +1,13 @@
-"""The shell around host leases: asks gatekeepers for hosts, offers them, and keeps requests within leases.
+"""Asks gatekeepers for hosts, offers hosts as a gatekeeper, and keeps requests within leases: the shell of both sides.
 
-Calls to one node are batched: while one is under way the next gathers. Where
-the gatekeeper is this node, nothing crosses the network and nobody waits for a
-turn of the loop. `run` sleeps until the first thing is due, or a wish, an offer
-or a change of the view wakes it.
+Calls to one node are batched: while one is under way the next one gathers. If
+this node is the gatekeeper, nothing crosses the network and nothing waits for
+a turn of the loop. `run` sleeps until something is due, or until a wish, an
+offer or a change of the view wakes it.
 
-Nothing is decided here: `dhtcrawl.swarm.hosts.gatekeeper` says who is granted what,
-`dhtcrawl.swarm.hosts.lease_holder` who asks when, `dhtcrawl.swarm.hosts.gatekeeper_service` is what
-other nodes see of us as gatekeeper.
+Nothing is decided here. `dhtcrawl.swarm.hosts.gatekeeper` decides who is granted
+a host, `dhtcrawl.swarm.hosts.lease_holder` when this node asks for one;
+`dhtcrawl.swarm.hosts.gatekeeper_service` answers other nodes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LIMITS = DeliveryLimits(
 
 
 class HostLeases:
-    """Host leases and robots.txt of one node; `book` is what frontiers and fetchers take for a `HostBook`."""
+    """Host leases and robots.txt of one node; `book` is the `HostBook` of frontiers and fetchers."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class HostLeases:
     # -- for the node --
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Do what is due, until cancelled."""
         async with asyncio.TaskGroup() as group:
             senders: dict[str, Callable[[Batch[Any]], Awaitable[Rest[Any]]]] = {
                 "host_ask": self._send_asks,
@@ -117,13 +117,14 @@ class HostLeases:
                 self._calls.clear()
 
     def view_changed(self, view: View, crawling: bool, *, handed_over: bool = False, dead: int = 0) -> None:
-        """Members came, went or changed their state; `dead` are taken for dead, and may be the other side of a cut.
+        """Members came, went or changed their state.
 
-        That side has a gatekeeper too, so each takes its share of the pace.
+        `dead`: so many are taken for dead. They may be the other side of a cut, which
+        has gatekeepers too, so each side takes only its share of the pace.
 
-        `handed_over`: whoever was gatekeeper of what is ours now has told us
-        all it knew. Otherwise, while crawls run, such hosts are left alone
-        until the last lease of the gatekeeper before us must have ended.
+        `handed_over`: the former gatekeepers of the hosts that are ours now have told
+        us all they knew. Otherwise, while crawls run, such hosts are left alone until
+        the last lease of the former gatekeeper must have ended.
         """
         moved = self.office.view_changed(view, crawling and not handed_over)
         self.office.keeper.delay_factor = 1 + dead / max(1, len(view.members))
@@ -150,7 +151,7 @@ class HostLeases:
             log.info("not all host leases were given back in time; they run out by themselves")
 
     def explain(self, host: str) -> dict[str, Any]:
-        """How the host stands here, for people."""
+        """What this node knows of a host, for people."""
         now, desk = self._clock.monotonic(), self.shared_robots.desk
         gatekeeper = gatekeeper_in(self._peers.view, host)
         return {
@@ -163,12 +164,12 @@ class HostLeases:
     # -- for fetchers --
 
     async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
-        """What `start()` comes to: a request to `host`, whose clock was told that it begins.
+        """Await `start()`, a request to `host`, and return its result.
 
-        It is not started, or is cancelled, at the end of a lease that could not
-        be prolonged; nor is it started where the node was stopped since this was
-        decided, and went on. The caller tells the clock that it ended in any case.
-        `start` raises no TimeoutError of its own.
+        The request is not started, or is cancelled, when the lease ends and could not
+        be prolonged. Nor is it started if the node was suspended in the meantime. The
+        caller has told the host's clock that the request begins, and tells it in any
+        case that it has ended. `start` must not raise a TimeoutError of its own.
         """
         now, loop = self._clock.monotonic(), asyncio.get_running_loop()
         if not self._fit():
@@ -192,19 +193,14 @@ class HostLeases:
         return await self.shared_robots.ask(origin, agent)
 
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
-        """What came of a fetch that `robots` asked for; None: nothing, others may try."""
+        """Tell the verdict of a fetch that `robots` asked for; None: there is none, and others may try."""
         await self.shared_robots.tell(origin, agent, verdict, body)
 
     # -- one turn --
 
     def _turn(self, now: float) -> None:
         """Do what is due."""
-        for node, host in self.office.offers(now):
-            if node != self._peers.node_id:
-                if not self._say(node, "host_offer", host):
-                    self.office.keeper.missed(host, node)
-            elif not self.book.offered(host):
-                self.office.keeper.withdraw(host, node)
+        self._offer(now)
         for host in self.book.overdue(now):
             if host in self._guards:
                 self._guards[host].move(asyncio.get_running_loop().time())
@@ -219,6 +215,15 @@ class HostLeases:
         for host in self.book.free(now):
             self._on_free(host)
             self.book.offered_around(host)
+
+    def _offer(self, now: float) -> None:
+        """Offer hosts, as their gatekeeper, to the nodes that are next; this node may be one of them."""
+        for node, host in self.office.offers(now):
+            if node == self._peers.node_id:
+                if not self.book.offered(host):
+                    self.office.keeper.withdraw(host, node)
+            elif not self._say(node, "host_offer", host):
+                self.office.keeper.missed(host, node)
 
     def _send(self, host: str, call: str, item: Any) -> bool:
         """Say something to the host's gatekeeper, another node; False where that cannot be."""
