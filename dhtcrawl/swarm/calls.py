@@ -1,4 +1,4 @@
-"""Every call that nodes answer: its name, its arguments, its answer and their limits.
+"""Every call that nodes answer: its name, its arguments, its answer and their limits. No I/O.
 
 A call is a subclass of `CallArgs`, named after what is asked; the class in
 brackets is the answer. A node serves it with `CallRegistry.serve` in one room,
@@ -76,7 +76,7 @@ Crawl = Annotated[bytes, octets(CRAWL_ID_BYTES), "the crawl's id"]
 TaskKey = Annotated[bytes, octets(*_KEY_WIDTHS)]
 TaskKeys = Annotated[tuple[bytes, ...], items(octets(*_KEY_WIDTHS), KEYS_MAX, distinct=True)]
 Count = Annotated[int, integer(0, COUNT_MAX)]
-Host = Annotated[str, text(HOST_CHARS_MAX, 1, where=is_host, says="printable ASCII without a slash")]
+Host = Annotated[str, text(HOST_CHARS_MAX, 1, made_of=is_host, says="printable ASCII without a slash")]
 Url = Annotated[str, text(URL_CHARS_MAX, 1, where=_is_canonical, says="a canonical URL")]
 _WORD = text(32, 1, where=lambda value: re.fullmatch(r"[a-z][a-z_-]*", value) is not None, says="a-z, _ and -")
 WORDS_MAX: Final = 64
@@ -544,7 +544,7 @@ class GiveHostsBack(CallArgs[HostsTaken]):
         return "" if len(reply.taken) == len(self.backs) else "taken"
 
 
-Hosts = Annotated[tuple[str, ...], items(text(HOST_CHARS_MAX, 1, where=is_host, says="a host"), HOST_ROWS_MAX)]
+Hosts = Annotated[tuple[str, ...], items(text(HOST_CHARS_MAX, 1, made_of=is_host, says="a host"), HOST_ROWS_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -627,11 +627,10 @@ class HostStateRow(NamedTuple):
     next_in_ms: Span
 
 
-def _is_host_state(state: HostStateRow) -> bool:
-    """A holder has a lease with time left; where nobody holds the host, nothing of it is named."""
-    if state.node:
-        return state.lease_id != b""
-    return state.lease_id == b"" and state.left_ms == 0
+def _is_host_state(state: tuple[Any, ...]) -> bool:
+    """A holder has a lease; where nobody holds the host, nothing of a lease is named."""
+    _, node, lease_id, left_ms, _, _ = state
+    return bool(lease_id) if node else not lease_id and left_ms == 0
 
 
 # -- joining (`swarm/membership`) --
@@ -734,8 +733,9 @@ class CopyRow(NamedTuple):
     fetch: Annotated[bool, flag()]
 
 
-def _is_whole(page: CopyRow) -> bool:
-    return page.data is None or len(page.data) == page.length
+def _is_whole(page: tuple[Any, ...]) -> bool:
+    _, _, _, data, length, _ = page
+    return data is None or len(data) == length
 
 
 @dataclass(frozen=True, slots=True)

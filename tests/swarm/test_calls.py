@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dhtcrawl
+from dhtcrawl.node.api import Api
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.tasks.frame import HEADER, LIST_ITEMS_MAX
 from dhtcrawl.rpc.tasks.messages import Call, decode, encode
@@ -25,6 +26,8 @@ from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store.ranges import DIGEST_BYTES as HASH_BYTES
 from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.calls import BY_NAME, CALLS
+
+from .story import a_world
 
 ROOT = Path(__file__).parents[2]
 CRAWL, NODE, K1, K2 = bytes(16), b"n" * 20, b"a" * 20, b"b" * 20
@@ -321,6 +324,14 @@ def test_every_call_is_served_in_one_place_and_nothing_else_is() -> None:
     places = _serving()
     assert set(places) == {call.__name__ for call in CALLS}
     assert {name: where for name, where in places.items() if len(where) != 1} == {}
+
+
+async def test_a_node_of_a_swarm_serves_the_table() -> None:
+    async with a_world(pages=10, nodes=1) as world:
+        swarm = world.hosts[0].swarm
+        assert swarm is not None
+        Api(swarm, swarm.registry)  # as `dhtcrawl join` makes it, for people
+        assert set(swarm.registry.served()) == set(BY_NAME)
 
 
 def test_every_class_of_arguments_is_in_the_table() -> None:

@@ -1,4 +1,4 @@
-"""Maps on the wire as frozen dataclasses whose fields say what they may hold.
+"""Maps on the wire as frozen dataclasses whose fields say what they may hold; without I/O.
 
     @dataclass(frozen=True, slots=True)
     class Lend(CallArgs[Done]):
@@ -21,7 +21,7 @@ is no integer, and a list is a tuple, as the task plane delivers it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import attrgetter
@@ -56,111 +56,156 @@ class BadArguments(ValueError):
 # -- kinds of values --
 
 
-@dataclass(frozen=True, slots=True)
 class FieldKind:
-    """What a value may be: `fits` tells, `says` does so in the documentation; `read` makes our value of it."""
+    """What a value may be: `all_fit` tells it of values that are at least one, `says` does so in the documentation.
 
-    says: str
-    fits: Callable[[Any], bool]
-    read: Callable[[Any], Any] | None = None
+    Values are tested together, type by type and then bound by bound: a list of rows column by column. Python calls a
+    function for each list then and not for each of its values. `read` makes our value of one that fits.
+    """
+
+    __slots__ = ("all_fit", "read", "says")
+
+    def __init__(
+        self, says: str, all_fit: Callable[[Sequence[Any]], bool], read: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.says = says
+        self.all_fit = all_fit
+        self.read = read
+
+    def fits(self, value: Any) -> bool:
+        """Whether one value is what it may be."""
+        return self.all_fit((value,))
+
+
+def _are(values: Sequence[Any], kind: type) -> bool:
+    return set(map(type, values)) == {kind}
 
 
 def octets(*widths: int) -> FieldKind:
     """Bytes of one of these widths."""
     allowed = frozenset(widths)
-    return FieldKind(f"{_either(widths)} bytes", lambda value: type(value) is bytes and len(value) in allowed)
+    return FieldKind(
+        f"{_either(widths)} bytes", lambda values: _are(values, bytes) and allowed.issuperset(map(len, values))
+    )
 
 
 def octets_up_to(most: int, least: int = 0, *, in_rows_of: int = 1) -> FieldKind:
     """Bytes, `least` to `most` of them; with `in_rows_of` a multiple of that."""
     says = f"{_range(least, most, _size)} bytes" + (f", in rows of {in_rows_of}" if in_rows_of > 1 else "")
-    return FieldKind(
-        says, lambda value: type(value) is bytes and least <= len(value) <= most and len(value) % in_rows_of == 0
-    )
+
+    def all_fit(values: Sequence[Any]) -> bool:
+        if not _are(values, bytes):
+            return False
+        lengths = list(map(len, values))
+        if not least <= min(lengths) or max(lengths) > most:
+            return False
+        return in_rows_of == 1 or not any(length % in_rows_of for length in lengths)
+
+    return FieldKind(says, all_fit)
 
 
 def integer(low: int, high: int) -> FieldKind:
     """An integer, no truth value."""
     says = f"int {low}" if low == high else f"int, {_range(low, high)}"
-    return FieldKind(says, lambda value: type(value) is int and low <= value <= high)
+    return FieldKind(says, lambda values: _are(values, int) and low <= min(values) and max(values) <= high)
 
 
 def number(low: float, high: float) -> FieldKind:
     """An integer or a float, not infinite."""
-    says = f"number, {_range(low, high)}"
-    return FieldKind(says, lambda value: (type(value) is int or type(value) is float) and low <= value <= high)
+    return FieldKind(
+        f"number, {_range(low, high)}",
+        # One by one: nothing is less or more than what is no number.
+        lambda values: {int, float}.issuperset(map(type, values)) and all(low <= value <= high for value in values),
+    )
 
 
 def flag() -> FieldKind:
     """True or false."""
-    return FieldKind("bool", lambda value: type(value) is bool)
+    return FieldKind("bool", lambda values: _are(values, bool))
 
 
-def text(most: int, least: int = 0, *, where: Callable[[str], bool] | None = None, says: str = "") -> FieldKind:
-    """Text of `least` to `most` characters for which `where` holds, which `says` puts in words."""
-    said = f"str, {_range(least, most)} characters" + (f": {says}" if says else "")
-    if where is None:
-        return FieldKind(said, lambda value: type(value) is str and least <= len(value) <= most)
-    holds = where
-    return FieldKind(said, lambda value: type(value) is str and least <= len(value) <= most and holds(value))
+def text(
+    most: int,
+    least: int = 0,
+    *,
+    where: Callable[[str], bool] | None = None,
+    made_of: Callable[[str], bool] | None = None,
+    says: str = "",
+) -> FieldKind:
+    """Text of `least` to `most` characters for which `where` holds, which `says` puts in words.
+
+    `made_of` is a test that a text passes where all its characters do; it is made once for all texts of a list.
+    """
+
+    def all_fit(values: Sequence[Any]) -> bool:
+        if not _are(values, str):
+            return False
+        lengths = list(map(len, values))
+        if not least <= min(lengths) or max(lengths) > most:
+            return False
+        return (made_of is None or made_of("".join(values))) and (where is None or all(map(where, values)))
+
+    return FieldKind(f"str, {_range(least, most)} characters" + (f": {says}" if says else ""), all_fit)
 
 
 def word(*allowed: str) -> FieldKind:
     """One of these texts."""
     known = frozenset(allowed)
     said = ", ".join(f"`{each}`" if each else "empty" for each in allowed)
-    return FieldKind(f"str: {said}", lambda value: type(value) is str and value in known)
+    return FieldKind(f"str: {said}", lambda values: _are(values, str) and known.issuperset(values))
 
 
 def anything(says: str) -> FieldKind:
     """Whatever the wire can carry; its reader looks at it."""
-    return FieldKind(says, lambda value: True)
+    return FieldKind(says, lambda values: True)
 
 
 def or_nil(kind: FieldKind) -> FieldKind:
     """The kind, or None."""
-    fits, read = kind.fits, kind.read
+    all_fit, read = kind.all_fit, kind.read
+
+    def some_fit(values: Sequence[Any]) -> bool:
+        some = [value for value in values if value is not None]
+        return not some or all_fit(some)
+
     some = None if read is None else lambda value: None if value is None else read(value)
-    return FieldKind(f"nil, or {kind.says}", lambda value: value is None or fits(value), some)
+    return FieldKind(f"nil, or {kind.says}", some_fit, some)
 
 
 def items(kind: FieldKind, most: int, least: int = 0, *, distinct: bool = False) -> FieldKind:
     """A tuple of `least` to `most` items; no two alike where they are to be `distinct`."""
-    fits, read = kind.fits, kind.read
+    all_fit, read = kind.all_fit, kind.read
 
-    def all_fit(value: Any) -> bool:
+    def fits(value: Any) -> bool:
         if type(value) is not tuple or not least <= len(value) <= most:
             return False
-        for item in value:
-            if not fits(item):
-                return False
-        return not distinct or len(frozenset(value)) == len(value)
+        return not value or (all_fit(value) and (not distinct or len(frozenset(value)) == len(value)))
 
     some = None if read is None else lambda value: tuple(map(read, value))
     said = f"{_range(least, most)} × {kind.says}" if kind.says[0] != "(" else f"{_range(least, most)} rows {kind.says}"
-    return FieldKind(said + (", all different" if distinct else ""), all_fit, some)
+    return FieldKind(said + (", all different" if distinct else ""), lambda values: all(map(fits, values)), some)
 
 
-def row(of: type[tuple[Any, ...]], *, where: Callable[[Any], bool] | None = None) -> FieldKind:
-    """A list with the fields of a NamedTuple whose annotations are kinds; `where` holds for what is made of it."""
+def row(of: type[tuple[Any, ...]], *, where: Callable[[tuple[Any, ...]], bool] | None = None) -> FieldKind:
+    """A list with the fields of a NamedTuple whose annotations are kinds; `where` holds for the list of fields."""
     names, kinds = _kinds_of_row(of)
-    fits, count = tuple(kind.fits for kind in kinds), len(kinds)
+    columns, widths = [kind.all_fit for kind in kinds], {len(kinds)}
     make = _maker(of, kinds)
-    said = f"({', '.join(f'{name}: {kind.says}' for name, kind in zip(names, kinds, strict=True))})"
 
-    def row_fits(value: Any) -> bool:
-        if type(value) is not tuple or len(value) != count:
+    def all_fit(values: Sequence[Any]) -> bool:
+        if not _are(values, tuple) or set(map(len, values)) != widths:
             return False
-        for test, item in zip(fits, value, strict=True):
-            if not test(item):
+        for fit, column in zip(columns, zip(*values, strict=True), strict=True):
+            if not fit(column):
                 return False
-        return where is None or where(make(value))
+        return where is None or all(map(where, values))
 
-    return FieldKind(said, row_fits, make)
+    said = f"({', '.join(f'{name}: {kind.says}' for name, kind in zip(names, kinds, strict=True))})"
+    return FieldKind(said, all_fit, make)
 
 
 def rows(
-    of: type[tuple[Any, ...]], most: int, least: int = 0, *, where: Callable[[Any], bool] | None = None
+    of: type[tuple[Any, ...]], most: int, least: int = 0, *, where: Callable[[tuple[Any, ...]], bool] | None = None
 ) -> FieldKind:
     """A list of such lists."""
     return items(row(of, where=where), most, least)
@@ -170,34 +215,34 @@ def variants(*rows_of: type[tuple[Any, ...]]) -> FieldKind:
     """A list with the fields of one of these NamedTuples, told apart by the integer that is their first field."""
     known = {_tag_of(each): row(each) for each in rows_of}
 
-    def kind_of(value: Any) -> FieldKind | None:
-        return known.get(value[0]) if type(value) is tuple and value and type(value[0]) is int else None
+    def all_fit(values: Sequence[Any]) -> bool:
+        if not _are(values, tuple) or not all(values):
+            return False
+        by_tag: dict[Any, list[Any]] = {}
+        for value in values:
+            if type(value[0]) is not int or value[0] not in known:
+                return False
+            by_tag.setdefault(value[0], []).append(value)
+        return all(known[tag].all_fit(some) for tag, some in by_tag.items())
 
-    def fits(value: Any) -> bool:
-        kind = kind_of(value)
-        return kind is not None and kind.fits(value)
-
-    def read(value: Any) -> Any:
-        kind = kind_of(value)
-        assert kind is not None, "it fits"
-        assert kind.read is not None, "a row"
-        return kind.read(value)
-
-    return FieldKind(" or ".join(kind.says for kind in known.values()), fits, read)
+    readers = {tag: kind.read for tag, kind in known.items() if kind.read is not None}
+    said = " or ".join(kind.says for kind in known.values())
+    return FieldKind(said, all_fit, lambda value: readers[value[0]](value))
 
 
 def mapping(key: FieldKind, value: FieldKind, most: int) -> FieldKind:
     """A map of at most so many entries."""
     assert key.read is None
     assert value.read is None
-    key_fits, value_fits = key.fits, value.fits
+    keys_fit, values_fit = key.all_fit, value.all_fit
 
     def fits(found: Any) -> bool:
         if type(found) is not dict or len(found) > most:
             return False
-        return all(key_fits(name) and value_fits(item) for name, item in found.items())
+        return not found or (keys_fit(tuple(found)) and values_fit(tuple(found.values())))
 
-    return FieldKind(f"map of up to {most:,}: {key.says} → {value.says}", fits)
+    said = f"map of up to {most:,}: {key.says} → {value.says}"
+    return FieldKind(said, lambda values: all(map(fits, values)))
 
 
 # -- maps --
@@ -224,12 +269,12 @@ class WireMap:
             raise BadArguments("a map")
         values: dict[str, Any] = {}
         plan = _PLANS.get(cls) or _compiled(cls)
-        for name, fits, read, required in plan.reads:
+        for name, all_fit, read, required in plan.reads:
             value = fields.get(name, _ABSENT)
             if value is _ABSENT:
                 if required:
                     raise BadArguments(name)
-            elif fits(value):
+            elif all_fit((value,)):
                 values[name] = value if read is None else read(value)
             else:
                 raise BadArguments(name)
@@ -320,7 +365,7 @@ _PLANS: dict[Any, _Plan] = {}  # by class
 class _Plan(NamedTuple):
     """How a class is read and written, worked out once."""
 
-    reads: tuple[tuple[str, Callable[[Any], bool], Callable[[Any], Any] | None, bool], ...]
+    reads: tuple[tuple[str, Callable[[Sequence[Any]], bool], Callable[[Any], Any] | None, bool], ...]
     names: frozenset[str]
     required: tuple[str, ...]
     get_required: Callable[[Any], tuple[Any, ...]]
@@ -332,7 +377,7 @@ def _compiled(cls: Any) -> _Plan:
     kinds = {each.name: _kind_of(_hints(cls)[each.name]) for each in own}
     required = tuple(each.name for each in own if _is_required(each))
     plan = _PLANS[cls] = _Plan(
-        tuple((each.name, kinds[each.name].fits, kinds[each.name].read, _is_required(each)) for each in own),
+        tuple((each.name, kinds[each.name].all_fit, kinds[each.name].read, _is_required(each)) for each in own),
         frozenset(kinds),
         required,
         _getter(required),
