@@ -1,0 +1,172 @@
+"""How a node leaves: what is in flight ends first, its pages go to an heir, and then it says goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from storage.stores import SPEC
+
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.swarm.membership.leave import HEIRS_TRIED, Leave
+from dhtcrawl.swarm.records.sync import HandedOver
+from swarm.fake_peers import node, view_of
+
+US = node(0)
+DRAIN_S = 10.0
+
+
+class Leaver:
+    """Node 0 of four, with one crawl; what its parts were asked, in order."""
+
+    def __init__(self, *, view: View | None = None, copies: int = 1, depth: int = 3, **fields: Any) -> None:
+        self.did: list[Any] = []
+        settings = replace(SPEC.settings, copies=copies, depth=depth)
+        spec = make_spec(SPEC.seeds, settings)
+        record = CrawlRecord(spec.crawl_id(b"n" * 16), spec, b"n" * 16, participants=[US.hex()])
+        self.record = replace(record, **fields)
+        self.view = view or view_of([0, 1, 2, 3])
+        self.draining = False
+        self.busy = False
+        self.active = True
+        self.refuse: set[bytes] = set()  # who takes no pages
+        me: Any = self
+        self.part = Leave(US, me, me, me, me, _Entrance(self), drain_s=DRAIN_S)  # type: ignore[arg-type]
+
+    # Gossip
+
+    async def leave(self) -> None:
+        self.did.append("goodbye")
+
+    # Crawls
+
+    def __iter__(self) -> Iterator[CrawlRecord]:
+        return iter([self.record])
+
+    def hold(self, hold: bool) -> None:
+        self.did.append("hold")
+
+    def get(self, crawl: bytes) -> CrawlRecord:
+        return self.record
+
+    async def change(self, crawl: bytes, *, adopted: dict[str, str]) -> None:
+        self.record = replace(self.record, adopted=adopted)
+
+    # Adoption
+
+    async def close(self) -> None:
+        self.did.append("adopts nothing more")
+
+    async def give(self, heir: bytes, crawl: bytes, *, copies: bool) -> bool:
+        self.did.append(("pages", heir, copies))
+        return heir not in self.refuse
+
+    @property
+    def asked(self) -> list[bytes]:
+        """Who was to take the pages."""
+        return [each[1] for each in self.did if isinstance(each, tuple)]
+
+
+class _Entrance:
+    def __init__(self, leaver: Leaver) -> None:
+        self._leaver = leaver
+
+    @property
+    def active(self) -> bool:
+        return self._leaver.active
+
+    async def leave(self, seconds: float) -> HandedOver:
+        self._leaver.did.append("records")
+        return HandedOver()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_pages_go_to_an_heir_and_records_after_them_and_the_heir_hears_of_shorter_ways() -> None:
+    leaver = Leaver()
+    assert await leaver.part.say() == HandedOver()
+    (heir, again) = leaver.asked
+    pages = ("pages", heir, False)
+    assert leaver.did == ["hold", "adopts nothing more", pages, "records", pages, "goodbye"]
+    assert heir == again != US
+    assert leaver.record.adopted == {US.hex(): heir.hex()}
+
+
+async def test_where_depth_is_not_counted_the_heir_is_asked_once() -> None:
+    leaver = Leaver(depth=-1)
+    await leaver.part.say()
+    assert len(leaver.asked) == 1
+
+
+async def test_copies_of_others_pages_go_along_where_pages_are_copied() -> None:
+    leaver = Leaver(copies=2)
+    await leaver.part.say()
+    assert ("pages", leaver.asked[0], True) in leaver.did
+
+
+async def test_who_takes_no_pages_is_passed_over() -> None:
+    leaver = Leaver()
+    await leaver.part.say()
+    first = leaver.asked[0]
+    leaver = Leaver()
+    leaver.refuse = {first}
+    await leaver.part.say()
+    assert leaver.asked[0] == first
+    assert leaver.record.adopted == {US.hex(): leaver.asked[1].hex()}
+
+
+async def test_where_nobody_takes_the_pages_they_stay_and_the_node_leaves() -> None:
+    leaver = Leaver(view=view_of(range(8)))
+    leaver.refuse = {node(number) for number in range(8)}
+    assert await leaver.part.say() == HandedOver()
+    assert len(leaver.asked) == HEIRS_TRIED
+    assert leaver.record.adopted == {}
+    assert leaver.did[-1] == "goodbye"
+
+
+@pytest.mark.parametrize("fields", [{"ended": "complete"}, {"participants": [node(1).hex()]}])
+async def test_a_crawl_that_is_over_or_had_no_part_of_ours_has_no_heir(fields: dict[str, Any]) -> None:
+    leaver = Leaver(**fields)
+    await leaver.part.say()
+    assert leaver.asked == []
+
+
+@pytest.mark.parametrize("what", ["draining", "busy"])
+async def test_what_is_in_flight_is_waited_for_but_not_for_ever(what: str) -> None:
+    leaver = Leaver()
+    setattr(leaver, what, True)
+    asyncio.get_running_loop().call_later(3.0, setattr, leaver, what, False)
+    assert await leaver.part.drain()
+    assert now() == pytest.approx(3.0, abs=0.1)
+    setattr(leaver, what, True)
+    assert not await leaver.part.drain()
+    assert now() == pytest.approx(3.0 + DRAIN_S, abs=0.1)
+
+
+async def test_the_last_owner_waits_until_another_member_owns() -> None:
+    leaver = Leaver(view=view_of([0], [1, 2]))
+    asyncio.get_running_loop().call_later(4.0, setattr, leaver, "view", view_of([0, 1], [2]))
+    await leaver.part.say()
+    assert now() == pytest.approx(4.0, abs=0.1)
+    assert leaver.did[-1] == "goodbye"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_it_waits_for_no_owner_for_ever_and_not_at_all_where_there_is_nobody(alone: bool) -> None:
+    leaver = Leaver(view=view_of([0]) if alone else view_of([0], [1]))
+    await leaver.part.say()
+    assert now() == pytest.approx(0.0 if alone else DRAIN_S, abs=0.1)
+
+
+async def test_who_never_became_active_waits_for_nobody() -> None:
+    leaver = Leaver(view=view_of([], [0, 1]))
+    leaver.active = False
+    await leaver.part.say()
+    assert now() == pytest.approx(0.0, abs=0.1)
