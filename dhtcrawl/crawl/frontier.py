@@ -45,10 +45,12 @@ class Job:
     attempt: int = 0
 
 
-class _Limits(NamedTuple):
-    parallel: int
-    tasks_max: int
-    hosts_max: int
+class FrontierLimits(NamedTuple):
+    """Requests side by side to a host whose delay is 0, and what is kept in memory."""
+
+    parallel: int = 1
+    tasks_max: int = 65_536
+    hosts_max: int = 4_096
 
 
 class _Lines:
@@ -84,13 +86,11 @@ class Frontier:
         clock_of: Callable[[str], HostClock],
         delay_of: Callable[[str], float],
         robots_known: Callable[[str], bool],
-        parallel: int = 1,
-        tasks_max: int = 65_536,
-        hosts_max: int = 4_096,
+        limits: FrontierLimits | None = None,
         on_quiet: Callable[[str], None] = lambda host: None,
         waits: Callable[[bytes], bool] = lambda key: False,
     ) -> None:
-        """`delay_of(host)` is in seconds; where it is 0, `parallel` requests may run at once.
+        """`delay_of(host)` is in seconds; where it is 0, requests may run at once, as `limits` say.
 
         `on_quiet(host)`: there is nothing to start there for now, in memory or on disk.
         `waits(key)`: who is to fetch a task is not decided; it does not start before `assign` says that we are.
@@ -100,7 +100,7 @@ class Frontier:
         self._clock_of = clock_of
         self._delay_of = delay_of
         self._robots_known = robots_known
-        self._limits = _Limits(parallel, tasks_max, hosts_max)
+        self._limits = limits or FrontierLimits()
         self._hosts: dict[str, BackQueue] = {}
         self._lines = _Lines()
         self._low: dict[str, None] = {}  # hosts whose front wants a refill, in order

@@ -15,7 +15,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.copy_barrier import CopyBarrier
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.due_tasks import DueTasks
-from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.frontier import Frontier, FrontierLimits
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.origins import Origins
@@ -117,9 +117,11 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         clock_of=services.hosts.clock,
         delay_of=origins.delay_s,
         robots_known=origins.may_ask,
-        parallel=config.fetch.concurrency,
-        tasks_max=config.frontier.tasks_in_memory_max,
-        hosts_max=config.frontier.hosts_active_max,
+        limits=FrontierLimits(
+            parallel=config.fetch.concurrency,
+            tasks_max=config.frontier.tasks_in_memory_max,
+            hosts_max=config.frontier.hosts_active_max,
+        ),
         on_quiet=services.hosts.quiet,
         waits=ports.ownership.waits,
     )

@@ -47,7 +47,7 @@ from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.bodies import copying
 from dhtcrawl.swarm.bodies.adopt import Adoption
 from dhtcrawl.swarm.bodies.exports import Exports
-from dhtcrawl.swarm.hosts.host_leases import HostLeases
+from dhtcrawl.swarm.hosts.host_leases import HostLeases, HostLeaseSettings
 from dhtcrawl.swarm.hosts.leases import LeaseTerms
 from dhtcrawl.swarm.lifecycle.audit import Auditor
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
@@ -200,10 +200,12 @@ class SwarmNode:
             ports.clock,
             self.crawls.host_free,
             rng=ports.rng,
-            started_at=ports.clock.monotonic(),
-            fresh=self.node.incarnation == 1,
-            terms=LeaseTerms(ttl_s=settings.lease_s, requests=settings.lease_requests),
-            robots_ttl_s=self.node.config.politeness.robots_ttl_s,
+            settings=HostLeaseSettings(
+                started_at=ports.clock.monotonic(),
+                fresh=self.node.incarnation == 1,
+                terms=LeaseTerms(ttl_s=settings.lease_s, requests=settings.lease_requests),
+                robots_ttl_s=self.node.config.politeness.robots_ttl_s,
+            ),
             fit=self._fit,
         )
         self.entrance = Join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.crawl.frontier import Frontier, FrontierLimits, Job
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.store.tasks import Queued
 
@@ -38,9 +38,7 @@ def make(
         book or HostBook(started_at=0.0, fresh=True),
         delay_of=lambda _: delay_s,
         robots_known=lambda origin: not robots or origin in (known or ()),
-        parallel=parallel,
-        tasks_max=tasks_max,
-        hosts_max=hosts_max,
+        limits=FrontierLimits(parallel, tasks_max, hosts_max),
         waits=waits,
     )
     made.walk_begins()

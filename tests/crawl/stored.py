@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.crawl.frontier import Frontier, FrontierLimits, Job
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
@@ -78,9 +78,7 @@ class Shell:
             clock_of=self.book.clock,
             delay_of=lambda host: self.delays_s[host],
             robots_known=lambda origin: origin in self.robots,
-            parallel=parallel,
-            tasks_max=tasks_max,
-            hosts_max=hosts_max,
+            limits=FrontierLimits(parallel, tasks_max, hosts_max),
             waits=lambda key: desk,
         )
         self.lent: dict[bytes, Queued] = {}

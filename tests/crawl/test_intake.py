@@ -12,7 +12,7 @@ import pytest
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.due_tasks import DueTasks
-from dhtcrawl.crawl.frontier import Frontier
+from dhtcrawl.crawl.frontier import Frontier, FrontierLimits
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.rounds import CrawlStart
@@ -30,7 +30,10 @@ def task(depth: int = 2, order: int = 1) -> Queued:
 @pytest.fixture
 def frontier() -> Frontier:
     made = Frontier(
-        clock_of=lambda host: HostClock(), delay_of=lambda host: 0.0, robots_known=lambda origin: True, parallel=4
+        clock_of=lambda host: HostClock(),
+        delay_of=lambda host: 0.0,
+        robots_known=lambda origin: True,
+        limits=FrontierLimits(parallel=4),
     )
     made.walk_begins()
     made.walk_ended()  # nothing is on disk

@@ -13,7 +13,7 @@ from harness.world import Node, World
 
 from dhtcrawl.fetch.host_access import LeaseLost
 from dhtcrawl.keyspace import host_key
-from dhtcrawl.swarm.hosts.host_leases import HostLeases
+from dhtcrawl.swarm.hosts.host_leases import HostLeases, HostLeaseSettings
 from dhtcrawl.swarm.hosts.leases import LeaseTerms
 
 
@@ -50,8 +50,8 @@ class GateNode(Node):
         self.looks: dict[str, float] = {}  # hosts that a crawl wants, and the delay
         seed = int.from_bytes(node[:4], "big")
         self.gate = HostLeases(
-            self, self.registry, self.clock, self._free, rng=random.Random(seed), started_at=0.0, fresh=True,
-            terms=terms, **kwargs,
+            self, self.registry, self.clock, self._free, rng=random.Random(seed),
+            settings=HostLeaseSettings(started_at=0.0, fresh=True, terms=terms or LeaseTerms()), **kwargs,
         )  # fmt: skip
 
     def _free(self, host: str) -> None:

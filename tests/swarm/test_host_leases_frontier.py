@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from crawl.stored import task
 
-from dhtcrawl.crawl.frontier import Frontier, Job
+from dhtcrawl.crawl.frontier import Frontier, FrontierLimits, Job
 
 from .gate_swarm import GateNode, Gates, Server
 
@@ -33,7 +33,10 @@ class Crawler:
     def __post_init__(self) -> None:
         gate = self.node.gate
         self.frontier = Frontier(
-            clock_of=gate.book.clock, delay_of=lambda _: DELAY_S, robots_known=lambda _: True, parallel=8
+            clock_of=gate.book.clock,
+            delay_of=lambda _: DELAY_S,
+            robots_known=lambda _: True,
+            limits=FrontierLimits(parallel=8),
         )
         self.frontier.walk_begins()
         self.frontier.walk_ended()

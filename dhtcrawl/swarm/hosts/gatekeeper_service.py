@@ -7,7 +7,6 @@ older or newer, tries again.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 
 from dhtcrawl.clock import Clock
@@ -17,7 +16,7 @@ from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
-from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
+from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, Wait
 
 
 class GatekeeperService:
@@ -28,15 +27,13 @@ class GatekeeperService:
         peers: Peers,
         registry: CallRegistry,
         clock: Clock,
+        keeper: Gatekeeper,
         *,
-        terms: LeaseTerms,
-        rng: random.Random,
-        hosts_max: int,
         fit: Callable[[], bool],
         wake: Callable[[], None],
     ) -> None:
         """`wake()` says that somebody may have to be offered a host."""
-        self.keeper = Gatekeeper(terms, rng, hosts_max=hosts_max)
+        self.keeper = keeper
         self._peers = peers
         self._clock = clock
         self._fit = fit

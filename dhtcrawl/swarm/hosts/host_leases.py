@@ -17,6 +17,7 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dhtcrawl.clock import Clock
@@ -30,6 +31,7 @@ from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.hosts import wire
+from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
 from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
@@ -50,6 +52,17 @@ LIMITS = DeliveryLimits(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class HostLeaseSettings:
+    """How a node leases hosts, and when it began to."""
+
+    started_at: float  # on the node's monotonic clock
+    fresh: bool  # it has never run before, so it owes no host a delay
+    terms: LeaseTerms = field(default_factory=LeaseTerms)
+    robots_ttl_s: float = 86_400.0
+    clocks_max: int = 200_000  # hosts, as their gatekeeper and as one who asks
+
+
 class HostLeases:
     """Host leases and robots.txt of one node; `book` is the `HostBook` of frontiers and fetchers."""
 
@@ -61,11 +74,7 @@ class HostLeases:
         on_free: Callable[[str], None],
         *,
         rng: random.Random,
-        started_at: float,
-        fresh: bool,
-        terms: LeaseTerms | None = None,
-        robots_ttl_s: float = 86_400.0,
-        clocks_max: int = 200_000,
+        settings: HostLeaseSettings,
         fit: Callable[[], bool] = lambda: True,
     ) -> None:
         """`on_free(host)` offers a host to all crawls; those that want it look at its clock.
@@ -81,15 +90,14 @@ class HostLeases:
         self._released = False
         self._guards: dict[str, Deadline] = {}
         wake = self._awake.set
-        self.office = GatekeeperService(
-            peers, registry, clock, terms=terms or LeaseTerms(), rng=rng, hosts_max=clocks_max, fit=fit, wake=wake
-        )
-        self.shared_robots = SharedRobots(peers, registry, clock, self.office, robots_ttl_s)
+        keeper = Gatekeeper(settings.terms, rng, hosts_max=settings.clocks_max)
+        self.office = GatekeeperService(peers, registry, clock, keeper, fit=fit, wake=wake)
+        self.shared_robots = SharedRobots(peers, registry, clock, self.office, settings.robots_ttl_s)
         self.book = LeaseHolder(
             now=clock.monotonic,
-            started_at=started_at,
-            fresh=fresh,
-            clocks_max=clocks_max,
+            started_at=settings.started_at,
+            fresh=settings.fresh,
+            clocks_max=settings.clocks_max,
             wake=wake,
             shortcut=self.office,
         )
