@@ -205,6 +205,21 @@ async def test_pages_whose_copies_are_gone_get_new_ones() -> None:
         assert watched.node.submitted == steps, "then it rests"
 
 
+async def test_what_a_round_counts_while_copies_are_noted_is_not_lost() -> None:
+    async with a_world(5) as world:
+        watched = Watched(world)
+        await watched.fetch(30)
+        world.remove(2)
+        watched.gone[node_id(2)] = None
+        watched.watch.holders_changed()
+        watching, rounds = asyncio.create_task(while_watching(watched)), 1000
+        for _ in range(rounds):
+            watched.counters.pages_undercopied += 1
+            await asyncio.sleep(0.001)
+        await watching
+        assert watched.counters.pages_undercopied == rounds
+
+
 async def test_copies_that_were_left_to_an_heir_count_and_those_left_to_us_do_not() -> None:
     async with a_world(5) as world:
         watched = Watched(world)

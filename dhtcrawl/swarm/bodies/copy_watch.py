@@ -123,8 +123,9 @@ class CopyWatch:
         }
         if changed:
             write = partial(_note, crawl=self._crawl, changed=changed, wanted=self._copier.further)
-            # A round may count pages of its own meanwhile, so this adds what the transaction found.
-            self._counters.pages_undercopied += await self._committer.submit(write)
+            # A round counts pages of its own meanwhile: the counter is read once this is known, and not before.
+            grew = await self._committer.submit(write)
+            self._counters.pages_undercopied += grew
 
 
 def _note(txn: Txn, crawl: bytes, changed: Mapping[bytes, tuple[bytes, ...]], wanted: int) -> int:
