@@ -29,7 +29,7 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.collect.export import CHUNK_BYTES_MAX
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
-from dhtcrawl.storage.collect.foreign import BadRow, Origin, holds_copies, is_archive_file, is_node
+from dhtcrawl.storage.collect.foreign import BadRow, Origin, is_archive_file, is_node
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
 from dhtcrawl.storage.collect.gather_aside import drop_aside
 from dhtcrawl.storage.collect.gather_files import IncomingFile, link_file
@@ -40,6 +40,7 @@ from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
 from dhtcrawl.storage.store.crawl_record import left_to
 from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.records import holds_copies
 from dhtcrawl.storage.store.txn import Txn
 
 T = TypeVar("T")
@@ -105,7 +106,7 @@ async def gather(
             facts,
             gathering.books,
             totals,
-            refetches_between=refetches,
+            refetches=refetches,
             gathered=not gathering.failed,
         )
         await committer.submit(partial(_end, dirs=dirs, record=record, summary=summary))
@@ -166,7 +167,7 @@ class _Gathering:
                 self.failed.pop(facts.node, None)
 
     async def settle(self) -> int:
-        """Make what came hold together; how many pages more than one node fetched, each time counted."""
+        """Make what came hold together; how many fetches of pages there were beyond the first of each."""
         at = GatherProgress()
         while at.phase != Phase.OVER:
             at = await self._committer.submit(partial(finish, crawl=self._crawl, at=at))

@@ -90,9 +90,9 @@ class RoundTransaction:
         result.arrived.append(TaskReplica(page.key, arrival.task))
         if arrival.resend:
             result.resend.append(page.key)
+        result.counted.refetches += bool(arrival.task.others)
         if arrival.again:
             result.refetched.add(page.key)
-            result.counted.refetches += 1
             return
         status = page.fields["status"]
         result.counted.pages += 1

@@ -144,7 +144,9 @@ class RoundWriter:
         if not self._ownership.alone:
             known = self._known_and_safe(known, round_)
             # The owner of a page that was fetched here nevertheless is to know it soon.
-            arrived = [copy for copy in result.arrived if not self._ownership.owns(copy.key)]
+            # So are the backups of one of ours that was fetched before: where that was may be gone by its end.
+            owns, again = self._ownership.owns, result.refetched
+            arrived = [copy for copy in result.arrived if copy.key in again or not owns(copy.key)]
             if arrived:
                 keep(arrived, _nothing)
         self._next.done_with(dict.fromkeys(self._next.outbox.acked(known)))

@@ -34,6 +34,15 @@ def assert_whole(ran: Outcome, outputs: Outputs, server: Nginx, crawler: Crawler
     crawler.check(outputs.out)
 
 
+def assert_counted(ran: Outcome, server: Nginx, in_flight: int) -> None:
+    """The summary has the server's own figures, but for what was in flight when processes ended."""
+    times = Counter(server.requests())
+    again = times.total() - len(times)
+    assert again <= in_flight
+    assert again - in_flight <= ran.summary["refetches"] <= again, (ran.summary, again)
+    assert times.total() - in_flight <= ran.summary["fetches"] <= times.total(), (ran.summary, times.total())
+
+
 @pytest.mark.needs_nginx
 def test_three_processes_make_one_collection_and_leave_nothing_else(
     serve: Serve, crawler: Crawler, outputs: Outputs
@@ -68,9 +77,8 @@ def test_the_same_command_goes_on_after_an_interruption(
     assert "--nodes 3" in fewer.ended_with(2).one_line()
     ran = crawler.run(*command(server, outputs.out))
     assert_whole(ran, outputs, server, crawler)
-    again = Counter(server.requests())
     # Nothing that was in flight when it ended is more than what three nodes may have.
-    assert sum(count - 1 for count in again.values()) <= (0 if how is signal.SIGINT else 3 * 32)
+    assert_counted(ran, server, in_flight=0 if how is signal.SIGINT else 3 * 32)
 
 
 @pytest.mark.needs_nginx
@@ -83,7 +91,9 @@ def test_a_process_that_ends_before_the_crawl_does_ends_the_command_and_it_can_g
         os.kill(int((outputs.out / "nodes" / "2" / "lock").read_text()), signal.SIGKILL)
         ended = running.wait().ended_with(1)
     assert "a node ended" in ended.one_line()
-    assert_whole(crawler.run(*command(server, outputs.out)), outputs, server, crawler)
+    ran = crawler.run(*command(server, outputs.out))
+    assert_whole(ran, outputs, server, crawler)
+    assert_counted(ran, server, in_flight=3 * 32)
 
 
 def test_a_crawl_that_brings_nothing_says_why_and_can_be_tried_again(crawler: Crawler, outputs: Outputs) -> None:

@@ -11,11 +11,10 @@ from storage.stores import CRAWL, SPEC, Store, archive_in, exchanges, link, page
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.names import COPIES as COPIES_SERIES
 from dhtcrawl.storage.collect.export import ROWS_BYTES, export_chunk, export_files, export_rows
-from dhtcrawl.storage.collect.foreign import holds_copies
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
-from dhtcrawl.storage.store import fsck, keys, tasks
+from dhtcrawl.storage.store import fsck, keys, replicas, tasks
 from dhtcrawl.storage.store.files import MemoryDirectory
-from dhtcrawl.storage.store.records import merge, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import holds_copies, merge, pack, unpack, unpack_task
 from dhtcrawl.storage.store.txn import Txn
 
 NODES = tuple(letter * 40 for letter in "abc")
@@ -79,6 +78,14 @@ class Node:
         theirs, ours = other.store.engine.get(key), self.store.engine.get(key)
         if theirs is not None:
             self.store.put(key, theirs if ours is None else merge(unpack_task(ours), unpack_task(theirs)).pack())
+
+    def reopen(self, *urls: str) -> None:
+        """Open pages again, as their owner does when nobody has their bodies."""
+        self.store.run(
+            lambda txn: replicas.reopen(
+                txn, CRAWL, map(SPEC.key_of, urls), when=lambda _: True, mine=lambda _: True, held=lambda _: False
+            )
+        )
 
     def drop(self, url: str) -> None:
         """Let go of a task's record, as after a hand-over; page and links stay."""

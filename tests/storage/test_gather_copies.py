@@ -14,11 +14,11 @@ from storage.test_gather import ACTIONS, URLS, Swarm, node_of, outputs
 from storage.test_outputs import lines
 
 from dhtcrawl.storage.archive import body_copies
-from dhtcrawl.storage.collect.foreign import BadRow, holds_copies
+from dhtcrawl.storage.collect.foreign import BadRow
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED
 from dhtcrawl.storage.outputs.outputs import PAGES_FILE
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.records import holds_copies, pack, unpack
 
 A, B, C, *_ = URLS
 

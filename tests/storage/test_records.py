@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import reduce
@@ -13,13 +14,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StoreTooNew
-from dhtcrawl.storage.store.records import Place, State, Task, merge, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import (
+    OTHERS_MAX,
+    Place,
+    State,
+    Task,
+    fetched_again,
+    merge,
+    pack,
+    unpack,
+    unpack_task,
+)
 
 URL = "http://a.example/"
 
 # So few values each that copies agree in most fields, and differ in the last that decides.
 SMALL = st.integers(0, 2)
-PLACES = st.builds(Place, st.sampled_from(["n1", "n2"]), st.sampled_from(["f1", "f2"]), SMALL, st.just(10))
+PLACES = st.builds(Place, st.sampled_from(["n1", "n2"]), st.sampled_from(["a-2", "b-1", "b-c2"]), SMALL, st.just(10))
 COPIES = st.builds(
     Task,
     url=st.just(URL),
@@ -34,6 +45,7 @@ COPIES = st.builds(
     reason=st.sampled_from(["", "failed", "robots"]),
     detail=st.sampled_from(["", "timeout"]),
     place=st.none() | PLACES,
+    others=st.lists(st.sampled_from(["n1", "n2", "n3"]), max_size=3).map(sorted).map(tuple),
 )
 
 
@@ -98,6 +110,30 @@ def test_a_merge_never_goes_back(copies: list[Task]) -> None:
     assert merged.place in (a.place, b.place)
 
 
+@given(copies=THREE)
+def test_how_often_each_node_fetched_the_page_is_never_forgotten(copies: list[Task]) -> None:
+    a, b, _ = copies
+    known = Counter(a.fetchers) | Counter(b.fetchers)
+    assert Counter(merge(a, b).fetchers) == known
+    again = replace(a, others=fetched_again(a, "n2"))
+    assert Counter(again.fetchers) == Counter([*a.fetchers, "n2"])
+
+
+def test_a_record_of_a_page_that_was_fetched_once_is_stored_as_ever() -> None:
+    assert len(unpack(TASK.pack())) == 12
+    twice = replace(TASK, others=("n1", "n2"))
+    assert unpack_task(twice.pack()) == twice
+    assert unpack_task(twice.pack_with(7)) == replace(twice, order=7)
+
+
+def test_no_more_than_so_many_fetchers_are_kept() -> None:
+    many = replace(TASK, others=tuple(f"n{n:03}" for n in range(OTHERS_MAX)))
+    assert fetched_again(many, "n000a") == (*many.others[:1], "n000a", *many.others[1:-1])
+    more = replace(TASK, others=("n0000", "n999"))
+    assert merge(many, more) == merge(more, many)
+    assert merge(many, more).others == ("n000", "n0000", *many.others[1:-1])
+
+
 TASK = Task(URL, 1, 1, "")
 
 
@@ -121,7 +157,7 @@ def test_the_winner_is_the_higher_gen_then_what_is_settled_then_the_attempt(
     a: dict[str, Any], b: dict[str, Any], winner: str
 ) -> None:
     one, two = replace(TASK, **a), replace(TASK, **b)
-    assert merge(one, two) == (one if winner == "a" else two)
+    assert replace(merge(one, two), others=()) == (one if winner == "a" else two)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +219,7 @@ def test_any_other_record_reads_back_as_it_was(value: object) -> None:
 
 def test_fields_of_a_later_version_are_left_out() -> None:
     known = msgpack.unpackb(TASK.pack()[1:])
-    assert unpack_task(pack([*known, "new"])) == TASK
+    assert unpack_task(pack([*known, [], "new"])) == TASK
 
 
 @pytest.mark.parametrize("version", [2, 255])

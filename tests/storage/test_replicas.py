@@ -43,6 +43,7 @@ def tasks_of(draw: st.DrawFn, url: str) -> Task:
         reason=draw(st.sampled_from(["failed", "robots"])) if state == State.DEAD else "",
         detail=draw(st.sampled_from(["", "timeout"])) if state == State.DEAD else "",
         place=place if state in (State.FETCHED, State.DONE) else None,
+        others=draw(st.sampled_from([(), (), (OTHER,), (NODE, OTHER)])),
     )
 
 
@@ -145,7 +146,7 @@ def end(url: str, state: State = State.DONE, *, gen: int = 0, attempt: int = 0) 
 
 def end_of(some: TaskReplica) -> End:
     key, task = some
-    return End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place)
+    return End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.others)
 
 
 # -- the lattice in stores --
@@ -211,7 +212,7 @@ def test_a_tombstone_does_what_its_whole_record_would(first: list[TaskReplica], 
     if before is None:
         assert buried.found() == merged.found()
         return
-    ends = ("state", "gen", "attempt", "reason", "detail", "place")
+    ends = ("state", "gen", "attempt", "reason", "detail", "place", "others")
     came = replace(before, **{name: getattr(other.task, name) for name in ends})
     expected = merged.merge([TaskReplica(other.key, came)])
     assert buried.found() == merged.found()

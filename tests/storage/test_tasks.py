@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -118,6 +119,9 @@ def test_a_page_fetched_twice_keeps_its_first_copy(store: Store) -> None:
     before = dict(store.engine.scan(b"", b"\xff"))
     second = page(A, links=[C], title="second", skipped=[(B, "robots")])
     assert store.fetched(second, Place(NODE, "z", 5, 5), attempt=9) == (True, False)
+    assert store.task(A).others == (NODE,)
+    record = keys.TASK + CRAWL + SPEC.key_of(A)
+    store.put(record, replace(store.task(A), others=()).pack())
     assert dict(store.engine.scan(b"", b"\xff")) == before
     store.accept(link(B))
     store.settle(A)

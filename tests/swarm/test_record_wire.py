@@ -14,7 +14,7 @@ from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.rpc.tasks.frame import Malformed
 from dhtcrawl.rpc.tasks.messages import StoreBackup, encode
 from dhtcrawl.storage.store import replicas
-from dhtcrawl.storage.store.records import Place, State, Task
+from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
@@ -30,6 +30,7 @@ COPIES = [
     TaskReplica(KEY, Task(URL, 0, 1, "", State.PENDING, gen=2, attempt=3)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.FETCHED, place=PLACE)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, attempt=1, place=PLACE)),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, gen=1, place=PLACE, others=("ab" * 20, "cd" * 20, "cd" * 20))),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DEAD, reason="private-address", detail="10.0.0.1: ü")),
 ]
 
@@ -48,13 +49,18 @@ def test_a_record_arrives_as_it_was_sent(copy: TaskReplica) -> None:
 @pytest.mark.parametrize("copy", COPIES[3:], ids=lambda copy: copy.task.state.name)
 def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     key, task = copy
-    expected = End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place)
+    expected = End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.others)
     assert wire.end_of(wire.tombstone_of(copy), 20) == expected
 
 
 def test_a_record_with_the_retired_number_arrives_as_a_pending_one() -> None:
     assert wire.copy_of(RECORD._replace(state=1), 20) == TaskReplica(KEY, TASK)
     assert wire.copy_of(RECORD._replace(state=1, place=THERE), 20) is None
+
+
+def test_an_addition_of_another_form_is_none() -> None:
+    for extra in (b"later", bytes(20 * (OTHERS_MAX + 1))):
+        assert wire.copy_of(RECORD._replace(extra=extra), 20) == TaskReplica(KEY, TASK)
 
 
 def test_a_link_arrives_as_it_was_sent() -> None:

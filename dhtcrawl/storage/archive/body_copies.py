@@ -28,7 +28,7 @@ from dhtcrawl.storage.archive.warcread import GZIP
 from dhtcrawl.storage.archive.warcscan import scan
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory
-from dhtcrawl.storage.store.records import Place, State, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import Place, State, others_beside, pack, unpack, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import get_page
 from dhtcrawl.storage.store.txn import Txn
@@ -155,6 +155,7 @@ def rehome(
         if task is None or task.place is None or task.place.node != gone or place.node == gone or not mine(key):
             continue  # something else became of it meanwhile
         again = replace(task, state=State.FETCHED, gen=task.gen + 1, attempt=0, reason="", detail="", place=place)
+        again = replace(again, others=others_beside(place, task.fetchers))
         txn.put(keys.TASK + crawl + key, again.pack())
         rehomed.records.append(TaskReplica(key, again))
         page = get_page(txn, crawl, key)

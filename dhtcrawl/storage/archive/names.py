@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-COPIES = "c"  # stands before the number of a file that holds copies of other nodes' records
+from dhtcrawl.storage.store import records
+
+COPIES = records.COPIES
 SUFFIX = ".warc.gz"
 NUMBERED = re.compile(rf"{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)  # what follows the last dash of a name
 

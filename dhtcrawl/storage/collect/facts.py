@@ -1,7 +1,7 @@
 """What a crawl of many nodes comes to: each node's own books, and the sum of them.
 
-Distinct figures (pages, bytes, redirects, errors, skipped) are counted in the
-collection; what only the one who did it knows (requests, refetches, haste) is
+Distinct figures (pages, bytes, redirects, errors, skipped) and refetches are
+counted in the collection; what only the one who did it knows (requests, haste) is
 the sum over the nodes. A node's books are kept with the collection, so that one
 that is gone by the next time still counts.
 """
@@ -108,13 +108,13 @@ def summarise(
     nodes: Sequence[NodeFacts],
     totals: OutputCounters,
     *,
-    refetches_between: int,
+    refetches: int,
     gathered: bool,
 ) -> Summary:
     """The summary of a gathered crawl.
 
-    `refetches_between` counts page records beyond one a page, which no node
-    knows of; `gathered` is whether every node's were all had.
+    `refetches` counts what the records say of fetches beyond the first;
+    `gathered` is whether every node's were all had.
     """
     settings = record.spec.settings
     whole = totals.brought == totals.pages and not (totals.unsettled or totals.lost or totals.pages_missing)
@@ -125,7 +125,7 @@ def summarise(
         seconds=round(facts.seconds, 3),
         pages=totals.pages,
         fetches=_sum(nodes, "fetches"),
-        refetches=_sum(nodes, "refetches") + refetches_between,
+        refetches=refetches,
         redirects=totals.redirects,
         errors=totals.errors,
         skipped=dict(sorted(totals.skipped.items())),

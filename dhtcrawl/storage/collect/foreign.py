@@ -17,9 +17,9 @@ from typing import Any
 
 from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.keyspace import KEY_BYTES, url_key
-from dhtcrawl.storage.archive.names import COPIES, NUMBERED
+from dhtcrawl.storage.archive.names import NUMBERED
 from dhtcrawl.storage.store import records
-from dhtcrawl.storage.store.records import Place, State, Task, unpack_task
+from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task, unpack_task
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
 # Three URLs, a title and a header make 30 KB. As JSON, all of it escaped, this is still a line that `verify` reads.
@@ -69,11 +69,6 @@ def is_node(text: object) -> bool:
     return isinstance(text, str) and _NODE.fullmatch(text) is not None
 
 
-def holds_copies(name: str) -> bool:
-    """Whether an archive file has nothing but copies of what other nodes fetched."""
-    return name.rpartition("-")[2].startswith(COPIES)
-
-
 def is_archive_file(origin: Origin, name: object) -> bool:
     """A name that the archive files of the sender may have; never a path to elsewhere."""
     return origin.author_of(name) is not None
@@ -94,6 +89,8 @@ def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
         and type(task.seed) is bool
         and (place is None or _is_place(place))
         and (place is not None or task.state not in (State.FETCHED, State.DONE))
+        and len(task.others) <= OTHERS_MAX
+        and all(map(is_node, task.others))
     )
     _need(sound, "task record", key)
     _need(origin.key_of(task.url) == key, "task record", key)

@@ -16,6 +16,7 @@ any number of times, and again when a further node has been reached.
                  LINKS      link keys join the page of their sender
                  COPIES     the same for a copy that stands in
                  MARKS      a done page whose links must go out again stays marked
+    REPEATS    how often pages were fetched that one node did not fetch just once
 
 A copy (`--copies`) stands in for a page whose body is not here. Most are not
 needed: `wanted_files` names the files of copies that are, to be brought before
@@ -27,6 +28,7 @@ bounded number of keys.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -40,7 +42,17 @@ from dhtcrawl.storage.collect.export import PART_BYTES
 from dhtcrawl.storage.collect.foreign import BadRow, Origin
 from dhtcrawl.storage.collect.gather_aside import WHOLE, aside, by_key, of_key
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import Place, State, Task, merge, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import (
+    Place,
+    State,
+    Task,
+    holds_copies,
+    merge,
+    others_beside,
+    pack,
+    unpack,
+    unpack_task,
+)
 from dhtcrawl.storage.store.tasks import get_page, get_task
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
@@ -60,12 +72,13 @@ class Phase(IntEnum):
     LINKS = 2
     COPIES = 3
     MARKS = 4
-    OVER = 5
+    REPEATS = 5
+    OVER = 6
 
 
 @dataclass(frozen=True, slots=True)
 class GatherProgress:
-    """How far `finish` has come; `refetches` counts page rows beyond one a key, copies aside."""
+    """How far `finish` has come; `refetches` counts fetches of pages beyond the first of each."""
 
     phase: Phase = Phase.CONTESTED
     cursor: bytes = b""
@@ -252,13 +265,35 @@ def _contested(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[by
         held = txn.get(keys.PAGE + crawl + key)
         if held is not None:
             copies[_place_of(held).node] = held
-        fetched = sum(not _is_copy(value) for value in copies.values())
-        refetches += max(0, fetched - 1)
+        fetched = [node for node, value in copies.items() if not _is_copy(value)]
         task = get_task(txn, crawl, key)
+        if task is None or not task.others:  # else it is counted under REPEATS
+            refetches += _repeats(task, fetched)
         if not fetched and task is not None and task.state not in (State.FETCHED, State.DONE):
             continue  # whoever fetched it is gone, and had not finished with it
         rank = partial(_rank, txn, crawl, task)
         size += _stand_in_place(txn, crawl, key, held, min(copies.values(), key=rank))
+    return None, refetches
+
+
+def _repeats(task: Task | None, fetched: Iterable[str]) -> int:
+    """Fetches beyond the first of a page that these nodes have, and its record tells of."""
+    known = Counter(fetched) | Counter(() if task is None else task.fetchers)
+    return max(0, known.total() - 1)
+
+
+def _all_repeats(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
+    refetches = 0
+    start, stop = keys.bounds(keys.TASK, crawl)
+    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
+        key = keys.suffix(full)
+        if count == keys_max:
+            return key, refetches
+        task = unpack_task(value)
+        if task.others:
+            held = txn.get(keys.PAGE + crawl + key)
+            pages = [*([] if held is None else [held]), *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
+            refetches += _repeats(task, (_place_of(page).node for page in pages if not _is_copy(page)))
     return None, refetches
 
 
@@ -285,7 +320,7 @@ def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_
             return wanted, key
         if _is_missing(txn, crawl, _place_of(value)):
             pages = [value, *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
-            wanted |= {file for page in pages if foreign.holds_copies(file := _place_of(page).file)}
+            wanted |= {file for page in pages if holds_copies(file := _place_of(page).file)}
     return wanted, None
 
 
@@ -322,7 +357,9 @@ def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
         elif task is None or task.state == State.PENDING:
             # A result counts whatever its task says (I2): whoever knew of it is out of reach.
             found = task if task is not None else _task_of(txn, crawl, key)
-            _put_task(txn, crawl, key, task, replace(found, state=State.FETCHED, place=_place_of(value)))
+            place = _place_of(value)
+            others = others_beside(place, found.fetchers)
+            _put_task(txn, crawl, key, task, replace(found, state=State.FETCHED, place=place, others=others))
     return None, 0
 
 
@@ -374,6 +411,7 @@ _STEPS: dict[Phase, Callable[[Txn, bytes, bytes, int], tuple[bytes | None, int]]
     Phase.LINKS: _links,
     Phase.COPIES: partial(_links, kind=keys.COPY_LINKS),
     Phase.MARKS: _marks,
+    Phase.REPEATS: _all_repeats,
 }
 
 

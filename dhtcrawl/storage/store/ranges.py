@@ -23,8 +23,8 @@ import msgpack
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import State, unpack, unpack_task
-from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.records import State, others_of, unpack, unpack_task
+from dhtcrawl.storage.store.replicas import TaskReplica, essence
 from dhtcrawl.storage.store.txn import Txn
 
 # Some 10 ms of the committer's thread.
@@ -150,7 +150,7 @@ def same(txn: Txn, crawl: bytes, hashes: Iterable[tuple[bytes, int]]) -> list[bo
 def record_hash(copy: TaskReplica) -> int:
     """64 bits of a record's key and `essence`."""
     key, task = copy
-    return _hash_fields(key, (task.gen, task.state, task.attempt, task.depth, task.place, task.seed, task.reason))
+    return _hash_fields(key, essence(task))
 
 
 def part_numbers(first: bytes, last: bytes, bits: int) -> Callable[[bytes], int]:
@@ -183,11 +183,12 @@ def _start(crawl: bytes, first: bytes, cursor: bytes) -> bytes:
 def _hash(key: bytes, value: bytes) -> int:
     # The fields of `essence`, without making a Task.
     try:
-        _, depth, _, _, number, gen, attempt, _, seed, reason, _, place = unpack(value)[:12]
-        state = State(number)
+        _, depth, _, _, number, gen, attempt, _, seed, reason, _, place = (fields := unpack(value))[:12]
+        state, others = State(number), others_of(fields)
     except (ValueError, TypeError):
         raise StorageError(f"the store has a damaged record (task {key.hex()}); run 'dhtcrawl fsck'") from None
-    return _hash_fields(key, (gen, state, attempt, depth, place, seed, reason))
+    same = (gen, state, attempt, depth, place, seed, reason)
+    return _hash_fields(key, (*same, others) if others else same)
 
 
 def _hash_fields(key: bytes, fields: tuple[Any, ...]) -> int:

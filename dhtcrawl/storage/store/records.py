@@ -6,7 +6,9 @@
 
 Two copies merge to the higher `gen`; within it `done`, then `dead`, beats any
 attempt; else the higher attempt wins, then the state. Depth merges by minimum.
-Merging is commutative, associative and idempotent, so copies may meet in any
+Who fetched the page is counted for each node (a grow-only counter: Shapiro et
+al. 2011, section 3.1.1) and merges by maximum: whatever becomes of a record, it
+still says how often its page was fetched. Merging is commutative, associative and idempotent, so copies may meet in any
 order and any number of times.
 
 A stored value is one byte of format version and a msgpack array or map.
@@ -14,6 +16,8 @@ A stored value is one byte of format version and a msgpack array or map.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -25,6 +29,11 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 
 VALUE_VERSION = 1
 _VERSION = bytes([VALUE_VERSION])
+# What stands before the number of an archive file that holds copies of other nodes' bodies.
+COPIES = "c"
+# Of nodes that fetched a page besides the one that has it; those with the smallest ids are kept.
+OTHERS_MAX = 40
+_PLAIN = 12  # fields of a stored task that one node fetched at most; `others` is one more
 # A record is read several times between two changes: kept as long as a few thousand others are not read in between.
 TASKS_KEPT_MAX = 4096
 
@@ -78,6 +87,16 @@ class Place(NamedTuple):
     offset: int
     length: int
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether `node` did not fetch it, but has a copy (`--copies`)."""
+        return holds_copies(self.file)
+
+
+def holds_copies(name: str) -> bool:
+    """Whether an archive file has nothing but copies of what other nodes fetched."""
+    return name.rpartition("-")[2].startswith(COPIES)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -95,18 +114,26 @@ class Task:
     reason: str = ""  # of a dead task: a SkipReason
     detail: str = ""
     place: Place | None = None  # of a fetched or done one: the winning copy
+    others: tuple[str, ...] = ()  # who fetched the page besides `place.node`: node ids, sorted, once for each time
+
+    @property
+    def fetchers(self) -> tuple[str, ...]:
+        """Who fetched the page, as far as is known: node ids, sorted, once for each time."""
+        if self.place is None or self.place.is_copy:
+            return self.others
+        return tuple(sorted((*self.others, self.place.node)))
 
     def pack(self) -> bytes:
         """The stored value."""
-        return _VERSION + cast(
-            bytes,
-            msgpack.packb(
-                (
-                    self.url, self.depth, self.order, self.referrer, int(self.state), self.gen, self.attempt,
-                    self.hops, self.seed, self.reason, self.detail, self.place,
-                )
-            ),
+        return self.pack_with(self.order)
+
+    def pack_with(self, order: int) -> bytes:
+        """The stored value of `replace(self, order=order)`."""
+        fields = (
+            self.url, self.depth, order, self.referrer, int(self.state), self.gen, self.attempt,
+            self.hops, self.seed, self.reason, self.detail, self.place,
         )  # fmt: skip
+        return _VERSION + cast(bytes, msgpack.packb((*fields, self.others) if self.others else fields))
 
 
 @lru_cache(maxsize=TASKS_KEPT_MAX)
@@ -119,13 +146,23 @@ def unpack_task(value: bytes) -> Task:
     """
     fields = unpack(value)
     try:
-        url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = fields[:12]
+        url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = fields[:_PLAIN]
         return Task(
             url, depth, order, referrer, _STATES[state], gen, attempt, hops, seed, reason, detail,
-            Place(*place) if place is not None else None,
+            Place(*place) if place is not None else None, others_of(fields),
         )  # fmt: skip
     except (ValueError, TypeError, LookupError) as error:
         raise _damaged(error) from error
+
+
+def others_of(fields: list[Any]) -> tuple[str, ...]:
+    """`Task.others` of a stored record's fields."""
+    return tuple(fields[_PLAIN]) if len(fields) > _PLAIN else ()
+
+
+def is_task(fields: object) -> bool:
+    """Whether a stored value's content has the fields of a task record of this version."""
+    return type(fields) is list and _PLAIN <= len(fields) <= _PLAIN + 1
 
 
 def merge(a: Task, b: Task) -> Task:
@@ -146,7 +183,29 @@ def merge(a: Task, b: Task) -> Task:
         referrer=finder.referrer,
         hops=finder.hops,
         seed=a.seed or b.seed,
+        others=_others(winner, a, b),
     )
+
+
+def fetched_again(task: Task, node: str) -> tuple[str, ...]:
+    """`Task.others`, once `node` has fetched the page again, and its place stays what it is."""
+    return tuple(sorted((*task.others, node))[:OTHERS_MAX])
+
+
+def others_beside(place: Place | None, fetchers: Iterable[str]) -> tuple[str, ...]:
+    """`Task.others` of a page that lies at `place` and was fetched by `fetchers`, as `Task.fetchers` has them."""
+    known = sorted(fetchers)
+    if place is not None and not place.is_copy and place.node in known:
+        known.remove(place.node)
+    return tuple(known[:OTHERS_MAX])
+
+
+def _others(winner: Task, a: Task, b: Task) -> tuple[str, ...]:
+    if not a.others and not b.others:
+        loser = b if winner is a else a
+        if loser.place is None or loser.place == winner.place:
+            return ()  # as nearly always
+    return others_beside(winner.place, (Counter(a.fetchers) | Counter(b.fetchers)).elements())
 
 
 def _rank(task: Task) -> tuple[Any, ...]:

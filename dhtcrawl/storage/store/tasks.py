@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import Place, State, Task, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import Place, State, Task, fetched_again, pack, unpack, unpack_task
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
@@ -136,14 +136,16 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     record_key = keys.TASK + crawl + page.key
     value = txn.get(record_key)
     if value is None:
-        # Handed over to a new owner while it was being fetched here.
-        old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "")
+        # Handed over to a new owner while it was being fetched here, or after we had fetched it before.
+        old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "", others=_earlier(txn, crawl, page))
     else:
         old = unpack_task(value)
     again = old.state >= State.FETCHED and old.state != State.DEAD
     txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
     if again:
-        return Arrival(old, again=True, resend=False)
+        known = replace(old, others=fetched_again(old, place.node))
+        txn.put(record_key, known.pack())
+        return Arrival(known, again=True, resend=False)
     # Dead beats fetched where copies meet, so a result that comes after all
     # has to belong to a later generation.
     gen = old.gen + (old.state == State.DEAD)
@@ -154,6 +156,12 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     txn.put(keys.LINKS + crawl + page.key, page.link_keys)
     skip(txn, crawl, page.skipped)
     return Arrival(new, again=False, resend=old.depth < page.depth)
+
+
+def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> tuple[str, ...]:
+    """Whose page of this key is here, as `Task.others`."""
+    before = get_page(txn, crawl, page.key)
+    return () if before is None or before["place"].is_copy else (before["place"].node,)
 
 
 def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:

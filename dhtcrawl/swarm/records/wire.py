@@ -8,8 +8,10 @@ would cost more than everything else together, and matters to nobody but who
 sends it: it would be one more URL, as any query is. A row that fails is None:
 drop it, or answer FAILED.
 
-`extra`, the place of what later versions may add to a row, ends here: the store
-of this version has no room for it.
+`extra`, the place of what later versions may add to a row, says who else fetched
+the page of a record or tombstone: `Task.others`, as node ids of 20 bytes, one
+behind the other. That of a link ends here, and so does an `extra` of any other
+form: the store of this version has no room for it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from functools import lru_cache
 
 from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
 from dhtcrawl.rpc.tasks import rows
-from dhtcrawl.storage.store.records import Place, State, Task
+from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.deliver.queues import in_messages
@@ -29,6 +31,7 @@ from dhtcrawl.url import canonicalize
 # Generations and attempts grow by one for each failure of a node or a fetch; a
 # number beyond this is a lie that would leave no room to count on.
 COUNT_MAX = 1 << 20
+NODE_BYTES = 20
 _BYTES_END = 1 << 63
 
 # A frame holds 1 MiB, and two URLs of a link may take 16 KiB: what does not fit never arrives.
@@ -75,7 +78,7 @@ def record_of(copy: TaskReplica) -> rows.RecordRow:
     key, task = copy
     return rows.RecordRow(
         key, task.url, task.depth, task.referrer, task.hops, task.seed, task.order, int(task.state), task.gen,
-        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place),
+        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place), _row_of_others(task.others),
     )  # fmt: skip
 
 
@@ -83,10 +86,10 @@ def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
     """A record that came. Its `order` is the sender's, and means nothing here."""
     if not valid_record(key_bytes, row):
         return None
-    key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, _ = row
+    key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, extra = row
     task = Task(
         url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
-        None if place is None else Place(*place),
+        None if place is None else Place(*place), _others(extra),
     )  # fmt: skip
     return TaskReplica(key, task)
 
@@ -100,16 +103,18 @@ def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
     """The end of a record, to send to those who have the rest."""
     key, task = copy
     return rows.TombstoneRow(
-        key, int(task.state), task.gen, task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place)
-    )
+        key, int(task.state), task.gen, task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place),
+        _row_of_others(task.others),
+    )  # fmt: skip
 
 
 def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
     """A tombstone that came; its key is only believed in so far as there is a record under it."""
-    key, state, gen, attempt, reason, detail, place, _ = row
+    key, state, gen, attempt, reason, detail, place, extra = row
     if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place):
         return None
-    return End(key, State(state), gen, attempt, reason, detail, None if place is None else Place(*place))
+    there = None if place is None else Place(*place)
+    return End(key, State(state), gen, attempt, reason, detail, there, _others(extra))
 
 
 def valid_record(key_bytes: int, row: rows.RecordRow) -> bool:
@@ -163,6 +168,16 @@ def _is_text(text: str) -> bool:
 
 def _shown(detail: str) -> str:
     return detail[: rows.TEXT_CHARS_MAX]
+
+
+def _row_of_others(others: tuple[str, ...]) -> bytes:
+    return b"".join(map(bytes.fromhex, others))
+
+
+def _others(extra: bytes) -> tuple[str, ...]:
+    if not extra or len(extra) % NODE_BYTES or len(extra) > OTHERS_MAX * NODE_BYTES:
+        return ()
+    return tuple(sorted(extra[at : at + NODE_BYTES].hex() for at in range(0, len(extra), NODE_BYTES)))
 
 
 def _row_of_place(place: Place | None) -> rows.PlaceRow | None:
