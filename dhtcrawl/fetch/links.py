@@ -110,7 +110,7 @@ def _collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
     hrefs: dict[str, None] = {}
     nofollow: dict[str, None] = {}
     for tag, attributes in tags:
-        name = _LEADS_IN.get(tag)
+        name = "href" if tag == "a" else _LEADS_IN.get(tag)  # most are
         if name is None:
             head.take(tag, attributes)
             continue

@@ -60,6 +60,15 @@ class WorkerQueues(Protocol):
         ...
 
 
+class _Reports:
+    """What owners are told of their tasks, by owner."""
+
+    def __init__(self) -> None:
+        self.news: dict[bytes, list[TaskOutcome]] = {}  # not told yet
+        self.told_at: dict[bytes, float] = {}
+        self.under_way: dict[bytes, None] = {}
+
+
 class Worker:
     """Of one crawl on one node."""
 
@@ -79,9 +88,7 @@ class Worker:
         self._peers = peers
         self._clock = clock
         self._incarnation_of = incarnation_of
-        self._news: dict[bytes, list[TaskOutcome]] = {}  # by owner
-        self._told_at: dict[bytes, float] = {}
-        self._telling: dict[bytes, None] = {}
+        self._reports = _Reports()
         self._awake = asyncio.Event()
         self._void: list[bytes] = []  # forgotten, and still in a stored queue
         self._view: View | None = None  # by which what is borrowed was looked at
@@ -89,7 +96,7 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether an owner is to hear something of us."""
-        return bool(self._news or self._telling)
+        return bool(self._reports.news or self._reports.under_way)
 
     # What owners ask
 
@@ -182,30 +189,30 @@ class Worker:
                 self.forget_void()
                 void, self._void = self._void, []
                 await self._bench.requeue(void)
-                for owner in {*self._news, *self.borrowed.owners()}:
-                    if owner not in self._telling and self._is_due(owner):
-                        self._telling[owner] = None
+                for owner in {*self._reports.news, *self.borrowed.owners()}:
+                    if owner not in self._reports.under_way and self._is_due(owner):
+                        self._reports.under_way[owner] = None
                         group.create_task(self._report(owner))
                 await _within(LINGER_S, self._awake.wait)
 
     def _tell(self, owner: bytes, given: TaskOutcome) -> None:
-        news = self._news.setdefault(owner, [])
+        news = self._reports.news.setdefault(owner, [])
         if len(news) < NEWS_MAX:
             news.append(given)
 
     def _is_due(self, owner: bytes) -> bool:
         if self._incarnation_of(owner) is None:
-            self._news.pop(owner, None)
+            self._reports.news.pop(owner, None)
             return False
-        since_s = self._clock.monotonic() - self._told_at.get(owner, float("-inf"))
-        return bool(self._news.get(owner)) or since_s >= REPORT_EVERY_S
+        since_s = self._clock.monotonic() - self._reports.told_at.get(owner, float("-inf"))
+        return bool(self._reports.news.get(owner)) or since_s >= REPORT_EVERY_S
 
     async def _report(self, owner: bytes) -> None:
         """Tell an owner what there is to tell, or only that we are here."""
         try:
-            incarnation, news = self._incarnation_of(owner), self._news.pop(owner, [])
+            incarnation, news = self._incarnation_of(owner), self._reports.news.pop(owner, [])
             rows, later = news[: calls.KEYS_MAX], news[calls.KEYS_MAX :]
-            self._told_at[owner] = self._clock.monotonic()
+            self._reports.told_at[owner] = self._clock.monotonic()
             answer = await self._peers.call(owner, calls.ReportLent(self._bench.crawl_id, to_rows(rows)))
             if isinstance(answer, Failure):
                 # Who refuses to hear it has not lent us anything, or will take it back by itself.
@@ -213,9 +220,9 @@ class Worker:
             else:
                 self.borrowed.heard_by(owner, incarnation, self._clock.monotonic())
             if later:
-                self._news[owner] = [*later, *self._news.get(owner, [])][:NEWS_MAX]
+                self._reports.news[owner] = [*later, *self._reports.news.get(owner, [])][:NEWS_MAX]
         finally:
-            del self._telling[owner]
+            del self._reports.under_way[owner]
 
     def _owner_of(self, key: bytes) -> bytes | None:
         owner = self._peers.view.owner(placement(key))

@@ -45,7 +45,6 @@ class PageBlockService:
         self._peers = peers
         self._clock = clock
         self._crawl_id = crawl_id
-        self._key = crawl_key(crawl_id)
         self._need = need
         self._granted = granted
         self._timeout_s = timeout_s
@@ -111,7 +110,7 @@ class PageBlockService:
         ask = self.allowance.next_ask(*self._need(), self._clock.monotonic())
         if ask is None:
             return
-        coordinator = self._peers.view.owner(self._key)
+        coordinator = self._peers.view.owner(crawl_key(self._crawl_id))
         out: int | None = None
         if coordinator is not None:
             asked = calls.AskPages(self._crawl_id, *ask)
@@ -124,7 +123,7 @@ class PageBlockService:
     # -- as the coordinator --
 
     def _coordinates(self, node: bytes) -> bool:
-        owner = self._peers.view.owner(self._key)
+        owner = self._peers.view.owner(crawl_key(self._crawl_id))
         return owner is not None and owner.id == node
 
     def _ready(self) -> bool:
@@ -184,7 +183,7 @@ class PageBlockService:
     async def _note(self) -> bool:
         """Write the book to those who may coordinate next; whether enough of them have it."""
         book = self._blocks.book
-        closest = self._peers.view.closest(self._key, SUCCESSORS + 1)
+        closest = self._peers.view.closest(crawl_key(self._crawl_id), SUCCESSORS + 1)
         successors = [member.id for member in closest if member.id != self._peers.node_id]
         version = book.version
         notes = {node: book.rows(after=self._noted.get(node, 0)) for node in successors}
