@@ -10,7 +10,7 @@
 `parse` turns a map that came from a peer into a value, or raises `BadArguments`
 with the name of the field that is wrong: whoever gets a value need not look at
 it again. A field with a default may be missing, and is left out of the map when
-it has that value. WireMap that a class does not know are kept in `extra` and go
+it has that value. Fields that a class does not know are kept in `extra` and go
 out again with `to_map`.
 
 A string behind the kind says what the field is for; the tables of
@@ -57,10 +57,10 @@ class BadArguments(ValueError):
 
 
 class FieldKind:
-    """What a value may be: `all_fit` tells it of values that are at least one, `says` does so in the documentation.
+    """What a value may be: `all_fit` tests one value or more, `says` puts it into words, `read` makes ours of it.
 
-    Values are tested together, type by type and then bound by bound: a list of rows column by column. Python calls a
-    function for each list then and not for each of its values. `read` makes our value of one that fits.
+    Values are tested together, their types first and then their bounds, and a list of rows column by column: so a
+    function is called once for a list, and not for each of its values.
     """
 
     __slots__ = ("all_fit", "read", "says")
@@ -71,10 +71,6 @@ class FieldKind:
         self.says = says
         self.all_fit = all_fit
         self.read = read
-
-    def fits(self, value: Any) -> bool:
-        """Whether one value is what it may be."""
-        return self.all_fit((value,))
 
 
 def _are(values: Sequence[Any], kind: type) -> bool:
