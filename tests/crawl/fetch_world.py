@@ -48,7 +48,7 @@ class Given(NoAssignment):
         return self.others_go_on
 
 
-class World:
+class SmallWeb:
     """Answers by URL; what is not there is 404."""
 
     def __init__(self, answers: dict[str, Answer], **settings: Any) -> None:

@@ -8,20 +8,20 @@ from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.storage.store.records import SkipReason
 
-from .fetch_world import SEED, Answer, World
+from .fetch_world import SEED, Answer, SmallWeb
 
 HTML = {"content-type": "text/html"}
 HOST = "a.example"
 
 
-def fetcher_of(world: World) -> Fetcher:
+def fetcher_of(world: SmallWeb) -> Fetcher:
     world.parts.robots.put("http://a.example", Robots.parse(b""))
     return Fetcher(world.services, world.spec, world.parts, world.assignment)
 
 
-async def after(answer: Answer, times: int = 1) -> World:
+async def after(answer: Answer, times: int = 1) -> SmallWeb:
     """What is so when the seed was asked for and said this."""
-    world = World({SEED: answer})
+    world = SmallWeb({SEED: answer})
     fetcher = fetcher_of(world)
     world.add(SEED)
     for _ in range(times):
@@ -59,7 +59,7 @@ async def test_a_page_that_fails_is_tried_again_and_then_given_up() -> None:
 
 
 async def test_a_host_that_nobody_reaches_is_for_others_where_there_are_any() -> None:
-    world = World({SEED: FetchFailureKind.CONNECT})
+    world = SmallWeb({SEED: FetchFailureKind.CONNECT})
     fetcher, key = fetcher_of(world), world.add(SEED)
     world.assignment.others_go_on = True
     await fetcher.run(await world.next())
@@ -69,7 +69,7 @@ async def test_a_host_that_nobody_reaches_is_for_others_where_there_are_any() ->
 
 
 async def test_what_robots_txt_forbids_is_not_asked_for() -> None:
-    world = World({})
+    world = SmallWeb({})
     fetcher, key = fetcher_of(world), world.add(SEED)
     world.parts.robots.put("http://a.example", DISALLOW_ALL)
     await fetcher.run(await world.next())
@@ -78,7 +78,7 @@ async def test_what_robots_txt_forbids_is_not_asked_for() -> None:
 
 
 async def test_an_origin_without_hope_is_not_asked() -> None:
-    world = World({})
+    world = SmallWeb({})
     fetcher, key = fetcher_of(world), world.add(SEED)
     world.parts.origins.give_up("http://a.example", SkipReason.FAILED, "it is gone")
     await fetcher.run(await world.next())

@@ -10,20 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness.bench import Bench
 from storage.stores import CRAWL, SPEC
 from swarm.sync_swarm import copy
 
-from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
@@ -34,13 +31,11 @@ from .by_hand import make
 DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
 
 
-class World:
+class IntakeBench(Bench):
     """A node's side of a crawl; its backups answer when the test lets them."""
 
     def __init__(self) -> None:
-        self.engine = MemoryEngine()
-        self.clock: Clock = VirtualClock(asyncio.get_running_loop())
-        self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
+        super().__init__()
         self.frontier: Frontier = make(parallel=100)
         self.owned: Callable[[bytes], bool] = lambda key: True
         self.waiting: list[Callable[[], None]] = []
@@ -115,9 +110,9 @@ def link(number: int) -> Link:
 
 
 @asynccontextmanager
-async def a_world() -> AsyncIterator[tuple[World, asyncio.TaskGroup]]:
+async def a_world() -> AsyncIterator[tuple[IntakeBench, asyncio.TaskGroup]]:
     async with asyncio.TaskGroup() as group:
-        yield World(), group
+        yield IntakeBench(), group
 
 
 async def test_a_link_is_acked_and_queued_only_once_the_backups_have_it() -> None:

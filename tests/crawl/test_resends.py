@@ -17,12 +17,12 @@ from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.records import Place, Task
 from dhtcrawl.storage.store.tasks import FetchedPage, Link
 
-from .fetch_world import SEED, World
+from .fetch_world import SEED, SmallWeb
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
 
 
-async def resend(world: World, page: bytes) -> int:
+async def resend(world: SmallWeb, page: bytes) -> int:
     """Look through one page; how often it was said that something may have changed."""
     times = 0
 
@@ -40,14 +40,14 @@ async def resend(world: World, page: bytes) -> int:
 
 
 async def test_a_page_that_is_not_here_sends_nothing() -> None:
-    world = World({})
+    world = SmallWeb({})
     assert await resend(world, b"x" * 20) == 1
     assert world.parts.next_round.resends.pending == 0
     assert world.parts.next_round.empty
 
 
 async def test_a_page_is_looked_through_as_when_it_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World({})
+    world = SmallWeb({})
     key = world.spec.key_of(SEED)
     fields = {"url": SEED, "status": 200, "depth": 0, "referrer": None}
     page = FetchedPage(key, 0, fields, b"", [])
@@ -65,7 +65,7 @@ async def test_a_page_is_looked_through_as_when_it_arrived(monkeypatch: pytest.M
 
 
 async def test_a_front_is_filled_from_the_store_host_by_host() -> None:
-    world = World({})
+    world = SmallWeb({})
     links = [Link(world.spec.key_of(url), url, 1, SEED) for url in (f"{SEED}{n}" for n in range(3))]
     accept: Any = partial(tasks.accept, crawl=CRAWL, links=links, orders=world.parts.orders, depth_matters=False)
     await world.services.committer.submit(accept)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher
 
-from .fetch_world import SEED, Answer, World
+from .fetch_world import SEED, Answer, SmallWeb
 
 ORIGIN = "http://a.example"
 ROBOTS = f"{ORIGIN}/robots.txt"
 
 
-async def after(answers: dict[str, Answer], times: int = 1) -> World:
+async def after(answers: dict[str, Answer], times: int = 1) -> SmallWeb:
     """What is so when the job before the seed was run."""
-    world = World(answers)
+    world = SmallWeb(answers)
     requests = PageRequests.of(world.services.config.fetch, world.spec)
     fetcher = RobotsFetcher(world.services, world.spec, world.parts, requests)
     world.add(SEED)

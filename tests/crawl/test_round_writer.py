@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
+from harness.bench import Bench
 from storage.stores import CRAWL, SPEC
 
 from dhtcrawl.crawl.copy_barrier import CopyBarrier
@@ -19,8 +20,6 @@ from dhtcrawl.crawl.round_transaction import RoundTransaction
 from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Relinked
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import NOTHING
 from dhtcrawl.storage.store.records import Place, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -30,12 +29,11 @@ PAGE = SPEC.key_of("http://a/")
 FIRST, SECOND = (Link(SPEC.key_of(url), url, 1, "http://a/", 0) for url in ("http://a/1", "http://a/2"))
 
 
-class World:
+class RoundBench(Bench):
     """A node that owns nothing: its links go out and are acked, and its pages are copied, when a test says so."""
 
     def __init__(self, *, copies: int) -> None:
-        self.engine = MemoryEngine()
-        self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
+        super().__init__()
         self.sent: list[Link] = []
         self.room = 1_000  # for links
         self.buried: list[TaskReplica] = []
@@ -107,9 +105,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(*, copies: int = 1) -> AsyncIterator[World]:
+async def a_world(*, copies: int = 1) -> AsyncIterator[RoundBench]:
     async with asyncio.TaskGroup() as group:
-        world = World(copies=copies)
+        world = RoundBench(copies=copies)
         running = group.create_task(world.writer.run())
         yield world
         running.cancel()

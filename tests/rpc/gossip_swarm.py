@@ -21,7 +21,7 @@ from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace
-from rpc.routing_swarm import CALM, PORT, World, host, world
+from rpc.routing_swarm import CALM, PORT, Plane, host, world
 
 TASK_PLANE_DELAY_S = 0.05
 TASK_PLANE_TIMEOUT_S = 2.0
@@ -30,7 +30,7 @@ TASK_PLANE_TIMEOUT_S = 2.0
 class Swarm:
     """Members by host; what they reported; who cannot be reached."""
 
-    def __init__(self, w: World) -> None:
+    def __init__(self, w: Plane) -> None:
         self.world = w
         self.nodes: dict[str, Gossip] = {}
         self.asked_members = 0

@@ -27,7 +27,7 @@ PORT = 8468
 CALM = Weather(delay_s=(0.01, 0.01), jitter_s=0.0)
 
 
-class World:
+class Plane:
     """One network and the nodes on it; `kind` is "ours" or "stock"."""
 
     def __init__(self, loop: VirtualLoop, seed: int, weather: Weather, trace: Trace | None = None) -> None:
@@ -77,11 +77,11 @@ def host(number: int) -> str:
 
 
 @asynccontextmanager
-async def world(seed: int = 1, weather: Weather = CALM, trace: Trace | None = None) -> AsyncIterator[World]:
+async def world(seed: int = 1, weather: Weather = CALM, trace: Trace | None = None) -> AsyncIterator[Plane]:
     """A world whose nodes are stopped at its end."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    made = World(loop, seed, weather, trace)
+    made = Plane(loop, seed, weather, trace)
     failure: Exception | None = None
     async with asyncio.TaskGroup() as group:
         made.group = group
@@ -135,7 +135,7 @@ both = pytest.mark.parametrize("kind", ["stock", "ours"])
 class Raw(asyncio.DatagramProtocol):
     """An endpoint that does only what a test tells it; `answer(name, args)` makes its replies."""
 
-    def __init__(self, world_: World, address: tuple[str, int], answer: Callable[[str, list[Any]], Any] | None = None):
+    def __init__(self, world_: Plane, address: tuple[str, int], answer: Callable[[str, list[Any]], Any] | None = None):
         self.received: list[tuple[bytes, tuple[str, int]]] = []
         self.requests: list[tuple[str, list[Any]]] = []
         self.answer = answer

@@ -18,7 +18,7 @@ from kademlia.utils import digest
 
 from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.discovery.lookup import ASKS_MAX
-from rpc.routing_swarm import PORT, Raw, World, add, both, host, request, simulate, spider, table_of, world, xor
+from rpc.routing_swarm import PORT, Plane, Raw, add, both, host, request, simulate, spider, table_of, world, xor
 
 NOBODY = ("10.9.9.9", PORT)
 
@@ -317,7 +317,7 @@ class BrokenStorage(ForgetfulStorage):  # type: ignore[misc]
         raise RuntimeError("broken")
 
 
-async def _replies(w: World, kind: str, data: bytes, **options: Any) -> int:
+async def _replies(w: Plane, kind: str, data: bytes, **options: Any) -> int:
     await w.node(kind, host(1), **options)
     caller = Raw(w, (host(2), PORT))
     caller.transport.sendto(data, (host(1), PORT))

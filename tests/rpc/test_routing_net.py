@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from dhtcrawl.sim.net import Weather
-from rpc.routing_swarm import Raw, World, world
+from rpc.routing_swarm import Plane, Raw, world
 
 A, B = ("10.0.0.1", 1), ("10.0.0.2", 2)
 
 
-async def delivered(weather: Weather, seed: int = 1, before: Callable[[World], None] | None = None) -> list[bytes]:
+async def delivered(weather: Weather, seed: int = 1, before: Callable[[Plane], None] | None = None) -> list[bytes]:
     async with world(seed, weather) as w:
         a, b = Raw(w, A), Raw(w, B)
         if before is not None:
@@ -48,7 +48,7 @@ async def test_the_seed_decides() -> None:
 
 
 async def test_another_sender_does_not_reshuffle_the_rest() -> None:
-    def talk(w: World) -> None:
+    def talk(w: Plane) -> None:
         other = Raw(w, ("10.0.0.3", 3))
         for _ in range(100):
             other.transport.sendto(b"", ("10.0.0.4", 4))

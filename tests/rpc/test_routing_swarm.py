@@ -13,10 +13,10 @@ from dhtcrawl.rpc.contact import Contact
 from dhtcrawl.rpc.discovery.rtt import INITIAL_S
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace
-from rpc.routing_swarm import PORT, Raw, World, host, request, simulate, table_of, world, xor
+from rpc.routing_swarm import PORT, Plane, Raw, host, request, simulate, table_of, world, xor
 
 
-async def look_up(w: World, count: int, within_s: float, seed: int) -> tuple[float, float]:
+async def look_up(w: Plane, count: int, within_s: float, seed: int) -> tuple[float, float]:
     """The share of look-ups for an owner that were right, and the median of their times."""
     live = [w.nodes[name] for name in sorted(w.nodes)]
     rng, right, times = Random(seed), list[bool](), list[float]()
@@ -34,7 +34,7 @@ async def look_up(w: World, count: int, within_s: float, seed: int) -> tuple[flo
     return sum(right) / count, sorted(times)[count // 2]
 
 
-def calls(w: World) -> tuple[int, int]:
+def calls(w: Plane) -> tuple[int, int]:
     counters = [server.plane.counters for server in w.nodes.values()]
     return sum(c.lookup_calls for c in counters), sum(c.lookups for c in counters)
 

@@ -18,7 +18,7 @@ from dhtcrawl.rpc.tasks.signals import Hello, encode_signal
 from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.sim.loop import run
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
-from rpc.worlds import Slow, Stranger, World, take_all, until
+from rpc.worlds import Slow, Stranger, Wires, take_all, until
 
 SHORT = TransportLimits(
     connect_s=0.3,
@@ -33,8 +33,8 @@ on_each = pytest.mark.loops("asyncio", "uvloop", "virtual")
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    made = World()
+async def world() -> AsyncIterator[Wires]:
+    made = Wires()
     yield made
     made.check()
 
@@ -48,7 +48,7 @@ def kind_of(result: object) -> FailureKind:
 
 
 @on_each
-async def test_a_request_is_answered_and_the_connection_used_again(world: World) -> None:
+async def test_a_request_is_answered_and_the_connection_used_again(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b:
         address = await b.listen(world.host(2), 0)
         for message in (task(200), backup(3), RefreshTask(CRAWL, bytes(20), bytes(20))):
@@ -58,7 +58,7 @@ async def test_a_request_is_answered_and_the_connection_used_again(world: World)
 
 
 @on_each
-async def test_a_handler_may_answer_later_and_in_any_order(world: World) -> None:
+async def test_a_handler_may_answer_later_and_in_any_order(world: Wires) -> None:
     slow = Slow()
     async with world.node(1) as a, world.node(2, slow) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
@@ -70,7 +70,7 @@ async def test_a_handler_may_answer_later_and_in_any_order(world: World) -> None
 
 
 @on_each
-async def test_many_requests_at_once_are_all_answered_within_the_window(world: World) -> None:
+async def test_many_requests_at_once_are_all_answered_within_the_window(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
         asking = [group.create_task(a.request(address, task(100, padding=200))) for _ in range(300)]
@@ -78,7 +78,7 @@ async def test_many_requests_at_once_are_all_answered_within_the_window(world: W
 
 
 @on_each
-async def test_callers_wait_while_a_slow_peer_has_given_no_credit_and_nothing_is_lost(world: World) -> None:
+async def test_callers_wait_while_a_slow_peer_has_given_no_credit_and_nothing_is_lost(world: Wires) -> None:
     slow = Slow()
     async with world.node(1) as a, world.node(2, slow) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
@@ -95,7 +95,7 @@ async def test_callers_wait_while_a_slow_peer_has_given_no_credit_and_nothing_is
 
 
 @on_each
-async def test_a_peer_is_asked_over_the_connection_that_it_made(world: World) -> None:
+async def test_a_peer_is_asked_over_the_connection_that_it_made(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b:
         at_a, at_b = await a.listen(world.host(1), 0), await b.listen(world.host(2), 0)
         assert await a.request(at_b, task()) == Ack(b"\0")
@@ -104,7 +104,7 @@ async def test_a_peer_is_asked_over_the_connection_that_it_made(world: World) ->
 
 
 @on_each
-async def test_of_two_connections_made_at_once_one_stays_and_no_request_fails(world: World) -> None:
+async def test_of_two_connections_made_at_once_one_stays_and_no_request_fails(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b:
         at_a, at_b = await a.listen(world.host(1), 0), await b.listen(world.host(2), 0)
         for _ in range(3):
@@ -117,7 +117,7 @@ async def test_of_two_connections_made_at_once_one_stays_and_no_request_fails(wo
 
 
 @on_each
-async def test_a_cancelled_caller_leaves_the_others_alone(world: World) -> None:
+async def test_a_cancelled_caller_leaves_the_others_alone(world: Wires) -> None:
     slow = Slow()
     async with world.node(1) as a, world.node(2, slow) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
@@ -139,7 +139,7 @@ async def test_a_cancelled_caller_leaves_the_others_alone(world: World) -> None:
 
 
 @on_each
-async def test_callers_cancelled_while_they_wait_for_room_pass_their_turn_on(world: World) -> None:
+async def test_callers_cancelled_while_they_wait_for_room_pass_their_turn_on(world: Wires) -> None:
     slow = Slow()
     async with world.node(1) as a, world.node(2, slow) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
@@ -152,7 +152,7 @@ async def test_callers_cancelled_while_they_wait_for_room_pass_their_turn_on(wor
 
 
 @on_each
-async def test_only_the_node_that_was_meant_is_asked(world: World) -> None:
+async def test_only_the_node_that_was_meant_is_asked(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b:
         address = await b.listen(world.host(2), 0)
         assert kind_of(await a.request(address, task(), node_id=KEY)) is FailureKind.NODE
@@ -163,7 +163,7 @@ async def test_only_the_node_that_was_meant_is_asked(world: World) -> None:
 
 
 @on_each
-async def test_nobody_there_is_a_failure(world: World) -> None:
+async def test_nobody_there_is_a_failure(world: Wires) -> None:
     async with world.node(1) as a:
         b = world.node(2)
         async with b:
@@ -186,7 +186,7 @@ async def test_an_address_that_is_none_is_a_failure(host: str) -> None:
 
 
 @on_each
-async def test_a_port_that_is_taken_raises(world: World) -> None:
+async def test_a_port_that_is_taken_raises(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b:
         _, port = await a.listen(world.host(1), 0)
         with pytest.raises(OSError, match="in use"):
@@ -194,7 +194,7 @@ async def test_a_port_that_is_taken_raises(world: World) -> None:
 
 
 @on_each
-async def test_stopping_lets_what_was_asked_be_answered(world: World) -> None:
+async def test_stopping_lets_what_was_asked_be_answered(world: Wires) -> None:
     slow = Slow()
     async with world.node(1) as a, world.node(2, slow) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
@@ -209,7 +209,7 @@ async def test_stopping_lets_what_was_asked_be_answered(world: World) -> None:
 
 
 @on_each
-async def test_stopping_does_not_wait_for_ever(world: World) -> None:
+async def test_stopping_does_not_wait_for_ever(world: Wires) -> None:
     slow = Slow()
     async with world.node(1) as a, asyncio.TaskGroup() as group:
         async with world.node(2, slow, SHORT) as b:
@@ -221,7 +221,7 @@ async def test_stopping_does_not_wait_for_ever(world: World) -> None:
 
 
 @on_each
-async def test_a_node_that_is_cancelled_leaves_no_caller_waiting(world: World) -> None:
+async def test_a_node_that_is_cancelled_leaves_no_caller_waiting(world: Wires) -> None:
     slow = Slow()
     ready: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
 
@@ -239,7 +239,7 @@ async def test_a_node_that_is_cancelled_leaves_no_caller_waiting(world: World) -
 
 
 @on_each
-async def test_a_handler_that_fails_is_a_refusal_and_is_reported(world: World) -> None:
+async def test_a_handler_that_fails_is_a_refusal_and_is_reported(world: Wires) -> None:
     def fail(peer: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
         if message == task():
             raise KeyError("a bug")
@@ -258,7 +258,7 @@ async def test_a_handler_that_fails_is_a_refusal_and_is_reported(world: World) -
 
 
 @on_each
-async def test_the_least_recently_used_idle_connection_makes_room(world: World) -> None:
+async def test_the_least_recently_used_idle_connection_makes_room(world: Wires) -> None:
     limits = TransportLimits(connections_max=2)
     nodes = [world.node(number) for number in (2, 3, 4)]
     async with world.node(1, limits=limits) as a, nodes[0], nodes[1], nodes[2]:
@@ -272,7 +272,7 @@ async def test_the_least_recently_used_idle_connection_makes_room(world: World) 
 
 
 @on_each
-async def test_what_a_peer_asks_while_its_connection_makes_room_is_answered(world: World) -> None:
+async def test_what_a_peer_asks_while_its_connection_makes_room_is_answered(world: Wires) -> None:
     """Or whoever asks more nodes than there may be connections is told of losses that are none."""
     async with contextlib.AsyncExitStack() as stack:
         a = await stack.enter_async_context(world.node(1, limits=TransportLimits(connections_max=2)))
@@ -288,7 +288,7 @@ async def test_what_a_peer_asks_while_its_connection_makes_room_is_answered(worl
 
 
 @on_each
-async def test_who_does_not_part_is_cut_once_as_many_wait_as_may_be_open(world: World) -> None:
+async def test_who_does_not_part_is_cut_once_as_many_wait_as_may_be_open(world: Wires) -> None:
     async with world.node(1, limits=TransportLimits(connections_max=2)) as a:
         at_a = await a.listen(world.host(1), 0)
         mute = []
@@ -301,7 +301,7 @@ async def test_who_does_not_part_is_cut_once_as_many_wait_as_may_be_open(world: 
 
 
 @on_each
-async def test_more_peers_than_there_may_be_connections_are_asked_one_after_the_other(world: World) -> None:
+async def test_more_peers_than_there_may_be_connections_are_asked_one_after_the_other(world: Wires) -> None:
     numbers = range(2, 8)
     async with contextlib.AsyncExitStack() as stack:
         a = await stack.enter_async_context(world.node(1, limits=TransportLimits(connections_max=2)))
@@ -313,7 +313,7 @@ async def test_more_peers_than_there_may_be_connections_are_asked_one_after_the_
 
 
 @on_each
-async def test_when_every_connection_is_in_use_a_further_one_is_refused(world: World) -> None:
+async def test_when_every_connection_is_in_use_a_further_one_is_refused(world: Wires) -> None:
     slow, limits = Slow(), TransportLimits(connections_max=1, room_s=0.05)
     async with (
         world.node(1, limits=limits) as a,
@@ -334,7 +334,7 @@ async def test_when_every_connection_is_in_use_a_further_one_is_refused(world: W
 
 
 @on_each
-async def test_hundreds_of_strangers_take_no_more_places_than_there_are_for_them(world: World) -> None:
+async def test_hundreds_of_strangers_take_no_more_places_than_there_are_for_them(world: Wires) -> None:
     limits = TransportLimits(connections_max=20, greeting_max=10)
     async with world.node(1, limits=limits) as a, world.node(2) as b:
         address = await a.listen(world.host(1), 0)
@@ -370,7 +370,7 @@ async def test_hundreds_of_strangers_take_no_more_places_than_there_are_for_them
     ids=["http", "gigabyte", "long-greeting", "gigabyte-later", "garbage", "unasked", "version", "credit"],
 )
 @on_each
-async def test_a_peer_against_the_rules_is_told_why_and_hung_up_on(world: World, data: bytes, says: bytes) -> None:
+async def test_a_peer_against_the_rules_is_told_why_and_hung_up_on(world: Wires, data: bytes, says: bytes) -> None:
     slow = Slow()
     async with world.node(1, slow) as a:
         address = await a.listen(world.host(1), 0)
@@ -383,7 +383,7 @@ async def test_a_peer_against_the_rules_is_told_why_and_hung_up_on(world: World,
 
 
 @on_each
-async def test_a_peer_that_closes_in_the_middle_of_a_frame_is_forgotten(world: World) -> None:
+async def test_a_peer_that_closes_in_the_middle_of_a_frame_is_forgotten(world: Wires) -> None:
     async with world.node(1) as a:
         address = await a.listen(world.host(1), 0)
         stranger = await world.stranger(address, encode_signal(hello(9)) + encode(1, task(300))[:-1])
@@ -410,7 +410,7 @@ class _Deaf(_Mute):
 
 
 @on_each
-async def test_a_peer_that_never_answers_costs_each_request_its_deadline(world: World) -> None:
+async def test_a_peer_that_never_answers_costs_each_request_its_deadline(world: Wires) -> None:
     async with world.node(1, limits=SHORT) as a:
         server, address = await world.strange_server(9, _Mute)
         results = await asyncio.gather(*(a.request(address, task()) for _ in range(10)))
@@ -419,7 +419,7 @@ async def test_a_peer_that_never_answers_costs_each_request_its_deadline(world: 
 
 
 @on_each
-async def test_who_waits_for_a_peer_that_is_given_up_is_told_at_once_and_others_are_not(world: World) -> None:
+async def test_who_waits_for_a_peer_that_is_given_up_is_told_at_once_and_others_are_not(world: Wires) -> None:
     slow, other = Slow(), Slow()
     async with (
         world.node(1) as a,
@@ -444,7 +444,7 @@ async def test_who_waits_for_a_peer_that_is_given_up_is_told_at_once_and_others_
 
 
 @on_each
-async def test_a_peer_that_is_given_up_while_we_dial_it_keeps_nobody_waiting(world: World) -> None:
+async def test_a_peer_that_is_given_up_while_we_dial_it_keeps_nobody_waiting(world: Wires) -> None:
     async with world.node(1) as a, asyncio.TaskGroup() as group:
         server, address = await world.strange_server(9, Stranger)
         waiting = group.create_task(a.request(address, task()))
@@ -455,7 +455,7 @@ async def test_a_peer_that_is_given_up_while_we_dial_it_keeps_nobody_waiting(wor
 
 
 @on_each
-async def test_a_peer_that_never_greets_is_a_failure(world: World) -> None:
+async def test_a_peer_that_never_greets_is_a_failure(world: Wires) -> None:
     async with world.node(1, limits=SHORT) as a:
         server, address = await world.strange_server(9, Stranger)
         failure = await a.request(address, task(), timeout_s=5.0)
@@ -465,7 +465,7 @@ async def test_a_peer_that_never_greets_is_a_failure(world: World) -> None:
 
 
 @on_each
-async def test_a_peer_of_another_version_is_reported_with_both_ranges(world: World) -> None:
+async def test_a_peer_of_another_version_is_reported_with_both_ranges(world: Wires) -> None:
     class Later(Stranger):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
@@ -480,7 +480,7 @@ async def test_a_peer_of_another_version_is_reported_with_both_ranges(world: Wor
 
 @on_each
 async def test_a_peer_that_does_not_read_holds_up_no_more_than_our_buffers(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: Wires, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dhtcrawl.rpc.tasks.connection.CLOSE_S", 0.1)
 
@@ -499,7 +499,9 @@ async def test_a_peer_that_does_not_read_holds_up_no_more_than_our_buffers(
 
 
 @pytest.mark.loops("asyncio", "uvloop")
-async def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_loop_of_no_error(world: World) -> None:
+async def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_loop_of_no_error(
+    world: Wires,
+) -> None:
     """The goodbye is still taken by the socket, and answered by a reset: there is nothing left to shut down."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -524,7 +526,7 @@ async def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_
 
 
 @on_each
-async def test_a_peer_that_asks_and_does_not_read_the_answers_is_bounded(world: World) -> None:
+async def test_a_peer_that_asks_and_does_not_read_the_answers_is_bounded(world: Wires) -> None:
     def answer(peer: Hello, message: Request) -> Reply:
         return Records((backup().records[0]._replace(url="x" * 8000),) * 60)
 
@@ -543,7 +545,7 @@ async def test_a_peer_that_asks_and_does_not_read_the_answers_is_bounded(world: 
 # In memory only: what a socket does not do on demand
 
 
-async def test_a_peer_that_died_without_a_word_is_found_out_by_its_silence(world: World) -> None:
+async def test_a_peer_that_died_without_a_word_is_found_out_by_its_silence(world: Wires) -> None:
     loop = asyncio.get_running_loop()
     async with world.node(1) as a, world.node(2) as b:
         address = await b.listen(world.host(2), 0)
@@ -558,7 +560,7 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_its_silence(world
         assert kind_of(failure) is FailureKind.CONNECT
 
 
-async def test_a_peer_that_came_back_resets_the_connection_of_before(world: World) -> None:
+async def test_a_peer_that_came_back_resets_the_connection_of_before(world: Wires) -> None:
     loop = asyncio.get_running_loop()
     async with world.node(1) as a, world.node(2) as b, asyncio.TaskGroup() as group:
         _, port = address = await b.listen(world.host(2), 0)
@@ -576,7 +578,7 @@ async def test_a_peer_that_came_back_resets_the_connection_of_before(world: Worl
             assert [peer.node_id for _, peer in a.peers()] == [hello(3).node_id]
 
 
-async def test_a_short_partition_delays_and_loses_nothing(world: World) -> None:
+async def test_a_short_partition_delays_and_loses_nothing(world: Wires) -> None:
     loop = asyncio.get_running_loop()
     async with world.node(1) as a, world.node(2) as b, asyncio.TaskGroup() as group:
         address = await b.listen(world.host(2), 0)
@@ -594,7 +596,7 @@ async def test_a_short_partition_delays_and_loses_nothing(world: World) -> None:
 
 async def times(seed: int) -> list[float]:
     """When each of two nodes' requests to the other was answered."""
-    world, moments = World(seed=seed), []
+    world, moments = Wires(seed=seed), []
     loop = asyncio.get_running_loop()
 
     async def ask(transport: TaskTransport, address: tuple[str, int]) -> None:
@@ -615,7 +617,7 @@ def test_the_same_seed_brings_the_same_times() -> None:
     assert run(times(1)) != run(times(2))
 
 
-async def test_an_idle_connection_is_given_up_by_itself(world: World) -> None:
+async def test_an_idle_connection_is_given_up_by_itself(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b:
         address = await b.listen(world.host(2), 0)
         assert await a.request(address, task()) == Ack(bytes([Code.ACCEPTED]))

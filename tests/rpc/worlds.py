@@ -19,7 +19,7 @@ WORLDS = ("asyncio", "uvloop", "virtual")
 PATIENCE_S = 20.0
 
 
-class World:
+class Wires:
     """Makes nodes and strangers on the loop that runs the test."""
 
     def __init__(self, weather: StreamWeather | None = None, seed: int = 1) -> None:

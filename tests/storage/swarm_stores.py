@@ -21,7 +21,7 @@ NODES = tuple(letter * 40 for letter in "abc")
 Page = tuple[str, bytes, list[tuple[bytes, bytes]]]  # node, kind, rows
 
 
-class Node:
+class Part:
     """One node's part of the crawl."""
 
     def __init__(self, node: str) -> None:
@@ -41,7 +41,7 @@ class Node:
         found = page(url, links=links, skipped=skipped, payload_digest=digest, node=self.node, referrer=None)
         self.store.run(lambda txn: tasks.fetched(txn, CRAWL, found, place, 0))
 
-    def copy(self, other: Node, url: str) -> bool:
+    def copy(self, other: Part, url: str) -> bool:
         """Take a copy of a page that another node has; whether it has one."""
         key = SPEC.key_of(url)
         sent = other.store.run(partial(body_copies.parcel, crawl=CRAWL, archive=other.directory, key=key))
@@ -72,7 +72,7 @@ class Node:
     def kill(self, url: str, reason: str = "failed") -> None:
         self.store.run(lambda txn: tasks.kill(txn, CRAWL, SPEC.key_of(url), reason, "", 1))
 
-    def learn(self, other: Node, url: str) -> None:
+    def learn(self, other: Part, url: str) -> None:
         """Take over another node's record of a task, as a backup does."""
         key = keys.TASK + CRAWL + SPEC.key_of(url)
         theirs, ours = other.store.engine.get(key), self.store.engine.get(key)
@@ -118,7 +118,7 @@ class Collection:
         for node, kind, rows in pages:
             self.store.run(partial(merge_rows, crawl=CRAWL, node=node, kind=kind, rows=rows, key_of=SPEC.key_of))
 
-    def take_files(self, *nodes: Node, copies: Callable[[str], bool] = lambda name: True) -> None:
+    def take_files(self, *nodes: Part, copies: Callable[[str], bool] = lambda name: True) -> None:
         """The files of some nodes; of those with copies the ones that `copies` says."""
         for node in nodes:
             for name, length in node.store.run(lambda txn: export_files(txn, CRAWL)):
@@ -138,7 +138,7 @@ class Collection:
             at = self.store.run(partial(finish, crawl=CRAWL, at=at, keys_max=keys_max))
         return at.refetches
 
-    def gather(self, *nodes: Node, bytes_max: int = ROWS_BYTES) -> int:
+    def gather(self, *nodes: Part, bytes_max: int = ROWS_BYTES) -> int:
         for kinds in (GATHERED, COPIES):
             for node in nodes:
                 self.take(node.pages(kinds, bytes_max=bytes_max))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from storage.stores import CRAWL, SPEC, Store, archive_in, exchanges, link
-from storage.swarm_stores import NODES, Node
+from storage.swarm_stores import NODES, Part
 from storage.warcs import item
 
 from dhtcrawl.errors import StorageError
@@ -30,32 +30,32 @@ KEY = SPEC.key_of(A)
 
 
 @pytest.fixture
-def nodes() -> tuple[Node, Node]:
-    first, second = Node(NODES[0]), Node(NODES[1])
+def nodes() -> tuple[Part, Part]:
+    first, second = Part(NODES[0]), Part(NODES[1])
     first.accept(A, B)
     first.fetch(B)
     first.fetch(A, links=[B])
     return first, second
 
 
-def parcel(node: Node, url: str = A) -> Parcel:
+def parcel(node: Part, url: str = A) -> Parcel:
     found = node.store.run(partial(body_copies.parcel, crawl=CRAWL, archive=node.directory, key=SPEC.key_of(url)))
     assert found is not None
     return found
 
 
-def bytes_of(node: Node, url: str = A) -> tuple[Parcel, bytes]:
+def bytes_of(node: Part, url: str = A) -> tuple[Parcel, bytes]:
     found = parcel(node, url)
     data = body_copies.members(node.directory, found)
     assert data is not None
     return found, data
 
 
-def page_of(node: Node, url: str = A) -> dict[str, Any] | None:
+def page_of(node: Part, url: str = A) -> dict[str, Any] | None:
     return node.store.run(partial(get_page, crawl=CRAWL, key=SPEC.key_of(url)))
 
 
-def stand_in(node: Node, *urls: str) -> dict[bytes, Place]:
+def stand_in(node: Part, *urls: str) -> dict[bytes, Place]:
     wanted = [SPEC.key_of(url) for url in urls]
     return dict(node.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=wanted)))
 
@@ -63,7 +63,7 @@ def stand_in(node: Node, *urls: str) -> dict[bytes, Place]:
 # What is sent
 
 
-def test_a_parcel_is_the_response_and_its_request(nodes: tuple[Node, Node]) -> None:
+def test_a_parcel_is_the_response_and_its_request(nodes: tuple[Part, Part]) -> None:
     sent, data = bytes_of(nodes[0])
     found = list(scan(io.BytesIO(data)))
     assert [member.type for member in found] == ["response", "request"]
@@ -72,7 +72,7 @@ def test_a_parcel_is_the_response_and_its_request(nodes: tuple[Node, Node]) -> N
     assert sent.links == SPEC.key_of(B)
 
 
-def test_what_is_not_here_or_cannot_be_read_is_not_sent(nodes: tuple[Node, Node]) -> None:
+def test_what_is_not_here_or_cannot_be_read_is_not_sent(nodes: tuple[Part, Part]) -> None:
     first, second = nodes
     sent = parcel(first)
     assert second.store.run(partial(body_copies.parcel, crawl=CRAWL, archive=second.directory, key=KEY)) is None
@@ -100,7 +100,7 @@ def test_what_is_not_here_or_cannot_be_read_is_not_sent(nodes: tuple[Node, Node]
     ],
     ids=["cut", "nothing", "noise", "twice", "more behind it", "a bit", "another URL", "another body"],
 )
-def test_members_that_are_not_what_the_page_record_says_are_refused(nodes: tuple[Node, Node], damage: Any) -> None:
+def test_members_that_are_not_what_the_page_record_says_are_refused(nodes: tuple[Part, Part], damage: Any) -> None:
     sent, data = bytes_of(nodes[0])
     fields = unpack(sent.record)
     assert body_copies.is_page(io.BytesIO(data), fields, sent.place.length)
@@ -109,7 +109,7 @@ def test_members_that_are_not_what_the_page_record_says_are_refused(nodes: tuple
     assert not body_copies.is_page(io.BytesIO(data), fields, sent.place.length - 1)
 
 
-def test_a_response_alone_will_do(nodes: tuple[Node, Node]) -> None:
+def test_a_response_alone_will_do(nodes: tuple[Part, Part]) -> None:
     sent, data = bytes_of(nodes[0])
     assert body_copies.is_page(io.BytesIO(data[: sent.place.length]), unpack(sent.record), sent.place.length)
     assert not body_copies.is_page(io.BytesIO(data[sent.place.length :]), unpack(sent.record), sent.place.length)
@@ -120,7 +120,7 @@ def test_a_response_alone_will_do(nodes: tuple[Node, Node]) -> None:
 # Where it lies
 
 
-def test_copies_have_files_of_their_own_that_read_like_any(nodes: tuple[Node, Node]) -> None:
+def test_copies_have_files_of_their_own_that_read_like_any(nodes: tuple[Part, Part]) -> None:
     first, second = nodes
     second.accept("http://a.example/own")
     second.fetch("http://a.example/own")
@@ -135,7 +135,7 @@ def test_copies_have_files_of_their_own_that_read_like_any(nodes: tuple[Node, No
     assert found[0].headers["warc-filename"] == copies
 
 
-def test_a_copy_counts_only_for_the_fetch_that_it_is_of(nodes: tuple[Node, Node]) -> None:
+def test_a_copy_counts_only_for_the_fetch_that_it_is_of(nodes: tuple[Part, Part]) -> None:
     first, second = nodes
     second.copy(first, A)
     fields = unpack(parcel(first).record)
@@ -212,7 +212,9 @@ def test_a_part_of_a_file_reads_as_a_stream() -> None:
 # Standing in
 
 
-def test_a_copy_that_stands_in_is_a_page_of_this_node_and_no_copy_any_more(nodes: tuple[Node, Node]) -> None:
+def test_a_copy_that_stands_in_is_a_page_of_this_node_and_no_copy_any_more(
+    nodes: tuple[Part, Part],
+) -> None:
     first, second = nodes
     second.copy(first, A)
     (place,) = stand_in(second, A, B).values()
@@ -227,7 +229,7 @@ def test_a_copy_that_stands_in_is_a_page_of_this_node_and_no_copy_any_more(nodes
     assert stand_in(second, A) == {KEY: place}, "asked again, the same"
 
 
-def test_who_fetched_the_page_as_well_says_so(nodes: tuple[Node, Node]) -> None:
+def test_who_fetched_the_page_as_well_says_so(nodes: tuple[Part, Part]) -> None:
     first, second = nodes
     second.copy(first, A)
     second.accept(A)
@@ -249,9 +251,9 @@ class Owner:
 
 
 @pytest.fixture
-def owner(nodes: tuple[Node, Node]) -> Owner:
+def owner(nodes: tuple[Part, Part]) -> Owner:
     nodes[0].settle(A)
-    third = Node(NODES[2])
+    third = Part(NODES[2])
     third.learn(nodes[0], A)
     return Owner(third.store)
 
@@ -269,10 +271,10 @@ def test_a_page_at_another_place_is_of_a_new_generation_and_not_done_before_its_
 
 @pytest.mark.parametrize("heir", [False, True])
 def test_a_page_that_comes_to_lie_here_sends_its_links_also_after_a_restart(
-    heir: bool, nodes: tuple[Node, Node], owner: Owner
+    heir: bool, nodes: tuple[Part, Part], owner: Owner
 ) -> None:
     """Its own copy, or one that a node which left had."""
-    holder = nodes[1] if heir else Node(NODES[2])
+    holder = nodes[1] if heir else Part(NODES[2])
     holder.copy(nodes[0], A)
     for kind in keys.COPIES[:2]:
         owner.store.put(kind + CRAWL + KEY, holder.store.engine.get(kind + CRAWL + KEY))
@@ -327,7 +329,7 @@ def test_what_is_noted_adds_up_to_the_pages_with_too_few_copies() -> None:
 
 def test_a_request_that_is_long_is_found_to_its_end() -> None:
     node, (url, head) = (
-        Node(NODES[0]),
+        Part(NODES[0]),
         (A, b"GET / HTTP/1.1\r\nCookie: " + random.Random(0).randbytes(9000).hex().encode()),
     )
     archive = archive_in(node.directory, node=node.node)
@@ -339,7 +341,7 @@ def test_a_request_that_is_long_is_found_to_its_end() -> None:
     assert [member.type for member in scan(io.BytesIO(data))] == ["response", "request"]
 
 
-def test_links_to_pages_are_accepted_before_they_are_copied(nodes: tuple[Node, Node]) -> None:
+def test_links_to_pages_are_accepted_before_they_are_copied(nodes: tuple[Part, Part]) -> None:
     """The fixture is sound: what the tests above copy is what a crawl makes."""
     nodes[0].settle(A)
     nodes[0].settle(B)

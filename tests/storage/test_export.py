@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from storage.stores import CRAWL, SPEC, Store
-from storage.swarm_stores import NODES, Node
+from storage.swarm_stores import NODES, Part
 
 from dhtcrawl.storage.collect.export import (
     CHUNK_BYTES_MAX,
@@ -42,8 +42,8 @@ def read_all(store: Store, kind: bytes, bytes_max: int) -> list[list[Row]]:
 
 
 @pytest.fixture
-def node() -> Node:
-    node = Node(NODES[0])
+def node() -> Part:
+    node = Part(NODES[0])
     node.accept(A, B, C)
     node.fetch(A, links=[B, C], skipped=[("http://b.example/", "out-of-scope")])
     node.robots()
@@ -53,14 +53,14 @@ def node() -> Node:
 
 
 @pytest.mark.parametrize(("kind", "count"), [("t", 3), ("p", 2), ("l", 2), ("x", 1), ("s", 1), ("w", 1), ("f", 1)])
-def test_every_kind_is_handed_out_as_it_is_stored(node: Node, kind: str, count: int) -> None:
+def test_every_kind_is_handed_out_as_it_is_stored(node: Part, kind: str, count: int) -> None:
     stored = list(node.store.engine.scan(*keys.bounds(kind.encode(), CRAWL)))
     rows, after = read(node.store, kind.encode())
     assert [(kind.encode() + CRAWL + suffix, value) for suffix, value in rows] == stored
     assert (len(rows), after) == (count, None)
 
 
-def test_counters_are_a_row_and_what_is_a_nodes_own_stays(node: Node) -> None:
+def test_counters_are_a_row_and_what_is_a_nodes_own_stays(node: Part) -> None:
     node.store.put(keys.key(keys.COUNTERS, CRAWL), pack({"fetches": 3}))
     assert read(node.store, keys.COUNTERS) == ([(b"", pack({"fetches": 3}))], None)
     for kind in set(keys.KINDS) - set(EXPORTED) | {b"", b"\0", b"tp"}:
@@ -68,7 +68,7 @@ def test_counters_are_a_row_and_what_is_a_nodes_own_stays(node: Node) -> None:
             read(node.store, kind)
 
 
-def test_another_crawls_rows_do_not_appear(node: Node) -> None:
+def test_another_crawls_rows_do_not_appear(node: Part) -> None:
     node.store.put(keys.TASK + OTHER + SPEC.key_of(A), b"")
     node.store.put(keys.TASK + b"\xff" * 16 + SPEC.key_of(A), b"")
     assert len(read(node.store, keys.TASK)[0]) == 3
@@ -126,11 +126,11 @@ def test_any_cursor_reads_something_or_nothing(cursor: bytes, kind: bytes) -> No
 # Archive files
 
 
-def chunk(node: Node, name: str, offset: int, limit: int) -> bytes:
+def chunk(node: Part, name: str, offset: int, limit: int) -> bytes:
     return node.store.run(lambda txn: export_chunk(txn, CRAWL, node.directory, name, offset, limit))
 
 
-def test_a_file_is_read_up_to_what_is_committed_and_not_beyond(node: Node) -> None:
+def test_a_file_is_read_up_to_what_is_committed_and_not_beyond(node: Part) -> None:
     ((name, length),) = node.store.run(lambda txn: export_files(txn, CRAWL))
     assert name == FILE
     whole = bytes(node.directory.files[name])
@@ -143,7 +143,7 @@ def test_a_file_is_read_up_to_what_is_committed_and_not_beyond(node: Node) -> No
     assert chunk(node, name, 0, -5) == b""
 
 
-def test_a_chunk_is_bounded(node: Node) -> None:
+def test_a_chunk_is_bounded(node: Part) -> None:
     node.directory.files[FILE] = bytearray(CHUNK_BYTES_MAX + 10)
     node.store.put(keys.ARCHIVE + CRAWL + FILE.encode(), pack(CHUNK_BYTES_MAX + 10))
     assert len(chunk(node, FILE, 0, 1 << 40)) == CHUNK_BYTES_MAX
@@ -151,13 +151,13 @@ def test_a_chunk_is_bounded(node: Node) -> None:
 
 
 @pytest.mark.parametrize("name", ["../store/CURRENT", "", "\udc80", "b.warc.gz", FILE + "\0"])
-def test_only_files_of_the_crawl_are_read(node: Node, name: str) -> None:
+def test_only_files_of_the_crawl_are_read(node: Part, name: str) -> None:
     node.directory.files[name] = bytearray(b"secret")
     with pytest.raises(CannotExport, match="no such file"):
         chunk(node, name, 0, 10)
 
 
-def test_a_file_that_was_taken_away_is_told_of_and_stops_nothing(node: Node) -> None:
+def test_a_file_that_was_taken_away_is_told_of_and_stops_nothing(node: Part) -> None:
     length = len(node.directory.files[FILE])
     del node.directory.files[FILE][-1:]
     with pytest.raises(CannotExport, match="shorter"):

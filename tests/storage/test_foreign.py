@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from storage.stores import SPEC, page
-from storage.swarm_stores import NODES, Collection, Node, Page
+from storage.swarm_stores import NODES, Collection, Page, Part
 from storage.test_gather import outputs
 
 from dhtcrawl.keyspace import url_key
@@ -114,7 +114,7 @@ def test_a_later_versions_row_names_the_remedy(collection: Collection) -> None:
 
 
 def test_a_node_cannot_take_anothers_place(collection: Collection) -> None:
-    first = Node(NODES[0])
+    first = Part(NODES[0])
     first.accept(A)
     first.fetch(A)
     first.robots()

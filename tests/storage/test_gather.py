@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from storage.stores import CRAWL, SPEC
-from storage.swarm_stores import NODES, Collection, Node
+from storage.swarm_stores import NODES, Collection, Part
 from storage.test_outputs import lines, skipped, write
 
 from dhtcrawl.storage.archive import body_copies
@@ -27,8 +27,8 @@ A, B, C, D, E = URLS = [f"http://a.example/{name}" for name in "abcde"]
 
 
 @pytest.fixture
-def nodes() -> tuple[Node, Node, Node]:
-    return Node(NODES[0]), Node(NODES[1]), Node(NODES[2])
+def nodes() -> tuple[Part, Part, Part]:
+    return Part(NODES[0]), Part(NODES[1]), Part(NODES[2])
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def node_of(collection: Collection, url: str) -> str | None:
 class Swarm:
     """Three nodes, and what was done so far."""
 
-    nodes: list[Node] = field(default_factory=lambda: [Node(node) for node in NODES])
+    nodes: list[Part] = field(default_factory=lambda: [Part(node) for node in NODES])
     fetches: Counter[str] = field(default_factory=Counter)  # as the web server counts them
 
     def do(self, what: str, a: int, b: int, url: str, links: list[str]) -> None:
@@ -145,7 +145,7 @@ def test_gathering_again_what_grew_meanwhile_is_gathering_once(
 
 
 def test_what_a_node_fetched_that_is_gone_counts_where_its_pages_were_opened_again(
-    nodes: tuple[Node, Node, Node], collection: Collection
+    nodes: tuple[Part, Part, Part], collection: Collection
 ) -> None:
     """The owner (b) knew that a page lay at a, opened it again when a was gone, and c fetched it."""
     a, b, c = nodes
@@ -160,7 +160,7 @@ def test_what_a_node_fetched_that_is_gone_counts_where_its_pages_were_opened_aga
 
 
 def test_what_lost_where_two_copies_met_counts_though_its_node_is_gone(
-    nodes: tuple[Node, Node, Node], collection: Collection
+    nodes: tuple[Part, Part, Part], collection: Collection
 ) -> None:
     a, b, c = nodes
     b.fetch(URLS[0])
@@ -172,7 +172,7 @@ def test_what_lost_where_two_copies_met_counts_though_its_node_is_gone(
 
 
 def test_a_page_that_stands_where_a_copy_was_found_was_not_fetched_there(
-    nodes: tuple[Node, Node, Node], collection: Collection
+    nodes: tuple[Part, Part, Part], collection: Collection
 ) -> None:
     a, b, _ = nodes
     a.fetch(URLS[0])
@@ -187,7 +187,7 @@ def test_a_page_that_stands_where_a_copy_was_found_was_not_fetched_there(
 # A page that several nodes fetched
 
 
-def test_a_page_of_two_nodes_stands_once_as_its_task_says(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_page_of_two_nodes_stands_once_as_its_task_says(nodes: tuple[Part, ...], collection: Collection) -> None:
     first, second, third = nodes
     for node, links in ((first, [B]), (second, [C]), (third, [D])):
         node.accept(A, *links)
@@ -203,7 +203,7 @@ def test_a_page_of_two_nodes_stands_once_as_its_task_says(nodes: tuple[Node, ...
 
 
 def test_a_copy_whose_body_is_here_beats_the_one_that_the_task_names(
-    nodes: tuple[Node, ...], collection: Collection
+    nodes: tuple[Part, ...], collection: Collection
 ) -> None:
     first, second, _ = nodes
     for node in (first, second):
@@ -222,7 +222,7 @@ def test_a_copy_whose_body_is_here_beats_the_one_that_the_task_names(
     assert collection.problems() == []
 
 
-def test_without_a_task_that_chooses_the_lowest_node_wins(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_without_a_task_that_chooses_the_lowest_node_wins(nodes: tuple[Part, ...], collection: Collection) -> None:
     first, second, third = nodes
     for node in nodes:
         node.fetch(A)
@@ -233,7 +233,7 @@ def test_without_a_task_that_chooses_the_lowest_node_wins(nodes: tuple[Node, ...
     assert collection.problems() == []
 
 
-def test_what_did_not_win_goes_when_no_more_will_come(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_what_did_not_win_goes_when_no_more_will_come(nodes: tuple[Part, ...], collection: Collection) -> None:
     for node in nodes:
         node.accept(A, B)
         node.fetch(A, [B])
@@ -248,7 +248,7 @@ def test_what_did_not_win_goes_when_no_more_will_come(nodes: tuple[Node, ...], c
 # Tasks and pages that say different things
 
 
-def test_a_page_counts_although_its_task_is_still_open(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_page_counts_although_its_task_is_still_open(nodes: tuple[Part, ...], collection: Collection) -> None:
     first, second, _ = nodes
     first.accept(A)
     second.fetch(A)
@@ -261,7 +261,7 @@ def test_a_page_counts_although_its_task_is_still_open(nodes: tuple[Node, ...], 
     assert (totals.pages, totals.pending, totals.unsettled) == (1, 0, 1)
 
 
-def test_a_page_whose_task_nobody_has_is_not_lost(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_page_whose_task_nobody_has_is_not_lost(nodes: tuple[Part, ...], collection: Collection) -> None:
     first, second, _ = nodes
     second.fetch(A)
     second.drop(A)
@@ -275,7 +275,7 @@ def test_a_page_whose_task_nobody_has_is_not_lost(nodes: tuple[Node, ...], colle
     assert collection.problems() == []
 
 
-def test_a_page_of_a_task_that_was_given_up_is_not_shown(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_page_of_a_task_that_was_given_up_is_not_shown(nodes: tuple[Part, ...], collection: Collection) -> None:
     first, second, _ = nodes
     first.accept(A)
     first.kill(A)
@@ -289,7 +289,7 @@ def test_a_page_of_a_task_that_was_given_up_is_not_shown(nodes: tuple[Node, ...]
 
 
 def test_what_is_open_is_queued_once_however_often_it_was_found(
-    nodes: tuple[Node, ...], collection: Collection
+    nodes: tuple[Part, ...], collection: Collection
 ) -> None:
     for depth, node in enumerate(nodes):
         node.accept(A, depth=3 - depth)
@@ -301,7 +301,7 @@ def test_what_is_open_is_queued_once_however_often_it_was_found(
 
 
 def test_a_done_page_whose_links_must_go_out_again_stays_marked(
-    nodes: tuple[Node, ...], collection: Collection
+    nodes: tuple[Part, ...], collection: Collection
 ) -> None:
     first, second, _ = nodes
     for node in (first, second):
@@ -318,7 +318,7 @@ def test_a_done_page_whose_links_must_go_out_again_stays_marked(
     assert collection.problems() == []
 
 
-def test_a_skipped_link_has_one_reason_whoever_noted_it_first(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_skipped_link_has_one_reason_whoever_noted_it_first(nodes: tuple[Part, ...], collection: Collection) -> None:
     for node, reason in zip(nodes, ("nofollow", "depth", "excluded"), strict=True):
         node.store.skip((B, reason))
     collection.gather(*nodes)
@@ -328,7 +328,7 @@ def test_a_skipped_link_has_one_reason_whoever_noted_it_first(nodes: tuple[Node,
 # Bodies that nobody has
 
 
-def test_a_page_whose_holder_is_missing_is_counted_and_listed(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_page_whose_holder_is_missing_is_counted_and_listed(nodes: tuple[Part, ...], collection: Collection) -> None:
     first, second, _ = nodes
     first.accept(A)
     first.fetch(A)
@@ -353,7 +353,7 @@ def test_a_page_whose_holder_is_missing_is_counted_and_listed(nodes: tuple[Node,
     assert collection.problems() == []
 
 
-def test_a_page_whose_file_did_not_come_is_listed_too(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_page_whose_file_did_not_come_is_listed_too(nodes: tuple[Part, ...], collection: Collection) -> None:
     first, second, _ = nodes
     for node, url in ((first, A), (second, B)):
         node.accept(url)
@@ -369,7 +369,7 @@ def test_a_page_whose_file_did_not_come_is_listed_too(nodes: tuple[Node, ...], c
 # Parts, steps and what is left behind
 
 
-def test_links_that_broke_off_are_whole_once_they_came_again(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_links_that_broke_off_are_whole_once_they_came_again(nodes: tuple[Part, ...], collection: Collection) -> None:
     first = nodes[0]
     first.accept(A, B, C, D)
     first.fetch(A, [B, C, D])
@@ -385,7 +385,7 @@ def test_links_that_broke_off_are_whole_once_they_came_again(nodes: tuple[Node, 
 
 
 def test_a_step_handles_so_many_bytes_and_no_more(
-    nodes: tuple[Node, ...], collection: Collection, monkeypatch: pytest.MonkeyPatch
+    nodes: tuple[Part, ...], collection: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for node in nodes[:2]:
         node.accept(*URLS)
@@ -399,7 +399,7 @@ def test_a_step_handles_so_many_bytes_and_no_more(
     assert collection.content() == whole.content()
 
 
-def test_a_forgotten_collection_leaves_nothing(nodes: tuple[Node, ...], collection: Collection) -> None:
+def test_a_forgotten_collection_leaves_nothing(nodes: tuple[Part, ...], collection: Collection) -> None:
     for node in nodes:
         node.accept(A, B)
         node.fetch(A, [B])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from storage.stores import CRAWL, SPEC
-from storage.swarm_stores import NODES, Collection, Node
+from storage.swarm_stores import NODES, Collection, Part
 from storage.test_gather import ACTIONS, URLS, Swarm, node_of, outputs
 from storage.test_outputs import lines
 
@@ -24,8 +24,8 @@ A, B, C, *_ = URLS
 
 
 @pytest.fixture
-def nodes() -> tuple[Node, Node, Node]:
-    first, second, third = (Node(node) for node in NODES)
+def nodes() -> tuple[Part, Part, Part]:
+    first, second, third = (Part(node) for node in NODES)
     for url in (A, B):
         first.accept(url)
         first.fetch(url, [B])
@@ -39,7 +39,7 @@ def files(collection: Collection) -> list[bool]:
     return [holds_copies(name) for name in collection.directory.names()]
 
 
-def test_what_is_there_needs_no_copies(nodes: tuple[Node, ...]) -> None:
+def test_what_is_there_needs_no_copies(nodes: tuple[Part, ...]) -> None:
     with_copies, without = Collection(), Collection()
     assert with_copies.gather(*nodes) == 0
     assert files(with_copies) == [False]
@@ -48,7 +48,7 @@ def test_what_is_there_needs_no_copies(nodes: tuple[Node, ...]) -> None:
     assert with_copies.problems() == []
 
 
-def test_a_copy_stands_for_a_page_whose_node_is_gone(nodes: tuple[Node, ...]) -> None:
+def test_a_copy_stands_for_a_page_whose_node_is_gone(nodes: tuple[Part, ...]) -> None:
     _, second, third = nodes
     collection = Collection()
     assert collection.gather(second, third) == 0, "nobody fetched it twice"
@@ -61,7 +61,7 @@ def test_a_copy_stands_for_a_page_whose_node_is_gone(nodes: tuple[Node, ...]) ->
     assert collection.problems() == []
 
 
-def test_a_copy_stands_for_a_page_whose_file_is_gone(nodes: tuple[Node, ...]) -> None:
+def test_a_copy_stands_for_a_page_whose_file_is_gone(nodes: tuple[Part, ...]) -> None:
     first, second, third = nodes
     collection = Collection()
     for node in nodes:
@@ -76,7 +76,7 @@ def test_a_copy_stands_for_a_page_whose_file_is_gone(nodes: tuple[Node, ...]) ->
     assert collection.problems() == []
 
 
-def test_a_copy_gives_way_when_its_node_is_reached_after_all(nodes: tuple[Node, ...]) -> None:
+def test_a_copy_gives_way_when_its_node_is_reached_after_all(nodes: tuple[Part, ...]) -> None:
     first, second, third = nodes
     collection = Collection()
     collection.gather(second, third)
@@ -88,10 +88,10 @@ def test_a_copy_gives_way_when_its_node_is_reached_after_all(nodes: tuple[Node, 
     assert collection.problems() == []
 
 
-def test_of_a_page_that_nobody_finished_no_copy_stands(nodes: tuple[Node, ...]) -> None:
+def test_of_a_page_that_nobody_finished_no_copy_stands(nodes: tuple[Part, ...]) -> None:
     """Its node is gone; whoever owned it then had not heard of it, or had opened it again."""
     _, second, _ = nodes
-    owner = Node(NODES[2])
+    owner = Part(NODES[2])
     owner.accept(A, B)
     collection = Collection()
     collection.gather(second, owner)
@@ -100,7 +100,7 @@ def test_of_a_page_that_nobody_finished_no_copy_stands(nodes: tuple[Node, ...]) 
     assert collection.problems() == []
 
 
-def test_a_copy_that_stands_in_for_good_is_no_refetch_when_its_node_comes_back(nodes: tuple[Node, ...]) -> None:
+def test_a_copy_that_stands_in_for_good_is_no_refetch_when_its_node_comes_back(nodes: tuple[Part, ...]) -> None:
     first, second, third = nodes
     keys_of = [SPEC.key_of(url) for url in (A, B)]
     found = second.store.run(partial(body_copies.stand_in, crawl=CRAWL, task_keys=keys_of))
@@ -120,7 +120,9 @@ def test_a_copy_that_stands_in_for_good_is_no_refetch_when_its_node_comes_back(n
     assert node_of(everything, A) == second.node, "with all files there, it is as the record says"
 
 
-def test_link_keys_of_a_page_that_stands_in_are_not_those_of_the_copy_that_it_was(nodes: tuple[Node, ...]) -> None:
+def test_link_keys_of_a_page_that_stands_in_are_not_those_of_the_copy_that_it_was(
+    nodes: tuple[Part, ...],
+) -> None:
     """It was looked through again since, at another depth."""
     _, second, third = nodes
     collection = Collection()
@@ -139,7 +141,7 @@ def test_link_keys_of_a_page_that_stands_in_are_not_those_of_the_copy_that_it_wa
     assert once.store.engine.get(keys.LINKS + CRAWL + key) == SPEC.key_of(A) + SPEC.key_of(B)
 
 
-def test_who_fetched_the_page_and_has_a_copy_too_counts_as_who_fetched_it(nodes: tuple[Node, ...]) -> None:
+def test_who_fetched_the_page_and_has_a_copy_too_counts_as_who_fetched_it(nodes: tuple[Part, ...]) -> None:
     first, second, third = nodes
     second.accept(A)
     second.fetch(A, [C])
@@ -211,7 +213,7 @@ def test_copies_that_make_no_sense_are_refused(kind: bytes, key: bytes, value: b
         Collection().take([(NODES[0], kind, [(key, value)])])
 
 
-def test_a_copy_in_a_file_of_another_node_is_refused(nodes: tuple[Node, ...]) -> None:
+def test_a_copy_in_a_file_of_another_node_is_refused(nodes: tuple[Part, ...]) -> None:
     ((_, kind, rows),) = nodes[1].pages([keys.COPY])
     with pytest.raises(BadRow):
         Collection().take([(NODES[2], kind, rows)])

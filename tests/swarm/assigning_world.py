@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from crawl import by_hand
+from harness.bench import Bench
 
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.crawl.rounds import Kill
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Policy, PolicyTask, Settings, TaskResult, failed_last
-from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store.records import Task as Record
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
@@ -22,7 +22,7 @@ from dhtcrawl.swarm.assignment.assigned import Assigned
 from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
 from dhtcrawl.swarm.assignment.failures import Failures, undecided
 from dhtcrawl.swarm.calls import Lend, Recall
-from swarm.fake_peers import FakePeers, node, view_of
+from swarm.fake_peers import node
 
 CRAWL = bytes(16)
 OWN, B, C = node(0), node(1), node(2)
@@ -59,14 +59,14 @@ class Only(Favours):
         return [each.node for each in candidates if each.node in self.first]
 
 
-class World:
+class AssignerBench(Bench):
     """A node 0 that owns all tasks, with two others."""
 
     crawl_id = CRAWL
     lends = True
 
     def __init__(self, policy: Policy, decide: Callable[[Callable[[], Choice]], Any] | None = None) -> None:
-        self.peers = FakePeers(view_of([0, 1, 2]))
+        super().__init__()
         self.peers.calls[Lend.terms.name] = lambda args: {}
         self.peers.calls[Recall.terms.name] = lambda args: {"keys": tuple(args["keys"])}
         self.incarnations: dict[bytes, int] = {OWN: 1, B: 1, C: 1}
@@ -80,7 +80,6 @@ class World:
         self.with_others: set[bytes] = set()
         self.told = 0  # how often there was something to start, or to read
         self.next_round: Any = self
-        self.clock = VirtualClock(asyncio.get_running_loop())
         self.lender = Assigner(
             self,
             self.peers,
@@ -144,9 +143,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(policy: Policy, decide: Any = None) -> AsyncIterator[World]:
+async def a_world(policy: Policy, decide: Any = None) -> AsyncIterator[AssignerBench]:
     async with asyncio.TaskGroup() as group:
-        world = World(policy, decide)
+        world = AssignerBench(policy, decide)
         running = group.create_task(world.lender.run())
         yield world
         running.cancel()

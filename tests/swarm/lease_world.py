@@ -54,7 +54,7 @@ class Served:
     ended_at: float = math.inf
 
 
-class World:
+class TrueTime:
     """True time, and what is to happen."""
 
     def __init__(self, seed: int, troubles: Troubles) -> None:
@@ -89,7 +89,7 @@ class World:
 class Actor:
     """A process with a clock of its own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: TrueTime) -> None:
         self.world = world
         drift = world.troubles.drift
         self._rate = 1.0 + world.rng.uniform(-drift, drift)
@@ -126,7 +126,7 @@ class Actor:
 class Keeper(Actor):
     """A gatekeeper, one of a succession."""
 
-    def __init__(self, world: World, core: Gatekeeper, members: list[Member]) -> None:
+    def __init__(self, world: TrueTime, core: Gatekeeper, members: list[Member]) -> None:
         super().__init__(world)
         self.core = core
         self.active = False
@@ -169,7 +169,7 @@ class Keeper(Actor):
 class Member(Actor):
     """A node that has pages of the host to fetch, again and again."""
 
-    def __init__(self, world: World, number: int, delay_s: float, book: type[LeaseHolder]) -> None:
+    def __init__(self, world: TrueTime, number: int, delay_s: float, book: type[LeaseHolder]) -> None:
         super().__init__(world)
         self.id = bytes([number])
         self.keeper: Keeper | None = None
@@ -338,7 +338,7 @@ class Story:
     keeper: Callable[[LeaseTerms, random.Random], Gatekeeper] = Gatekeeper
 
     def run(self) -> list[Served]:
-        self.world = World(self.seed, self.troubles)
+        self.world = TrueTime(self.seed, self.troubles)
         self.nodes = [Member(self.world, number, self.delay_s, self.book) for number in range(self.members)]
         first = self._new_keeper()
         first.active = True

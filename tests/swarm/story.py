@@ -15,7 +15,7 @@ from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import CrawlSpec, make_spec
 
 
-class World:
+class Story:
     def __init__(self, sim: SimSwarm, hosts: list[SimHost], web: SimWeb, spec: CrawlSpec) -> None:
         self.sim, self.hosts, self.web, self.spec = sim, hosts, web, spec
 
@@ -34,7 +34,7 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(*, pages: int = 150, nodes: int = 5, **flags: object) -> AsyncIterator[World]:
+async def a_world(*, pages: int = 150, nodes: int = 5, **flags: object) -> AsyncIterator[Story]:
     """Nodes that have joined and are stopped at the end; `flags` are settings, with `__` for the dot."""
     web = SimWeb(1, WebShape(hosts=5, pages=pages))
     said = {name.replace("__", "."): value for name, value in flags.items()}
@@ -45,7 +45,7 @@ async def a_world(*, pages: int = 150, nodes: int = 5, **flags: object) -> Async
         await hosts[0].start([])
         for host in hosts[1:]:
             await host.start(hosts[:1])
-        yield World(sim, hosts, web, make_spec(web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0)))
+        yield Story(sim, hosts, web, make_spec(web.seeds(), dataclasses.replace(config.crawl, delay_s=0.0)))
         async with asyncio.timeout(60.0):
             for host in sim.up:
                 await host.stop()

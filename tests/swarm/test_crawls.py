@@ -9,15 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from harness.bench import Bench
 from storage.stores import SPEC, link
 
 from dhtcrawl.keyspace import placement
-from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.storage.store import catalog, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import (
     CRAWLS_A_LIST,
@@ -31,7 +29,7 @@ from dhtcrawl.swarm.calls import (
     ReportLent,
 )
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
-from swarm.fake_peers import FakePeers, node, view_of
+from swarm.fake_peers import node, view_of
 
 
 def record(number: int = 0, **fields: Any) -> CrawlRecord:
@@ -46,7 +44,7 @@ def always(value: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
 class FakeRun:
     """A run that ends when it is told to."""
 
-    def __init__(self, world: World, known: CrawlRecord) -> None:
+    def __init__(self, world: CrawlsBench, known: CrawlRecord) -> None:
         self.interrupted = False
         self._world, self._record = world, known
 
@@ -64,13 +62,11 @@ class FakeRun:
         return lambda *_: None
 
 
-class World:
+class CrawlsBench(Bench):
     def __init__(self, group: asyncio.TaskGroup) -> None:
-        self.peers, self.registry = FakePeers(view_of([0, 1, 2])), CallRegistry()
+        super().__init__()
         self.peers.calls["crawl_tell"] = lambda args: {}
         self.started: list[FakeRun] = []
-        self.engine = MemoryEngine()
-        self.committer = LoopCommitter(GroupRunner(self.engine, sync=False))
         self.group = group
         self.crawls = Crawls(
             self.peers,
@@ -94,9 +90,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world() -> AsyncIterator[World]:
+async def a_world() -> AsyncIterator[CrawlsBench]:
     async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
-        yield World(group)
+        yield CrawlsBench(group)
 
 
 async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
@@ -126,7 +122,7 @@ async def test_what_is_told_while_a_run_is_made_reaches_it() -> None:
 
 async def test_participants_are_told_by_their_places_among_the_members_that_we_see_and_no_others() -> None:
     async with asyncio.TaskGroup() as group:
-        world = World(group)
+        world = CrawlsBench(group)
         await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
         ids, others = world.peers.view.ids, view_of([1, 2, 3])
         names = {view: replace(record(), participants=[view[1].hex()]) for view in (ids, others.ids)}
@@ -212,7 +208,7 @@ async def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
 
 
 def test_calls_about_a_crawl_that_is_not_known_are_refused_as_such() -> None:
-    async def story(world: World) -> None:
+    async def story(world: CrawlsBench) -> None:
         for args in (
             GetCrawl(bytes(16)), AskProgress(bytes(16)), AuditCrawl(bytes(16), bytes(16)), ClaimPages(bytes(16), 1),
             Lend(bytes(16), (), (), {}), Recall(bytes(16), ()), ReportLent(bytes(16), ()),
@@ -223,7 +219,7 @@ def test_calls_about_a_crawl_that_is_not_known_are_refused_as_such() -> None:
 # A crawl that has ended, and work that is left here
 
 
-async def ended_with(world: World, ended: str, *, owner: int = 0, number: int = 0) -> CrawlRecord:
+async def ended_with(world: CrawlsBench, ended: str, *, owner: int = 0, number: int = 0) -> CrawlRecord:
     """A crawl that has ended, though a task that `owner` owns is queued in the store here."""
     known = record(number, ended=ended, version=3)
     links = [link(f"http://h{number}.example/") for number in range(60)]

@@ -7,23 +7,21 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from harness.bench import Bench
 from storage.stores import CRAWL
 
 from dhtcrawl.keyspace import placement, url_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import EVERYTHING, OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.inbox import Inbox
-from swarm.fake_peers import FakePeers, node, view_of
+from swarm.fake_peers import node, view_of
 from swarm.sync_swarm import copy
 
 HELLO = Hello(node(1), 1, "active", ())
@@ -61,20 +59,19 @@ class FakeRun:
         self.over += keys
 
 
-class World:
+class InboxBench(Bench):
     def __init__(self, group: asyncio.TaskGroup, view: View) -> None:
-        self.peers = FakePeers(view)
-        engine = MemoryEngine()
+        super().__init__(view)
 
         def state_of(key: bytes) -> State | None:
-            value = engine.get(keys.TASK + CRAWL + key)
+            value = self.engine.get(keys.TASK + CRAWL + key)
             return None if value is None else unpack_task(value).state
 
         self.run: FakeRun | None = FakeRun(state_of)
         self.inbox = Inbox(
             lambda: self.peers,
-            CallRegistry(),
-            LoopCommitter(GroupRunner(engine, sync=False)),
+            self.registry,
+            self.committer,
             group,
             incarnation=1,
             run_of=lambda crawl: self.run,
@@ -92,9 +89,9 @@ async def _refuse() -> Refused:
 
 
 @asynccontextmanager
-async def a_world(view: View | None = None) -> AsyncIterator[World]:
+async def a_world(view: View | None = None) -> AsyncIterator[InboxBench]:
     async with asyncio.TaskGroup() as group:
-        yield World(group, view or view_of([0, 1, 2]))
+        yield InboxBench(group, view or view_of([0, 1, 2]))
 
 
 def link_of(owner: int, view: View) -> Link:

@@ -6,21 +6,23 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from harness.bench import Bench
+
 from dhtcrawl.rpc.membership.view import MemberState, View
-from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.membership.join import NOBODY_THERE_S, OWED_PAUSE_MAX_S, Join
 from dhtcrawl.swarm.membership.repairs import PATIENCE_S
 from dhtcrawl.swarm.records.range_sync import SyncResult
 from dhtcrawl.swarm.records.sync import EVERYTHING, HandedOver, Syncer
 from dhtcrawl.swarm.replica_sets import Span
-from swarm.fake_peers import FakePeers, node, view_of
+from swarm.fake_peers import node, view_of
 
 
-class World:
+class JoinBench(Bench):
     """A node that begins a swarm; `taken` is what comes of handing over."""
 
     def __init__(self) -> None:
-        self.view = view_of([], [0])
+        super().__init__(view_of([], [0]))
+        self.view = self.peers.view
         self.incarnation = 1
         self.handed_over_at: list[float] = []
         self.handing_over_s = 0.0
@@ -30,14 +32,13 @@ class World:
         self.slow_s: dict[bytes, float] = {}  # node → what a sync with it takes
         self.settled_by: View | None = None
         self.taken: Callable[[], HandedOver] = HandedOver
-        self.peers = FakePeers(self.view)
         self.peers.calls["activate"] = lambda args: {"held": (), "hosts": ()}
         self.entrance = Join(
             self.peers,
             self,
             cast(Syncer, self),
             self,
-            VirtualClock(asyncio.get_running_loop()),
+            self.clock,
             replicas=3,
             repair_s=600.0,
             adopt=lambda rows: None,
@@ -82,11 +83,13 @@ class World:
         return True
 
 
-async def play_for(seconds: float, taken: Callable[[], HandedOver], meanwhile: Callable[[World], None]) -> list[float]:
+async def play_for(
+    seconds: float, taken: Callable[[], HandedOver], meanwhile: Callable[[JoinBench], None]
+) -> list[float]:
     """When records were handed over, from when two others had come."""
 
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         world.handed_over_at.clear()
@@ -119,7 +122,7 @@ async def test_what_was_taken_in_the_end_is_not_offered_again() -> None:
 
 async def test_a_node_with_something_owed_is_busy() -> None:
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         assert not world.entrance.busy
@@ -133,7 +136,7 @@ async def test_a_node_with_something_owed_is_busy() -> None:
 
 async def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_the_same() -> None:
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         world.handing_over_s = 30.0
@@ -151,7 +154,7 @@ async def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_t
 
 async def test_nothing_more_is_fetched_from_when_strangers_appear_whatever_is_under_way() -> None:
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         world.sees(view_of([0], [1, 2]))
@@ -171,7 +174,7 @@ async def test_nothing_more_is_fetched_from_when_strangers_appear_whatever_is_un
 async def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_share_it() -> None:
     """Two groups of nodes, far apart by their ids: what happens in one is no matter of the other."""
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         everybody = [0, 1, 2, 3, 4, 8, 9, 10, 11, 12]
@@ -198,7 +201,7 @@ async def test_only_what_a_vanished_owner_kept_is_compared_and_with_those_who_sh
 async def test_who_joins_again_is_waited_for_before_what_it_kept_is_copied() -> None:
     """Its keys are taken over at once, from those who shared them; further copies are made when it has not come."""
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         everybody = [0, 1, 2, 3, 4, 8, 9, 10, 11, 12]
@@ -221,7 +224,7 @@ async def test_who_joins_again_is_waited_for_before_what_it_kept_is_copied() -> 
 async def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_back() -> None:
     """Seed 613: whoever joined while the network was cut did not ask the other side once it was whole."""
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         world.others, world.silent, world.slow_s = [1, 2, 3], {node(2)}, {node(1): 10.0}
@@ -243,7 +246,7 @@ async def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_ba
 async def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_share_of_what_the_others_know() -> None:
     """Seed 230: what the vanished one kept was the newcomer's to keep, and nobody was asked for it again."""
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         world.others, world.silent = [1, 2], {node(3)}
@@ -265,7 +268,7 @@ async def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_sh
 async def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_are_gone_from_its_view() -> None:
     """Seed 939: the other side of a cut said that all of its own side were dead, and it took itself for the first."""
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         world.others, world.silent = [1, 2], {node(1), node(2)}
@@ -287,7 +290,7 @@ async def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_
 
 async def test_who_joins_again_and_is_alone_goes_on_alone_after_a_while() -> None:
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
         world.sees(view_of([], [0]))

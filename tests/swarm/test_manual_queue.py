@@ -20,25 +20,25 @@ from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.url import host_of
 from swarm.fake_peers import answered
 
-from .story import World, a_world
+from .story import Story, a_world
 
 
 class Broken:
     """Some pages of a web break off until somebody mends it."""
 
-    def __init__(self, world: World, count: int) -> None:
+    def __init__(self, world: Story, count: int) -> None:
         self.urls = sorted(url for url in world.web.truth() if "private" not in url)[-count:]
         self.mended = False
         world.web.breaks_off = lambda url, attempt: not self.mended and url in self.urls  # type: ignore[method-assign]
 
 
-def swarm_of(world: World, number: int) -> SwarmNode:
+def swarm_of(world: Story, number: int) -> SwarmNode:
     swarm = world.hosts[number].swarm
     assert swarm is not None
     return swarm
 
 
-def records(world: World, crawl: bytes, url: str) -> list[Task]:
+def records(world: Story, crawl: bytes, url: str) -> list[Task]:
     """The copies of a record, on all disks."""
     full = keys.TASK + crawl + world.spec.key_of(url)
     return [unpack_task(value) for host in world.hosts if (value := host.disk.engine.get(full)) is not None]
@@ -48,7 +48,7 @@ def policies(*names: str) -> Callable[[Any], Any]:
     return pytest.mark.parametrize("policy", names)
 
 
-async def crawled(world: World, policy: str) -> bytes:
+async def crawled(world: Story, policy: str) -> bytes:
     settings = dataclasses.replace(world.spec.settings, policy=policy)
     world.spec = dataclasses.replace(world.spec, settings=settings)
     crawl = await world.crawl(world.spec)

@@ -6,12 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from harness.bench import Bench
 from storage.stores import CRAWL
 
-from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
-from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Place, State, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
@@ -28,9 +26,9 @@ def page(number: int, holder: str = GONE) -> TaskReplica:
     return copy(number, state=State.DONE, place=Place(holder, "a.warc.gz", 0, 9))
 
 
-class World:
+class BodiesBench(Bench):
     def __init__(self, *records: TaskReplica) -> None:
-        self.engine = MemoryEngine()
+        super().__init__()
         self.add(*records)
         self.gone: list[str] = []
         self.owned: Callable[[bytes], bool] = lambda key: True
@@ -40,8 +38,8 @@ class World:
         self.given_up: list[list[str]] = []
         self.absences = Absences(lambda: self.gone)
         self.bodies = MissingBodies(
-            LoopCommitter(GroupRunner(self.engine, sync=False)),
-            VirtualClock(asyncio.get_running_loop()),
+            self.committer,
+            self.clock,
             CRAWL,
             grace_s=GRACE_S,
             absences=self.absences,
@@ -76,9 +74,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(*records: TaskReplica) -> AsyncIterator[World]:
+async def a_world(*records: TaskReplica) -> AsyncIterator[BodiesBench]:
     async with asyncio.TaskGroup() as group:
-        world = World(*records)
+        world = BodiesBench(*records)
         looking = group.create_task(world.bodies.run())
         await asyncio.sleep(1.0)
         assert world.bodies.missing == 0

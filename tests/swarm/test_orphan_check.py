@@ -14,7 +14,7 @@ from dhtcrawl.swarm.assignment.ownership import KeySet
 A, B = b"a" * 20, b"b" * 20
 
 
-class World:
+class Others:
     """Others who answer after a second, or do not."""
 
     def __init__(self, takes_s: float = 1.0) -> None:
@@ -33,7 +33,7 @@ class World:
 
 
 @asynccontextmanager
-async def checking(world: World) -> AsyncIterator[tuple[OrphanCheck, KeySet]]:
+async def checking(world: Others) -> AsyncIterator[tuple[OrphanCheck, KeySet]]:
     """A check, and the keys that it has asked about and not heard of."""
     async with asyncio.TaskGroup() as group:
         asked = KeySet()
@@ -41,7 +41,7 @@ async def checking(world: World) -> AsyncIterator[tuple[OrphanCheck, KeySet]]:
 
 
 async def test_a_task_is_nobodys_until_all_have_answered() -> None:
-    world = World()
+    world = Others()
     world.silent = 2
 
     async with checking(world) as (check, asked):
@@ -56,7 +56,7 @@ async def test_a_task_is_nobodys_until_all_have_answered() -> None:
 
 
 async def test_a_task_is_asked_about_once_at_a_time() -> None:
-    world = World()
+    world = Others()
 
     async with checking(world) as (check, _):
         check.ask([A])
@@ -68,7 +68,7 @@ async def test_a_task_is_asked_about_once_at_a_time() -> None:
 
 @pytest.mark.parametrize("takes_s", [1.0, 30.0, 1e6])
 async def test_who_answers_nonsense_or_nothing_does_not_keep_a_task_for_ever(takes_s: float) -> None:
-    world = World(takes_s)
+    world = Others(takes_s)
     world.silent = 1_000_000
 
     async with checking(world) as (check, asked):

@@ -12,13 +12,13 @@ from dhtcrawl.swarm.calls import Lend, Recall
 from dhtcrawl.url import host_of
 from swarm.fake_peers import node, view_of
 
-from .assigning_world import OWN, TASKS, Favours, World, a_world, failed
+from .assigning_world import OWN, TASKS, AssignerBench, Favours, a_world, failed
 
 XOR = Xor(Settings(OWN))
 NEITHER = failed(TASKS[0], TaskResult.UNREACHABLE)
 
 
-def lent(world: World) -> list[tuple[bytes, bytes]]:
+def lent(world: AssignerBench) -> list[tuple[bytes, bytes]]:
     return [(peer, key) for peer, name, args in world.peers.called if name == Lend.terms.name for key in args["keys"]]
 
 

@@ -82,7 +82,7 @@ class SlowCommitter:
         return bool(told)
 
 
-class World:
+class OneSide:
     """One node's side of a crawl in a swarm; its backups answer when a test says so."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
@@ -260,29 +260,29 @@ class World:
 
 
 STEPS = 300
-CHANGES: list[Callable[[World, bytes], object]] = [
-    World.comes,
-    World.changes_hands,
-    World.borrowed,
-    World.lent,
-    World.inherited,
+CHANGES: list[Callable[[OneSide, bytes], object]] = [
+    OneSide.comes,
+    OneSide.changes_hands,
+    OneSide.borrowed,
+    OneSide.lent,
+    OneSide.inherited,
 ]
-PASSES: list[Callable[[World, bytes], object]] = [World.commits, World.is_told] * 5 + [
-    World.backups_have_it,
-    World.backups_have_it,
-    World.starts,
+PASSES: list[Callable[[OneSide, bytes], object]] = [OneSide.commits, OneSide.is_told] * 5 + [
+    OneSide.backups_have_it,
+    OneSide.backups_have_it,
+    OneSide.starts,
 ]
 
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_queues_and_memory_are_right_however_late_a_transaction_runs_and_is_told(seed: int) -> None:
     rng = random.Random(seed)
-    steps: list[tuple[Callable[[World, bytes], object], bytes]] = [
+    steps: list[tuple[Callable[[OneSide, bytes], object], bytes]] = [
         (rng.choice(rng.choice([CHANGES, PASSES, PASSES])), rng.choice(KEYS)) for _ in range(STEPS)
     ]
 
     async with asyncio.TaskGroup() as group:
-        world = World(group)
+        world = OneSide(group)
         for act, key in steps:
             act(world, key)
             world.goes_on()
@@ -302,7 +302,7 @@ async def test_queues_and_memory_are_right_however_late_a_transaction_runs_and_i
 
 async def test_a_task_that_changes_hands_while_its_backups_are_asked_is_not_started() -> None:
     async with asyncio.TaskGroup() as group:
-        world, key = World(group), KEYS[0]
+        world, key = OneSide(group), KEYS[0]
         world.changes_hands(key)
         await world.comes_to_rest()
         world.comes(key)

@@ -13,7 +13,7 @@ from swarm.fake_peers import view_of
 A, B, C = ("aa" * 20, "bb" * 20, "cc" * 20)
 
 
-class World:
+class Learning:
     """A crawl's record, and who wrote what into it."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class World:
 
 
 async def test_whom_a_record_names_takes_part_from_then_on() -> None:
-    world = World()
+    world = Learning()
 
     async with asyncio.TaskGroup() as group:
         world.begin(group)
@@ -49,7 +49,7 @@ async def test_whom_a_record_names_takes_part_from_then_on() -> None:
 
 
 async def test_two_that_are_met_at_a_time_are_both_written_down() -> None:
-    world = World()
+    world = Learning()
 
     async with asyncio.TaskGroup() as group:
         world.begin(group)
@@ -60,7 +60,7 @@ async def test_two_that_are_met_at_a_time_are_both_written_down() -> None:
 
 
 async def test_a_record_that_is_full_is_not_written_again_and_again() -> None:
-    world = World()
+    world = Learning()
 
     async with asyncio.TaskGroup() as group:
         world.begin(group)
@@ -72,7 +72,7 @@ async def test_a_record_that_is_full_is_not_written_again_and_again() -> None:
 
 
 async def test_who_is_absent_is_looked_for_again_when_the_view_or_the_record_has_changed() -> None:
-    world = World()
+    world = Learning()
     world.record = CrawlRecord(bytes(16), world.record.spec, b"nonce", participants=[A, B])
     there, asked = {A, B}, list[str]()
 

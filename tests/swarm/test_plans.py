@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import msgpack
 import pytest
+from harness.bench import Bench
 
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.tasks.schema import BadArguments
-from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.assignment.plans import EVERY_S, PLANS_WITHIN_S, Plans
 from dhtcrawl.swarm.calls import ReportPlan
-from swarm.fake_peers import FakePeers, node, view_of
+from swarm.fake_peers import node, view_of
 
 OWN, OTHER = node(0), node(1)
 BOTH = view_of([0, 1])
@@ -45,11 +45,11 @@ class Speechless(Exception):
         raise ValueError("no words")
 
 
-class World:
+class PlansBench(Bench):
     """Node 0, of two."""
 
     def __init__(self, crawl: bytes, planner: Planner) -> None:
-        self.peers = FakePeers(BOTH)
+        super().__init__(BOTH)
         self.peers.calls["crawl_plan"] = lambda args: {"epoch": 0}
         self.adopted: list[tuple[int, Mapping[str, Any]]] = []
         self.rate = 1.0
@@ -57,7 +57,7 @@ class World:
         self.plans = Plans(
             crawl,
             self.peers,
-            VirtualClock(asyncio.get_running_loop()),
+            self.clock,
             planner,
             facts=lambda wants: {"rate": self.rate},
             adopt=lambda epoch, table: self.adopted.append((epoch, table)),
@@ -73,9 +73,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(crawl: bytes, planner: Planner | None = None) -> AsyncIterator[World]:
+async def a_world(crawl: bytes, planner: Planner | None = None) -> AsyncIterator[PlansBench]:
     async with asyncio.TaskGroup() as group:
-        world = World(crawl, planner or Rates())
+        world = PlansBench(crawl, planner or Rates())
         running = group.create_task(world.plans.run())
         yield world
         running.cancel()

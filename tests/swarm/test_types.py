@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from .story import World, a_world
+from .story import Story, a_world
 
 
-def of_type(world: World, name: str) -> None:
+def of_type(world: Story, name: str) -> None:
     settings = dataclasses.replace(world.spec.settings, policy="dynamic", policy_options=(f"type={name}",))
     world.spec = dataclasses.replace(world.spec, settings=settings)
 

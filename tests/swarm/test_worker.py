@@ -7,16 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from harness.bench import Bench
+
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S, AssignedHere
 from dhtcrawl.swarm.assignment.wire import first_rows, from_rows, to_rows
 from dhtcrawl.swarm.assignment.worker import Worker
 from dhtcrawl.swarm.calls import HELD_KEYS_MAX, KEYS_MAX, Done, HeldRow, Lend, LetGo, OutcomeRow, Recall, ReportLent
-from swarm.fake_peers import FakePeers, node, view_of
+from swarm.fake_peers import node, view_of
 
 CRAWL = bytes(16)
 REPORT = ReportLent.terms.name
@@ -26,14 +27,14 @@ K1, K2, K3 = (OWNER[:1] + bytes([number]) + bytes(18) for number in (1, 2, 3))
 SILENCE = Failure(FailureKind.TIMEOUT, "no answer")
 
 
-class World:
+class WorkerBench(Bench):
     """Node 0, which node 1 lends something."""
 
     crawl_id = CRAWL
     takes = True
 
     def __init__(self) -> None:
-        self.peers = FakePeers(view_of([0, 1, 2]))
+        super().__init__()
         self.peers.calls[REPORT] = lambda args: {}
         self.incarnations: dict[bytes, int] = {OWNER: 1, OTHER: 1}
         self.flying: set[bytes] = set()
@@ -43,7 +44,7 @@ class World:
         self.borrower = Worker(
             self,
             self.peers,
-            VirtualClock(asyncio.get_running_loop()),
+            self.clock,
             AssignedHere(),
             incarnation_of=self.incarnations.get,
         )
@@ -77,9 +78,9 @@ class World:
 
 
 @asynccontextmanager
-async def a_world() -> AsyncIterator[World]:
+async def a_world() -> AsyncIterator[WorkerBench]:
     async with asyncio.TaskGroup() as group:
-        world = World()
+        world = WorkerBench()
         running = group.create_task(world.borrower.run())
         yield world
         running.cancel()
