@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -34,6 +33,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import benchmark
 from paper_swarm import simulate_paper
 
 from dhtcrawl.sim.scenario import Scenario
@@ -42,6 +42,7 @@ from dhtcrawl.sim.swarm_run import simulate_swarm
 # A node that comes back does so before its pages are given up; one that does not costs this much time at the end.
 HOLDER_GRACE_S = 120.0
 AWAY_S = 60.0
+PAPER = f"the paper's protocol in {benchmark.SIMULATED}"
 RECORDS_MAX = 14.0  # at 8 links a page: each link once, three copies, three tombstones
 
 
@@ -196,7 +197,7 @@ def _tell(regime: Regime, seed: int, figures: Figures, is_ours: bool) -> None:
     print(text + "".join(f"\n    {problem}" for problem in figures.broken[:5]), file=sys.stderr, flush=True)
 
 
-def rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+def rows(outcomes: list[Outcome]) -> list[benchmark.Row]:
     """What is judged: the worst of all seeds where nothing may be lost, the median else."""
     report = []
     for regime, _, mine, theirs in outcomes:
@@ -213,22 +214,25 @@ def rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
             row(f"{regime.name}: frames", "", None, median(each.frames for each in mine), "/page", samples),
         ]  # fmt: skip
         if theirs:
-            report += [
-                row(f"{regime.name}, paper: lost", "", None, max(f.lost for f in theirs), "pages", samples),
-                row(f"{regime.name}, paper: refetched", "", None, median(f.refetch for f in theirs), "%", samples),
-                row(f"{regime.name}, paper: records", "", None, median(f.records for f in theirs), "/page", samples),
-                row(f"{regime.name}, paper: frames", "", None, median(f.frames for f in theirs), "/page", samples),
-            ]
+            figures = (
+                ("lost", float(max(each.lost for each in theirs)), "pages"),
+                ("refetched", median(each.refetch for each in theirs), "%"),
+                ("records", median(each.records for each in theirs), "/page"),
+                ("frames", median(each.frames for each in theirs), "/page"),
+            )
+            for what, measured, unit in figures:
+                report.append(row(f"{regime.name}, paper: {what}", "", None, measured, unit, samples, PAPER))
     return report
 
 
-def row(name: str, claim: str, target: float | None, measured: float, unit: str, samples: int) -> dict[str, Any]:
+def row(
+    name: str, claim: str, target: float | None, measured: float, unit: str, samples: int, by: str = benchmark.SIMULATED
+) -> benchmark.Row:
     """One row of the report; a target is the most that is allowed."""
-    measured = float(f"{measured:.4g}")
     ok = target is None or measured <= target
-    return {
-        "name": name, "claim": claim, "target": target, "measured": measured, "unit": unit, "samples": samples, "ok": ok
-    }  # fmt: skip
+    return benchmark.row(
+        name, float(f"{measured:.4g}"), unit, samples, by=by, claim=claim, target=target, ok=ok, digits=9
+    )
 
 
 COLUMNS = ("lost", "missing", "refetch %", "beyond %", "records", "frames")
@@ -253,12 +257,12 @@ def table(outcomes: list[Outcome]) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="What churn costs a crawl, beside the paper's protocol.")
-    parser.add_argument("--quick", "--small", action="store_true", help="10 nodes, 300 pages; under a minute")
+    parser.add_argument("--small", action="store_true", dest="quick", help=argparse.SUPPRESS)
     parser.add_argument("--seeds", type=int, metavar="N", default=1, help="runs of each regime (1)")
     parser.add_argument("--first-seed", type=int, metavar="N", default=1, help="of these (1)")
     parser.add_argument("--regime", action="append", choices=[each.name for each in REGIMES], help="only this one")
     parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count(), help="runs at once")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    benchmark.add_options(parser, "10 nodes, 300 pages; under a minute")
     args = parser.parse_args(argv)
     seeds = list(range(args.first_seed, args.first_seed + args.seeds))
     regimes = [regime for regime in REGIMES if not args.regime or regime.name in args.regime]
@@ -268,12 +272,7 @@ def main(argv: list[str] | None = None) -> int:
     for item in report:
         if not item["ok"]:
             print(f"NOT OK  {item['name']}: {item['measured']:g} {item['unit']} ({item['claim']})", file=sys.stderr)
-    text = json.dumps({"rows": report}, indent=2)
-    if args.json == "-":
-        print(text)
-    elif args.json:
-        Path(args.json).write_text(text + "\n")
-    return 0 if all(item["ok"] for item in report) else 1
+    return benchmark.finish(report, args.json)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+import benchmark
 from web_server import serve_files
 
 DOCS = Path("/usr/share/doc/postgresql-doc-15/html")
@@ -106,7 +106,7 @@ def measure(argv: list[str], log: Path) -> tuple[float, float, int]:
     return usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss * 1024
 
 
-def rows_of(site: str, ours: list[Sample], scrapy: list[Sample], target: float | None) -> list[dict[str, Any]]:
+def rows_of(site: str, ours: list[Sample], scrapy: list[Sample], target: float | None) -> list[benchmark.Row]:
     """The rows of one site's report; without a target its ratio is information."""
     same_pages = len({sample.urls for sample in ours + scrapy}) == 1 and bool(ours[0].urls)
     ratio = median(s.cpu_per_1000 for s in scrapy) / (median(s.cpu_per_1000 for s in ours) or float("inf"))
@@ -131,7 +131,8 @@ def rows_of(site: str, ours: list[Sample], scrapy: list[Sample], target: float |
     for name, unit, value in measures:
         for crawler, what, samples in crawlers:
             values = [value(sample) for sample in samples]
-            rows.append(row(f"{site}_{name}_{crawler}", what, median(values), unit, values))
+            by = benchmark.OURS if crawler == "ours" else "Scrapy"
+            rows.append(row(f"{site}_{name}_{crawler}", what, median(values), unit, values, by=by))
     return rows
 
 
@@ -144,28 +145,10 @@ def row(
     *,
     target: float | None = None,
     ok: bool = True,
-) -> dict[str, Any]:
+    by: str = f"{benchmark.OURS}; Scrapy",
+) -> benchmark.Row:
     """One row of the report; without a target it is information."""
-    return {
-        "name": name,
-        "claim": claim,
-        "target": target,
-        "measured": round(measured, 3),
-        "unit": unit,
-        "samples": [round(value, 3) for value in samples],
-        "ok": ok,
-    }
-
-
-def print_table(rows: list[dict[str, Any]], heading: str) -> None:
-    """For people, on stderr: stdout may be the JSON's."""
-    print(f"{heading}\n", file=sys.stderr)
-    print(f"{'':34}{'median':>10} {'unit':12}{'target':>8}  {'':8}", file=sys.stderr)
-    for item in rows:
-        target = "" if item["target"] is None else f"{item['target']:g}"
-        verdict = "" if item["target"] is None else ("ok" if item["ok"] else "NOT OK")
-        line = f"{item['name']:34}{item['measured']:>10} {item['unit']:12}{target:>8}  {verdict:8}{item['claim']}"
-        print(line, file=sys.stderr)
+    return benchmark.row(name, measured, unit, samples, by=by, claim=claim, target=target, ok=ok)
 
 
 def generate(root: Path) -> None:
@@ -189,7 +172,7 @@ def _name(number: int) -> str:
 
 def compare(
     site: str, root: Path, home: Path, count: int, concurrency: int, target: float | None
-) -> list[dict[str, Any]]:
+) -> list[benchmark.Row]:
     """Crawl the files below `root` `count` times with each crawler, in turns, and report."""
     ours: list[Sample] = []
     scrapy: list[Sample] = []
@@ -202,20 +185,19 @@ def compare(
             print(f"{site}: {number + 1} of {count} rounds", end="\r", file=sys.stderr)
         heading = f"{site} by {server.name}, {count} crawls each in turns, {concurrency} requests at once"
     rows = rows_of(site, ours, scrapy, target)
-    print_table(rows, heading)
+    benchmark.print_table(rows, heading)
     return rows
 
 
 def main() -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Crawls one site with dhtcrawl and with Scrapy, in turns.")
-    parser.add_argument("--quick", action="store_true", help="3 samples instead of 7; under a minute")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    benchmark.add_options(parser, "3 samples instead of 7; under a minute")
     parser.add_argument("--samples", type=int, help="crawls by each crawler")
     parser.add_argument("--concurrency", type=int, default=32, help="requests at once, for both (default 32)")
     args = parser.parse_args()
     count = args.samples or (3 if args.quick else 7)
-    rows: list[dict[str, Any]] = []
+    rows: list[benchmark.Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-crawl-") as temporary:
         home = Path(temporary)
         generate(home / "web")
@@ -224,13 +206,7 @@ def main() -> int:
             sites.append(("docs", DOCS, None))
         for site, root, target in sites:
             rows += compare(site, root, home / f"{site}-runs", count, args.concurrency, target)
-    if args.json:
-        report = json.dumps({"rows": rows}, indent=2)
-        if args.json == "-":
-            print(report)
-        else:
-            Path(args.json).write_text(report + "\n")
-    return 0 if all(item["ok"] for item in rows) else 1
+    return benchmark.finish(rows, args.json)
 
 
 if __name__ == "__main__":

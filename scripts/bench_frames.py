@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import resource
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import cast
 
 import aiohttp
 import msgpack
@@ -36,6 +35,8 @@ from aiohttp import web
 from rpcudp.protocol import RPCProtocol
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import benchmark
 
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.frame import HEADER, Decoder, Kind
@@ -290,22 +291,21 @@ def codec(count: int) -> tuple[float, float]:
 
 
 def row(
-    name: str, claim: str, unit: str, samples: list[float], target: float | None = None, digits: int = 0
-) -> dict[str, Any]:
+    name: str,
+    claim: str,
+    unit: str,
+    samples: list[float],
+    target: float | None = None,
+    digits: int = 0,
+    by: str = benchmark.OURS,
+) -> benchmark.Row:
     """One row of the report: the median; without a target it is information."""
     measured = median(samples)
-    return {
-        "name": name,
-        "claim": claim,
-        "target": target,
-        "measured": round(measured, digits),
-        "unit": unit,
-        "samples": [round(sample, digits) for sample in samples],
-        "ok": target is None or measured >= target,
-    }
+    ok = target is None or measured >= target
+    return benchmark.row(name, measured, unit, samples, by=by, claim=claim, target=target, ok=ok, digits=digits)
 
 
-def report(coded: list[tuple[float, float]], samples: dict[str, list[Sample]]) -> list[dict[str, Any]]:
+def report(coded: list[tuple[float, float]], samples: dict[str, list[Sample]]) -> list[benchmark.Row]:
     """All rows."""
 
     def ratios(peer: str) -> list[float]:
@@ -325,26 +325,17 @@ def report(coded: list[tuple[float, float]], samples: dict[str, list[Sample]]) -
         row("frames_to_udp", "times the URLs/s of rpcudp", "times", ratios("udp"), UDP_RATIO_MIN, 2),
     ]
     for kind, claim in claims.items():
-        rows.append(row(f"{kind}_urls", claim, "URLs/s", [sample.urls_per_s for sample in samples[kind]]))
-        rows.append(row(f"{kind}_cpu", "CPU of both sides", "µs/URL", [s.cpu_us for s in samples[kind]], digits=3))
+        by = benchmark.OURS if kind == "frames" else claim.partition(",")[0]
+        rows.append(row(f"{kind}_urls", claim, "URLs/s", [sample.urls_per_s for sample in samples[kind]], by=by))
+        cpu_us = [sample.cpu_us for sample in samples[kind]]
+        rows.append(row(f"{kind}_cpu", "CPU of both sides", "µs/URL", cpu_us, digits=3, by=by))
     return rows
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """For people, on stderr: stdout may be the JSON's."""
-    print(f"{'':18}{'median':>14} {'unit':8}{'target':>10}  {'':8}", file=sys.stderr)
-    for item in rows:
-        target = "" if item["target"] is None else f"{item['target']:,g}"
-        verdict = "" if item["target"] is None else ("ok" if item["ok"] else "NOT OK")
-        line = f"{item['name']:18}{item['measured']:>14,} {item['unit']:8}{target:>10}  {verdict:8}{item['claim']}"
-        print(line, file=sys.stderr)
 
 
 def main() -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Carries links in frames, by HTTP and by rpcudp, in turns.")
-    parser.add_argument("--quick", action="store_true", help="3 short rounds instead of 7; under a minute")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    benchmark.add_options(parser, "3 short rounds instead of 7; under a minute")
     parser.add_argument("--serve", choices=SERVERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -360,14 +351,8 @@ def main() -> int:
         for kind, count in counts.items():
             samples[kind].append(run(kind, count))
     rows = report(coded, samples)
-    print_table(rows)
-    if args.json:
-        text = json.dumps({"rows": rows}, indent=2)
-        if args.json == "-":
-            print(text)
-        else:
-            Path(args.json).write_text(text + "\n")
-    return 0 if all(item["ok"] for item in rows) else 1
+    benchmark.print_table(rows)
+    return benchmark.finish(rows, args.json)
 
 
 if __name__ == "__main__":

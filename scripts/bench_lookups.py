@@ -17,16 +17,16 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import benchmark
 
 from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, run
@@ -179,7 +179,7 @@ def experiment(
         gc.set_threshold(*thresholds)
 
 
-def rows_of(joining: Joining, phases: Sequence[Phase], look_ups: int) -> list[dict[str, Any]]:
+def rows_of(joining: Joining, phases: Sequence[Phase], look_ups: int) -> list[benchmark.Row]:
     """Rows of the report; the targets are the issue's, for the ten seconds after the kill and hence for the others."""
     rows = []
     for phase in phases:
@@ -197,12 +197,13 @@ def rows_of(joining: Joining, phases: Sequence[Phase], look_ups: int) -> list[di
     return rows
 
 
-def row(name: str, target: float | None, measured: float, unit: str, samples: int, ok: bool) -> dict[str, Any]:
+def row(name: str, target: float | None, measured: float, unit: str, samples: int, ok: bool) -> benchmark.Row:
     """One row of the report."""
-    return {
-        "name": name, "claim": "" if target is None else f"{target:g}", "target": target,
-        "measured": float(f"{measured:.4g}"), "unit": unit, "samples": samples, "ok": ok,
-    }  # fmt: skip
+    claim = "" if target is None else f"{target:g}"
+    return benchmark.row(
+        name, float(f"{measured:.4g}"), unit, samples, by=benchmark.SIMULATED, claim=claim, target=target, ok=ok,
+        digits=9,
+    )  # fmt: skip
 
 
 def show(joining: Joining, phases: Sequence[Phase]) -> None:
@@ -226,20 +227,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Right answers, times and RPCs of look-ups before and after a kill.")
     parser.add_argument("--nodes", type=int, nargs="+", metavar="N", help="sizes of the swarm")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="the small swarms only; under a minute")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    benchmark.add_options(parser, "the small swarms only; under a minute")
     args = parser.parse_args()
-    rows: list[dict[str, Any]] = []
+    rows: list[benchmark.Row] = []
     for nodes in args.nodes or (QUICK_NODES if args.quick else NODES):
         joining, phases = experiment(nodes, args.seed)
         show(joining, phases)
         rows += rows_of(joining, phases, LOOK_UPS)
-    report = json.dumps({"rows": rows}, indent=2)
-    if args.json == "-":
-        print(report)
-    elif args.json:
-        Path(args.json).write_text(report + "\n")
-    return 0 if all(item["ok"] for item in rows) else 1
+    return benchmark.finish(rows, args.json)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ and judges nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 # Before numpy is there: `--jobs` says how many processors are used, and threads for small matrices only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import benchmark
 from policy_bench import (
     cluster,
     coordinates,
@@ -38,7 +38,7 @@ from policy_bench import (
     split,
     throughput,
 )
-from policy_bench.report import Experiment, Options, Row, as_json, markdown_table, text_table
+from policy_bench.report import Experiment, Options, Row, as_rows, markdown_table, text_table
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     *prediction.EXPERIMENTS,
@@ -85,14 +85,12 @@ def main(argv: list[str] | None = None) -> int:
             if args.markdown:
                 args.markdown.write_text(markdown_table(rows))
     print(text_table(rows), file=sys.stdout if args.json != "-" else sys.stderr)
-    if args.json == "-":
-        print(json_text(rows), end="")
-    return 0 if all(row.met is not False for row in rows) else 1
+    return benchmark.finish(as_rows(rows), args.json)
 
 
 def json_text(rows: list[Row]) -> str:
     """The rows for programs."""
-    return json.dumps({"rows": as_json(rows)}, indent=2, ensure_ascii=False) + "\n"
+    return benchmark.json_text(as_rows(rows))
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import benchmark
 from scale_swarms import Sample, Spent, note, run
 
 NODES = (10, 100, 1_000)
@@ -88,12 +88,12 @@ def compared(sizes: Iterable[int]) -> tuple[int, int]:
     return (FLAT_FROM, FLAT_TO) if {FLAT_FROM, FLAT_TO} <= sizes else (min(sizes), max(sizes))
 
 
-def rows_of(samples: dict[int, list[Sample]], beside: Sequence[Sample] = ()) -> list[dict[str, Any]]:
+def rows_of(samples: dict[int, list[Sample]], beside: Sequence[Sample] = ()) -> list[benchmark.Row]:
     """A row for each measure and swarm; the ratios that have to be flat last.
 
     `beside` are samples of as many small swarms in one process as have the nodes of the large one.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[benchmark.Row] = []
     for name, unit, value, claim in MEASURES:
         for nodes, some in samples.items():
             rows.append(row(f"{name}_{nodes}", claim, [value(sample) for sample in some], unit))
@@ -103,7 +103,7 @@ def rows_of(samples: dict[int, list[Sample]], beside: Sequence[Sample] = ()) -> 
     target = RATIO_MAX if (small, large) == (FLAT_FROM, FLAT_TO) else None
     value_of = {name: value for name, _, value, _ in MEASURES}
 
-    def over(name: str, base: Sequence[Sample], claim: str, target: float | None) -> dict[str, Any]:
+    def over(name: str, base: Sequence[Sample], claim: str, target: float | None) -> benchmark.Row:
         value = value_of[name]
         before = median(map(value, base))
         return row(f"{name}_ratio", claim, [value(sample) / before for sample in samples[large]], "times", target)
@@ -122,21 +122,14 @@ def rows_of(samples: dict[int, list[Sample]], beside: Sequence[Sample] = ()) -> 
     return rows
 
 
-def row(name: str, claim: str, values: list[float], unit: str, target: float | None = None) -> dict[str, Any]:
+def row(name: str, claim: str, values: list[float], unit: str, target: float | None = None) -> benchmark.Row:
     """One row of the report; without a target it is information."""
     measured = median(values)
-    return {
-        "name": name,
-        "claim": claim,
-        "target": target,
-        "measured": round(measured, 3),
-        "unit": unit,
-        "samples": [round(value, 3) for value in values],
-        "ok": target is None or measured <= target,
-    }
+    ok = target is None or measured <= target
+    return benchmark.row(name, measured, unit, values, by=benchmark.SIMULATED, claim=claim, target=target, ok=ok)
 
 
-def print_table(rows: list[dict[str, Any]], samples: dict[int, list[Sample]]) -> None:
+def print_table(rows: list[benchmark.Row], samples: dict[int, list[Sample]]) -> None:
     """For people, on stderr: a line for each measure, a column for each swarm."""
     by_name = {item["name"]: item for item in rows}
     sizes = list(samples)
@@ -151,7 +144,7 @@ def print_table(rows: list[dict[str, Any]], samples: dict[int, list[Sample]]) ->
             print(f"{item['name']:22}{item['measured']:>14,.2f}  {verdict:20}{item['claim']}", file=sys.stderr)
 
 
-def plot(rows: list[dict[str, Any]], sizes: list[int]) -> str:
+def plot(rows: list[benchmark.Row], sizes: list[int]) -> str:
     """The flat measures over the number of nodes, each as a multiple of what it is in the smallest swarm, as SVG."""
     width, height, left, bottom = 480, 300, 50, 40
     by_name: dict[str, float] = {item["name"]: item["measured"] for item in rows}
@@ -184,8 +177,7 @@ def plot(rows: list[dict[str, Any]], sizes: list[int]) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Measures what a page costs in simulated swarms of several sizes.")
-    parser.add_argument("--quick", action="store_true", help="small swarms and few pages; under a minute, no target")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    benchmark.add_options(parser, "small swarms and few pages; under a minute, no target")
     parser.add_argument("--plot", metavar="FILE", help="write a plot there, as SVG")
     parser.add_argument("--nodes", help="sizes of swarms, such as 10,100,1000")
     parser.add_argument("--pages", type=int, help=f"for each node (default {PAGES})")
@@ -205,11 +197,7 @@ def main(argv: list[str] | None = None) -> int:
     print_table(rows, samples)
     if args.plot:
         Path(args.plot).write_text(plot(rows, sizes))
-    if args.json == "-":
-        print(json.dumps({"rows": rows}, indent=2))
-    elif args.json:
-        Path(args.json).write_text(json.dumps({"rows": rows}, indent=2) + "\n")
-    return 0 if all(item["ok"] for item in rows) else 1
+    return benchmark.finish(rows, args.json)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,8 @@ from web_server import serve_files
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import benchmark
+
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Reply, Request, StoreTask
 from dhtcrawl.rpc.tasks.rows import LinkRow
@@ -136,7 +138,7 @@ def cpu_per_1000(home: Path, nodes: int, key: str, seed: str, pages: int) -> flo
         return 1000 * (sum(node.cpu_s for node in running) - before) / pages
 
 
-def cpu_rows(home: Path, pages: int, rounds: int) -> list[dict[str, Any]]:
+def cpu_rows(home: Path, pages: int, rounds: int) -> list[benchmark.Row]:
     """Three nodes over one, for both keys."""
     rows = []
     with serve_files(home / "web", home / "server") as server:
@@ -232,7 +234,7 @@ def floor(path: Path, known: int, batches: list[Any], seed: str) -> float:
         database.close()
 
 
-def link_rows(home: Path, known: int, batches_a_round: int, rounds: int) -> list[dict[str, Any]]:
+def link_rows(home: Path, known: int, batches_a_round: int, rounds: int) -> list[benchmark.Row]:
     """One process to another, beside the ceiling and the floor."""
     seed = "http://tasks.example/"
     taken: dict[str, list[float]] = {"node": [], "transport alone": [], "LevelDB alone": []}
@@ -258,27 +260,37 @@ def link_rows(home: Path, known: int, batches_a_round: int, rounds: int) -> list
             taken["transport alone"].append(uvloop.run(ceiling(batches)))
             taken["LevelDB alone"].append(floor(home / f"floor{number}", min(known, 200_000), batches, seed))
     share = median(a / b for a, b in zip(taken["node"], taken["LevelDB alone"], strict=True))
-    rows = [row(f"links, {name}", "", None, median(rates), "URLs/s", rounds) for name, rates in taken.items()]
+    by = {"LevelDB alone": f"plyvel {plyvel.__version__}"}
+    rows = [
+        row(f"links, {name}", "", None, median(rates), "URLs/s", rounds, by=by.get(name, benchmark.OURS))
+        for name, rates in taken.items()
+    ]
     rows.append(row("links, node over LevelDB alone", "", None, share, "", rounds))
     return rows
 
 
 def row(
-    name: str, claim: str, target: float | None, measured: float, unit: str, samples: int, *, most: bool = False
-) -> dict[str, Any]:
+    name: str,
+    claim: str,
+    target: float | None,
+    measured: float,
+    unit: str,
+    samples: int,
+    *,
+    most: bool = False,
+    by: str = benchmark.OURS,
+) -> benchmark.Row:
     """One row of the report."""
     ok = target is None or (measured <= target if most else measured >= target)
-    measured = float(f"{measured:.4g}")
-    return {
-        "name": name, "claim": claim, "target": target, "measured": measured, "unit": unit, "samples": samples, "ok": ok
-    }  # fmt: skip
+    return benchmark.row(
+        name, float(f"{measured:.4g}"), unit, samples, by=by, claim=claim, target=target, ok=ok, digits=9
+    )
 
 
 def main() -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="What the task plane and the backups of a swarm cost.")
-    parser.add_argument("--quick", action="store_true", help="fewer links, pages and rounds; under a minute")
-    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+    benchmark.add_options(parser, "fewer links, pages and rounds; under a minute")
     args = parser.parse_args()
     import bench_crawl
 
@@ -288,16 +300,8 @@ def main() -> int:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-tasks-")))
         generate(home / "web")
         rows = link_rows(home, known, batches, max(1, rounds)) + cpu_rows(home, pages, rounds)
-    print(f"\nmedians; {known:,} links known, {pages} pages", file=sys.stderr)
-    for item in rows:
-        verdict = "" if item["target"] is None else ("ok" if item["ok"] else "NOT OK")
-        print(f"{item['name']:34}{item['measured']:>10g} {item['unit']:14}{item['claim']:14}{verdict}", file=sys.stderr)
-    report = json.dumps({"rows": rows}, indent=2)
-    if args.json == "-":
-        print(report)
-    elif args.json:
-        Path(args.json).write_text(report + "\n")
-    return 0 if all(item["ok"] for item in rows) else 1
+    benchmark.print_table(rows, f"medians; {known:,} links known, {pages} pages")
+    return benchmark.finish(rows, args.json)
 
 
 if __name__ == "__main__":

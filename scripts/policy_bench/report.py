@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+import benchmark
 
 PAPERS = {
     "P1": "Zhang et al. 2019, BP network and PSO: bp-pso",
@@ -19,6 +21,7 @@ PAPERS = {
     "P5": "Wu et al. 2011, DSpider: dspider",
     "all": "All policies",
 }
+_FIGURE = re.compile(r"([-+]?\d[\d,]*(?:\.\d+)?)(?:\s*(%|ms\b|s\b|MiB\b|µs\b))?")
 COLOURS = ("#06b", "#c40", "#0a7", "#a3c", "#860", "#666")
 
 S = TypeVar("S")
@@ -111,9 +114,29 @@ def markdown_table(rows: Iterable[Row]) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
-def as_json(rows: Iterable[Row]) -> list[dict[str, object]]:
-    """The same for programs."""
-    return [dataclasses.asdict(row) for row in rows]
+def as_rows(rows: Iterable[Row]) -> list[benchmark.Row]:
+    """The same for programs, and with the fields that every benchmark's rows have.
+
+    `measured` is the first number of what is said in words, which are under
+    `text`; no number stands for what could not be measured.
+    """
+    return [_as_row(row) for row in rows]
+
+
+def _as_row(row: Row) -> benchmark.Row:
+    found = _FIGURE.search(row.measured)
+    plain = benchmark.row(
+        row.what,
+        float(found[1].replace(",", "")) if found else 0.0,
+        (found[2] or "") if found else "",
+        row.seeds or 1,
+        by=PAPERS[row.paper].rpartition(": ")[2],
+        claim=row.claim,
+        target=row.target or None,
+        ok=row.met is not False,
+        digits=9,
+    )
+    return plain | {"text": row.measured, "paper": row.paper, "note": row.note, "judged": row.met is not None}
 
 
 def line_plot(title: str, x_label: str, y_label: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:

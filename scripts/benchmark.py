@@ -1,0 +1,87 @@
+"""What all benchmarks share: the rows of their reports, the table for people, the JSON for programs, the exit code.
+
+    {"rows": [{"name", "claim", "target", "measured", "unit", "samples", "ok", "by"}]}
+
+`measured` is a number, a median where there are several samples; `samples` is
+how many there are, and `values` has them where a benchmark keeps them. `by`
+says what was at work. A row without a target is information, and `ok`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dhtcrawl import __version__
+
+Row = dict[str, Any]
+FIELDS = ("name", "claim", "target", "measured", "unit", "samples", "ok", "by")
+OURS = f"dhtcrawl {__version__} on CPython {platform.python_version()}"
+SIMULATED = f"the simulator of {OURS}"
+
+
+def row(
+    name: str,
+    measured: float,
+    unit: str,
+    samples: int | Sequence[float],
+    *,
+    by: str = OURS,
+    claim: str = "",
+    target: float | str | None = None,
+    ok: bool = True,
+    digits: int = 3,
+) -> Row:
+    """One row; `samples` are values, which are kept, or their number."""
+    values = {} if isinstance(samples, int) else {"values": [round(value, digits) for value in samples]}
+    count = samples if isinstance(samples, int) else len(samples)
+    return {
+        "name": name, "claim": claim, "target": target, "measured": round(measured, digits), "unit": unit,
+        "samples": count, "ok": ok, "by": by,
+    } | values  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser, quick: str) -> None:
+    """`--quick`, which does what `quick` says, and `--json`."""
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--json", metavar="FILE", help="write the rows there; - for stdout")
+
+
+def table(rows: Iterable[Row]) -> str:
+    """A line for each row, for people."""
+    rows = list(rows)
+    width = max((len(item["name"]) for item in rows), default=0)
+    lines = [f"{'':{width}}{'measured':>14} {'unit':14}{'target':>10}  {'':8}"]
+    for item in rows:
+        target = item["target"]
+        shown = "" if target is None else f"{target:,g}" if isinstance(target, int | float) else target
+        verdict = "" if target is None else ("ok" if item["ok"] else "NOT OK")
+        line = f"{item['name']:{width}}{item['measured']:>14,} {item['unit']:14}{shown:>10}  {verdict:8}{item['claim']}"
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def print_table(rows: Iterable[Row], heading: str = "") -> None:
+    """The table on stderr: stdout may be the JSON's."""
+    print(f"\n{heading}\n{table(rows)}" if heading else table(rows), file=sys.stderr)
+
+
+def json_text(rows: Iterable[Row]) -> str:
+    """The rows for programs."""
+    return json.dumps({"rows": list(rows)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def finish(rows: Sequence[Row], json_file: str | None) -> int:
+    """Write the rows where they were asked for; the exit code: 0 only when every row with a target is ok."""
+    if json_file == "-":
+        print(json_text(rows), end="")
+    elif json_file:
+        Path(json_file).write_text(json_text(rows))
+    return 0 if all(item["ok"] for item in rows) else 1

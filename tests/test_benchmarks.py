@@ -1,0 +1,96 @@
+"""What all benchmarks share: --help, --quick, --json, rows with the same fields, the exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import bench_churn
+import bench_crawl
+import bench_frames
+import bench_lookups
+import bench_scale
+import bench_tasks
+import benchmark
+import pytest
+
+SCRIPTS = sorted((Path(__file__).parents[1] / "scripts").glob("bench_*.py"))
+ROWS: dict[str, benchmark.Row] = {
+    "bench_churn": bench_churn.row("calm: lost", "0 with every seed", 0, 0, "links", 1),
+    "bench_crawl": bench_crawl.row("web_cpu_ratio", "times fewer", 6.5, "times", [6.4, 6.6], target=5.0),
+    "bench_frames": bench_frames.row("frames_to_udp", "times the URLs/s", "times", [31.0, 30.0], 20.0, 2),
+    "bench_lookups": bench_lookups.row("100 nodes: right", 99.0, 99.87654, "%", 500, ok=True),
+    "bench_scale": bench_scale.row("cpu_10", "CPU a page", [1.0, 3.0], "ms/page"),
+    "bench_tasks": bench_tasks.row("cpu, 3 nodes over 1", "at most 2", 2.0, 1.5, "", 5, most=True),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_benchmark_says_what_it_takes(script: Path) -> None:
+    if script.stem == "bench_policies":
+        pytest.importorskip("numpy")
+    said = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=False, timeout=60)
+    assert said.returncode == 0, said.stderr
+    assert "--quick" in said.stdout
+    assert "--json FILE" in said.stdout
+
+
+def assert_shape(row: dict[str, Any]) -> None:
+    assert set(benchmark.FIELDS) <= row.keys()
+    assert type(row["measured"]) in (int, float)
+    assert type(row["samples"]) is int
+    assert row["samples"] >= 1
+    assert type(row["ok"]) is bool
+    assert row["by"]
+    assert all(type(row[name]) is str for name in ("name", "claim", "unit", "by"))
+    assert row["ok"] or row["target"] is not None, "a row without a target is information"
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_rows_of_every_benchmark_have_the_same_fields(name: str) -> None:
+    assert_shape(json.loads(benchmark.json_text([ROWS[name]]))["rows"][0])
+
+
+def test_the_rows_about_policies_have_them_too() -> None:
+    pytest.importorskip("numpy")
+    from policy_bench.report import Row, as_rows
+
+    rows = [
+        Row("P3", "within 30 %", "0.9", "≥ 0.8", "0.85 (worst 0.81)", True, 5),
+        Row("P1", "time", "", "at most 1,200 ms", "1,305.5 ms of 9", False, 0, "slow"),
+        Row("P5", "it specialises", "", "", "not to be had here", None, 0),
+    ]
+    told = as_rows(rows)
+    for row in told:
+        assert_shape(row)
+    assert [(row["measured"], row["unit"], row["samples"], row["ok"]) for row in told] == [
+        (0.85, "", 5, True), (1305.5, "ms", 1, False), (0.0, "", 1, True),
+    ]  # fmt: skip
+    assert [(row["by"], row["text"]) for row in told[:2]] == [("gnp", rows[0].measured), ("bp-pso", rows[1].measured)]
+
+
+def test_a_benchmark_ends_with_0_only_when_every_row_with_a_target_is_ok(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = benchmark.row("good", 1.23456, "s", [1.0, 1.5], target=2.0)
+    bad = benchmark.row("bad", 3.0, "s", 7, target=2.0, ok=False, claim="at most 2")
+    assert good["values"] == [1.0, 1.5]
+    assert (good["measured"], good["samples"], bad["samples"]) == (1.235, 2, 7)
+    assert benchmark.finish([good], None) == 0
+    assert benchmark.finish([good, bad], str(tmp_path / "rows.json")) == 1
+    assert json.loads((tmp_path / "rows.json").read_text()) == {"rows": [good, bad]}
+    assert capsys.readouterr().out == ""
+    assert benchmark.finish([good], "-") == 0
+    assert json.loads(capsys.readouterr().out) == {"rows": [good]}
+    lines = benchmark.table([good, bad]).splitlines()
+    assert lines[1].split() == ["good", "1.235", "s", "2", "ok"]
+    assert lines[2].split() == ["bad", "3.0", "s", "2", "NOT", "OK", "at", "most", "2"]
+
+
+def test_a_median_stands_for_several_samples() -> None:
+    row = bench_scale.row("cpu_10", "CPU a page", [1.0, 3.0, 8.0], "ms/page", target=2.0)
+    assert (row["measured"], row["samples"], row["ok"]) == (median([1.0, 3.0, 8.0]), 3, False)
