@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import uvloop
 from requirements_plugin import NO_CONFORMANCE_DATA
 
+from dhtcrawl.loop_state import check_loop_state, faults
 from dhtcrawl.sim.loop import VirtualLoop
+
+# Before the marked classes are imported, and for the processes that tests start.
+if os.environ.setdefault("DHTCRAWL_CHECK_THREADS", "1") == "1":
+    check_loop_state()
+
+
+@pytest.fixture(autouse=True)
+def _transactions_use_values_only() -> Iterator[None]:
+    """No transaction of a test uses what the event loop changes, not even where the error is taken for another."""
+    faults.clear()
+    yield
+    assert faults == []
 
 
 @pytest.fixture(scope="session")

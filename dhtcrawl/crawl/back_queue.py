@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
 
 # A host with so many pages waiting for another try starts no new ones: it is in
@@ -22,6 +23,7 @@ class Refilling:
     doubted: bool = False  # what is being read may be older than what was queued without our knowing
 
 
+@loop_state
 @dataclass(eq=False, slots=True)
 class BackQueue:
     """`front` and `desk`, both sorted, are the head of the stored queue; all of it where `complete`."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dhtcrawl.loop_state import loop_state
+
 Holders = tuple[bytes, ...]
 
 
+@loop_state
 class CopyBarrier:
     """Of one crawl on one node; `further` is how many nodes besides this one are to have a body."""
 

@@ -26,6 +26,7 @@ from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import tasks
 
 LIMITS_EVERY_S = 0.25
@@ -79,6 +80,7 @@ class _RunTime:
         self._counters.politeness_violations = self._violations_before + self._hosts.violations
 
 
+@loop_state
 class Crawl:
     """Runs one crawl; make it, `run` it once, read `counters` at any time."""
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import Analysis
 from dhtcrawl.crawl.scope import Scope
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Link
@@ -49,6 +50,7 @@ class Found:
     alias: str | None = None  # the target of a seed's redirect: a seed itself
 
 
+@loop_state
 class Discovery:
     """The links of one crawl; remembers at most `cache_max` of them, fewer where they are long."""
 

@@ -22,6 +22,7 @@ from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.host_access import LeaseLost
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
@@ -32,6 +33,7 @@ INLINE_BYTES_MAX = 512 << 10
 NO_ROBOTS = "robots.txt answers with errors, so nothing may be fetched (RFC 9309, 2.3.1.4)"
 
 
+@loop_state
 class Fetcher:
     """Runs the jobs of one crawl."""
 

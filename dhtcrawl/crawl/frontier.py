@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from dhtcrawl.crawl.back_queue import BackQueue
 from dhtcrawl.fetch.politeness import HostClock
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
 
@@ -77,6 +78,7 @@ class _Walk:
         self.again = False  # once the walk under way has ended
 
 
+@loop_state
 class Frontier:
     """The tasks of one crawl on one node."""
 

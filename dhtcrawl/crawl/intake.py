@@ -19,6 +19,7 @@ from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.rounds import CrawlStart
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import replicas, tasks
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import State
@@ -40,6 +41,7 @@ class _Sweeps:
         self.swept: object = _NOT_SWEPT  # the claim that the queues are in line with
 
 
+@loop_state
 class Intake:
     """Takes links and records for one crawl."""
 

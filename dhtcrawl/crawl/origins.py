@@ -16,6 +16,7 @@ from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind
 from dhtcrawl.fetch.politeness import Backoff, HealthBook, HostBook
 from dhtcrawl.fetch.robots_book import RobotsBook
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of
@@ -32,6 +33,7 @@ class Hopeless(NamedTuple):
     result: TaskResult
 
 
+@loop_state
 class Origins:
     """What was learned of them by asking."""
 

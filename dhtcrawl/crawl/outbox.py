@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Link
 
 ACKED_MAX = 200_000
@@ -54,6 +55,7 @@ class AckedFilter:
         return known is not None and (depth is None or known <= depth)
 
 
+@loop_state
 class Outbox:
     """The links of one crawl that their owner has not acknowledged yet.
 

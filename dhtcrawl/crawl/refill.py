@@ -11,11 +11,13 @@ from dhtcrawl.crawl.due_tasks import DueTasks
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.keyspace import host_key
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import tasks
 
 HOSTS_A_SCAN = 256
 
 
+@loop_state
 class Refill:
     """Fills the fronts of one crawl's frontier."""
 

@@ -10,10 +10,13 @@ from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.rounds import Relinked
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.txn import Txn
 
 
+@loop_state
 class Resends:
     """Hands in the links of the pages in the queue of a `NextRound`."""
 
@@ -37,7 +40,7 @@ class Resends:
         """Until cancelled."""
         while True:
             key = await self._pages.get()
-            page = await self._s.committer.submit(partial(self._read, key=key))
+            page = await self._s.committer.submit(partial(_read, crawl=self._crawl, key=key, archive=self._s.archive))
             if page is None:
                 # Its link keys came before it, from a node that leaves or did not end it: whoever has the page sends.
                 self._next.forget_resend(key)
@@ -50,8 +53,9 @@ class Resends:
             self._pages.done()
             self._resent()
 
-    def _read(self, txn: Txn, key: bytes) -> recovery.StoredPage | None:
-        """The page, where it is here."""
-        if tasks.get_page(txn, self._crawl, key) is None:
-            return None
-        return recovery.read_page(txn, crawl=self._crawl, key=key, archive=self._s.archive)
+
+def _read(txn: Txn, crawl: bytes, key: bytes, archive: Archive) -> recovery.StoredPage | None:
+    """The page, where it is here."""
+    if tasks.get_page(txn, crawl, key) is None:
+        return None
+    return recovery.read_page(txn, crawl=crawl, key=key, archive=archive)

@@ -15,6 +15,7 @@ from dhtcrawl.fetch import body
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsWait
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits
 from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, RobotsVerdict, product_token, verdict_for_status
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.warc import ArchiveItem
 from dhtcrawl.storage.store.records import SkipReason
@@ -52,6 +53,7 @@ class PageRequests:
         return cls(tuple(headers), limits)
 
 
+@loop_state
 class RobotsFetcher:
     """Runs the jobs of one crawl that are for robots.txt."""
 

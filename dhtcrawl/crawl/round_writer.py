@@ -28,6 +28,7 @@ from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.round_transaction import RoundTransaction
 from dhtcrawl.crawl.rounds import CrawlCounters, Listener, Round, RoundResult
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.outputs.outputs import LivePages
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
@@ -36,6 +37,7 @@ from dhtcrawl.storage.store.txn import Txn
 LINKS_A_ROUND_MAX = 4096
 
 
+@loop_state
 class RoundWriter:
     """Writes one crawl's progress."""
 

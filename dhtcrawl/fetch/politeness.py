@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dhtcrawl.loop_state import loop_state
+
 # Log lines and timers of an operating system are this coarse.
 GRANULARITY_S = 0.001
 
@@ -113,6 +115,7 @@ class Health:
         return self.silences >= backoff.silences_max
 
 
+@loop_state
 class HealthBook:
     """The health of the origins met last; one that is forgotten is asked as if it were new."""
 
@@ -134,6 +137,7 @@ class HealthBook:
         self._origins.pop(origin, None)
 
 
+@loop_state
 class HostBook:
     """All clocks of a node, bounded: idle ones are forgotten, oldest first."""
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.url import origin_of
 
 _SCHEMES = ("http://", "https://")
@@ -19,6 +20,7 @@ ORIGINS_MAX = 20_000
 BYTES_MAX = 16 << 20
 
 
+@loop_state
 class RobotsBook:
     """The rules one crawl goes by; times are seconds on the caller's monotonic clock."""
 

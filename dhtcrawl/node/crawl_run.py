@@ -19,6 +19,7 @@ from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.ports import Budget
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
@@ -157,6 +158,7 @@ class CrawlBoard:
         self.parts.changed()
 
 
+@loop_state
 @dataclass(frozen=True, slots=True)
 class CrawlRun:
     """A crawl that runs here."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from dhtcrawl.config import pairs
 from dhtcrawl.keyspace import host_key
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.node.crawl_run import CrawlRun
 from dhtcrawl.node.planes import NetworkConfig, listen
 from dhtcrawl.node.single import Node, RunningCrawl
@@ -71,6 +72,7 @@ COUNT_EVERY_S = 3600.0
 REPAIR_S = 600.0  # how often everything is compared, whatever happened
 
 
+@loop_state
 class SwarmNode:
     """One node; make it, `run` it once, stop it by `leave` or `shutdown`."""
 
@@ -234,7 +236,7 @@ class SwarmNode:
     async def _live(self, group: OrderedTaskGroup) -> None:
         for run in (self.routing.run, self.gossip.run, self.gate.run):
             group.create_task(run())
-        await self.node.committer.submit(lambda txn: catalog.mark_swarm(txn, self.id.hex()))
+        await self.node.committer.submit(partial(catalog.mark_swarm, node=self.id.hex()))
         await self.crawls.load()
         self.opened.set()
         if not await self.acquaintances.find(self._network.bootstrap):

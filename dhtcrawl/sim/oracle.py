@@ -22,8 +22,9 @@ promise is about just that. A *side* is all who can hear one another.
          for what sides that were apart did, which is counted
     I10  somebody says complete: no task is left on its side; soon after nothing was left;        judge_ends,
          all know it soon                                                                         swarm_run
-    I11  a page is opened again: its body was out of reach for as long as others wait for it.     judge_fetches
-         At the end every page's body is in the collection                                        swarm_run
+    I11  a page is opened again: its body was out of reach for as long as others wait for it;     judge_fetches,
+         a node has nothing under way: it knows how many pages have too few copies. At the end    judge_copies
+         every page's body is in the collection                                                   swarm_run
     I12  a link is acked, the web is asked: the node is active, and has joined again if it        judge_acks,
          stood still                                                                              judge_fetches
     I13  something gets further all the time, partitions and pauses aside; who was apart meets;   judge_ends, scene,
@@ -35,8 +36,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.sim.judge_acks import Acks
+from dhtcrawl.sim.judge_copies import CopyCounts
 from dhtcrawl.sim.judge_ends import Ends
 from dhtcrawl.sim.judge_fetches import Fetches
 from dhtcrawl.sim.ledger import Ledger, WatchedEngine
@@ -49,11 +52,11 @@ from dhtcrawl.spec import CrawlSpec
 class Oracle:
     """Of one crawl in one swarm."""
 
-    def __init__(self, swarm: SimSwarm, spec: CrawlSpec, key_bytes: int, *, replicas: int, acks: int) -> None:
+    def __init__(self, swarm: SimSwarm, spec: CrawlSpec, crawl: bytes) -> None:
         self.messages = 0  # of the task plane, between different nodes
         time, settings = asyncio.get_running_loop().time, swarm.config.swarm
-        self.ledger = Ledger(time, key_bytes)
-        self.scene = Scene(swarm, self.ledger, time, replicas=replicas, acks=acks)
+        self.ledger = Ledger(time, task_key_bytes(spec.key_mode))
+        self.scene = Scene(swarm, self.ledger, time, replicas=settings.replicas, acks=settings.acks)
         self.acks = Acks(self.scene)
         self.fetched = Fetches(
             self.scene,
@@ -63,6 +66,7 @@ class Oracle:
             grace_s=settings.holder_grace_s,
         )
         self.ends = Ends(self.scene)
+        self.copies = CopyCounts(self.scene, crawl, spec.settings.copies)
 
     @property
     def violations(self) -> list[str]:
@@ -168,6 +172,7 @@ class Oracle:
         self.scene.look()
         for host in self.scene.up:
             self._look(host)
+        self.copies.look()
 
     def _goes(self, host: SimHost) -> None:
         def goes() -> None:

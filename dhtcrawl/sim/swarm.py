@@ -22,6 +22,7 @@ from dhtcrawl.node.single import Node, Ports, open_node
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.sim.committer import CrashingCommitter
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
 from dhtcrawl.sim.machines import SimMachine
 from dhtcrawl.sim.net import DatagramNetwork as Datagrams
@@ -31,7 +32,7 @@ from dhtcrawl.sim.tally import MessageTally
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.sim.wires import Wires
-from dhtcrawl.sim.world import CrashingCommitter, SimDisk
+from dhtcrawl.sim.world import SimDisk
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
@@ -341,7 +342,8 @@ class SimHost:
 
         def make_committer(runner: GroupRunner) -> Committer:
             commit_s = world.conditions.commit_s * (SLOW_DISK if self.slow else 1.0)
-            self._running.committer = CrashingCommitter(runner, latency_s=commit_s)
+            held = Random(f"{world.seed} {self.name} commits {self.starts}")
+            self._running.committer = CrashingCommitter(runner, latency_s=commit_s, rng=held)
             return self._running.committer
 
         async def offload(function: Callable[[], Any]) -> Any:

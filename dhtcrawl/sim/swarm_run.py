@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from dhtcrawl.config import Config, CrawlSettings, load
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.collection import collect
 from dhtcrawl.sim.faults import LONGEST, Faults
@@ -103,7 +102,7 @@ class _Run:
         self.result = dataclasses.replace(self.result, **fields)
 
     async def _live(self, group: asyncio.TaskGroup, trace: Trace) -> None:
-        scenario, swarm_settings = self._scenario, self._config.swarm
+        scenario = self._scenario
         low, high = min(0.01, scenario.latency_s), scenario.latency_s
         weather = Weather(loss=scenario.loss, duplication=scenario.duplication, late_s=scenario.late_s)
         matrix = read_matrix(Path(scenario.latency_matrix)) if scenario.latency_matrix else None
@@ -124,13 +123,7 @@ class _Run:
                 else None,
             ),
         )
-        oracle = Oracle(
-            swarm,
-            self._spec,
-            task_key_bytes(self._spec.key_mode),
-            replicas=swarm_settings.replicas,
-            acks=swarm_settings.acks,
-        )
+        oracle = Oracle(swarm, self._spec, self._crawl)
         swarm.witness = oracle
         self._found(violations=oracle.violations)
         faults = Faults(swarm, oracle, scenario, self._seed)
@@ -232,6 +225,7 @@ class _Run:
         if self.result.stopped:
             return
         self._found(refetches=oracle.refetches(self._web.visits, partial(brings, self._web)))
+        oracle.copies.at_the_end(there)
         oracle.ended_in_time(PATIENCE_S + (scenario.holder_grace_s if faults.toll.bodies_gone else 0.0))
         try:
             dirs, totals, _ = collect([(host.id, host.disk) for host in there], self._crawl, self._spec)

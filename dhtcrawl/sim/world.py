@@ -9,7 +9,6 @@ after the last commit a part of any length may be there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -17,8 +16,9 @@ from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
-from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull
+from dhtcrawl.errors import Exit
 from dhtcrawl.node.single import Ports, open_node
+from dhtcrawl.sim.committer import CrashingCommitter
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
@@ -26,11 +26,10 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
-from dhtcrawl.storage.store.txn import Txn
 
 
 @dataclass(slots=True)
@@ -55,34 +54,6 @@ def _archive_keys() -> tuple[bytes, bytes]:
     return keys.ARCHIVE, keys.after(keys.ARCHIVE)
 
 
-class CrashingCommitter(LoopCommitter):
-    """Dies in the middle of a group: files were appended to, the batch was not written."""
-
-    crashed = False
-
-    def crash(self, *, written: bool = False) -> None:
-        """`written`: the batch was, and nobody heard of it any more."""
-        self.crashed = True
-        if written:
-            self._runner.run(self._jobs[:GROUP_JOBS_MAX])
-        else:
-            void: dict[bytes, bytes | None] = {}
-            for function, _ in self._jobs:
-                with contextlib.suppress(DhtcrawlError):
-                    function(Txn(self._runner.engine, void))
-        for _, future in self._jobs:
-            future.cancel()
-        self._jobs.clear()
-
-    def fail(self) -> None:
-        """The disk takes nothing from now on."""
-        self._runner.failed = StorageFull("the simulated disk is full; give it space")
-
-    async def close(self) -> None:
-        if not self.crashed:
-            await super().close()
-
-
 class SimNode:
     """One node. Its randomness is its own, so that another node's does not change it."""
 
@@ -90,6 +61,9 @@ class SimNode:
         """`commit_s` is how long its disk takes for an fsync."""
         self.disk = SimDisk()
         self.id = Random(f"{seed} {name} id").randbytes(20)
+        self._seed = seed
+        self._name = name
+        self._lives = 0
         self._rng = Random(f"{seed} {name}")
         self._config = config
         self._commit_s = commit_s
@@ -122,7 +96,9 @@ class SimNode:
 
     def _ports(self, clock: Clock) -> Ports:
         def make_committer(runner: GroupRunner) -> Committer:
-            self._committer = CrashingCommitter(runner, latency_s=self._commit_s)
+            self._lives += 1
+            held = Random(f"{self._seed} {self._name} commits {self._lives}")
+            self._committer = CrashingCommitter(runner, latency_s=self._commit_s, rng=held)
             return self._committer
 
         async def offload(function: Callable[[], Any]) -> Any:

@@ -22,9 +22,10 @@ from dhtcrawl.crawl.services import Services
 from dhtcrawl.crawl.single_node import PORTS, NoAssignment
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.fetch.politeness import HostBook
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.ownership import EVERYTHING
 from dhtcrawl.storage.store.tasks import Queued

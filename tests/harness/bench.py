@@ -8,8 +8,9 @@ from swarm.fake_peers import FakePeers, view_of
 
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.memory import MemoryEngine
 
 

@@ -32,8 +32,9 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.frame import HEADER
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Call, Message, Refused, Reply, Request, Result, decode, encode
 from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualClock
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.txn import Txn
 

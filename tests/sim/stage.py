@@ -39,7 +39,7 @@ class Stage:
         )
         spec = make_spec(self.web.seeds(), config.crawl)
         swarm: Any = self.swarm
-        self.oracle = Oracle(swarm, spec, 20, replicas=3, acks=2)
+        self.oracle = Oracle(swarm, spec, CRAWL)
         self.cut_off: list[Any] = []
         self.disks: dict[Any, WatchedEngine] = {}
         self.hosts = [self.add() for _ in range(hosts)]

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.swarm.bodies import copying
 from dhtcrawl.swarm.bodies.copier import Copier
+from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.copying import BodyCopies
 
 CALM = Scenario(nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, crash_every_s=1.5, holder_grace_s=20, copies=2)
@@ -147,7 +149,37 @@ def _then(function: Any, also: Any) -> Any:
     return both
 
 
+# How many pages have too few copies
+
+SHORT: dict[str, Any] = {"nodes": 2, "copies": 4, "joins": 3, "crash_every_s": 0.7}
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_nodes_that_come_leave_the_count_of_pages_with_too_few_copies_right(seed: int) -> None:
+    """Rounds add to it while copies are made anew: what they had counted in between was lost."""
+    simulate(seed, **SHORT)
+
+
 # Each of these breaks it, and must be told
+
+
+def test_a_count_that_is_put_in_place_of_what_rounds_counted_meanwhile_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = CopyWatch._look
+
+    async def stale(self: CopyWatch) -> None:
+        before = self._counters.pages_undercopied
+        counters, self._counters = self._counters, CrawlCounters(pages_undercopied=before)
+        try:
+            await real(self)
+        finally:
+            counters.pages_undercopied = self._counters.pages_undercopied
+            self._counters = counters
+
+    monkeypatch.setattr(CopyWatch, "_look", stale)
+    found = simulate_swarm(dataclasses.replace(CALM, **SHORT), 2).violations
+    assert any("pages with too few copies" in problem for problem in found)
 
 
 def test_copies_that_are_not_looked_for_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,11 @@ from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.heads import request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.node.single import Ports, open_node
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.storage.store.committer import LoopCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.url import host_of, path_of
 

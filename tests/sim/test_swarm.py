@@ -16,16 +16,19 @@ from typing import Any, cast
 import pytest
 
 from dhtcrawl.crawl.refill import Refill
+from dhtcrawl.loop_state import faults
 from dhtcrawl.node.crawl_ports import SwarmReplication
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.tasks.messages import Code
+from dhtcrawl.sim import committer
 from dhtcrawl.sim.chance import draw
+from dhtcrawl.sim.committer import CrashingCommitter, LoopCommitter
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.sim.swarm_run import simulate_swarm
-from dhtcrawl.sim.world import CrashingCommitter
 from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves, WaveVerdict
@@ -236,6 +239,9 @@ def test_a_page_that_is_begun_unasked_when_its_former_owner_is_gone_is_caught(mo
         return True
 
     monkeypatch.setattr(Syncer, "compare", nobody)
+    # Found where transactions ran when they were written, and nobody waited for their outcome.
+    monkeypatch.setattr(LoopCommitter, "_hold", lambda self: None)
+    monkeypatch.setattr(committer, "TURNS", 1)
     assert "I8" in _told(draw(751), 751)
 
 
@@ -276,6 +282,15 @@ def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.
 def test_a_swarm_that_waits_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SwarmReplication, "send", lambda self, links: [])
     assert "I13" in _told(CALM, 1)
+
+
+def test_a_transaction_that_reads_what_the_loop_has_changed_since_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks the crawl's ownership as it is then, in place of the snapshot that it was given."""
+    monkeypatch.setattr(SwarmOwnership, "snapshot", lambda self: self)
+    found = simulate_swarm(CALM, 1).violations
+    assert any("SwarmOwnership" in problem and "in a transaction" in problem for problem in found)
+    assert faults, "noted, whoever takes the error for another"
+    faults.clear()
 
 
 def test_a_node_that_fails_is_told_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:

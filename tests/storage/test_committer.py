@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from dhtcrawl.errors import StorageError, StorageFull
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualLoop
-from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, LoopCommitter, ThreadCommitter
+from dhtcrawl.storage.store.committer import GROUP_JOBS_MAX, Committer, GroupRunner, ThreadCommitter
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.txn import Batch, Txn
 

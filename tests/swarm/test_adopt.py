@@ -9,9 +9,10 @@ from typing import Any
 from storage.stores import CRAWL
 
 from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import pack, unpack

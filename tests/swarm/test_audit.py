@@ -11,8 +11,9 @@ from storage.stores import CRAWL, SPEC
 
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.swarm.calls import AuditKeys, MissingKeys

@@ -16,9 +16,10 @@ from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.rows import PeerRow
+from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.scene import view_of as members_of
-from dhtcrawl.storage.store.committer import GroupRunner, LoopCommitter
+from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.swarm.membership.peer_store import GREET_AGAIN_S, NAMED_EVERY, REMEMBERED_MAX, SEEK_EVERY_S, PeerStore
 from swarm.fake_peers import node, view_of

@@ -19,6 +19,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Records, RefreshTask, Refused
 from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store import ranges
+from dhtcrawl.storage.store.committer import Group
 from dhtcrawl.storage.store.ranges import FIRST, LAST
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -250,15 +251,15 @@ async def test_syncs_do_not_keep_the_store_from_others(monkeypatch: pytest.Monke
     _, a, b = two()
     b.put(copy(n) for n in range(2_000))
     a.put(copy(n) for n in range(1_990))
-    groups = b.committer._runner
     looked_at: list[int] = []
-    original = groups.run
+    original = Group.commit
 
-    def counted(jobs: Any) -> Any:
-        looked_at.append(len(jobs))
-        return original(jobs)
+    def counted(group: Group) -> Any:
+        if group._runner is b.committer._runner:
+            looked_at.append(len(group))
+        return original(group)
 
-    groups.run = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(Group, "commit", counted)
     await synced(a, b)
     assert a.found() == b.found()
     # A job for each hundred records, and never two in one group.

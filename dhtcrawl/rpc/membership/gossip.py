@@ -23,6 +23,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.contact import Address, Contact
 from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
@@ -49,6 +50,7 @@ STRANGERS_A_TICK = 8
 EXCHANGE_MEMBERS = 32
 
 
+@loop_state
 class Gossip:
     """One node's membership. Callbacks run on the loop, after what they tell of has happened."""
 

@@ -26,6 +26,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from dhtcrawl.chance import Chance
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import LocalHealth
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
@@ -54,6 +55,7 @@ _NOTHING = Learned()
 _id_of = attrgetter("id")
 
 
+@loop_state
 class Members:
     """The records of all nodes, our own among them, and what is to be told of them."""
 

@@ -9,8 +9,8 @@ for a timer.
 
 One thread owns the engine and the archive, which is why transactions need no
 locks: check-then-write (URL-seen, the lattice) is atomic by construction.
-`ThreadCommitter` is the real one; `LoopCommitter` runs the same groups on the
-event loop's clock and is what the simulator uses.
+`ThreadCommitter` is the real one. The simulator's (`dhtcrawl.sim.committer`)
+runs the same groups between the turns of its event loop.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from dhtcrawl.errors import StorageError
+from dhtcrawl.loop_state import run_transaction
 from dhtcrawl.storage.store.txn import Engine, Txn
 
 T = TypeVar("T")
@@ -68,8 +69,60 @@ Job = tuple[Callable[[Txn], Any], "asyncio.Future[Any]"]
 Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
+class Group:
+    """Transactions that are written together. Blocks; no asyncio."""
+
+    def __init__(self, runner: GroupRunner) -> None:
+        self._runner = runner
+        self._writes: dict[bytes, bytes | None] = {}
+        self._outcomes: list[Outcome] = []
+
+    def __len__(self) -> int:
+        """Transactions that were run, or refused."""
+        return len(self._outcomes)
+
+    @property
+    def futures(self) -> list[asyncio.Future[Any]]:
+        """Who waits for them, in order."""
+        return [future for future, _, _ in self._outcomes]
+
+    def run(self, job: Job) -> None:
+        """Run one transaction, which sees what those before it wrote; once the disk has failed it is only noted."""
+        function, future = job
+        value, error = None, None
+        if self._runner.failed is None:
+            try:
+                value, error = self._run(function)
+            except StorageError as failure:  # a disk that fails, or a record that is damaged: we cannot go on
+                self._runner.failed = failure
+        self._outcomes.append((future, value, error))
+
+    def commit(self) -> list[Outcome]:
+        """Write the group; the outcome of each transaction, in order, once all that succeeded is durable."""
+        if self._runner.failed is None:
+            self._runner.write(self._writes)
+        if self._runner.failed is not None:
+            return [(future, None, self._runner.failed) for future, _, _ in self._outcomes]
+        return self._outcomes
+
+    def _run(self, function: Callable[[Txn], Any]) -> tuple[Any, BaseException | None]:
+        txn = Txn(self._runner.engine, self._writes)
+        try:
+            return run_transaction(function, txn), None
+        except StorageError:
+            raise
+        except StopIteration as error:  # which no future takes
+            txn.rollback()
+            stopped = RuntimeError("a transaction raised StopIteration")
+            stopped.__cause__ = error
+            return None, stopped
+        except Exception as error:  # the caller's bug: the caller's to handle
+            txn.rollback()
+            return None, error
+
+
 class GroupRunner:
-    """Runs one group of transactions against the engine. Blocks; no asyncio."""
+    """Runs groups of transactions against the engine. Blocks; no asyncio."""
 
     def __init__(self, engine: Engine, *, sync: bool) -> None:
         self.engine = engine
@@ -80,19 +133,21 @@ class GroupRunner:
 
     def run(self, jobs: list[Job]) -> list[Outcome]:
         """The outcome of each job, in order, once all that succeeded is durable."""
-        if self.failed is not None:
-            return [(future, None, self.failed) for _, future in jobs]
-        writes: dict[bytes, bytes | None] = {}
-        outcomes: list[Outcome] = []
+        group = Group(self)
+        for job in jobs:
+            group.run(job)
+        return group.commit()
+
+    def write(self, writes: dict[bytes, bytes | None]) -> None:
+        """Make what a group wrote durable, and what its participants have; `failed` says so where it cannot."""
+        if not writes:
+            return
         try:
-            for function, future in jobs:
-                outcomes.append(self._run_one(function, future, writes))
-            if writes:
-                final = Txn(self.engine, writes)
-                for participant in self.participants:
-                    participant.prepare(final)
-                self.engine.write(writes, sync=self._sync)
-                self.groups += 1
+            final = Txn(self.engine, writes)
+            for participant in self.participants:
+                run_transaction(participant.prepare, final)
+            self.engine.write(writes, sync=self._sync)
+            self.groups += 1
         except StorageError as error:
             # Which part of the group reached the disk is unknown, and LevelDB
             # refuses writes after a failed one: only a restart, which reads
@@ -101,26 +156,6 @@ class GroupRunner:
         except Exception as error:  # a bug of ours must end the node, not hang its callers
             self.failed = StorageError(f"committing failed: {error!r}; please report this")
             self.failed.__cause__ = error
-        if self.failed is not None:
-            return [(future, None, self.failed) for _, future in jobs]
-        return outcomes
-
-    def _run_one(
-        self, function: Callable[[Txn], Any], future: asyncio.Future[Any], writes: dict[bytes, bytes | None]
-    ) -> Outcome:
-        txn = Txn(self.engine, writes)
-        try:
-            return future, function(txn), None
-        except StorageError:  # a disk that fails, or a record that is damaged: we cannot go on
-            raise
-        except StopIteration as error:  # which no future takes
-            txn.rollback()
-            stopped = RuntimeError("a transaction raised StopIteration")
-            stopped.__cause__ = error
-            return future, None, stopped
-        except Exception as error:  # the caller's bug: the caller's to handle
-            txn.rollback()
-            return future, None, error
 
 
 def deliver(outcomes: list[Outcome]) -> None:
@@ -177,37 +212,3 @@ class ThreadCommitter:
             if jobs:
                 self._loop.call_soon_threadsafe(deliver, self._runner.run(jobs))
         self._loop.call_soon_threadsafe(self._closed.set_result, None)
-
-
-class LoopCommitter:
-    """The same groups on the event loop, `latency_s` of its clock after the first job."""
-
-    def __init__(self, runner: GroupRunner, *, latency_s: float = 0.004) -> None:
-        self._runner = runner
-        self._latency_s = latency_s
-        self._jobs: list[Job] = []
-        self._closing = False
-        self._loop = asyncio.get_running_loop()
-
-    def submit(self, function: Callable[[Txn], T]) -> asyncio.Future[T]:
-        assert not self._closing, "nobody would ever run it"
-        future: asyncio.Future[T] = self._loop.create_future()
-        if not self._jobs:
-            self._loop.call_later(self._latency_s, self._run)
-        self._jobs.append((function, future))
-        return future
-
-    @property
-    def failed(self) -> StorageError | None:
-        return self._runner.failed
-
-    async def close(self) -> None:
-        self._closing = True
-        while self._jobs:  # noqa: ASYNC110 - the timer that empties it is our own
-            await asyncio.sleep(self._latency_s)
-
-    def _run(self) -> None:
-        jobs, self._jobs = self._jobs[:GROUP_JOBS_MAX], self._jobs[GROUP_JOBS_MAX:]
-        if self._jobs:
-            self._loop.call_later(self._latency_s, self._run)
-        deliver(self._runner.run(jobs))

@@ -22,6 +22,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from dhtcrawl.loop_state import loop_state
+
 FENCE_S = 60.0
 SILENT_S = 120.0
 # The worker says that it is there so often, with or without news.
@@ -46,6 +48,7 @@ class TaskAssignment(NamedTuple):
     begun: bool = False  # the worker has been told
 
 
+@loop_state
 class Assigned:
     """Of one crawl at an owner. Times are seconds on the caller's monotonic clock."""
 
@@ -172,6 +175,7 @@ class Assigned:
         return late
 
 
+@loop_state
 class AssignedHere:
     """Of one crawl at a worker."""
 

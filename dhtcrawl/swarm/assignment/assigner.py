@@ -27,6 +27,7 @@ from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.crawl.rounds import Kill
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.choice import Choice, choose, learn_and_choose
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard
 from dhtcrawl.policy.seam import Outcome, PolicyTask, TaskResult
@@ -112,6 +113,7 @@ class AssignerQueues(Protocol):
         ...
 
 
+@loop_state
 class Assigner:
     """Of one crawl on one node."""
 

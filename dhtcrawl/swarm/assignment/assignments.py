@@ -21,6 +21,7 @@ from typing import Protocol
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.keyspace import placement
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers, by_crawl
@@ -50,6 +51,7 @@ LENT_A_LOOK = 500
 ASKED_BACK_TIMES = 10
 
 
+@loop_state
 class Assignments:
     """See above."""
 

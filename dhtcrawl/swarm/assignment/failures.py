@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.seam import TaskResult
 
@@ -27,6 +28,7 @@ class _Said(NamedTuple):
     connected: bool
 
 
+@loop_state
 class Failures:
     """Of one crawl at an owner. Times are seconds on the caller's monotonic clock."""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from dhtcrawl.loop_state import loop_state
+
 # A page of 600 s is rare; after this long its holder has most likely forgotten it.
 HELD_S = 120.0
 HELD_MAX = 100_000
@@ -18,6 +20,7 @@ HELD_MAX = 100_000
 HELD_A_NODE_MAX = 10_000
 
 
+@loop_state
 class InheritedInFlight:
     """Of one crawl; times are seconds on the caller's monotonic clock."""
 

@@ -13,6 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
+from dhtcrawl.loop_state import loop_state
+
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
@@ -30,6 +32,7 @@ class AskedKeys(Protocol):
     def remove(self, keys: Iterable[bytes], /) -> None: ...
 
 
+@loop_state
 class OrphanCheck:
     """Asks for the orphans of one crawl."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.ownership import NO_KEYS, OwnershipSnapshot
 from dhtcrawl.swarm.assignment.assigned import Assigned, AssignedHere
 from dhtcrawl.swarm.assignment.inherited import InheritedInFlight
@@ -47,6 +48,7 @@ class KeySet:
         self.version += 1
 
 
+@loop_state
 class SwarmOwnership:
     """The ownership of one crawl's tasks at one node."""
 

@@ -22,6 +22,7 @@ import msgpack
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.guard import said
 from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.peers.port import Peers
@@ -40,6 +41,7 @@ ITEMS_MAX = 20_000
 Table = Mapping[str, Any]
 
 
+@loop_state
 class Plans:
     """Of one crawl on one node."""
 

@@ -10,6 +10,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.crawl.parts import CrawlParts
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
@@ -36,6 +37,7 @@ class QueuesRun(Protocol):
         ...
 
 
+@loop_state
 class AssignmentQueues:
     """Of one crawl; `Desk` of its lender and `WorkerQueues` of its borrower."""
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.keyspace import placement
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
@@ -69,6 +70,7 @@ class _Reports:
         self.under_way: dict[bytes, None] = {}
 
 
+@loop_state
 class Worker:
     """Of one crawl on one node."""
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -42,6 +43,7 @@ class AdoptionFailed(Exception):
     """The other node did not answer, or sent what makes no sense."""
 
 
+@loop_state
 class Adoption:
     """Of one node, which may become an heir."""
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.ports import Copied
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.storage.archive import body_copies
@@ -80,6 +81,7 @@ class PageRows:
         return None if data is None else CopyRow(parcel.key, parcel.record, links, data, parcel.length, fetch=False)
 
 
+@loop_state
 class Copier:
     """Makes the copies of one crawl's pages on one node."""
 

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -59,6 +60,7 @@ class _Sent(NamedTuple):
     place: Place  # at the asker
 
 
+@loop_state
 class CopyService:
     """Of one crawl on one node."""
 
@@ -117,7 +119,9 @@ class CopyService:
         sent = [_parsed(origin, page) for page in pages]
         sound = await self._offload(partial(_sound, sent))
         archive = await self._archive()
-        write: Any = partial(self._write, crawl=record.crawl_id, archive=archive, sent=sent, sound=sound)
+        write: Any = partial(
+            _write, crawl=record.crawl_id, archive=archive, directory=self._directory, sent=sent, sound=sound
+        )
         codes: list[CopyCode | None] = await self._committer.submit(write)
         found = []
         for page, code in zip(sent, codes, strict=True):
@@ -126,26 +130,6 @@ class CopyService:
                 code = await self._fetch(asker, page, archive)
             found.append(code)
         return found
-
-    def _write(
-        self, txn: Txn, crawl: bytes, archive: Archive, sent: Sequence[_Sent | None], sound: Sequence[bool]
-    ) -> list[CopyCode | None]:
-        """A code for each page; None for one that has to be fetched."""
-        room = self._directory.free_bytes() - SPARE_BYTES
-        codes: list[CopyCode | None] = []
-        for page, is_sound in zip(sent, sound, strict=True):
-            place = None if page is None else body_copies.held(txn, crawl, page.row.key, page.fields)
-            code = _first_look(page, place is not None, is_sound, room)
-            if code is CopyCode.HAS_IT:
-                assert page is not None
-                assert page.row.links is not None
-                if place is None:
-                    assert page.row.data is not None
-                    room -= page.row.length
-                    place = archive.append_members(page.row.data, page.place.length)
-                body_copies.put_copy(txn, crawl, page.row.key, page.fields, page.row.links, place)
-            codes.append(code)
-        return codes
 
     async def _archive(self) -> Archive:
         async with self._making:
@@ -172,20 +156,23 @@ class CopyService:
             there = place
             await self._committer.submit(lambda txn: put(txn, place=there))
             return CopyCode.HAS_IT
-        if await self._committer.submit(lambda _: self._directory.free_bytes()) < row.length + SPARE_BYTES:
+        directory = self._directory
+        if await self._committer.submit(lambda _: directory.free_bytes()) < row.length + SPARE_BYTES:
             return CopyCode.FULL
         file = await self._committer.submit(lambda _: archive.begin_alone())
         start, kept = file.size, False
         try:
             await self._fetch_members(asker, page, file)
-            stream = body_copies.Stored(self._directory, file.name, start, row.length)
+            stream = body_copies.Stored(directory, file.name, start, row.length)
             look = partial(body_copies.is_page, cast(BinaryIO, io.BufferedReader(stream)), fields, page.place.length)
             if not await self._offload(look):
                 return CopyCode.REFUSED
 
+            here = Place(self._peers.node_id.hex(), file.name, start, page.place.length)
+
             def keep(txn: Txn) -> None:
                 archive.keep(file)
-                put(txn, place=Place(self._peers.node_id.hex(), file.name, start, page.place.length))
+                put(txn, place=here)
 
             await self._committer.submit(keep)
             kept = True
@@ -271,3 +258,29 @@ def _sound(sent: Sequence[_Sent | None]) -> list[bool]:
 
 def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:
     file.append(data)
+
+
+def _write(
+    txn: Txn,
+    crawl: bytes,
+    archive: Archive,
+    directory: Directory,
+    sent: Sequence[_Sent | None],
+    sound: Sequence[bool],
+) -> list[CopyCode | None]:
+    """Write what there is room for; a code for each page, None for one that has to be fetched."""
+    room = directory.free_bytes() - SPARE_BYTES
+    codes: list[CopyCode | None] = []
+    for page, is_sound in zip(sent, sound, strict=True):
+        place = None if page is None else body_copies.held(txn, crawl, page.row.key, page.fields)
+        code = _first_look(page, place is not None, is_sound, room)
+        if code is CopyCode.HAS_IT:
+            assert page is not None
+            assert page.row.links is not None
+            if place is None:
+                assert page.row.data is not None
+                room -= page.row.length
+                place = archive.append_members(page.row.data, page.place.length)
+            body_copies.put_copy(txn, crawl, page.row.key, page.fields, page.row.links, place)
+        codes.append(code)
+    return codes

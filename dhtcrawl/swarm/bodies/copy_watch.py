@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from dhtcrawl.crawl.rounds import CrawlCounters
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.body_copies import Short
 from dhtcrawl.storage.store.committer import Committer
@@ -28,6 +29,7 @@ AGAIN_S: Final = 60.0
 Holder = Callable[[bytes], "bytes | None"]  # who has what a node had; None: nobody any more
 
 
+@loop_state
 class CopyWatch:
     """Of one crawl on one node."""
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.crawl.parts import CrawlParts
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers, by_crawl
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -60,6 +61,7 @@ class CopyingRun(Protocol):
         ...
 
 
+@loop_state
 class BodyCopies:
     """Of one crawl on one node; idle where the crawl wants one copy."""
 

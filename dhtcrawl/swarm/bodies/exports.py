@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.collect import export
@@ -19,6 +20,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm import calls
 
 
+@loop_state
 class Exports:
     """Of one node."""
 

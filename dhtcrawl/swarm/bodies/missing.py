@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.ownership import TakeSnapshot, Test
@@ -25,6 +26,7 @@ LOOK_EVERY_S = 1.0
 SEEK_EVERY_S = 5.0  # for a copy that somebody may have who does not answer
 
 
+@loop_state
 class MissingBodies:
     """Of one crawl on one node."""
 

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.chance import Chance
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.swarm.calls import LEASE_ID_BYTES
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.host_line import HeldLease, HostLine
@@ -54,6 +55,7 @@ class _Takeover:
     exempt: Callable[[str], bool]
 
 
+@loop_state
 class Gatekeeper:
     """The hosts of one gatekeeper. `next_due_at` says when `offers` is worth calling."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import host_key
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.swarm import calls
@@ -19,6 +20,7 @@ from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, Wait
 
 
+@loop_state
 class GatekeeperService:
     """Serves `host_ask` and `host_give_back`; the `LocalGatekeeper` of this node's own book."""
 

@@ -24,6 +24,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsAnswer
 from dhtcrawl.fetch.robots import RobotsVerdict
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
@@ -63,6 +64,7 @@ class HostLeaseSettings:
     clocks_max: int = 200_000  # hosts, as their gatekeeper and as one who asks
 
 
+@loop_state
 class HostLeases:
     """Host leases and robots.txt of one node; `book` is the `HostBook` of frontiers and fetchers."""
 

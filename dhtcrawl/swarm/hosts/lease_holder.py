@@ -32,6 +32,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from dhtcrawl.fetch.politeness import HostBook, HostClock
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.leased_clock import RENEW_AGAIN, RENEW_FROM, Lease, LeasedClock, Wish
 from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, NO_LEASE, GiveBack, Granted, LeaseAsk, Wait
@@ -68,6 +69,7 @@ class _Due:
         return bool(self.asks or self.renewals or self.overdue or self.free or self.returns)
 
 
+@loop_state
 class LeaseHolder(HostBook):
     """All clocks of a node of a swarm."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from dhtcrawl.fetch.host_access import RobotsAnswer, RobotsFetch, RobotsKnown, RobotsWait
 from dhtcrawl.fetch.robots import RobotsVerdict
+from dhtcrawl.loop_state import loop_state
 
 CLAIM_S = 60.0  # connection, head and body of a slow robots.txt
 REASK_S = 1.0
@@ -37,6 +38,7 @@ class _RobotsEntry:
     fetcher: bytes = b""
 
 
+@loop_state
 class RobotsTable:
     """What is known of robots.txt files, by origin and agent; the least recently asked for are forgotten."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.host_access import RobotsAnswer, RobotsWait
 from dhtcrawl.fetch.robots import RobotsVerdict
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.swarm import calls
@@ -22,6 +23,7 @@ FIRST_BYTES = 14_000
 _ASKED_MAX = 3
 
 
+@loop_state
 class SharedRobots:
     """Serves `robots_ask` and `robots_tell`, and asks."""
 

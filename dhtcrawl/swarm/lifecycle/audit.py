@@ -19,6 +19,7 @@ from typing import Any
 
 from dhtcrawl.crawl.next_round import NextRound
 from dhtcrawl.keyspace import placement, task_key_bytes
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
@@ -38,6 +39,7 @@ CALLS_AT_ONCE = 32
 KNOWN_MAX = 500_000
 
 
+@loop_state
 class Auditor:
     """Of one node, for all its crawls."""
 
@@ -106,6 +108,7 @@ class Auditor:
         return asked if isinstance(reply, Failure) else reply.missing
 
 
+@loop_state
 class CrawlAudit:
     """Of one node, for one crawl. `doubt` says that it has pages from an earlier life, when others may have gone."""
 

@@ -28,6 +28,7 @@ from typing import Final, TypeVar
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
@@ -76,6 +77,7 @@ class _Audit:
     task: asyncio.Task[tuple[int, int]]
 
 
+@loop_state
 class Coordinator:
     """Of one crawl on one node: `run` it, hand it the calls, and tell it of changes."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -16,6 +17,7 @@ from dhtcrawl.swarm.calls import CRAWLS_A_LIST
 log = logging.getLogger(__name__)
 
 
+@loop_state
 class CrawlList:
     """`records` is the node's own, kept by whoever made this; `learn` merges one into it."""
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.keyspace import placement, task_key_bytes
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers, by_crawl
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -93,6 +94,7 @@ class RunningHere(InboxRun, CopiedRun, Protocol):
     def host_free(self, host: str) -> None: ...
 
 
+@loop_state
 class Crawls:
     """Of one node."""
 

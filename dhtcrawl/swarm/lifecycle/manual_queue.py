@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -49,6 +50,7 @@ class Decided(NamedTuple):
     silent: list[bytes]
 
 
+@loop_state
 class ManualQueue:
     """Of one node: what it answers, and what it asks for a person."""
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -26,6 +27,7 @@ SUCCESSORS: Final = 3  # R: who may coordinate next
 NOTED_MIN: Final = 2  # W: so many of them have the book before anybody is given a page
 
 
+@loop_state
 class PageBlockService:
     """Of one crawl on one node; `allowance.may_start(used)` says whether a page may be started."""
 

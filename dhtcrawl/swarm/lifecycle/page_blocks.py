@@ -36,6 +36,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.swarm.calls import BOOK_NODES_MAX, BOOK_ROW_BYTES, COUNT_MAX, EPOCH_MAX, PAGES_MAX
 
 BLOCK_MAX: Final = 64
@@ -69,6 +70,7 @@ class _Row(NamedTuple):
     out: int
 
 
+@loop_state
 class PageBook:
     """What is out at which node, by the latest word that this node has heard."""
 
@@ -120,6 +122,7 @@ class PageBook:
                 self.put(node, (epoch, number, out))
 
 
+@loop_state
 class PageBlocks:
     """The coordinator's side."""
 
@@ -180,6 +183,7 @@ class PageBlocks:
         self.book.put(node, (self.epoch, self.book.version + 1, out))
 
 
+@loop_state
 class PageAllowance:
     """The holder's side. With a limit of 0 everything is allowed and nobody is asked."""
 

@@ -12,10 +12,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 
 
+@loop_state
 class Participants:
     """Of one crawl on one node."""
 

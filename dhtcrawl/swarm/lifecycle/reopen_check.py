@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 FINAL = ("complete", "failed")
 
 
+@loop_state
 class ReopenCheck:
     """Of one node. To be asked for whenever something may have come: it looks once however often it is asked."""
 

@@ -56,6 +56,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.swarm.calls import STILL_BYTES, VIEW_BYTES, CrawlStanding
 
@@ -141,6 +142,7 @@ class Judgement:
     still: bool = True
 
 
+@loop_state
 class Waves:
     """Judges waves, one after the other; see the top of this file."""
 

@@ -27,6 +27,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
@@ -87,6 +88,7 @@ class Membership(Protocol):
         ...
 
 
+@loop_state
 class Join:
     """Of one node."""
 

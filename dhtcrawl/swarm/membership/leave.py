@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.swarm.bodies.adopt import Adoption
@@ -22,6 +23,7 @@ LOOK_S = 0.05
 HEIRS_TRIED = 3
 
 
+@loop_state
 class Leave:
     """Of one node, once."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.errors import BootstrapUnreachable
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.hello import NodeState
@@ -41,6 +42,7 @@ GREET_AGAIN_S = 10.0
 _MEMBERS_KEY = b"\x00acquaintances"
 
 
+@loop_state
 class PeerStore:
     """Of one node."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.swarm.replica_sets import Span, apart, kept_by, owned_bits, owned_by
 
@@ -25,6 +26,7 @@ class Due(NamedTuple):
     owned: list[Span]  # with those who shared them before
 
 
+@loop_state
 class Repairs:
     """Of one node. Times are seconds on the caller's monotonic clock."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import ranges
 from dhtcrawl.storage.store import replicas as stored
 from dhtcrawl.storage.store.ownership import TakeSnapshot, Test
@@ -39,6 +40,7 @@ class RecordTerms:
     busy: Test  # it is in flight here, or its outcome is not written: its record must not go
 
 
+@loop_state
 class Holdings:
     """The records of all crawls of this node."""
 

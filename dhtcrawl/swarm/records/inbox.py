@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import placement
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.messages import (
@@ -70,6 +71,7 @@ class InboxRun(Protocol):
         ...
 
 
+@loop_state
 class Inbox:
     """Of one node."""
 

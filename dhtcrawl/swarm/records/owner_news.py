@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from dhtcrawl.keyspace import placement
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -29,6 +30,7 @@ LIMITS = DeliveryLimits(
 )
 
 
+@loop_state
 class OwnerNews:
     """Sends the news of one node, for all its crawls."""
 

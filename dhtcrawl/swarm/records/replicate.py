@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, StoreBackup
@@ -29,6 +30,7 @@ LIMITS = DeliveryLimits(
 )
 
 
+@loop_state
 class Replicator:
     """Replicates the records of one node, for all its crawls."""
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from dhtcrawl.keyspace import placement
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Ack, Code, StoreTask
@@ -35,6 +36,7 @@ LIMITS = DeliveryLimits(
 _NOBODY = b""  # the owner while no member is active, as when a whole swarm starts
 
 
+@loop_state
 class LinkSender:
     """Sends the links of one crawl."""
 

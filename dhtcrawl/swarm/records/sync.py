@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
@@ -58,6 +59,7 @@ class HandedOver:
         return not self.refused
 
 
+@loop_state
 class Syncer:
     """Of one node, for all its crawls."""
 
