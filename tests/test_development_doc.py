@@ -26,9 +26,10 @@ COMMANDS = [
 ]
 
 
-def run(command: list[str]) -> str:
+def run(command: list[str], **variables: str) -> str:
     """What the command says; it has to succeed."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MAKE", "MFLAGS"))}
+    env |= variables
     done = subprocess.run(
         command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
     )
@@ -72,7 +73,10 @@ def script(words: list[str]) -> None:
 
 def sim(words: list[str]) -> None:
     """The first virtual second of it."""
-    assert run([str(BIN / "dhtcrawl"), *words[1:], "--seeds", "1", "--jobs", "1", "--duration", "1"])
+    start = words.index("dhtcrawl")
+    variables = dict(word.split("=", 1) for word in words[:start])
+    few = ["--seeds", "1", "--jobs", "1", "--duration", "1"]
+    assert run([str(BIN / "dhtcrawl"), *words[start + 1 :], *few], **variables)
 
 
 SHORT_FORMS: list[tuple[str, Callable[[list[str]], None]]] = [
@@ -80,7 +84,7 @@ SHORT_FORMS: list[tuple[str, Callable[[list[str]], None]]] = [
     (r"make (setup|check|test|bench|crawl|sim)\b", planned),
     (r"\.venv/bin/ruff (format|check)\b", ruff),
     (r"\.venv/bin/python scripts/\w+\.py", script),
-    (r"dhtcrawl sim\b", sim),
+    (r"(\w+=\S+ )?dhtcrawl sim\b", sim),
 ]
 
 
