@@ -13,6 +13,7 @@ import click
 
 from dhtcrawl import __version__
 from dhtcrawl.errors import DhtcrawlError, Exit
+from dhtcrawl.loop_state import check_loop_state
 
 
 class _Commands(click.Group):
@@ -47,6 +48,8 @@ class _Commands(click.Group):
             return None
         import importlib
 
+        if cmd_name == "sim":
+            check_loop_state()  # before the classes that it checks are imported
         module, _, name = self.modules[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
