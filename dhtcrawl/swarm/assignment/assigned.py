@@ -1,17 +1,15 @@
-"""Tasks that an owner has lent to other nodes, and those that a worker has borrowed. No I/O.
+"""The tasks that an owner has assigned to other nodes, and those that are assigned to a worker. No I/O.
 
-    owner    desk ──lend──▶ lent ──record says fetched, or dead──▶ over
-                              ├──given back, its node is gone or silent──▶ desk, next rank
-    worker   borrowed ──written──▶ over
-                ├──no hope here──▶ given back
+    owner    queue ──lend──▶ assigned ──record says fetched, or dead──▶ over
+                               ├──given back, or the worker is gone or silent──▶ queue, next rank
+    worker   assigned here ──written──▶ over
+                ├──failed here──▶ given back
                 └──owner changed, or deaf for FENCE_S──▶ forgotten, unless in flight
 
-Both ends count by their own clock, and nobody needs to agree with anybody: a
-worker that was not heard by the owner for `FENCE_S` starts nothing more of
-what it borrowed; the owner takes back what it has not heard of for `SILENT_S`,
-which is longer by more than any request takes. So no task is fetched by two
-nodes, but for what was in flight (design invariants I3, I8). A loan belongs to
-one incarnation of both: who was started again has forgotten it.
+Each side goes by its own clock, and they need not agree: a worker whose reports the owner has not answered for
+`FENCE_S` starts none of that owner's tasks any more; an owner takes back the tasks of a worker that it has not heard
+for `SILENT_S`, which is longer by more than any request takes. So no task is fetched by two nodes, but for what was in
+flight (design invariants I3, I8). An assignment belongs to one incarnation of both: a restarted node has forgotten it.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from dhtcrawl.loop_state import loop_state
 
 FENCE_S = 60.0
 SILENT_S = 120.0
-# The worker says that it is there so often, with or without news.
+# A worker reports so often, with or without news.
 REPORT_EVERY_S = 10.0
 LENT_MAX = 100_000
 
@@ -37,7 +35,7 @@ IncarnationOf = Callable[[bytes], "int | None"]  # a member's; None: it is not t
 
 
 class TaskAssignment(NamedTuple):
-    """Of one task, as the owner sees it."""
+    """One assigned task, as its owner sees it."""
 
     node: bytes
     incarnation: int | None
@@ -50,7 +48,7 @@ class TaskAssignment(NamedTuple):
 
 @loop_state
 class Assigned:
-    """Of one crawl at an owner. Times are seconds on the caller's monotonic clock."""
+    """The tasks of one crawl that their owner has assigned. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.version = 0  # grows whenever keys come or go
@@ -59,7 +57,7 @@ class Assigned:
         self._of: Counter[bytes] = Counter()
         self._hosts: Counter[str] = Counter()
         self._heard_at: dict[bytes, float] = {}
-        self._gone: dict[bytes, int | None] = {}  # nodes that went with something of ours → in which incarnation
+        self._gone: dict[bytes, int | None] = {}  # nodes that went while they had tasks → their incarnation
 
     def __len__(self) -> int:
         return len(self._loans)
@@ -71,15 +69,15 @@ class Assigned:
         return key in self._loans
 
     def count(self, node: bytes, host: str | None = None) -> int:
-        """How many tasks a node has, of one host or of all."""
+        """How many tasks are assigned to a node, of one host or of all."""
         return self._of[node] if host is None else self._at[node, host]
 
     def count_host(self, host: str) -> int:
-        """How many tasks of a host are lent, to whomever."""
+        """How many tasks of a host are assigned, to all nodes together."""
         return self._hosts[host]
 
     def counts(self) -> Mapping[tuple[bytes, str], int]:
-        """The same for all nodes and hosts."""
+        """How many tasks each node has of each host."""
         return self._at
 
     def lend(
@@ -92,7 +90,7 @@ class Assigned:
         budget_s: float,
         origins: Mapping[bytes, str] = NONE_KNOWN,
     ) -> None:
-        """A node is to fetch these, within its budget; `origins` has those of their URLs."""
+        """Assign tasks of a host to a node, with a budget; `origins` has the origins of their URLs."""
         if not keys:
             return
         self.version += 1
@@ -106,7 +104,7 @@ class Assigned:
         self._of[node] += len(keys)
 
     def let_go(self, keys: Iterable[bytes]) -> dict[bytes, TaskAssignment]:
-        """These are lent no longer; those of them that were."""
+        """End the assignments of these; return those that there were."""
         over = {key: loan for key in keys if (loan := self._loans.pop(key, None)) is not None}
         self.version += bool(over)
         for loan in over.values():
@@ -118,38 +116,38 @@ class Assigned:
         return over
 
     def let_go_from(self, node: bytes, keys: Iterable[bytes]) -> dict[bytes, TaskAssignment]:
-        """The same of those that this node has."""
+        """End those of these assignments that `node` has; return them."""
         return self.let_go(key for key in list(keys) if (loan := self._loans.get(key)) and loan.node == node)
 
     def heard_from(self, node: bytes, now: float) -> None:
-        """A worker said that it is at work."""
+        """Note that a worker has reported."""
         if node in self._heard_at:
             self._heard_at[node] = now
 
     def get(self, key: bytes) -> TaskAssignment | None:
-        """Who has a task."""
+        """The assignment of a task, if it has one."""
         return self._loans.get(key)
 
     def begin(self, node: bytes, incarnation: int | None, keys: Iterable[bytes], now: float) -> None:
-        """A worker has been told of these, or may have been: its budget begins."""
+        """Start the budget of tasks that their worker has been told of, or may have been."""
         for key in keys:
             loan = self._loans.get(key)
             if loan is not None and (loan.node, loan.incarnation) == (node, incarnation):
                 self._loans[key] = loan._replace(since=now, begun=True)
 
     def begun(self, incarnation_of: IncarnationOf) -> int:
-        """How many tasks their workers have, and say so themselves: those are there as they were."""
+        """How many tasks have workers that know of them and run on: these count the tasks in their own reports."""
         there = {node: incarnation_of(node) for node in self._of}
         return sum(loan.begun and there[loan.node] == loan.incarnation is not None for loan in self._loans.values())
 
     def renew(self, keys: Iterable[bytes], now: float) -> None:
-        """Their budget begins anew: they are being fetched."""
+        """Start the budget of these anew: their worker is fetching them."""
         for key in keys:
             if key in self._loans:
                 self._loans[key] = self._loans[key]._replace(since=now)
 
     def given_up(self, incarnation_of: IncarnationOf, now: float) -> dict[bytes, TaskAssignment]:
-        """Tasks whose worker is gone, or silent for too long; they are lent no longer."""
+        """End the assignments whose worker is gone, restarted or silent for `SILENT_S`; return them."""
         silent = {node for node, at in self._heard_at.items() if now - at >= SILENT_S}
         void: list[bytes] = []
         for key, loan in self._loans.items():
@@ -161,12 +159,12 @@ class Assigned:
         return self.let_go(void)
 
     def back(self, incarnation_of: IncarnationOf) -> list[bytes]:
-        """Nodes that were gone and are there again as they were: what was taken back they have still."""
+        """The nodes that were gone and are back in the same incarnation: they still have tasks that were taken back."""
         there = [(node, self._gone.pop(node)) for node in list(self._gone) if incarnation_of(node) is not None]
         return [node for node, incarnation in there if incarnation_of(node) == incarnation]
 
     def overdue(self, waits_s: Callable[[str], float], now: float) -> dict[bytes, list[bytes]]:
-        """Tasks that a worker has had for longer than its budget, and than their host keeps all waiting; by worker."""
+        """Tasks, by worker, that it has had for longer than their budget and than their host keeps all waiting."""
         late: dict[bytes, list[bytes]] = {}
         waits = {host: waits_s(host) for host in self._hosts}
         for key, loan in self._loans.items():
@@ -177,13 +175,13 @@ class Assigned:
 
 @loop_state
 class AssignedHere:
-    """Of one crawl at a worker."""
+    """The tasks of one crawl that other nodes, their owners, have assigned to this one."""
 
     def __init__(self) -> None:
         self.version = 0  # grows whenever keys come or go
         self._owners: dict[bytes, tuple[bytes, int | None]] = {}
         self._of: Counter[tuple[bytes, int | None]] = Counter()
-        self._heard_at: dict[tuple[bytes, int | None], float] = {}  # when an owner last took what we said
+        self._heard_at: dict[tuple[bytes, int | None], float] = {}  # when an owner last answered a report
         self._patient: dict[bytes, None] = {}
 
     def __len__(self) -> int:
@@ -197,7 +195,7 @@ class AssignedHere:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for more."""
+        """Whether there is no room for further tasks."""
         return len(self._owners) >= LENT_MAX
 
     def some(self, first: int, count: int) -> list[bytes]:
@@ -205,21 +203,21 @@ class AssignedHere:
         return list(islice(self._owners, first, first + count))
 
     def owners(self) -> list[bytes]:
-        """Who has lent us something."""
+        """The nodes that have assigned tasks to this one, sorted."""
         return sorted({node for node, _ in self._of})
 
     def of(self, owner: bytes) -> list[bytes]:
-        """What a node has lent us."""
+        """The tasks that a node has assigned to this one."""
         return [key for key, (node, _) in self._owners.items() if node == owner]
 
     def is_patient(self, key: bytes) -> bool:
-        """Whether all others have failed: a host that does not answer now is asked again, as a task of our own is."""
+        """Whether all other nodes have failed a task: if its host does not answer, it is retried like an own task."""
         return key in self._patient
 
     def borrow(
         self, owner: bytes, incarnation: int | None, keys: Iterable[bytes], now: float, patient: Collection[bytes] = ()
     ) -> None:
-        """A node that owns these lets us fetch them; `patient` are those that nobody else is left for."""
+        """Add tasks that their owner assigns to this node; for those in `patient` no other node is left."""
         lender = (owner, incarnation)
         self.version += 1
         for key in keys:
@@ -231,7 +229,7 @@ class AssignedHere:
                 self._patient[key] = None
 
     def give_back(self, key: bytes) -> bytes | None:
-        """We have nothing more to do with a task; who had lent it to us."""
+        """Forget a task; return the owner that had assigned it, if any."""
         lender = self._owners.pop(key, None)
         if lender is None:
             return None
@@ -243,16 +241,16 @@ class AssignedHere:
         return lender[0]
 
     def heard_by(self, owner: bytes, incarnation: int | None, now: float) -> None:
-        """An owner took what we said."""
+        """Note that an owner has answered a report."""
         if (owner, incarnation) in self._heard_at:
             self._heard_at[owner, incarnation] = now
 
     def void(
         self, owner_of: Callable[[bytes], bytes | None] | None, incarnation_of: IncarnationOf, now: float
     ) -> list[bytes]:
-        """What we may not begin any more: its owner does not hear us, or is another by now. It is forgotten.
+        """Forget and return the tasks that may not be begun any more: their owner does not hear us, or is another now.
 
-        Who owns what is looked at where `owner_of` is given: it changes with the view only.
+        Owners are looked up only where `owner_of` is given: they change with the view.
         """
         dead = {
             lender

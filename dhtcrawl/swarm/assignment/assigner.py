@@ -1,16 +1,13 @@
-"""An owner's side of who fetches: its tasks go to the nodes that the crawl's policy ranks first.
+"""An owner's side of who fetches: it assigns its tasks to the nodes that the crawl's policy ranks first.
 
-    desk of the frontier ──policy──▶ ours: the frontier starts it
-                              └─────▶ another's: out of the queue, record and loan to it
+    frontier ──policy──▶ this node: the frontier starts it
+                └──────▶ another: out of the queue; record and assignment are sent to it
 
-What became of a loan comes by itself, as a record, since owners are told what
-is fetched anyway; the worker's report says how long it took, and which tasks it
-gives back: these go to the next of the ranking. A task that enough nodes gave up
-that connected, or all that may be asked, is given up for good, and its record
-says what each of them said.
+The outcome of a task reaches the owner as a record, like everything that is fetched. The worker's report adds how long
+it took, and which tasks it gives back: these go to the next node of the ranking. A task that enough nodes have failed
+that connected, or all that may be asked, is given up for good, and its record says what each of them said.
 
-Under a policy that has the owner try first, only tasks come to the desk whose
-host the owner could not connect to.
+Under a policy that has the owner try first, only tasks are decided here whose host the owner could not connect to.
 """
 
 from __future__ import annotations
@@ -48,14 +45,14 @@ log = logging.getLogger(__name__)
 
 TASKS_A_LOOK = 512
 TASKS_A_HOST = 64
-# Where nobody has room, or nobody may fetch what there is; room that comes meanwhile is given out at once.
+# The pause after a choice that left tasks without a node: at least so long, and so many times what the choice took.
 PAUSE_S = 0.2
 PAUSE_TIMES = 10.0
-IN_VAIN_MAX = 300  # a minute, and nobody may fetch anything: to be told
+IN_VAIN_MAX = 300  # choices in a row that moved nothing, a minute at least: then it is logged
 KEYS_A_CALL = calls.KEYS_MAX
 RECALL_WITHIN_S = 5.0
 LOOK_EVERY_S = 1.0
-BUDGET_TIMES = 3.0  # what a host's delay alone takes, and this many times that
+BUDGET_TIMES = 3.0  # a host's tasks are late after so many times what its delay alone takes
 HEARD_MAX = ENDED_MAX = 10_000
 
 Decide = Callable[[Callable[[], Choice]], Awaitable["Choice | None"]]
@@ -66,11 +63,11 @@ class CrawlPolicy(NamedTuple):
 
     guard: Guard
     failures: Failures
-    decide: Decide  # runs a choice where it blocks nobody; None where that takes too long
+    decide: Decide  # runs a choice off the event loop; None where that takes too long
 
 
 class AssignerQueues(Protocol):
-    """What the lender is given of its crawl."""
+    """What an assigner needs of its crawl."""
 
     @property
     def crawl_id(self) -> bytes: ...
@@ -83,7 +80,7 @@ class AssignerQueues(Protocol):
 
     @property
     def lends(self) -> bool:
-        """Whether anything may be decided now: this node owns, and the crawl runs."""
+        """Whether tasks may be assigned now: this node owns, and the crawl runs."""
         ...
 
     def owns(self, key: bytes) -> bool: ...
@@ -93,29 +90,29 @@ class AssignerQueues(Protocol):
         ...
 
     def decided(self) -> None:
-        """There may be something to start, or to read."""
+        """Note that there may be tasks to start, or to read from the store."""
         ...
 
     async def write_lent(self, keys: list[bytes]) -> list[TaskReplica]:
-        """Take these out of their stored queues; their records."""
+        """Take assigned tasks out of their stored queues; return their records."""
         ...
 
     async def requeue(self, keys: list[bytes]) -> None:
-        """Put what is lent no longer back into its queue."""
+        """Put tasks that are no longer assigned back into their queues."""
         ...
 
     def unheard_of(self, keys: list[bytes]) -> None:
-        """The same once others have said what they know of them: who had them does not any more."""
+        """Requeue tasks whose worker will not report, once the other nodes have said what they know of them."""
         ...
 
     def merged(self, records: Sequence[TaskReplica]) -> Awaitable[Merged]:
-        """What a worker knew better."""
+        """Merge the records that a worker knew better."""
         ...
 
 
 @loop_state
 class Assigner:
-    """Of one crawl on one node."""
+    """Assigns the tasks that one node owns of one crawl."""
 
     def __init__(
         self,
@@ -139,19 +136,19 @@ class Assigner:
         self._incarnation_of = incarnation_of
         self._decide = policy.decide
         self._failures = policy.failures
-        self._ended: dict[bytes, TaskAssignment] = {}  # of which the worker has not told yet
+        self._ended: dict[bytes, TaskAssignment] = {}  # their records came before their worker's report
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
-        self._table: Mapping[str, Any] | None = None  # a plan that the policy is to be given
+        self._table: Mapping[str, Any] | None = None  # a plan that the policy has not been given yet
         self.candidates = Candidates(peers, policy.guard)
         self._work = asyncio.Event()
         self._in_vain = 0
 
     def wanted(self) -> None:
-        """There may be something to decide."""
+        """Note that there may be tasks to assign."""
         self._work.set()
 
     def adopt(self, epoch: int, table: Mapping[str, Any]) -> None:
-        """There is a new plan."""
+        """Take a new plan, for the next choice."""
         self.epoch, self._table = epoch, table
 
     @property
@@ -159,10 +156,10 @@ class Assigner:
         """Whether another node has a task of ours."""
         return len(self.lent) > 0
 
-    # What becomes of loans
+    # How assignments end
 
     def over(self, keys: Sequence[bytes]) -> None:
-        """What came of these is known, by their records."""
+        """End the assignments of tasks whose outcome is in their records."""
         self._ended |= self.lent.let_go(keys)
         while len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -170,7 +167,7 @@ class Assigner:
             self._failures.forget(key)
 
     async def on_report(self, asker: bytes, told: Sequence[TaskOutcome]) -> None:
-        """A worker says what came of tasks that it had, and that it is there."""
+        """Take a worker's report of its outcomes, which may be none: then it says that the worker runs."""
         now = self._clock.monotonic()
         self.lent.heard_from(asker, now)
         back: list[bytes] = []
@@ -179,13 +176,13 @@ class Assigner:
             if loan is None or loan.node != asker:
                 loan = self._ended.pop(each.key, None)
                 if each.result is TaskResult.PAGE and loan is not None and loan.node == asker:
-                    self._hear(asker, each._replace(host=loan.host))  # its record was faster
+                    self._hear(asker, each._replace(host=loan.host))  # its record came first
                 continue
             given = each._replace(host=loan.host)
             if given.result is not TaskResult.RECALLED:
                 self._hear(asker, given)
             if given.result is TaskResult.PAGE:
-                continue  # until its record is here
+                continue  # its assignment ends with its record
             if given.result is TaskResult.UNREACHABLE:
                 self._failures.cannot(asker, loan.origin, now)
             self.lent.let_go([given.key])
@@ -194,12 +191,12 @@ class Assigner:
         await self._desk.requeue(back)
 
     def failed_here(self, task: Queued, given: TaskOutcome) -> bool:
-        """We had it ourselves, and bring nothing; False where it is for us to go on with it."""
+        """Note that this node failed a task of its own; False where the crawl has to go on with it here."""
         now, origin, failures = self._clock.monotonic(), origin_of(task.url), self._failures
         if given.result is TaskResult.UNREACHABLE:
             failures.cannot(self._own, origin, now)
             if failures.has_failed(task.key, self._own) or not self._is_left(task.key, given.host, origin):
-                return False  # and the policy hears what it comes to
+                return False  # the policy hears of the final outcome
         self._hear(self._own, given)
         enough = given.result is TaskResult.FAILED and self.policy.failures_max == 1 and task.key not in failures
         if enough or not self._desk.owns(task.key):
@@ -210,17 +207,17 @@ class Assigner:
         return True
 
     def brought_here(self, given: TaskOutcome) -> None:
-        """We had it ourselves, and bring a page."""
+        """Note that this node fetched a task of its own."""
         self._failures.forget(given.key)
         self._hear(self._own, given)
 
     def disowned(self, mine: Callable[[bytes], bool]) -> None:
-        """Others own what is not `mine`, and ask its workers themselves."""
+        """Forget tasks that are not `mine`: their new owners ask the workers themselves."""
         self.lent.let_go([key for key in self.lent if not mine(key)])
         self._failures.keep(mine)
 
     async def recall_all(self) -> None:
-        """Nothing is lent from here on; what is not begun comes back, the rest ends as it does."""
+        """Take back all tasks that are not begun, when no more are assigned; the others end as they do."""
         late: dict[bytes, list[bytes]] = {}
         for key in self.lent:
             loan = self.lent.get(key)
@@ -231,7 +228,7 @@ class Assigner:
                 group.create_task(self._recall(node, keys))
 
     async def run(self) -> None:
-        """Decide who fetches, and see that they do; until cancelled."""
+        """Assign tasks and take back those that are late, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_after())
             while True:
@@ -240,17 +237,17 @@ class Assigner:
                 while self._desk.lends and (tasks := self._desk.frontier.unassigned(TASKS_A_HOST, TASKS_A_LOOK)):
                     began_at = self._clock.monotonic()
                     if not await self._assign(tasks, group):
-                        # Most of the time is for others, however long a decision takes.
+                        # Most of the time is left to other work, however long a choice takes.
                         took_s = self._clock.monotonic() - began_at
                         await asyncio.sleep(max(PAUSE_S, PAUSE_TIMES * took_s))
 
     async def _assign(self, tasks: list[Queued], group: asyncio.TaskGroup) -> bool:
-        """Decide for these; whether each of them found a node."""
+        """Choose nodes for these tasks; whether each task has got one."""
         choice, origins = await self._choice(tasks), {task.key: origin_of(task.url) for task in tasks}
         now, frontier, moved = self._clock.monotonic(), self._desk.frontier, 0
         for node, hosts in choice.keys.items():
             for host, keys in hosts.items():
-                # It took a while: what another has, or owns by now, is not ours to decide.
+                # The choice took a while: another node may have or own a task now.
                 keys = [key for key in keys if self._desk.owns(key) and not self._desk.held(key)]
                 moved += len(keys)
                 if node == self._own:
@@ -272,7 +269,7 @@ class Assigner:
         own, frontier, now = self._own, self._desk.frontier, self._clock.monotonic()
         asked = [PolicyTask(task.key, host_of(task.url), *self._failures.of(task.key)) for task in tasks]
         nodes = self.candidates.willing(asked, now)
-        # Where the owner tries first it is full of what nobody has tried: what comes back to it has no other place.
+        # Where the owner tries first, its load is all untried tasks: it must not keep out a task that comes back to it.
         hosts = set() if self.policy.owner_first else {task.host for task in asked}
         lent = {**self.lent.counts(), **{(own, host): frontier.load(host) for host in hosts}}
         heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
@@ -285,10 +282,10 @@ class Assigner:
         return choice
 
     async def _lend(self, node: bytes, hosts: Mapping[str, list[bytes]], terms: Mapping[str, Any]) -> None:
-        """Hand over records and loan; what a node does not take is decided again."""
+        """Send records and assignments to a node; what it does not take is decided again."""
         loans = {key: loan for each in hosts.values() for key in each if (loan := self.lent.get(key)) is not None}
         records = await self._desk.write_lent(list(loans))
-        # What came to an end meanwhile is in no queue, and nobody's.
+        # A task that ended meanwhile has no record to send; it is in no queue, and no node's.
         self.lent.let_go(loans.keys() - {copy.key for copy in records})
         self.tasks_lent += len(records)
         for batch in wire.in_frames(records):
@@ -297,7 +294,7 @@ class Assigner:
                 await self._desk.requeue(list(self.lent.let_go(self._still(given))))
 
     def _still(self, loans: Mapping[bytes, TaskAssignment]) -> list[bytes]:
-        """Those that are lent as they were: not taken back meanwhile, and perhaps lent to another."""
+        """Those whose assignment is unchanged: it was not taken back, and perhaps given to another node, meanwhile."""
         return [key for key, loan in loans.items() if self.lent.get(key) == loan]
 
     async def _give(
@@ -319,13 +316,13 @@ class Assigner:
             if each.connect_timeout_s is not None
             and calls.CONNECT_S_MIN <= each.connect_timeout_s <= calls.CONNECT_S_MAX
         }
-        # Nobody is left, or the policy ranks nobody else: it goes on trying.
+        # Where no other node is left, or the policy ranks no other, this one goes on trying.
         patient = tuple(key for key in keys if self._is_patient(key, loans[key], node))
         answer = await self._peers.call(node, calls.Lend(crawl, tuple(keys), patient, connect, self.epoch))
         if isinstance(answer, Failure) and (not answer.sent or answer.kind is FailureKind.REFUSED):
             self.candidates.refused(node, self._clock.monotonic())
             return False
-        # A node that has not answered may have it all the same: its loan ends when it is silent.
+        # A node that has not answered may have the tasks all the same: they are taken back when it is silent.
         self.candidates.took(node)
         incarnation = loans[keys[0]].incarnation
         self.lent.begin(node, incarnation, self._still(loans), self._clock.monotonic())
@@ -335,19 +332,19 @@ class Assigner:
         return self._failures.has_failed(key, node) or not self._is_left(key, loan.host, loan.origin)
 
     def _is_left(self, key: bytes, host: str, origin: str) -> bool:
-        """Whether anybody who may be asked might bring a task."""
+        """Whether a node that may be asked might fetch a task."""
         now = self._clock.monotonic()
         return self._failures.is_left(key, origin, self.candidates.of(key, host, now), now)
 
     def _another(self, given: TaskOutcome, node: bytes, origin: str) -> bool:
-        """Note that a node brought nothing; whether somebody shall try again, or it is given up here."""
+        """Note that a node failed a task; True: it is tried again, False: it is given up here."""
         failures, key = self._failures, given.key
         if given.result is TaskResult.RECALLED:
             failures.recalled(key, node)
             return True
         twice = failures.has_failed(key, node)
         failures.note(node, given)
-        # Who failed it has it again only where the policy ranks nobody else.
+        # A node that failed a task gets it again only where the policy ranks no other.
         more = not twice and self._is_left(key, given.host, origin)
         if (more and failures.connected(key) < self.policy.failures_max) or given.result is TaskResult.UNREACHABLE:
             return True
@@ -358,7 +355,7 @@ class Assigner:
         return False
 
     async def _look_after(self) -> None:
-        """Take back what nobody brings."""
+        """Take back the tasks of workers that are gone, silent or late; until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self._work.set()
@@ -374,12 +371,12 @@ class Assigner:
                     group.create_task(self._recall(node, keys))
 
     def _waits_s(self, host: str) -> float:
-        """How long a host's delay may keep all its tasks waiting that are out."""
+        """How long a host's delay may keep its assigned and queued tasks waiting."""
         frontier = self._desk.frontier
         return BUDGET_TIMES * (self.lent.count_host(host) + frontier.load(host)) * frontier.delay_s(host)
 
     def _hear(self, node: bytes, given: TaskOutcome) -> None:
-        """Something for the policy to learn from, when it is asked next."""
+        """Keep an outcome for the policy to learn from at its next choice."""
         if given.result is TaskResult.PAGE:
             self._failures.reaches(node, given.host)
         if self.policy.learns:
@@ -393,7 +390,7 @@ class Assigner:
             answer = await self._peers.call(node, asked, timeout_s=RECALL_WITHIN_S)
             now = self._clock.monotonic()
             if isinstance(answer, Failure):
-                return  # it is silent, or will be gone before long
+                return  # `given_up` takes its tasks back when it is silent or gone
             returned = self.lent.let_go_from(node, answer.keys)
             for key, loan in returned.items():
                 self._recalled(key, loan, now)
@@ -402,6 +399,6 @@ class Assigner:
 
     def _recalled(self, key: bytes, loan: TaskAssignment, now: float) -> None:
         self.recalls += 1
-        if self._incarnation_of(loan.node) == loan.incarnation:  # neither gone nor started anew: it is slow, or silent
+        if self._incarnation_of(loan.node) == loan.incarnation:  # neither gone nor restarted: it is slow, or silent
             self._failures.recalled(key, loan.node)
         self._hear(loan.node, TaskOutcome(key, loan.host, TaskResult.RECALLED, now - loan.since))

@@ -1,12 +1,12 @@
-"""Tasks of ours that other nodes fetch, and tasks of others that we fetch. For one crawl.
+"""The tasks of one crawl that are not fetched by their owner: ours at other nodes, and those of others here.
 
-    held      by whoever owned them when it began (`dhtcrawl.swarm.assignment.inherited`)
-    lent      by whoever the policy ranks first (`dhtcrawl.swarm.assignment.assigner`)
-    borrowed  by us, for their owner (`dhtcrawl.swarm.assignment.worker`)
-    asked     held or lent by who will not tell any more (`dhtcrawl.swarm.assignment.orphan_check`)
+    inherited  in flight at the node that owned them before (`dhtcrawl.swarm.assignment.inherited`)
+    lent       assigned to the node that the policy ranks first (`dhtcrawl.swarm.assignment.assigner`)
+    borrowed   assigned to us by their owner (`dhtcrawl.swarm.assignment.worker`)
+    asked      their worker or holder will not report any more (`dhtcrawl.swarm.assignment.orphan_check`)
 
-What is held, lent or asked is in no queue of ours in memory; what is borrowed is. A record
-that says that a task is fetched, or dead, ends all of this.
+The borrowed ones are in our queues in memory, the others are not. A record that says that a task is fetched, or dead,
+ends all of this.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from dhtcrawl.swarm.assignment.worker import Worker
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
-# What came of loans by a sync, and not by a message, is found by looking at some of them.
+# Records that came by a sync are found by looking at so many assignments at a time.
 LENT_A_LOOK = 500
 ASKED_BACK_TIMES = 10
 
 
 @loop_state
 class Assignments:
-    """See above."""
+    """Decides which node fetches the tasks of one crawl: the crawl's port `Assignment`, and the calls about it."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Assignments:
         facts: PlannerFacts,
         compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]],
     ) -> None:
-        """`policy`: None where it cannot be had here. `merge` is for what a worker knew better.
+        """`policy`: None where it cannot be made here. `merge` takes records that a worker knew better.
 
         `compare(crawl, keys)` learns what the others who keep these records know; False: one did not answer.
         """
@@ -88,9 +88,9 @@ class Assignments:
         self._telling = 0
         self._looked = 0
         self._looked_borrowed = 0
-        self._doubtful: list[bytes] = []  # what came of these may be known by now
+        self._doubtful: list[bytes] = []  # these may have ended
         self._doubts = asyncio.Event()
-        self._loans = asyncio.Event()  # there was one, or a task waits for one
+        self._loans = asyncio.Event()  # set at the first assignment, or when a task waits for one
         self.desk = AssignmentQueues(
             run, clock, committer, ownership=ownership, merge=merge, ask=self._asked.ask, lending=policy is not None
         )  # fmt: skip
@@ -108,19 +108,19 @@ class Assignments:
     # What the crawl asks
 
     def assign(self) -> None:
-        """Tasks wait to be assigned."""
+        """Note that tasks wait to be assigned."""
         if self.lender is not None:
             self._loans.set()
             self.lender.wanted()
 
     def brought(self, given: TaskOutcome) -> None:
-        """A page came."""
+        """Note that this node fetched a task's page."""
         self._facts.answered(given.host, given.seconds)
         if not self.borrower.over(given) and self.lender is not None:
             self.lender.brought_here(given)
 
     def passes_on(self, task: Queued, given: TaskOutcome) -> bool:
-        """A task came to nothing here; whether it is for others to go on with."""
+        """Whether others go on with a task that this node could not fetch; then it has left the frontier."""
         if given.result is TaskResult.UNREACHABLE and self.borrower.borrowed.is_patient(task.key):
             return False
         if not self.borrower.over(given):
@@ -130,56 +130,56 @@ class Assignments:
         return True
 
     def killed(self, key: bytes) -> None:
-        """A task is given up here, for a reason that is the same everywhere: its record says so."""
+        """Note that a task is given up here, for a reason that is the same at every node: its record says so."""
         self.borrower.borrowed.give_back(key)
 
     def is_borrowed(self, key: bytes) -> bool:
-        """Whether its owner lets this node fetch a task: it has to keep the record meanwhile."""
+        """Whether a task is assigned to this node by its owner: its record has to stay meanwhile."""
         return key in self.borrower.borrowed
 
     def released(self, key: bytes) -> None:
-        """A task that was in flight when another node became its owner came to nothing here."""
+        """Tell the owner that this node could not fetch a task which it began when it owned it."""
         self._ownership.releasing += 1
         self._group.create_task(self._release(key))
 
     def connect_s(self, host: str) -> float | None:
-        """How long a connection to a host may take, where its owner says so."""
+        """How long a connection to a host may take, where an owner has said so."""
         return self.borrower.connect_s.get(host)
 
-    # What others say
+    # What records and other nodes say
 
     def heard(self, found: Sequence[TaskReplica]) -> None:
-        """Copies came: what is over is nobody's any more."""
+        """Note records that came: those that are fetched or dead may end assignments."""
         lender = self.lender
         if lender is not None and (lender.busy or len(self.borrower.borrowed)):
             self.over([copy.key for copy in found if copy.task.state >= State.FETCHED])
 
     def over(self, keys: Sequence[bytes]) -> None:
-        """What came of these is known; what is held is looked at every second."""
+        """Look soon whether these have ended; inherited tasks are looked at every second anyway."""
         lender, borrowed = self.lender, self.borrower.borrowed
-        # A tombstone of an earlier generation ends no loan: our own record has to say so.
+        # A tombstone of an earlier generation ends no assignment: our own record has to say so.
         if lender is not None and (lender.busy or len(borrowed)):
             self._doubtful += [key for key in keys if key in lender.lent or key in borrowed]
             self._doubts.set()
 
     def hold_for(self, node: bytes, keys: Sequence[bytes]) -> None:
-        """`node` began these before we owned them; those that wait here wait for what comes of it."""
+        """Hold tasks that `node` began before we owned them: they leave our queues until their outcome is known."""
         now = self._clock.monotonic()
         self._held.hold(node, self._incarnation_of(node), keys, now)
         if keys:
             self._run.parts.frontier.disown(lambda key: key not in self._held, now)
 
     def hold_lent(self, worker: bytes, keys: Sequence[bytes]) -> None:
-        """The former owner had lent these; those that the worker has not begun are ours to give to whomever."""
+        """Hold tasks that the former owner assigned to `worker`, and ask it for those that it has not begun."""
         self.hold_for(worker, keys)
         self._group.create_task(self._ask_back(worker, list(keys)))
 
     def given_back(self, keys: Sequence[bytes]) -> None:
-        """Nothing came of these, where they were held."""
+        """Queue inherited tasks again that their holder did not fetch."""
         self._requeue(self._held.let_go(keys))
 
     def in_hand(self, node: bytes) -> list[bytes]:
-        """Tasks that `node` owns by now, and that we have in flight or may begin for it at any time."""
+        """Tasks that `node` owns now, and that we have in flight or may begin for it at any time."""
         view = self._peers.view
         owners = ((key, view.owner(placement(key))) for key in self._run.parts.open_tasks())
         flying = [key for key, owner in owners if owner is not None and owner.id == node]
@@ -188,41 +188,45 @@ class Assignments:
     # What owners and workers say
 
     async def on_lend(self, asker: bytes, args: calls.Lend) -> calls.Done | Refused:
-        """An owner lends us tasks."""
+        """Take tasks that their owner assigns to this node."""
         self._loans.set()
         if self.plans is not None:
             self.plans.newer(args.epoch)
         return await self.borrower.on_lend(asker, args)
 
     async def on_recall(self, asker: bytes, args: calls.Recall) -> calls.LetGo | Refused:
-        """An owner takes tasks back from us."""
+        """Give back tasks that their owner recalls."""
         return await self.borrower.on_recall(asker, args)
 
     def on_in_hand(self, asker: bytes, args: calls.InHand) -> calls.Done:
-        """A worker has tasks in flight that are ours."""
+        """Hold tasks of ours that a worker has in flight."""
         self.hold_for(asker, [key for key in args.keys if self._ownership.owns(key)])
         return calls.Done()
 
     def on_release(self, _asker: bytes, args: calls.Release) -> calls.Done:
-        """Nothing came of tasks that were in flight when they became ours."""
+        """Queue tasks again that were in flight at a former owner when they became ours, and were not fetched."""
         self.given_back(args.keys)
         return calls.Done()
 
     async def on_report(self, asker: bytes, args: calls.ReportLent) -> calls.Done | Refused:
-        """A worker says what came of our tasks."""
+        """Take a worker's report about tasks of ours."""
         if self.lender is None:
             return Refused("no-policy")
         await self.lender.on_report(asker, from_rows(args.given))
         return calls.Done()
 
     def on_plan(self, asker: bytes, args: calls.ReportPlan) -> calls.PlanTable | Refused:
-        """A member asks for the crawl's plan."""
+        """Answer a member that asks for the crawl's plan.
+
+        Raises:
+            BadArguments: the member's report is no packed map.
+        """
         return Refused("no-policy") if self.plans is None else self.plans.on_report(asker, args)
 
-    # What happens around it
+    # What happens to the node
 
     def view_changed(self) -> None:
-        """Other keys are ours than before."""
+        """Act on a new view, by which other keys may be ours."""
         self._tell_owners(self.borrower.forget_void())
         if self.lender is not None:
             self.lender.disowned(self._ownership.owns)
@@ -231,7 +235,7 @@ class Assignments:
                 self._group.create_task(self._recall_from(self.lender, node))
 
     def stop(self) -> None:
-        """Nothing more is begun here, nor lent."""
+        """Give back and take back what is not begun: nothing more is begun or assigned here."""
         self.borrower.give_all_back()
         if self.lender is not None and self.lender.busy:
             self._group.create_task(self.lender.recall_all())
@@ -242,16 +246,16 @@ class Assignments:
         return self.lender is not None and self.lender.busy
 
     def lent(self) -> dict[bytes, bytes]:
-        """Who has which task of ours: loans, then those since before they were ours, of which we have but been told."""
+        """Which node has which task of ours. What we assigned ourselves goes before what others have told us of."""
         lent = self._ownership.lent
         loans = {key: loan.node for key in lent if (loan := lent.get(key)) is not None}
         return loans | {key: node for key, node in self._held.holders().items() if key not in loans}
 
     @property
     def waiting(self) -> int:
-        """Tasks of ours that another node has, or had until a moment ago, and what an owner is to hear."""
+        """How many tasks of ours other nodes have, or had a moment ago, and what an owner is still to hear from us."""
         lent = 0 if self.lender is None else len(self.lender.lent) - self.frozen
-        # What was ours for a moment only, as when many join at once, is for its owner to wait for: nobody tells us.
+        # What was ours for a moment only, as when many join at once, is its owner's to wait for: we are not told.
         return (
             sum(map(self._ownership.owns, self._held))
             + len(self._ownership.asked)
@@ -263,11 +267,11 @@ class Assignments:
 
     @property
     def frozen(self) -> int:
-        """Tasks of which their worker says whether they may be started: not for this node to count as work."""
+        """Tasks that this node does not count as work: their worker says whether they may be started."""
         return 0 if self.lender is None else self.lender.lent.begun(self._incarnation_of)
 
     async def run(self) -> None:
-        """Look after all of it, until cancelled."""
+        """Run what assigns, works and plans, and look at inherited tasks; until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self.lender is not None:
                 group.create_task(self._look_after(self.lender))
@@ -283,7 +287,7 @@ class Assignments:
                     await self._look()
 
     async def _look_after(self, lender: Assigner) -> None:
-        """Loans, from the first one on: where owners try first there may never be one."""
+        """Run assigner and worker from the first assignment on: where owners try first there may never be one."""
         await self._loans.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(lender.run())
@@ -291,12 +295,12 @@ class Assignments:
             group.create_task(self._resolve(lender))
 
     async def _look(self) -> None:
-        """Let go of what has come by a sync, and of what its holder will not tell of any more."""
+        """Let go of inherited tasks that a sync has ended; ask others about those whose holder will not report."""
         self._held.let_go(await self.desk.settled(list(self._held)))
         self._asked.ask(self._held.given_up(self._incarnation_of, self._clock.monotonic()))
 
     async def _resolve(self, lender: Assigner) -> None:
-        """End loans whose record says what came of the task; those that come by a sync are looked for."""
+        """End assignments whose record says how the task ended. Records that came by a sync are looked for."""
         borrowed = self.borrower.borrowed
         while True:
             try:
@@ -323,10 +327,10 @@ class Assignments:
             if not isinstance(answer, Failure):
                 self.given_back(answer.keys)
                 return
-            await asyncio.sleep(LOOK_EVERY_S)  # it does not know yet that we own them
+            await asyncio.sleep(LOOK_EVERY_S)  # the worker does not know yet that we own them
 
     async def _recall_from(self, lender: Assigner, node: bytes) -> None:
-        """What a node has of ours since before it was cut off is with others by now."""
+        """Recall all that a node has had since before it was cut off: other nodes have it now."""
         for _ in range(ASKED_BACK_TIMES):
             answer = await self._peers.call(node, calls.Recall(self._run.crawl_id, ()))
             if not isinstance(answer, Failure):
@@ -335,7 +339,7 @@ class Assignments:
         lender.candidates.avoid(node, self._clock.monotonic())
 
     def _tell_owners(self, void: Iterable[bytes]) -> None:
-        """Those who own by now what we have in flight, for others: it is not for them to begin."""
+        """Tell the owners of these tasks which of them we have in flight, so that they do not begin them."""
         by_owner: dict[bytes, list[bytes]] = {}
         for key in void:
             owner = self._peers.view.owner(placement(key)) if self._run.parts.has_open(key) else None
@@ -367,7 +371,7 @@ class Assignments:
                 return
             reply = await self._peers.call(owner.id, calls.Release(self._run.crawl_id, (key,)))
             if isinstance(reply, Failure):
-                log.info("release: %s", reply.detail)  # its owner takes it back in a while by itself
+                log.info("release: %s", reply.detail)  # its owner takes it back by itself after `HELD_S`
         finally:
             self._ownership.releasing -= 1
 
@@ -380,7 +384,7 @@ class AssigningRun(Protocol):
 
 
 def serve(registry: CallRegistry, run_of: Callable[[bytes], AssigningRun | None]) -> None:
-    """Answer the calls of this room for all crawls."""
+    """Answer the calls about assignments for all crawls; `run_of(crawl)` is None for one that does not run."""
     registry.serve(calls.Lend, by_crawl(run_of, lambda run: run.assignments.on_lend))
     registry.serve(calls.Recall, by_crawl(run_of, lambda run: run.assignments.on_recall))
     registry.serve(calls.InHand, by_crawl(run_of, lambda run: run.assignments.on_in_hand))

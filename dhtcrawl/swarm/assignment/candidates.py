@@ -1,4 +1,4 @@
-"""Which nodes an owner may ask for a task."""
+"""Which nodes an owner may ask to fetch a task."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from dhtcrawl.keyspace import host_key, placement
 from dhtcrawl.policy.seam import Policy, PolicyTask
 from dhtcrawl.rpc.peers.port import Peers
 
-# A node that refuses a loan is asked no sooner: it does not run the crawl yet, or has not its policy.
+# How long a node that refused is not asked: it does not run the crawl yet, or lacks its policy.
 REFUSED_S = 5.0
-# For so long it is waited for where everybody else has failed, and it is taken to refuse still when it last did.
+# How long a node that refuses is waited for where all others have failed; an older refusal does not count.
 PATIENCE_S = 60.0
 
 
 class Candidates:
-    """Of one crawl. In a large swarm they are those near the key, or the host where the policy keeps hosts together.
+    """Finds the nodes that may fetch a task of one crawl, by this node's view.
 
-    Whoever did not answer lately, or refused, is not asked now. It is waited
-    for where all others have failed: it may be the one that reaches the host.
+    In a large swarm these are the ones near the key, or near the host where the
+    policy keeps hosts together. A node that did not answer lately, or refused, is
+    not asked now. Where all others have failed it is waited for: it may be the one
+    that reaches the host.
     """
 
     def __init__(self, peers: Peers, policy: Policy) -> None:
@@ -28,21 +30,21 @@ class Candidates:
         self._refused: dict[bytes, tuple[float, float]] = {}  # since when, and when last, without a pause
 
     def avoid(self, node: bytes, until: float) -> None:
-        """Ask it nothing before that time."""
+        """Do not ask a node before `until`."""
         self._refuses[node] = until
 
     def refused(self, node: bytes, now: float) -> None:
-        """It does not take what it is given."""
+        """Note that a node did not take tasks."""
         since, last = self._refused.get(node, (now, now))
         self._refused[node] = (since if now < last + PATIENCE_S else now, now)
         self._refuses[node] = max(now + REFUSED_S, self._refuses.get(node, now))
 
     def took(self, node: bytes) -> None:
-        """It takes what it is given."""
+        """Note that a node took tasks."""
         self._refused.pop(node, None)
 
     def willing(self, tasks: Iterable[PolicyTask], now: float) -> Callable[[PolicyTask], Sequence[bytes]]:
-        """Of those near each of these tasks, whoever may be asked now; nobody, where somebody is to be waited for."""
+        """For each of these tasks, the nodes near it that may be asked now; none where another is to be waited for."""
         near, view = self._near(tasks), self._peers.view
         self._refuses = {node: until for node, until in self._refuses.items() if until > now}
         self._refused = {node: times for node, times in self._refused.items() if now < times[1] + PATIENCE_S}
@@ -62,7 +64,7 @@ class Candidates:
         return there
 
     def of(self, key: bytes, host: str, now: float) -> Sequence[bytes]:
-        """Whoever may be asked for one task, be it not now."""
+        """The nodes that may be asked for one task, now or later."""
         task = PolicyTask(key, host)
         return [node for node in self._near([task])(task) if self._waited_for(node, now)]
 

@@ -1,12 +1,12 @@
-"""What a node has measured that planners may want to know, of one crawl.
+"""What a node has measured of one crawl, for planners.
 
 rate     pages a second while it had something to do; 0: not known yet
 batches  (pages, seconds) of such time, piece by piece, the latest last
 open     tasks in its queues
-finite   whether there will be no others: only the seeds are fetched
-vector   what the machine is made of, and the most that it has taken in: cores, mhz, memory_bytes, net_bytes_per_s,
-         disk_bytes_per_s; empty where one of them is not known
-labels   what its operator said of it
+finite   whether no others will come: only the seeds are fetched
+vector   the machine, and the most that it has taken in: cores, mhz, memory_bytes, net_bytes_per_s, disk_bytes_per_s;
+         empty where one of them is not known
+labels   what its operator says of it
 rtts     member → seconds there and back, as the routing plane measures them all the time
 probes   host → seconds for a request and its response, of the sites that it fetched from lately
 """
@@ -28,7 +28,7 @@ MEMBERS_MAX = 500
 
 
 class NodeTraits(NamedTuple):
-    """What is so of a node whatever it crawls."""
+    """What holds for a node whatever it crawls."""
 
     rtts: Callable[[], Mapping[bytes, float]] = dict
     machine: Callable[[], Mapping[str, float]] = dict
@@ -36,7 +36,7 @@ class NodeTraits(NamedTuple):
 
 
 class PlannerFacts:
-    """Of one crawl on one node."""
+    """Measures and reports the facts of one crawl on one node."""
 
     def __init__(
         self, about: NodeTraits, queued: Callable[[], int], *, finite: bool = False, estimate: Estimator = lower_half
@@ -50,14 +50,14 @@ class PlannerFacts:
         self._took: OrderedDict[str, deque[float]] = OrderedDict()
 
     def answered(self, host: str, seconds: float) -> None:
-        """A request to a host and its response took so long."""
+        """Note how long a request to a host and its response took."""
         self._took.setdefault(host, deque(maxlen=SAMPLES_MAX)).append(seconds)
         self._took.move_to_end(host)
         if len(self._took) > HOSTS_MAX:
             self._took.popitem(last=False)
 
     def report(self, wants: Iterable[str]) -> dict[str, Any]:
-        """Those of them that are wanted."""
+        """The wanted facts, by name; names that are not known are left out."""
         found: dict[str, Callable[[], Any]] = {
             "rate": lambda: self.pace.rate,
             "batches": lambda: list(self.pace.batches),
@@ -76,6 +76,6 @@ class PlannerFacts:
 
 
 def facts_of(settings: CrawlSettings, about: NodeTraits, queued: Callable[[], int]) -> PlannerFacts:
-    """Those of a crawl; its policy may ask for another estimate of times (`rtt`)."""
+    """The facts of a crawl; its policy may ask for another estimate of times (`rtt`)."""
     rtt = pairs(settings.policy_options).get("rtt", "")
     return PlannerFacts(about, queued, finite=settings.depth == 0, estimate=ESTIMATORS.get(rtt, lower_half))

@@ -1,10 +1,8 @@
-"""Who brought nothing of a task of ours, and who cannot connect to an origin: when nobody is left to ask. Pure.
+"""Which nodes have failed a task of ours, and which cannot connect to an origin: whether one is left to ask. Pure.
 
-That a node cannot connect says nothing of the page: another may be the only one
-that reaches the host. So a task is given up for nodes that connected, and for
-others only when all that may be asked have tried. What one task has shown of an
-origin holds for the others: of a dead one each node is asked once, not once for
-each page.
+That a node cannot connect says nothing about the page: another may be the only one that reaches the host. So nodes that
+connected decide when a task is given up; without them it is given up only when all that may be asked have tried. What
+one task has shown of an origin holds for the others: of a dead origin each node is asked once, not once for each page.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from dhtcrawl.policy.seam import TaskResult
 
 TASKS_MAX = 100_000
 ORIGINS_MAX = 10_000
-# Whoever could not connect to an origin is taken to be unable to for so long, or until it brings a page of the host.
+# A node that could not connect to an origin is not asked for so long, or until it brings a page of the host.
 CANNOT_S = 300.0
 
 
@@ -30,7 +28,7 @@ class _Said(NamedTuple):
 
 @loop_state
 class Failures:
-    """Of one crawl at an owner. Times are seconds on the caller's monotonic clock."""
+    """What an owner knows of failures in one crawl. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self._said: dict[bytes, dict[bytes, _Said]] = {}  # key → node
@@ -41,54 +39,54 @@ class Failures:
         return key in self._said
 
     def of(self, key: bytes) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-        """The nodes that brought nothing of a task, in this order; those that had no time for it, in this order."""
+        """The nodes that failed a task, in this order; those that had no time for it, in this order."""
         return tuple(self._said.get(key, ())), self._recalled.get(key, ())
 
     def is_left(self, key: bytes, origin: str, nodes: Sequence[bytes], now: float) -> bool:
-        """Whether any of these might bring a task."""
+        """Whether any of these nodes might fetch a task."""
         said, cannot = self._said.get(key, {}), self._cannot.get(origin, {})
         return any(node not in said and cannot.get(node, now) <= now for node in nodes)
 
     def has_failed(self, key: bytes, node: bytes) -> bool:
-        """Whether a node has had a task and brought nothing."""
+        """Whether a node has failed a task."""
         return node in self._said.get(key, {})
 
     def connected(self, key: bytes) -> int:
-        """How many nodes connected for a task, and brought nothing."""
+        """How many nodes connected for a task, and failed it."""
         return sum(said.connected for said in self._said.get(key, {}).values())
 
     def words(self, key: bytes) -> dict[bytes, str]:
-        """What each node said that brought nothing of a task, in this order."""
+        """What each node said that failed a task, in this order."""
         return {node: said.words for node, said in self._said.get(key, {}).items()}
 
     def note(self, node: bytes, given: TaskOutcome) -> None:
-        """A node brought nothing of a task."""
+        """Note that a node failed a task."""
         said = self._said.pop(given.key, {})
         self._said[given.key] = said | {node: _Said(given.detail, given.result is not TaskResult.UNREACHABLE)}
         if len(self._said) > TASKS_MAX:
             del self._said[next(iter(self._said))]
 
     def recalled(self, key: bytes, node: bytes) -> None:
-        """A task came back from a node that had no time for it, or tells nothing."""
+        """Note that a task came back from a node that had no time for it, or does not report."""
         others = tuple(each for each in self._recalled.pop(key, ()) if each != node)
         self._recalled[key] = (*others, node)
         if len(self._recalled) > TASKS_MAX:
             del self._recalled[next(iter(self._recalled))]
 
     def cannot(self, node: bytes, origin: str, now: float) -> None:
-        """A node could not connect, for whichever task."""
+        """Note that a node could not connect to an origin."""
         nodes = self._cannot.pop(origin, {})
         self._cannot[origin] = nodes | {node: now + CANNOT_S}
         if len(self._cannot) > ORIGINS_MAX:
             del self._cannot[next(iter(self._cannot))]
 
     def reaches(self, node: bytes, host: str) -> None:
-        """A node brought a page of a host, over http or https."""
+        """Note that a node fetched a page of a host, over http or https."""
         for scheme in ("http", "https") if self._cannot else ():
             self._cannot.get(f"{scheme}://{host}", {}).pop(node, None)
 
     def forget(self, key: bytes) -> None:
-        """What came of a task is known."""
+        """Forget a task whose outcome is known."""
         self._said.pop(key, None)
         self._recalled.pop(key, None)
 
@@ -106,7 +104,7 @@ class EveryTask:
 
 
 def undecided(policy: Guard | None, failures: Failures) -> Container[bytes]:
-    """The tasks of which a crawl's policy says who fetches them: where owners try first, those that they failed."""
+    """The tasks for which a crawl's policy chooses the node: where owners try first, those that they failed."""
     if policy is None:
         return ()
     return failures if policy.owner_first else EveryTask()

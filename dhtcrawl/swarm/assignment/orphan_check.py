@@ -1,9 +1,8 @@
-"""Tasks of ours whose holder will not tell any more what came of them: others may know, so they are asked first.
+"""Asks other nodes about tasks of ours whose holder will not report any more, before they are fetched again.
 
-Whoever held a task is gone, started anew, or silent for too long. It may have
-brought the page and told everybody but us, who were still joining, or did not
-answer for a moment. Until all who keep the record have said what they know, the
-task is nobody's.
+The holder is gone, was restarted, or is silent for too long. It may have fetched the page and told all others but us,
+who were still joining, or did not answer for a moment. Until all who keep the record have said what they know, no node
+fetches the task.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dhtcrawl.loop_state import loop_state
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-# Who is dead is taken for it long before, and asked no more; who is not, and does not answer, keeps nobody waiting.
+# A dead node is known as dead long before, and not asked; a live one that does not answer delays tasks no longer.
 WITHIN_S = 60.0
 
 
@@ -34,7 +33,7 @@ class AskedKeys(Protocol):
 
 @loop_state
 class OrphanCheck:
-    """Asks for the orphans of one crawl."""
+    """Asks about the orphaned tasks of one crawl."""
 
     def __init__(
         self,
@@ -43,11 +42,11 @@ class OrphanCheck:
         compare: Callable[[Sequence[bytes]], Awaitable[bool]],
         answered: Callable[[list[bytes]], Awaitable[None]],
     ) -> None:
-        """`asked` has the keys of which others are being asked.
+        """`asked` has the keys that others are being asked about.
 
         `compare(keys)` makes our records and those of others the same; False: one did not answer.
 
-        `answered(keys)` goes on with what our own records say by now.
+        `answered(keys)` goes on with what our own records say then.
         """
         self._group = group
         self._compare = compare
@@ -55,7 +54,7 @@ class OrphanCheck:
         self._asked = asked
 
     def ask(self, keys: Iterable[bytes]) -> None:
-        """Nobody holds these any more."""
+        """Ask about these, which no node holds any more."""
         new = [key for key in dict.fromkeys(keys) if key not in self._asked]
         if new:
             self._asked.add(new)

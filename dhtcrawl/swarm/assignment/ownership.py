@@ -2,9 +2,9 @@
 
     claim      the keys that are this node's by its view (`dhtcrawl.swarm.claim`)
     inherited  its tasks that others had in flight when it became their owner
-    asked      its tasks of which others are being asked what became of them
-    lent       its tasks that others fetch for it
-    borrowed   tasks of others that it fetches for them
+    asked      its tasks about which others are being asked
+    lent       its tasks that are assigned to other nodes
+    borrowed   tasks of others that are assigned to it
 
 All of it changes on the event loop. Transactions are given an `OwnershipSnapshot`.
 """
@@ -42,7 +42,11 @@ class KeySet:
         self.version += 1
 
     def remove(self, keys: Iterable[bytes]) -> None:
-        """Remove all of these; each has to be there."""
+        """Remove all of these.
+
+        Raises:
+            KeyError: one of them is not there.
+        """
         for key in keys:
             del self._keys[key]
         self.version += 1
@@ -55,8 +59,8 @@ class SwarmOwnership:
     alone = False
 
     def __init__(self, claim: KeyClaim, undecided: Container[bytes] = ()) -> None:
-        """`undecided` has the tasks of which the crawl's policy says who fetches them."""
-        self.releasing = 0  # tasks of which their owners are being told that this node could not fetch them
+        """`undecided` has the tasks for which the crawl's policy chooses the node."""
+        self.releasing = 0  # tasks whose owners are being told that this node could not fetch them
         self._undecided = undecided
         self.inherited = InheritedInFlight()
         self.asked = KeySet()
@@ -69,11 +73,11 @@ class SwarmOwnership:
 
     @property
     def claim(self) -> KeyClaim:
-        """Which keys are this node's now; never changes itself, so a transaction may have it."""
+        """Which keys are this node's now; immutable, so a transaction may have it."""
         return self._claim
 
     def reclaim(self, claim: KeyClaim) -> None:
-        """The view, or what is settled of it, has changed."""
+        """Take a new claim, after the view or its settled part has changed."""
         self._claim = claim
         self._plain = self._whole = OwnershipSnapshot(claim.mine)
         self._whole_of = ()
@@ -83,26 +87,26 @@ class SwarmOwnership:
         return self._claim.owns(key)
 
     def mine(self, key: bytes) -> bool:
-        """Whether a task belongs into this node's queues (I12)."""
+        """Whether a task belongs in this node's queues (I12)."""
         return self._claim.mine(key) or key in self.borrowed
 
     def held(self, key: bytes) -> bool:
-        """Whether another node has a task of this one."""
+        """Whether another node has a task that this one owns."""
         return key in self.inherited or key in self.asked or key in self.lent
 
     def stays(self, key: bytes) -> bool:
-        """Whether this node may try a task again that came to nothing here."""
+        """Whether this node may try a task again that it could not fetch."""
         return (self._claim.owns(key) and not self.held(key)) or key in self.borrowed
 
     def waits(self, key: bytes) -> bool:
-        """Whether it is for the policy to say which node fetches a task."""
+        """Whether the policy has yet to choose which node fetches a task."""
         return key in self._undecided and key not in self.borrowed
 
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         """`mine` and `held` of this moment, for these tasks only or, with None, for all.
 
-        Copies no more than the tasks that are asked for; that of all tasks is
-        kept until something changes.
+        Copies no more than the tasks that are asked for; the snapshot of all tasks
+        is kept until something changes.
         """
         if not (len(self.inherited) or len(self.asked) or len(self.lent) or len(self.borrowed)):
             return self._plain

@@ -1,9 +1,8 @@
-"""How fast this node fetches while it has something to fetch. Pure; what plans are made from.
+"""How fast this node fetches while it has something to fetch; plans are made from it. Pure.
 
-Time in which there was nothing to do is left out. What was done in some of the
-rest makes a batch: pages, and the seconds that they took. Batches are of
-different lengths, in turns: of equal ones a net could only learn that they are
-equal, and not what more pages cost.
+Time in which there was nothing to do is left out. The rest is cut into batches: pages, and the seconds that they took.
+Their lengths differ, in turns: from equal ones a neural network could learn only that they are equal, and not what more
+pages cost.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections import deque
 
 BATCHES_S = (5.0, 20.0, 10.0, 40.0)
 BATCHES_MAX = 50
-RATE_BATCHES = 4  # the latest, of which the rate is: each length once
+RATE_BATCHES = 4  # the latest, each length once: the rate is taken over these
 
 
 class Pace:
-    """Of one crawl on one node. Times are seconds on the caller's monotonic clock."""
+    """Measures the pace of one crawl on one node. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.batches: deque[tuple[int, float]] = deque(maxlen=BATCHES_MAX)
@@ -27,10 +26,10 @@ class Pace:
         self._bytes = 0
         self._batch_bytes = 0
         self._ended = 0  # batches, ever
-        self.bytes_per_s = 0.0  # in the batch in which most came; 0: not known yet
+        self.bytes_per_s = 0.0  # in the fastest batch; 0: not known yet
 
     def look(self, pages: int, body_bytes: int, busy: bool, now: float) -> None:
-        """So many pages, and bytes of them, have come in all; `busy`: there was something to do since the last look."""
+        """Take the totals so far, of pages and body bytes; `busy`: there was something to do since the last look."""
         if self._at is not None and busy:
             self._batch_s += now - self._at
             self._batch_pages += max(pages - self._pages, 0)

@@ -1,13 +1,12 @@
-"""Plans of a crawl's policy: members report, the coordinator plans, owners rank by what came of it.
+"""Plans of a crawl's policy: members report, the coordinator plans, owners rank nodes by the plan.
 
     member ──crawl_plan: epoch, report──▶ coordinator ──planner, off the loop──▶ table, epoch + 1
            ◀── epoch, table, where the member's is older ──┘
 
-The coordinator is the crawl's (closest to its key), by each one's own view.
-Nothing is stored: whoever takes over has the last table as a member, and
-counts on from the highest epoch that anybody names. Without a plan all nodes
-count the same. A loan carries the epoch that it was made under, and a node
-that sees a newer one than its own asks at once.
+The coordinator is the crawl's (closest to its key), by each node's own view. Nothing is stored: a new coordinator has
+the last table as a member, and counts on from the highest epoch that a member names. Without a plan all nodes count the
+same. An assignment carries the epoch that it was made under, and a node that sees a newer one than its own asks at
+once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from dhtcrawl.swarm.calls import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BYTES_MAX
 log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
-PAUSE_S = 0.5  # between two questions, whoever has a newer plan
+PAUSE_S = 0.5  # between two questions, even if another node has a newer plan
 PLANS_WITHIN_S = 60.0
 ITEMS_MAX = 20_000
 
@@ -43,7 +42,7 @@ Table = Mapping[str, Any]
 
 @loop_state
 class Plans:
-    """Of one crawl on one node."""
+    """Reports, and as the coordinator plans, for one crawl on one node."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Plans:
         adopt: Callable[[int, Table], None],
         aside: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
-        """`aside(function)` runs it on a thread that nobody waits for at the end."""
+        """`aside(function)` runs it on a thread that is not waited for at the end."""
         self.epoch = 0  # of the table that is adopted here; 0: none
         self._crawl_id = crawl_id
         self._key = crawl_key(crawl_id)
@@ -68,19 +67,19 @@ class Plans:
         self._aside = aside
         self._table: Table = {}
         self._packed = b""
-        self._highest = 0  # that anybody has named
+        self._highest = 0  # that a member has named
         self._reports: dict[bytes, Table] = {}
         self._thinking: asyncio.Future[Any] | None = None
         self._said = ""
         self._wake = asyncio.Event()
 
     def newer(self, epoch: int) -> None:
-        """Another node has a plan of this epoch: ask soon where ours is older."""
+        """Note that another node has a plan of this epoch: ask for it soon if ours is older."""
         if self.epoch < epoch:
             self._wake.set()
 
     def on_report(self, asker: bytes, args: calls.ReportPlan) -> calls.PlanTable:
-        """A member reports, and asks whether there is a newer plan.
+        """Take a member's report, and answer with our plan if it is newer.
 
         Raises:
             BadArguments: the report is no packed map.
@@ -120,9 +119,9 @@ class Plans:
             self._take(answer.epoch, table)
 
     async def _plan(self) -> None:
-        """Make a table of what is reported; a new one is published, and so is ours where somebody has a later one."""
+        """Make a table of the reports and publish it if it is new; ours again if a member names a later epoch."""
         if self._thinking is not None:
-            return  # the last one takes its time
+            return  # the planner is still at work on the last one
         there = [member.id for member in self._peers.view.members]
         nodes = {node: self._reports.get(node, {}) for node in there}
         self._reports = {node: self._reports[node] for node in there if node in self._reports}
@@ -135,7 +134,7 @@ class Plans:
             return
         packed, why = self._thinking.result()
         self._thinking = None
-        # As the others get it, where lists are tuples.
+        # As the others get it: with tuples for lists.
         table = unpacked(packed, PLAN_TABLE_BYTES_MAX)
         if why or table is None:
             self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
@@ -157,7 +156,7 @@ class Plans:
 
 
 def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: float) -> tuple[bytes, str]:
-    """A table, or what went wrong. Runs on a thread, where an error of any kind is only its planner's."""
+    """A packed table, or what went wrong. Runs on a thread, where an error of any kind is only its planner's."""
     try:
         return msgpack.packb(planner.plan(nodes, before, now)), ""
     except BaseException as error:
@@ -165,7 +164,7 @@ def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: fl
 
 
 def unpacked(packed: bytes, bytes_max: int) -> Table | None:
-    """A table or report of at most so many bytes; None where it is none."""
+    """A table or report of at most `bytes_max` bytes; None where it is none."""
     if len(packed) > bytes_max:
         return None
     try:

@@ -1,8 +1,7 @@
-"""The policies of a node's crawls, and where they think.
+"""The policies of a node's crawls, and the thread that they run on.
 
-A policy may be anybody's code. It runs on a thread of its own, one call after
-the other, so that one that never comes back stops nothing but itself; and what
-it throws, or says, is looked at by `dhtcrawl.policy.guard`.
+A policy may be third-party code. It runs on a thread of its own, one call after the other, so that a call that never
+returns stops only that policy; what it raises or returns is checked by `dhtcrawl.policy.guard`.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ log = logging.getLogger(__name__)
 
 
 class Policies:
-    """Of one node."""
+    """Makes the policies of one node's crawls, and runs their choices."""
 
     def __init__(self, own: bytes, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-        """`aside(function)` runs it on a thread that nobody waits for at the end."""
+        """`aside(function)` runs it on a thread that is not waited for at the end."""
         self._own = own
         self.aside = aside
 
     def of(self, record: CrawlRecord) -> Guard | None:
-        """The policy of a crawl; None where it cannot be had: every owner fetches what is its own."""
+        """The policy of a crawl; None where it cannot be made: then every owner fetches its own tasks."""
         name = record.spec.settings.policy
         try:
             return Guard(load(name)(Settings(self._own, pairs(record.spec.settings.policy_options))))
-        except BaseException as error:  # whatever somebody else's code throws
+        except BaseException as error:  # third-party code may raise anything
             why = str(error) if isinstance(error, ConfigError) else said(error)
             log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, why)
         return None
 
     def planner_of(self, policy: Guard) -> Planner | None:
-        """What plans for it; None where nothing does."""
+        """The planner of a policy; None where it has none, or it cannot be made."""
         try:
             planner = policy.planner(policy.settings.options) if policy.planner is not None else None
             if planner is None or all(isinstance(name, str) for name in planner.wants):
                 return planner
             why = f"it wants {planner.wants!r}"
-        except BaseException as error:  # whatever somebody else's code throws
+        except BaseException as error:  # third-party code may raise anything
             why = said(error)
         log.warning("policy %s has no plans here: its planner cannot be made (%s)", policy.inner.name, why[:200])
         return None
 
     async def decide(self, work: Callable[[], Choice]) -> Choice | None:
-        """A choice; None where it takes too long."""
+        """Run a choice; None where it takes longer than `DECIDES_WITHIN_S`."""
         thinking = asyncio.ensure_future(self.aside(work))
-        # Twice: a process that stood still finds its time gone, and its policy where it was.
+        # In two halves: a process that was suspended finds one of them gone, and its policy where it was.
         for _ in range(2):
             done, _ = await asyncio.wait({thinking}, timeout=DECIDES_WITHIN_S / 2)
             if done:

@@ -1,4 +1,4 @@
-"""What a lender and a borrower are given of their crawl: its frontier, its queues, and what may be done now."""
+"""What an assigner and a worker need of their crawl: its frontier, its queues, and what may be done now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class QueuesRun(Protocol):
 
     @property
     def owning(self) -> bool:
-        """Whether this node fetches what is its own, and lends it."""
+        """Whether this node fetches, or assigns, the tasks that it owns."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class QueuesRun(Protocol):
 
 @loop_state
 class AssignmentQueues:
-    """Of one crawl; `Desk` of its lender and `WorkerQueues` of its borrower."""
+    """The queues of one crawl: `AssignerQueues` of its assigner and `WorkerQueues` of its worker."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class AssignmentQueues:
         ask: Callable[[list[bytes]], None],
         lending: bool,
     ) -> None:
-        """`merge` is for what a worker knew better, `ask` for what others may know of what it does not tell.
+        """`merge` takes records that a worker knew better; `ask` asks others about tasks that a worker does not report.
 
         `lending`: whether the crawl has a policy here.
         """
-        self.moving = 0  # tasks that are on their way into a queue, and nowhere else to be seen
+        self.moving = 0  # tasks on their way into a queue, which nothing else counts
         self._ownership = ownership
         self._run = run
         self._clock = clock
@@ -79,7 +79,7 @@ class AssignmentQueues:
 
     @property
     def lends(self) -> bool:
-        """See `Desk`."""
+        """See `AssignerQueues`."""
         return self._run.owning
 
     @property
@@ -88,7 +88,7 @@ class AssignmentQueues:
         return self._lending and not self._run.leaving
 
     def owns(self, key: bytes) -> bool:
-        """See `Desk`."""
+        """See `AssignerQueues`."""
         return self._ownership.claim.mine(key)
 
     def held(self, key: bytes) -> bool:
@@ -96,7 +96,7 @@ class AssignmentQueues:
         return self._ownership.held(key)
 
     def decided(self) -> None:
-        """See `Desk`."""
+        """See `AssignerQueues`."""
         self._run.parts.changed()
 
     def has_in_flight(self, key: bytes) -> bool:
@@ -113,11 +113,11 @@ class AssignmentQueues:
         self.frontier.disown(lambda key: key not in gone, self._clock.monotonic())
 
     def merged(self, records: Sequence[TaskReplica]) -> Awaitable[Merged]:
-        """See `Desk`."""
+        """See `AssignerQueues`."""
         return self._merge(self.crawl_id, list(records))
 
     async def write_lent(self, keys: list[bytes]) -> list[TaskReplica]:
-        """See `Desk`."""
+        """See `AssignerQueues`."""
         now = self._ownership.snapshot(keys)
         write: Any = partial(replicas.lend, crawl=self.crawl_id, task_keys=keys, mine=now.mine, held=now.held)
         records, merged = await self._committer.submit(write)
@@ -126,16 +126,16 @@ class AssignmentQueues:
         return found
 
     async def requeue(self, keys: list[bytes]) -> None:
-        """See `Desk` and `WorkerQueues`."""
+        """See `AssignerQueues` and `WorkerQueues`."""
         if keys:
             self._run.parts.intake.merged(await self.requeued(keys))
 
     def unheard_of(self, keys: list[bytes]) -> None:
-        """See `Desk`."""
+        """See `AssignerQueues`."""
         self._ask(keys)
 
     async def requeued(self, keys: list[bytes]) -> Merged:
-        """What putting these where they belong by now came to; the crawl is still to be told."""
+        """Put these where they belong now; the caller passes the result on to the crawl."""
         self.moving += len(keys)
         try:
             now = self._ownership.snapshot(keys)

@@ -1,4 +1,4 @@
-"""Rows of the calls about lent tasks, made of what this room works with and back."""
+"""Converts task outcomes to rows of the calls about assigned tasks, and back."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _RESULTS = list(TaskResult)
 
 
 def first_rows(rows: Sequence[HeldRow]) -> tuple[HeldRow, ...]:
-    """As many of the rows in front as go into one answer."""
+    """The first rows, as many as go into one answer."""
     counts = takewhile(lambda count: count <= HELD_KEYS_MAX, accumulate(len(row.keys) for row in rows))
     return tuple(rows[: min(len(list(counts)), KEYS_MAX)])
 
 
 def to_rows(given: Iterable[TaskOutcome]) -> tuple[OutcomeRow, ...]:
-    """For the wire; times in whole milliseconds."""
+    """The rows for outcomes; times in whole milliseconds."""
     return tuple(
         OutcomeRow(
             each.key, each.host, _RESULTS.index(each.result), round(each.seconds * _MS),
@@ -31,7 +31,7 @@ def to_rows(given: Iterable[TaskOutcome]) -> tuple[OutcomeRow, ...]:
 
 
 def from_rows(rows: Sequence[OutcomeRow]) -> list[TaskOutcome]:
-    """What a worker reports."""
+    """The outcomes in a worker's report."""
     return [
         TaskOutcome(
             row.key, row.host, _RESULTS[row.result], row.ms / _MS,

@@ -1,10 +1,9 @@
-"""A worker's side of who fetches: tasks that their owners let this node fetch.
+"""A worker's side of who fetches: tasks that their owners assign to this node.
 
-A borrowed task is queued like one of our own, and what comes of it reaches its
-owner as a record, like everything that is fetched by somebody else. `report`
-says what records do not: how long it took, and what we give back. It also says
-that we are here; without it the owner takes back what we have, and without its
-answer we stop (`dhtcrawl.swarm.assignment.assigned`).
+Such a task is queued like one of our own, and its outcome reaches its owner as a record, like everything that is
+fetched. The report adds what records do not say: how long it took, and which tasks we give back. It also shows that we
+run: without it the owner takes its tasks back, and without its answer we start no more of them
+(`dhtcrawl.swarm.assignment.assigned`).
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from dhtcrawl.swarm.assignment.wire import to_rows
 
 LINGER_S = 0.5
 HOSTS_MAX = 10_000
-NEWS_MAX = 10_000  # of one owner that does not answer; then it will have to ask
+NEWS_MAX = 10_000  # for one owner that does not answer; it has to recall the rest
 
 
 class WorkerQueues(Protocol):
-    """What the borrower is given of its crawl."""
+    """What a worker needs of its crawl."""
 
     @property
     def crawl_id(self) -> bytes: ...
@@ -45,7 +44,7 @@ class WorkerQueues(Protocol):
     def has_in_flight(self, key: bytes) -> bool: ...
 
     def retrying(self) -> set[bytes]:
-        """Tasks that were tried, and will be again."""
+        """Tasks that were tried, and will be tried again."""
         ...
 
     def forget(self, keys: list[bytes]) -> None:
@@ -53,16 +52,16 @@ class WorkerQueues(Protocol):
         ...
 
     async def requeue(self, keys: list[bytes]) -> None:
-        """Queue what is ours to fetch by now, and the reverse."""
+        """Queue those that are ours to fetch now, and take the others out of the queues."""
         ...
 
     async def settled(self, keys: list[bytes]) -> list[bytes]:
-        """Those of which our own records say what came of them."""
+        """Those whose outcome is in our own records."""
         ...
 
 
 class _Reports:
-    """What owners are told of their tasks, by owner."""
+    """The outcomes that owners are to be told of, by owner."""
 
     def __init__(self) -> None:
         self.news: dict[bytes, list[TaskOutcome]] = {}  # not told yet
@@ -72,7 +71,7 @@ class _Reports:
 
 @loop_state
 class Worker:
-    """Of one crawl on one node."""
+    """Takes, gives back and reports the tasks of one crawl that are assigned to this node."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class Worker:
     ) -> None:
         self.borrowed = borrowed
         self.tasks_borrowed = 0
-        self.connect_s: dict[str, float] = {}  # of hosts whose tasks were lent with such a word
+        self.connect_s: dict[str, float] = {}  # by host, where an owner has said so
         self._bench = bench
         self._peers = peers
         self._clock = clock
@@ -93,17 +92,17 @@ class Worker:
         self._reports = _Reports()
         self._awake = asyncio.Event()
         self._void: list[bytes] = []  # forgotten, and still in a stored queue
-        self._view: View | None = None  # by which what is borrowed was looked at
+        self._view: View | None = None  # by which owners were last checked
 
     @property
     def busy(self) -> bool:
-        """Whether an owner is to hear something of us."""
+        """Whether an owner has yet to hear an outcome."""
         return bool(self._reports.news or self._reports.under_way)
 
     # What owners ask
 
     async def on_lend(self, asker: bytes, args: calls.Lend) -> calls.Done | Refused:
-        """Take tasks of an owner."""
+        """Take tasks that their owner assigns to this node."""
         keys = list(args.keys)
         if not self._bench.takes:
             return Refused("not-ready")
@@ -123,23 +122,23 @@ class Worker:
         return calls.Done()
 
     async def on_recall(self, asker: bytes, args: calls.Recall) -> calls.LetGo | Refused:
-        """Give tasks back that were not begun; without keys, forget all of this owner's."""
+        """Give back tasks that were not begun; without keys, forget all of this owner's."""
         keys = args.keys
         if not keys:
             return await self._forget(asker)
         ours, retrying = set(self.borrowed.of(asker)), self._bench.retrying()
-        # A new owner asks what somebody else has lent us; who is none by our view cannot.
+        # A new owner may recall what the former one assigned to us; a node that is no owner by our view may not.
         if any(key not in ours and self._owner_of(key) != asker for key in keys):
             return Refused("not-owner")
         let_go = [key for key in keys if key not in retrying and not self._bench.has_in_flight(key)]
         await self._bench.requeue([key for key in let_go if self.borrowed.give_back(key) is not None])
-        # What came of a task is on its way as a record; and one may have been begun while we wrote.
+        # A task that ended is on its way as a record; and one may have been begun while we wrote.
         over = set(await self._bench.settled(let_go))
         back = [key for key in let_go if key not in over and not self._bench.has_in_flight(key)]
         return calls.LetGo(tuple(back))
 
     async def _forget(self, owner: bytes) -> calls.LetGo:
-        """It took us for gone, and everything back: it is with others by now."""
+        """Forget the tasks of an owner that took us for gone: other nodes have them now."""
         keys = self.borrowed.of(owner)
         for key in keys:
             self.borrowed.give_back(key)
@@ -150,7 +149,7 @@ class Worker:
     # What the crawl says
 
     def over(self, given: TaskOutcome) -> bool:
-        """What came of a task; whether it was borrowed."""
+        """Note the outcome of a task; whether it was assigned to this node."""
         owner = self.borrowed.give_back(given.key)
         if owner is None:
             return False
@@ -158,7 +157,7 @@ class Worker:
         return True
 
     def give_all_back(self) -> None:
-        """Nothing more is begun here."""
+        """Give back all that is not in flight: nothing more is begun here."""
         for owner in self.borrowed.owners():
             for key in self.borrowed.of(owner):
                 self.borrowed.give_back(key)
@@ -166,13 +165,14 @@ class Worker:
                     self._tell(owner, TaskOutcome(key, "", TaskResult.RECALLED, 0.0))
 
     def in_hand(self, owner: bytes) -> list[bytes]:
-        """What `owner` has lent us and we may begin at any time."""
+        """The tasks that `owner` has assigned to us, which we may begin at any time."""
         return self.borrowed.of(owner)
 
     def forget_void(self) -> list[bytes]:
-        """Begin nothing more of what its owner does not own any more, or may have taken back: from this moment on.
+        """From now on begin no task that its owner no longer owns, or may have taken back.
 
-        The keys; some may be in flight.
+        Returns:
+            The keys of these tasks; some may be in flight.
         """
         owner_of = None if self._peers.view is self._view else self._owner_of
         self._view = self._peers.view
@@ -184,7 +184,7 @@ class Worker:
         return void
 
     async def run(self) -> None:
-        """Tell owners, and stop where they do not hear; until cancelled."""
+        """Report to owners, and forget the tasks of those that do not answer; until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._awake.clear()
@@ -210,14 +210,14 @@ class Worker:
         return bool(self._reports.news.get(owner)) or since_s >= REPORT_EVERY_S
 
     async def _report(self, owner: bytes) -> None:
-        """Tell an owner what there is to tell, or only that we are here."""
+        """Send an owner a report, with outcomes or without."""
         try:
             incarnation, news = self._incarnation_of(owner), self._reports.news.pop(owner, [])
             rows, later = news[: calls.KEYS_MAX], news[calls.KEYS_MAX :]
             self._reports.told_at[owner] = self._clock.monotonic()
             answer = await self._peers.call(owner, calls.ReportLent(self._bench.crawl_id, to_rows(rows)))
             if isinstance(answer, Failure):
-                # Who refuses to hear it has not lent us anything, or will take it back by itself.
+                # An owner that refuses a report has assigned us nothing, or will take it back by itself.
                 later = later if answer.kind is FailureKind.REFUSED else [*rows, *later]
             else:
                 self.borrowed.heard_by(owner, incarnation, self._clock.monotonic())
