@@ -1,1 +1,1 @@
-"""Bodies of pages on further nodes: copies, heirs, what is handed out to whoever gathers."""
+"""Bodies of pages on further nodes: copies, heirs, what is handed out to gatherers."""

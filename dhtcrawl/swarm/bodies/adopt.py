@@ -3,9 +3,8 @@
     leaving node ──adopt──▶ heir ──export_rows, export_files, export_chunk──▶ leaving node
                  ◀── done, once everything is on the heir's disk ──
 
-Files keep their names, which begin with the id of the node that wrote them, and
-records go on saying that it fetched them; the crawl's record says who has them
-now. So nothing that points at a body has to change.
+Files keep their names, which begin with the id of the node that wrote them, and records still name that node as the one
+that fetched them; the crawl's record says which node has them now. So nothing that points at a body has to change.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm import calls
 
-# In this order: what is told of a body comes after the body.
+# In this order: what refers to a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
-KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY, keys.HOLDERS)  # where a crawl makes any
+KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY, keys.HOLDERS)  # where a crawl makes copies
 R = TypeVar("R", bound=WireMap)
 _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
 
 
 class AdoptionFailed(Exception):
-    """The other node did not answer, or sent what makes no sense."""
+    """The other node did not answer, or sent something invalid."""
 
 
 @loop_state
 class Adoption:
-    """Of one node, which may become an heir."""
+    """Gives one node's pages to an heir, and takes those of others as their heir."""
 
     def __init__(self, peers: Peers, committer: Committer, archive_of: Callable[[bytes], Directory]) -> None:
         self._peers = peers
@@ -56,21 +55,21 @@ class Adoption:
         self._taken = asyncio.Event()
 
     async def close(self) -> None:
-        """Become nobody's heir any more; what is being taken is here once this returns."""
+        """Become no node's heir any more; what is being taken is here once this returns."""
         self._closed = True
         while self._taking:
             self._taken.clear()
             await self._taken.wait()
 
     async def give(self, heir: bytes, crawl: bytes, *, copies: bool = False) -> bool:
-        """Let `heir` take what this node has of a crawl, `copies` of others' pages too; whether all is on its disk."""
+        """Let `heir` take a crawl's pages, with `copies` those copied here too; whether all is on its disk."""
         return not isinstance(await self._peers.call(heir, calls.Adopt(crawl, copies)), Failure)
 
     async def on_adopt(self, node: bytes, args: calls.Adopt) -> calls.Done | Refused:
         """The handler of the call `adopt`."""
         crawl, kinds = args.crawl, KINDS + (KINDS_OF_COPIES if args.copies else ())
         if self._closed:
-            # What came now would not reach our own heir.
+            # What we took now would not reach our own heir.
             return Refused("leaving", "this node leaves, too")
         self._taking += 1
         try:
@@ -102,9 +101,9 @@ class Adoption:
         if not (name.startswith(prefix) and _FILE.fullmatch(name[len(prefix) :])):
             raise AdoptionFailed(f"{name[:80]!r} is no name of an archive file")
         if name.startswith(f"{prefix}{self._peers.node_id.hex()[:12]}-"):
-            return  # our own, which was left to `node` once: what we have is no less, and open
+            return  # our own, which `node` took once as our heir: ours is no shorter, and open
         if await self._committer.submit(partial(_committed, crawl=crawl, name=name)) >= length:
-            return  # left to us before
+            return  # taken before
         archive = self._archive_of(crawl)
         file: AppendFile = await self._committer.submit(lambda _: archive.open(name, 0))
         offset = 0
@@ -169,13 +168,13 @@ def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: list[tuple[bytes, bytes]]
     for suffix, value in rows:
         full = kind + crawl + suffix
         held = txn.get(full)
-        # What this node fetched itself stays what it is.
+        # What this node fetched itself is not overwritten.
         if held is None or (held != value and _is_news(txn, crawl, kind, suffix, value, node)):
             txn.put(full, value)
 
 
 def _is_news(txn: Txn, crawl: bytes, kind: bytes, suffix: bytes, value: bytes, node: bytes) -> bool:
-    """Whether `node` has found a shorter way to a page of its own since it gave it to us: more of its links count."""
+    """Whether `node` has found a shorter way to a page of its own since we took it: more of its links count."""
     page = _fields(txn.get(keys.PAGE + crawl + suffix)) if kind in (keys.PAGE, keys.LINKS) else {}
     place = page.get("place")
     if not isinstance(place, list | tuple) or not place or place[0] != node.hex():

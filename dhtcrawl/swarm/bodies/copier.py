@@ -1,9 +1,8 @@
 """Sends the bodies of this node's pages to the nodes that are to have copies (`--copies`, design invariant I11).
 
-`dhtcrawl.swarm.bodies.copy_tracker` decides who is asked. What is to go to one
-node goes together: a call carries up to `BATCH_BYTES` of pages, one call at a
-time is under way to a node, and `CALLS_MAX` in all. A page that is too big for
-a call is only announced; the receiver fetches it in chunks.
+`dhtcrawl.swarm.bodies.copy_tracker` decides which nodes are asked. Pages for one node go together: a call carries up to
+`BATCH_BYTES` of them, one call at a time is under way to a node, and `CALLS_MAX` in all. A page that is too big for a
+call is only announced; the receiver fetches it in chunks.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ log = logging.getLogger(__name__)
 BATCH_BYTES: Final = 512 << 10
 INLINE_BYTES: Final = 256 << 10  # a bigger page is fetched by the receiver; two of this fit into a frame
 CALLS_MAX: Final = 4
-FETCHED_BYTES_A_S: Final = 256 << 10  # how slow a receiver may be that fetches
+FETCHED_BYTES_A_S: Final = 256 << 10  # how slowly a receiver may fetch
 TICKET_BYTES: Final = 512  # what a page takes in memory while it waits: its body is read when it is sent
 LIMITS: Final = DeliveryLimits(
     batch_items_max=calls.COPIES_A_CALL,
     batch_bytes_max=BATCH_BYTES,
-    # Some 60,000 pages to one node. For more it is passed over, as if it were full; `CopyWatch` makes up for it.
+    # Some 60,000 pages to one node. Beyond that it is passed over, as if it were full; `CopyWatch` makes up for it.
     held_bytes_max=32 << 20,
     under_way_max=1,
     all_under_way_max=CALLS_MAX,
@@ -48,7 +47,7 @@ LIMITS: Final = DeliveryLimits(
 
 
 class PageRows:
-    """Reads the pages of one crawl as they are sent; on the committer's thread."""
+    """Reads the pages of one crawl as they are sent; runs on the committer's thread."""
 
     def __init__(self, crawl: bytes, archive: Directory) -> None:
         self.crawl = crawl
@@ -57,7 +56,7 @@ class PageRows:
     def read(self, txn: Txn, wanted: Sequence[tuple[bytes, bool]]) -> list[CopyRow | None]:
         """The first of the pages, as many as fit into a call; `wanted` has each one's key and whether with its body.
 
-        None stands for a page that cannot be had.
+        None stands for a page that cannot be read.
         """
         rows: list[CopyRow | None] = []
         size = 0
@@ -116,7 +115,7 @@ class Copier:
         return self._tracker.further
 
     def copy(self, pages: Iterable[bytes], then: Copied, *, again: bool, has_it: Sequence[bytes] = ()) -> None:
-        """See that pages have enough copies; `then(page, who has them)` for each, once that is so, or cannot be."""
+        """See that pages have enough copies; `then(page, holders)` for each, once it has them or cannot get more."""
         self._tracker.copy(self._peers.view, self._clock.monotonic(), pages, then, again=again, has_it=has_it)
         self._act()
 
@@ -150,7 +149,7 @@ class Copier:
         return Rest(unsent=tickets[len(rows) :])
 
     async def _send(self, node: bytes, rows: list[CopyRow]) -> bytes | Failure:
-        """One code a page."""
+        """Send pages to a node; one code a page."""
         fetched = sum(row.length + len(row.links or b"") for row in rows if row.fetch)
         pages = calls.CopyPages(self._crawl, tuple(rows))
         self.calls += 1

@@ -1,14 +1,12 @@
-"""A node takes copies of pages that others fetched, and lets them stand in (`--copies`, design invariant I11).
+"""Takes copies of pages that other nodes fetched, and lets them stand in (`--copies`, design invariant I11).
 
-    copy_pages       pages of the asker's → one `CopyCode` a page, once they are on our disk
-    stand_in_pages   keys of pages whose node is gone → where those lie that are here, as pages of ours from now on
+    copy_pages       pages of the asker → one `CopyCode` a page, once they are on our disk
+    stand_in_pages   keys of pages whose node is gone → places of those that are here, as our own pages from now on
 
-The members are read to their end, and held to the page record, before they
-count: what is copied is what `dhtcrawl verify` would pass. A page too big for a
-call is fetched in chunks into a file of its own.
+A page's archive members are read to their end and checked against its record before it counts as a copy: it would pass
+`dhtcrawl verify`. A page too big for a call is fetched in chunks into a file of its own.
 
-A node that leaves takes nothing more and lets nothing stand in: its heir is to
-have all of it.
+A node that leaves takes nothing more and lets nothing stand in: its heir is to have all of it.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.copy_tracker import CopyCode
 
-# What is left on the disk for this node's own pages, and for its store.
+# What copies leave free on the disk, for this node's own pages and its store.
 SPARE_BYTES: Final = 64 << 20
 FETCHES_MAX: Final = 2
 LINKS_BYTES_MAX: Final = 64 << 20
@@ -49,11 +47,11 @@ Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class _Broken(Exception):
-    """The asker does not send what it announced."""
+    """The asker did not send what it announced."""
 
 
 class _Sent(NamedTuple):
-    """A page of a call, read."""
+    """A page of a call, parsed."""
 
     row: calls.CopyRow
     fields: dict[str, Any]
@@ -62,7 +60,7 @@ class _Sent(NamedTuple):
 
 @loop_state
 class CopyService:
-    """Of one crawl on one node."""
+    """Answers the calls about copies for one crawl on one node."""
 
     def __init__(
         self,
@@ -113,7 +111,7 @@ class CopyService:
             self.busy -= 1
 
     async def _take(self, asker: bytes, pages: tuple[calls.CopyRow, ...]) -> list[CopyCode]:
-        """A code for each page."""
+        """Take the pages of a call; a code for each."""
         record, node = self._record(), asker.hex()
         origin = Origin(record.crawl_id, node, record.spec.key_of, left_to(record, node))
         sent = [_parsed(origin, page) for page in pages]
@@ -221,7 +219,7 @@ class CopyService:
 
 
 def _parsed(origin: Origin, row: calls.CopyRow) -> _Sent | None:
-    """A page of a call; None where it is none that the asker can have."""
+    """A page of a call; None where the asker cannot have such a page."""
     try:
         fields = read_page(origin, row.key, row.record)
     except BadRow:
@@ -232,7 +230,7 @@ def _parsed(origin: Origin, row: calls.CopyRow) -> _Sent | None:
 
 
 def _first_look(page: _Sent | None, held: bool, sound: bool, room: int) -> CopyCode | None:
-    """What becomes of a page of a call; None where it, or its links, are to be fetched."""
+    """The code for a page of a call; None where it, or its links, are to be fetched."""
     if page is None:
         return CopyCode.REFUSED
     row = page.row

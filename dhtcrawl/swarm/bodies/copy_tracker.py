@@ -1,8 +1,7 @@
 """Decides which nodes are asked to take copies of which pages, and when a page has enough (I11). No I/O.
 
-Who is to have a copy follows from the task's key: the active members closest to
-it, apart from this node. So the next owner of the task most likely has the body
-too, and all other nodes know whom to ask for it.
+Copies go to the active members closest to the task's key, apart from this node. So the next owner of the task most
+likely has the body too, and all other nodes know which ones to ask for it.
 
     copy ─▶ ticket ──Ask──▶ as many nodes as copies are missing
                ▲               ├─ HAS_IT ─▶ enough: Over
@@ -22,7 +21,7 @@ from dhtcrawl.crawl.ports import Copied
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.membership.view import View
 
-# For how long a node that refused, or did not answer, is not asked again.
+# For how long a node that is full, or did not answer, is not asked again.
 FULL_S: Final = 60.0
 SILENT_S: Final = 10.0
 
@@ -46,7 +45,7 @@ class CopyTicket:
     has_it: dict[bytes, None]
     asked: dict[bytes, None] = field(init=False, default_factory=dict)
     tried: dict[bytes, None] = field(init=False, default_factory=dict)
-    lacking: dict[bytes, None] = field(init=False, default_factory=dict)  # asked first, they need the body
+    lacking: dict[bytes, None] = field(init=False, default_factory=dict)  # these need the body, too
     over: bool = field(default=False, init=False)
 
 
@@ -81,7 +80,7 @@ class CopyTracker:
         self._effects: list[Ask | Over] = []
 
     def take_effects(self) -> list[Ask | Over]:
-        """What is to be done outside, in this order."""
+        """What the caller is to do, in this order."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -93,7 +92,7 @@ class CopyTracker:
             self._further(view, now, CopyTicket(page, then, again, dict.fromkeys(has_it)))
 
     def answered(self, view: View, now: float, node: bytes, ticket: CopyTicket, code: CopyCode) -> None:
-        """A node answered about a page."""
+        """Take a node's answer about a page."""
         if ticket.over:
             return
         if code is CopyCode.LACKS_IT and node not in ticket.lacking:
@@ -109,17 +108,17 @@ class CopyTracker:
         self._further(view, now, ticket)
 
     def silent(self, view: View, now: float, node: bytes, tickets: Iterable[CopyTicket]) -> None:
-        """A node did not answer, or not sense: it is not asked for a while."""
+        """Note that a node gave no answer, or an invalid one: it is not asked for a while."""
         self._avoided[node] = now + SILENT_S
         for ticket in tickets:
             self.answered(view, now, node, ticket, CopyCode.REFUSED)
 
     def lost(self, ticket: CopyTicket) -> None:
-        """The page is not here any more, or its file was taken away: nobody gets it."""
+        """End a page that is not here any more, or whose file was taken away: no further node gets it."""
         self._over(ticket)
 
     def _further(self, view: View, now: float, ticket: CopyTicket) -> None:
-        """Ask as many more nodes as copies are missing; with none to ask it is over."""
+        """Ask as many more nodes as copies are missing; end the page when no node is being asked."""
         missing = self.further - len(ticket.has_it) - len(ticket.asked)
         if missing > 0:
             self._avoided = {node: until for node, until in self._avoided.items() if until > now}

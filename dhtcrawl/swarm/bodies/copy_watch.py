@@ -1,9 +1,8 @@
-"""Pages of ours that have too few copies get further ones (design invariant I11, `--copies`).
+"""Gives further copies to pages of ours that have too few (design invariant I11, `--copies`).
 
-A copy counts while its node is there, or may come back within the grace, or
-left it to an heir. What is short of copies, because nodes are gone for good or
-refused, or because there were not enough, is offered again when nodes come,
-when further ones are given up, and now and then.
+A copy counts while its node is there, or may come back within the grace, or left it to an heir. A page has too few
+because nodes are gone for good or refused, or because there were not enough. It is offered again when nodes come, when
+further ones are given up, and every `AGAIN_S` while there are enough nodes.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from dhtcrawl.swarm.bodies.copier import Copier
 
 PAGES_A_SCAN: Final = 2_000
 PAGES_AT_ONCE: Final = 256
-# A disk that was full may have room by now.
+# A disk that was full may have room again.
 AGAIN_S: Final = 60.0
 
-Holder = Callable[[bytes], "bytes | None"]  # who has what a node had; None: nobody any more
+Holder = Callable[[bytes], "bytes | None"]  # the node that has what a node had; None: no node any more
 
 
 @loop_state
 class CopyWatch:
-    """Of one crawl on one node."""
+    """Watches the copies of one crawl's pages on one node."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class CopyWatch:
         standing: Callable[[], Holder],
         enough_nodes: Callable[[], bool],
     ) -> None:
-        """`standing()` is an immutable answer to who has what a node had, by what is known at this moment."""
+        """`standing()` returns an immutable function: the node that has what another had, as known at this moment."""
         self._copying = 0
         self._looking = False
         self._committer = committer
@@ -54,24 +53,24 @@ class CopyWatch:
         self._enough_nodes = enough_nodes
         self._changed = asyncio.Event()
         if counters.pages and copier.further:
-            self._changed.set()  # from an earlier life: nodes may have gone meanwhile
+            self._changed.set()  # from an earlier run: nodes may have gone meanwhile
 
     @property
     def under_way(self) -> int:
-        """Pages that are being copied once more; 1 at least while it is not known whether any are to be."""
+        """Pages that are being copied once more; at least 1 while it is not known whether any are to be."""
         return max(self._copying, self._looking, self._changed.is_set())
 
     def holders_changed(self) -> None:
-        """Copies may be gone, or others' pages are ours by now."""
+        """Note that copies may be gone, or others' pages may be ours now."""
         self._changed.set()
 
     def nodes_came(self) -> None:
-        """There may be somebody to take further copies."""
+        """Note that there may be nodes for further copies."""
         if self._counters.pages_undercopied:
             self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Look for pages with too few copies, and copy them; until cancelled."""
         while True:
             try:
                 again = self._counters.pages_undercopied and self._enough_nodes()
@@ -101,7 +100,7 @@ class CopyWatch:
                 await self._copy(short[first : first + PAGES_AT_ONCE])
 
     async def _copy(self, short: list[Short]) -> None:
-        """Offer some pages to further nodes, and note who has them."""
+        """Offer some pages to further nodes, and note the holders."""
         self._copying = len(short)
         over = asyncio.get_running_loop().create_future()
         now: dict[bytes, tuple[bytes, ...]] = {}
@@ -117,7 +116,7 @@ class CopyWatch:
             await over
         finally:
             self._copying = 0
-        # A list that names nodes which are gone is written anew, too: the figure is that of the lists.
+        # A list that names nodes which are gone is written anew, too: the figure counts by these lists.
         changed = {
             page.key: now[page.key]
             for page in short
@@ -125,11 +124,11 @@ class CopyWatch:
         }
         if changed:
             write = partial(_note, crawl=self._crawl, changed=changed, wanted=self._copier.further)
-            # A round counts pages of its own meanwhile: the counter is read once this is known, and not before.
+            # A round changes the counter meanwhile: it is read after the transaction, not before.
             grew = await self._committer.submit(write)
             self._counters.pages_undercopied += grew
 
 
 def _note(txn: Txn, crawl: bytes, changed: Mapping[bytes, tuple[bytes, ...]], wanted: int) -> int:
-    """Note who has copies of these pages; by how much the number of pages with too few grew."""
+    """Note the holders of these pages; by how much the number of pages with too few copies grew."""
     return sum(body_copies.note_holders(txn, crawl, page, holders, wanted) for page, holders in changed.items())

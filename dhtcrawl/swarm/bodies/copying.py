@@ -1,10 +1,10 @@
-"""All that a crawl with several copies of each body (`--copies`) has besides, on one node.
+"""Keeps several copies of each body (`--copies`), for one crawl on one node.
 
-    Corridor ──copy──▶ Copier ──copy_pages──▶ CopyDesk of others: written there, then acked, then the page is done
-    Bodies ──rehome──▶ seek ──stand_in_pages──▶ CopyDesk of others: a page of theirs, from now on
+    RoundWriter ──copy──▶ Copier ──copy_pages──▶ CopyService of others: written there, then acked, then the page is done
+    MissingBodies ──rehome──▶ seek ──stand_in_pages──▶ CopyService of others: the page is theirs from now on
     CopyWatch: copies that are gone are made anew
 
-In a crawl that wants one copy nothing of this ever happens.
+In a crawl that wants one copy none of this happens.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BodyStore(NamedTuple):
 
 
 class CopyingRun(Protocol):
-    """What body copies are to know of their crawl at this node."""
+    """What the copies of a crawl need of its run on this node."""
 
     @property
     def held_back(self) -> bool: ...
@@ -57,13 +57,13 @@ class CopyingRun(Protocol):
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], /) -> None: ...
 
     def members(self) -> frozenset[str]:
-        """Who is there, this node included, in hex."""
+        """The members, this node included, in hex."""
         ...
 
 
 @loop_state
 class BodyCopies:
-    """Of one crawl on one node; idle where the crawl wants one copy."""
+    """The copies of one crawl's bodies on one node; idle where the crawl wants one copy."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class BodyCopies:
         return self._watch.under_way
 
     def holders_changed(self) -> None:
-        """Copies may be gone, or others' pages are ours by now."""
+        """Note that copies may be gone, or others' pages may be ours now."""
         if self.further:
             self._watch.holders_changed()
 
     def nodes_came(self) -> None:
-        """There may be somebody to take further copies."""
+        """Note that there may be nodes for further copies."""
         if self.further:
             self._watch.nodes_came()
 
@@ -117,7 +117,7 @@ class BodyCopies:
         """Let copies stand in for pages of ours that lay at `gone`.
 
         Returns:
-            The pages that nobody has a copy of, and how many others are still missing.
+            The pages of which no node has a copy, and how many others are still missing.
         """
         if not self.further:
             return pages, 0
@@ -147,7 +147,7 @@ class BodyCopies:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who has the copies that a node had, at one moment; nodes are named in hex."""
+    """Which node has the copies that a node had, at one moment; nodes are named in hex."""
 
     record: CrawlRecord
     own: str
@@ -186,4 +186,4 @@ def _none(_asker: bytes, _args: object) -> Refused:
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Do nothing: no part waits for these backups."""

@@ -1,4 +1,4 @@
-"""What a node hands out of its crawls to whoever gathers them: facts, rows, archive files."""
+"""Hands out what a node has of its crawls, to a gatherer or an heir: facts, rows, archive files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dhtcrawl.swarm import calls
 
 @loop_state
 class Exports:
-    """Of one node."""
+    """Answers the `export_` calls at one node."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class Exports:
         archive_of: Callable[[bytes], Directory],
         ended: Callable[[bytes], Awaitable[None]],
     ) -> None:
-        """`ended(crawl)` returns at once, but for a crawl that has ended and is just writing its last."""
+        """`ended(crawl)` waits for a crawl that has ended and is still writing; for others it returns at once."""
         self._ended = ended
         self._committer = committer
         self._archive_of = archive_of
 
     def serve(self, registry: CallRegistry) -> None:
-        """Answer the calls."""
+        """Register the handlers."""
         registry.serve(calls.ExportFacts, self._on_facts)
         registry.serve(calls.ExportRows, self._on_rows)
         registry.serve(calls.ExportFiles, self._on_files)
@@ -73,7 +73,7 @@ class Exports:
 
 
 def counters_of(txn: Txn, *, crawl: bytes) -> dict[str, Any]:
-    """What this node did, and those whose pages it took over."""
+    """The sum of what this node counted, and of what those did whose pages it took over; of `seconds` the largest."""
     total: dict[str, Any] = {}
     for _, value in txn.scan(*keys.bounds(keys.COUNTERS, crawl)):
         for name, count in unpack(value).items():

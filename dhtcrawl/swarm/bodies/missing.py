@@ -1,9 +1,8 @@
-"""Pages whose body nobody has any more are fetched anew (design invariant I11).
+"""Fetches pages anew whose body no node has any more (design invariant I11).
 
-A participant of a crawl that is gone took its archive along. If it comes back
-within `holder_grace_s`, nothing is lost. Otherwise every owner looks for copies
-of the pages whose body was to lie there, where the crawl makes any, and opens
-the others again: a new generation, from `pending` on.
+A participant that is gone took its archive along. If it comes back within `holder_grace_s`, nothing is lost. Otherwise
+every owner looks for copies of its pages whose body lay there, where the crawl makes any, and opens the others again: a
+new generation, from `pending` on.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from dhtcrawl.swarm.bodies.absences import Absences
 
 RECORDS_A_SCAN = 2_000
 LOOK_EVERY_S = 1.0
-SEEK_EVERY_S = 5.0  # for a copy that somebody may have who does not answer
+SEEK_EVERY_S = 5.0  # for a copy that a node may have which does not answer
 
 
 @loop_state
 class MissingBodies:
-    """Of one crawl on one node."""
+    """Looks after the pages of one crawl that one node owns and whose bodies are missing."""
 
     def __init__(
         self,
@@ -44,12 +43,12 @@ class MissingBodies:
         rehome: Callable[[str, list[bytes]], Awaitable[tuple[list[bytes], int]]] | None = None,
         gave_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`claims()` is an immutable claim to tasks that are this node's to fetch or to lend.
+        """`claims()` returns an immutable test of which tasks this node may fetch or assign.
 
         `absences` has the participants that are not there; `opened` sends records to their backups.
 
-        `rehome(node, pages)` lets copies stand in: the pages without any, and
-        how many others are missing still. `gave_up` hears of changes of `Absences.given_up`.
+        `rehome(node, pages)` lets copies stand in and returns the pages without any, and how many
+        others are still missing. `gave_up` is called when `Absences.given_up` has changed.
         """
         self._committer = committer
         self._clock = clock
@@ -68,12 +67,12 @@ class MissingBodies:
 
     @property
     def missing(self) -> int:
-        """Pages that wait for a node to come back, or to be fetched anew; 1 at least while we do not know."""
+        """Pages that wait for a node to come back, or to be fetched anew; at least 1 while that is not known."""
         unknown = any(node not in self._absences.missing for node in self._absences.absent())
         return sum(self._absences.missing.values()) + unknown + self._looking
 
     def view_changed(self, *, ours: bool) -> None:
-        """Nodes may have come or gone; with `ours` others' keys may be ours by now, too."""
+        """Note that nodes may have come or gone; with `ours` others' keys may be ours now, too."""
         absent = () if ours else self._absences.absent()
         self._absences.missing = {
             node: self._absences.missing[node] for node in absent if node in self._absences.missing
@@ -110,7 +109,7 @@ class MissingBodies:
             self._gave_up()
 
     async def _look(self, node: str, *, reopen: bool) -> None:
-        """Count the pages of ours that lie at `node`, and see to them if it has been gone for too long."""
+        """Count the pages of ours that lie at `node`; with `reopen` find copies of them, or open them again."""
         self._looking = True
         self._absences.more_at.pop(node, None)
         missing, cursor = 0, b""
@@ -123,13 +122,13 @@ class MissingBodies:
             missing += len(keys)
             if keys and reopen:
                 missing -= await self._see_to(node, keys)
-        # What changed while we looked is looked for again.
+        # After a change during the scan, the pages are counted again.
         if not self._changed.is_set() and node not in self._absences.more_at:
             self._absences.missing[node] = missing
         self._looking = False
 
     async def _see_to(self, node: str, keys: list[bytes]) -> int:
-        """Let copies stand in for pages that lay at `node`, and open the others again; how many miss no more."""
+        """Let copies stand in for pages that lay at `node`, and open the others again; how many are missing no more."""
         nowhere, unsure = (keys, 0) if self._rehome is None else await self._rehome(node, keys)
         now = self._snapshot(nowhere)
         write: Any = partial(

@@ -1,9 +1,8 @@
-"""Pages whose node is gone are sought where copies of them should be (design invariant I11).
+"""Finds copies of pages whose node is gone (design invariant I11).
 
-The nodes next to a task's key were to have copies when the page was fetched;
-since then others may have come between. So the owner asks them one after the
-other, the closest first, for all pages at once that it is their turn for. Who
-has a copy makes it a page of its own and says where it lies.
+The nodes closest to a task's key got the copies when the page was fetched; since then others may have come between. So
+the owner asks nodes one after the other, the closest first, each for all pages at once that it is its turn for. A node
+that has a copy makes it a page of its own and says where it lies.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.swarm import calls
 
-# How many of the closest are asked: a swarm may have grown tenfold since a page was copied.
+# How many of the closest nodes are asked: a swarm may have grown tenfold since a page was copied.
 ASKED_MAX: Final = 24
 
 
 class Sought(NamedTuple):
-    """What came of a search."""
+    """The result of a search."""
 
     found: list[tuple[bytes, Place]]
-    unsure: list[bytes]  # somebody who may have these did not answer
+    unsure: list[bytes]  # a node that may have these did not answer
     nowhere: list[bytes]
 
 
 async def seek(peers: Peers, crawl: bytes, pages: Iterable[bytes], absent: Sequence[bytes] = ()) -> Sought:
-    """Where copies of these pages (task keys) lie, as pages of the nodes that have them from now on.
+    """Find copies of these pages (task keys); the nodes that have them make them pages of their own.
 
-    `absent` are nodes that may come back: what one of them would be asked for
-    is not nowhere.
+    `absent` are nodes that may come back: a page that one of them would be asked
+    for is unsure, not nowhere.
     """
     view = peers.view
-    # Who starts anew has its copies still.
+    # A node that was restarted still has its copies.
     joining = [member.id for member in view.members if member.state is MemberState.JOINING]
     turns = {key: [m.id for m in view.closest(placement(key), ASKED_MAX)] + joining for key in pages}
     found: dict[bytes, Place] = {}
@@ -72,7 +71,7 @@ async def seek(peers: Peers, crawl: bytes, pages: Iterable[bytes], absent: Seque
 
 
 def _would_ask(view: View, key: bytes, absent: Sequence[bytes]) -> bool:
-    """Whether one of these nodes would be among the closest."""
+    """Whether one of these nodes would be asked for the task."""
     place = placement(key)
     closest = view.closest(place, ASKED_MAX)
     reach = distance(closest[-1].id, place) if len(closest) == ASKED_MAX else None
@@ -80,6 +79,6 @@ def _would_ask(view: View, key: bytes, absent: Sequence[bytes]) -> bool:
 
 
 async def _ask(peers: Peers, crawl: bytes, node: bytes, asked: list[bytes]) -> dict[bytes, Place] | None:
-    """Where those of these pages lie that a node has; None where it does not say."""
+    """The places of those pages that a node has; None where it does not answer."""
     answer = await peers.call(node, calls.StandIn(crawl, tuple(asked)))
     return None if isinstance(answer, Failure) else {key: Place(*place) for key, place in answer.found}
