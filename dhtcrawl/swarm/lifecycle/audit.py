@@ -1,13 +1,11 @@
-"""Are all links of our pages tasks somewhere? Counted, not assumed (design, `lost` and I10).
+"""Checks that all links of our pages have records at their owners: counted, not assumed (design, `lost` and I10).
 
-The keys of a page's links lie with the page. Before a crawl is said to be
-complete, every node asks the owners of these keys which of them they have no
-record of; pages with such a link send their links again.
+The keys of a page's links lie with the page. Before a crawl is said to be complete, every node asks the owners of these
+keys which of them they have no record of; pages with such a link send their links again.
 
-A record that was acked lies on the disk of a member. So a node has something
-to look for only if an owner has gone from its view since it has pages, whether
-that one crashed or left, or if it has been away itself: a swarm that nobody
-left asks nothing, however large it is.
+A record that was acked lies on the disk of a member. So a node has something to look for only if an owner has gone from
+its view since it has pages, whether it crashed or left, or if the node itself has been away: a swarm that no node left
+asks nothing, however large it is.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ from dhtcrawl.swarm import calls
 
 PAGES_A_READ = 500
 KEYS_A_CALL = calls.KEYS_MAX
-# A node that asks a thousand others does not want a connection to each at the same moment. As many ask it, on average,
-# so that it is a small part of the connections that a node may have.
+# A node that asks a thousand others must not connect to all of them at once. On average as many ask it, so this is a
+# small part of the connections that a node may have.
 CALLS_AT_ONCE = 32
-# Keys that were found once are not asked for again; what is forgotten is only asked for twice.
+# Keys that were found are not asked for again; beyond this many some are asked for twice.
 KNOWN_MAX = 500_000
 
 
 @loop_state
 class Auditor:
-    """Of one node, for all its crawls."""
+    """Finds the links without a record, for all crawls of one node."""
 
     def __init__(self, peers: Peers, committer: Committer) -> None:
         self._peers = peers
@@ -55,7 +53,7 @@ class Auditor:
     async def audit(
         self, crawl: bytes, key_bytes: int, seeds: list[bytes], resend: Callable[[bytes, set[bytes]], None]
     ) -> int:
-        """How many links of our pages, and seeds, have no record; a page is to `resend` the links it is called with.
+        """How many links of our pages, and seeds, have no record; `resend(page, links)` for each page with such links.
 
         A link whose owner did not answer counts as missing.
         """
@@ -65,7 +63,7 @@ class Auditor:
         while cursor is not None:
             rows, cursor = await self._committer.submit(partial(_links, crawl=crawl, cursor=cursor))
             links = {page: set(link_keys_of(value, key_bytes)) for page, value in rows}
-            # Sorted: what is asked, and in which order, shall not depend on a hash.
+            # Sorted: what is asked, and in which order, must not depend on a hash.
             wanted = sorted(set().union(*links.values()) - known)
             lost = await self._missing(crawl, dict.fromkeys(wanted))
             missing += len(lost)
@@ -110,7 +108,7 @@ class Auditor:
 
 @loop_state
 class CrawlAudit:
-    """Of one node, for one crawl. `doubt` says that it has pages from an earlier life, when others may have gone."""
+    """Audits one crawl on one node. `doubt`: it has pages from an earlier run, when others may have gone."""
 
     def __init__(self, auditor: Auditor, record: CrawlRecord, next_round: NextRound, *, doubt: bool) -> None:
         self._auditor = auditor
@@ -119,11 +117,11 @@ class CrawlAudit:
         self._doubt = doubt
 
     def view_changed(self, before: View, view: View) -> None:
-        """Whether an owner has gone: records that only it and some that went earlier had are gone, too."""
+        """Note whether an owner has gone: records that only it and earlier ones had are gone, too."""
         self._doubt = self._doubt or not before.owning <= view.owning
 
     async def run(self) -> tuple[int, int]:
-        """Links of our pages, and seeds, that nobody has a record of; and pages of ours that send their links again."""
+        """How many links of our pages, and seeds, no owner has a record of; how many of our pages send links again."""
         if not self._doubt:
             return 0, 0
         resent = 0

@@ -1,4 +1,4 @@
-"""A node's side of a crawl, as the crawl's coordinator and its page desk see it."""
+"""What a crawl's coordinator and its page blocks see of one node."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
 
 
 class PageNeed(NamedTuple):
-    """What a node has: pages fetched or in flight, and tasks that could be started now or soon."""
+    """What a node could spend pages on: fetched or in flight (`used`), and to be started now or soon (`queued`)."""
 
     used: int
     queued: int
 
 
 class Board(Protocol):
-    """All that a coordinator needs of its node. No method but `audit` and `update` may take time."""
+    """What a coordinator needs of its node. No method but `audit` and `update` may take time."""
 
     def record(self) -> CrawlRecord:
         """The crawl's record as this node has it."""
         ...
 
     def report(self) -> CrawlReport:
-        """How the crawl stands here at this moment; what the asker adds (`filled_in`) may be left out."""
+        """How the crawl stands here at this moment; the fields that `filled_in` sets may be left out."""
         ...
 
     async def audit(self) -> tuple[int, int]:
-        """Links of the pages here that no owner knows, and how many were sent again. It may be cancelled."""
+        """How many links of the pages here no owner knows, and how many pages sent links again. May be cancelled."""
         ...
 
     async def update(self, record: CrawlRecord) -> None:
@@ -38,16 +38,16 @@ class Board(Protocol):
         ...
 
     def need(self) -> PageNeed:
-        """What there is to spend pages on."""
+        """What this node could spend pages on."""
         ...
 
     def granted(self) -> None:
-        """More pages may be started than before."""
+        """Note that more pages may be started than before."""
         ...
 
 
 def filled_in(report: CrawlReport, peers: Peers, record: CrawlRecord | None) -> CrawlReport:
-    """A report with what a node knows besides the crawl: itself, its view and the crawl's record."""
+    """The report with what the node knows besides: its id, its view and the crawl's record."""
     return replace(
         report,
         node=peers.node_id,
@@ -59,6 +59,6 @@ def filled_in(report: CrawlReport, peers: Peers, record: CrawlRecord | None) -> 
 
 
 def report_without_run(peers: Peers, record: CrawlRecord | None, incarnation: int) -> CrawlStanding:
-    """What to answer to `crawl_report` where the crawl does not run: unknown here, or ended by this record."""
+    """The answer to `crawl_report` where the crawl does not run: it is unknown here, or has ended by this record."""
     report = CrawlReport(incarnation, idle=record is not None and bool(record.ended), activity=0)
     return filled_in(report, peers, record).standing()

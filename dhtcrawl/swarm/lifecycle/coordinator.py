@@ -1,21 +1,19 @@
 """Looks after a crawl as a whole: waves, audit, limits, the record. The asyncio shell of `waves`.
 
-Every node with a running crawl has a `Coordinator`. The one whose node is
-closest to the crawl's key does the work, by these calls:
+Every node with a running crawl has a `Coordinator`. The one whose node is closest to the crawl's key does the work, by
+these calls:
 
     crawl_report  how does the crawl stand with you   every member, every wave
     crawl_audit   are all links of your pages known   every member, once all is still
-    crawl_tell    this is the crawl's record          who has an older one
-    crawl_get     what is yours                       who has another one
+    crawl_tell    this is the crawl's record          members with an older one
+    crawl_get     what is yours                       members with another one
     pages_…       page blocks, see `page_block_service`
 
-The others answer, and ask for the record themselves when they have not been
-asked for long: the coordinator may have ended the crawl and died before it
-could tell them.
+The others answer, and ask for the record themselves when they have not been asked for long: the coordinator may have
+ended the crawl and died before it could tell them.
 
-What it decides it writes into the record, with a higher version; that is all
-that it leaves behind. Two coordinators at once, or one after the other, decide
-the same: an end merges with itself, and termination stays true.
+It writes what it decides into the record, with a higher version, and leaves nothing else behind. Two coordinators at
+once, or one after the other, decide the same: an end merges with itself, and termination stays true.
 """
 
 from __future__ import annotations
@@ -59,14 +57,14 @@ R = TypeVar("R", bound=WireMap)
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """How often and how long."""
+    """How often a coordinator asks, and how long it waits."""
 
     busy_s: float = 1.0  # between two waves while things move
-    still_s: float = 0.25  # while they do not: an end is noticed within a second
+    still_s: float = 0.25  # while nothing moves: an end is noticed within a second
     member_s: float = 0.002  # but at least this for each member, or a thousand of them would occupy the coordinator
     timeout_s: float = 5.0  # for a call
     audit_answer_s: float = 3.0  # an audit that takes longer is asked after again
-    unasked_s: float = 10.0  # then a member asks for the record itself
+    unasked_s: float = 10.0  # a member that was not asked for so long asks for the record itself
 
 
 @dataclass(slots=True)
@@ -79,7 +77,7 @@ class _Audit:
 
 @loop_state
 class Coordinator:
-    """Of one crawl on one node: `run` it, hand it the calls, and tell it of changes."""
+    """Coordinates one crawl from one node: `run` it, hand it the calls, and tell it of changes."""
 
     def __init__(
         self,
@@ -104,8 +102,8 @@ class Coordinator:
         self._waves = Waves()
         self._audits_of = b""  # the state of stillness that is being audited
         self._audits: dict[bytes, tuple[int, int]] = {}  # by node: links missing, and sent again
-        self._ours: dict[bytes, CrawlRecord] = {}  # the last ones, by digest
-        self._bytes_seen: dict[bytes, float] = {}  # of nodes that are gone, too
+        self._ours: dict[bytes, CrawlRecord] = {}  # our latest records, by digest
+        self._bytes_seen: dict[bytes, float] = {}  # by node, those that are gone included
         self._audit: _Audit | None = None
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
@@ -113,12 +111,12 @@ class Coordinator:
         self._stopping = False
 
     def view_changed(self) -> None:
-        """Members came, went or changed their state."""
+        """Act on members that came, went or changed their state."""
         self.desk.wake()
         self._wake.set()
 
     def record_changed(self) -> None:
-        """The record was changed by somebody else."""
+        """Act on a record that another part, or another node, has changed."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -127,7 +125,7 @@ class Coordinator:
         self._wake.set()
 
     async def run(self) -> None:
-        """Coordinate whenever it is ours to, until the crawl has ended or `stop`."""
+        """Coordinate, or follow another coordinator, until the crawl has ended or `stop`."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self.desk.run())
@@ -154,7 +152,7 @@ class Coordinator:
         return filled_in(report, self._peers, self._board.record()).standing()
 
     async def on_audit(self, asker: bytes, args: calls.AuditCrawl) -> calls.AuditResult | Refused:
-        """Answer `crawl_audit`: what the audit came to, or that it is not over yet."""
+        """Answer `crawl_audit` with the audit's result, or that it still runs."""
         if asker != self._coordinator():
             return Refused("not-coordinator")
         if self._group is None:
@@ -169,7 +167,7 @@ class Coordinator:
             return calls.AuditResult(running=True)
         missing, resent = task.result()
         if missing or resent:
-            self._audit = None  # the next one looks again
+            self._audit = None  # the next call audits again
         return calls.AuditResult(missing, resent)
 
     # -- as a member --
@@ -182,7 +180,7 @@ class Coordinator:
         return self._coordinator() == self._peers.node_id
 
     async def _follow(self) -> None:
-        """Wait for a change; ask for the record when nobody has asked us for long."""
+        """Wait for a change; ask for the record if the coordinator has not asked us for long."""
         self._waves.start_over()
         self._asked = False
         await self._sleep(self.settings.unasked_s)
@@ -202,7 +200,7 @@ class Coordinator:
     # -- as the coordinator --
 
     async def _wave(self) -> float:
-        """One wave and what follows from it; how long until the next."""
+        """Make one wave and act on it; return the seconds until the next."""
         view, record = self._peers.view, self._board.record()
         members = [member.id for member in view.members]
         told, digest = view_fingerprint(view), record_digest(record)
@@ -221,7 +219,7 @@ class Coordinator:
             await self._ask_for_audits(members)
         elif judgement.verdict is WaveVerdict.FROZEN:
             await self._end_if_spent()
-            return self._pause_s(members, still=False)  # somebody has to do something first
+            return self._pause_s(members, still=False)  # it lasts until the crawl is resumed, or pages are given back
         return self._pause_s(members, still=judgement.still)
 
     def _pause_s(self, members: list[bytes], *, still: bool) -> float:
@@ -238,7 +236,7 @@ class Coordinator:
         return {node: task.result() for node, task in asked.items()}
 
     async def _share_record(self, view: View) -> None:
-        """Learn what members know of the crawl, add who takes part, and tell those who know something else."""
+        """Learn what members know of the crawl, add who takes part, and tell those that know something else."""
         digest = record_digest(self._board.record())
         async with asyncio.TaskGroup() as group:
             for node, report in self.reports.items():
@@ -255,13 +253,13 @@ class Coordinator:
         await self._tell(node for node, report in self.reports.items() if report.record != digest)
 
     def _remember(self, record: CrawlRecord) -> None:
-        """Others may have the record as it is now from us."""
+        """Keep a record of ours that others may have from us."""
         self._ours[record_digest(record)] = record
         if len(self._ours) > RECORDS_KEPT:
             del self._ours[next(iter(self._ours))]
 
     async def _stop_at_limit(self) -> bool:
-        """Let the crawl stop where the whole of it has used up its time or size."""
+        """Stop the crawl if all nodes together have used up its time or size; whether they have."""
         for node, report in self.reports.items():
             self._bytes_seen[node] = report.counters.get("bytes", 0)
         record = self._board.record()
@@ -278,7 +276,7 @@ class Coordinator:
         return True
 
     async def _end_if_spent(self) -> None:
-        """What is left may not be started: is that for good?"""
+        """End the crawl if what is left may never be started."""
         record = self._board.record()
         if record.state == STOPPING:
             await self._end(record.cause or STOPPED)
@@ -286,7 +284,7 @@ class Coordinator:
             await self._end(Stop.PAGE_LIMIT.word)
 
     async def _ask_for_audits(self, members: list[bytes]) -> None:
-        """Ask those who have not said yet what their audit came to; once all have, the waves know."""
+        """Ask the members whose audit has no result yet; once all have one, tell the waves."""
         still = self._waves.still
         if self._audits_of != still:
             self._audits_of, self._audits = still, {}
@@ -305,14 +303,14 @@ class Coordinator:
         self._audits_of = b""
 
     async def _end(self, ended: str) -> None:
-        """Tell the others first: our own run ends with the update."""
+        """End the crawl. The others are told first: our own run ends with the update."""
         record = self._board.record()
         over = changed(record, record.state, cause=record.cause, ended=ended)
         await self._tell(self.reports, over)
         await self._adopt(over)
 
     def _brought_pages(self, view: View) -> bool:
-        """Whether anybody fetched a page; who is gone may have."""
+        """Whether a node fetched a page; one that is gone may have."""
         members = {member.id.hex() for member in view.members}
         gone = any(node not in members for node in self._board.record().participants)
         return gone or any(report.counters.get("pages", 0) for report in self.reports.values())
@@ -339,11 +337,11 @@ class Coordinator:
             await self._adopt(record)
 
     async def _tell(self, nodes: Iterable[bytes], record: CrawlRecord | None = None) -> None:
-        """Tell nodes the crawl's record; who does not hear it will say so in the next wave, or ask.
+        """Tell nodes the crawl's record; one that does not hear it says so in the next wave, or asks.
 
-        Who knows one that was ours lately is told what is new, and who sees the
-        members that we see is told their places: of a thousand participants,
-        each would hear the names of all.
+        A node that knows a recent record of ours is told what is new, and one that
+        sees the members that we see is told their places in that list: else each of a
+        thousand participants would hear the names of all.
         """
         record, view = record or self._board.record(), self._peers.view
         seen = view_fingerprint(view)

@@ -1,4 +1,4 @@
-"""Which crawls a node knows, asked and answered: a newcomer pulls the records that it lacks, or has older."""
+"""Tells other nodes which crawls this one knows, and pulls the records that it lacks, or has older ones of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @loop_state
 class CrawlList:
-    """`records` is the node's own, kept by whoever made this; `learn` merges one into it."""
+    """Answers `crawl_list` and `crawl_get` from `records`, the node's own; `learn` merges a record into them."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class CrawlList:
 
 
 def parsed(data: bytes, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord | None:
-    """A record that a peer sent, whole or what is new in the one `known`; None for what is neither."""
+    """A record that a peer sent, whole or as changes of the `known` one; None where it is invalid."""
     try:
         return catalog.from_wire(data, known, among)
     except catalog.NotARecord as error:

@@ -1,10 +1,9 @@
 """The crawls that a node knows, and those that it runs.
 
-Every node knows every crawl: a submitted one is told to all, a newcomer pulls
-the list, and the coordinator tells whoever has an older record. Records meet
-by `merge_crawls`, so it does not matter who tells whom in which order. A crawl
-that has not ended runs here; when its record says that it has, the run ends
-and writes what this node has of it.
+Every node knows every crawl: a submitted one is told to all, a newcomer pulls the list, and the coordinator tells nodes
+that have an older record. Records are merged by `merge_crawls`, so the order does not matter in which nodes tell each
+other. A crawl that has not ended runs here; when its record says that it has, the run ends and writes what this node
+has of it.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ from dhtcrawl.swarm.records.inbox import InboxRun
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
-KEYS_A_CALL = calls.KEYS_MAX  # who hears of a row may ask for all of it
+KEYS_A_CALL = calls.KEYS_MAX  # a node that gets a row may ask about all of its keys in one call
 
 
 class RunningHere(InboxRun, CopiedRun, Protocol):
-    """A crawl that runs here, as those who ask after it see it."""
+    """A crawl that runs here, as the node's other parts see it."""
 
     @property
     def parts(self) -> CrawlParts: ...
@@ -70,7 +69,7 @@ class RunningHere(InboxRun, CopiedRun, Protocol):
 
     @property
     def draining(self) -> bool:
-        """Whether anything that was begun is not over."""
+        """Whether something that was begun is not over."""
         ...
 
     def record(self) -> CrawlRecord: ...
@@ -88,7 +87,7 @@ class RunningHere(InboxRun, CopiedRun, Protocol):
     def hold(self, hold: bool) -> None: ...
 
     def interrupt(self) -> None:
-        """End here; the crawl goes on when the node is back."""
+        """End this run; the crawl goes on when the node is back."""
         ...
 
     def host_free(self, host: str) -> None: ...
@@ -96,7 +95,7 @@ class RunningHere(InboxRun, CopiedRun, Protocol):
 
 @loop_state
 class Crawls:
-    """Of one node."""
+    """Keeps the records of all crawls at one node, and starts and ends their runs."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class Crawls:
         incarnation: int,
         start: Callable[[CrawlRecord], Awaitable[RunningHere]],
     ) -> None:
-        """`start(record)` makes the run of a crawl and lets it go; it is told of changes through `update`."""
+        """`start(record)` makes and starts the run of a crawl; `changed` tells the run of a newer record."""
         self.runs: dict[bytes, RunningHere] = {}
         self._peers = peers
         self._committer = committer
@@ -140,7 +139,7 @@ class Crawls:
         return self._records.get(crawl)
 
     def heir_of(self, crawl: bytes, node: str) -> str | None:
-        """Who has the pages that `node` fetched, as far as it is a member."""
+        """The member that has the pages which `node` fetched: itself or its heir; None where neither is a member."""
         record = self._records.get(crawl)
         return None if record is None else heir_of(record, node, lambda each: bytes.fromhex(each) in self._peers.view)
 
@@ -150,24 +149,24 @@ class Crawls:
 
     @property
     def running(self) -> bool:
-        """Whether any crawl is."""
+        """Whether a crawl has not ended."""
         return any(not record.ended for record in self._records.values())
 
     async def load(self) -> None:
-        """Go on with what the store has."""
+        """Go on with the crawls in the store."""
         for record in await self._committer.submit(catalog.crawls):
             self._records[record.crawl_id] = record
             await self._begin(record)
 
     async def create(self, spec: CrawlSpec, nonce: bytes) -> CrawlRecord:
-        """A new crawl, known to every member that answers."""
+        """Make a new crawl; every member that answers knows it once this returns."""
         record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
         await self.learn(record)
         await self.tell_all(record.crawl_id)
         return record
 
     async def learn(self, record: CrawlRecord) -> CrawlRecord:
-        """Merge what is known of a crawl with a record of it; the record as it is now."""
+        """Merge a record into what is known of its crawl; return the record as it is now."""
 
         def write(txn: Txn) -> CrawlRecord | None:
             return None if catalog.is_closed(txn, record.crawl_id) else catalog.merge_in(txn, record)
@@ -188,26 +187,26 @@ class Crawls:
         return merged
 
     async def change(self, crawl: bytes, **fields: Any) -> CrawlRecord:
-        """Change a crawl's record here, and tell everybody."""
+        """Change a crawl's record here, and tell all members."""
         record = self._records[crawl]
         changed = await self.learn(dataclasses.replace(record, **fields))
         await self.tell_all(crawl)
         return changed
 
     async def announce(self, crawl: bytes, aliases: Sequence[str]) -> None:
-        """Every member knows of further seeds once this returns, or is not there."""
+        """Tell every member of further seeds; once this returns all know them but those that did not answer."""
         known = self._records[crawl].aliases
         await self.change(crawl, aliases=[*known, *(alias for alias in aliases if alias not in known)])
 
     async def tell_all(self, crawl: bytes) -> None:
-        """Every member knows the crawl as we do once this returns, or did not answer in time."""
+        """Tell every member a crawl's record; return once all have it, or did not answer in time."""
         others = [member.id for member in self._peers.view.members if member.id != self._peers.node_id]
         async with asyncio.TaskGroup() as group:
             for node in others:
                 group.create_task(self.tell(node, crawl))
 
     async def tell(self, node: bytes, crawl: bytes) -> None:
-        """Let one node know a crawl."""
+        """Tell one node a crawl's record."""
         record = self._records.get(crawl)
         if record is not None:
             await self._peers.call(node, calls.TellCrawl(catalog.to_wire(record)))
@@ -216,16 +215,16 @@ class Crawls:
         """Learn the crawls that `node` knows; whether it answered."""
         return await self._catalogue.pull(node)
 
-    # What the entrance tells
+    # What joining and leaving tell
 
     def hold(self, hold: bool) -> None:
-        """Start nothing, or go on."""
+        """Start nothing in any crawl, or go on."""
         self._held = hold
         for run in self.runs.values():
             run.hold(hold)
 
     def settled(self, view: View | None) -> None:
-        """What is ours by `view` may be fetched; None: nothing."""
+        """Let what is ours by `view` be fetched; None: nothing."""
         self._settled = view
         for run in self.runs.values():
             run.settle(view)
@@ -233,12 +232,12 @@ class Crawls:
             self._second_look.at(crawl)
 
     def view_changed(self, view: View) -> None:
-        """Other keys are ours than before."""
+        """Tell all runs of a new view, by which other keys may be ours."""
         for run in self.runs.values():
             run.view_changed(view)
 
     def hold_for(self, node: bytes, rows: Sequence[HeldRow]) -> None:
-        """What `node` has in flight of ours, from its answer to `activate`."""
+        """Hold what `node` has in flight of ours, by its answer to `activate`."""
         for row in rows:
             run = self.runs.get(row.crawl)
             if run is None:
@@ -249,11 +248,11 @@ class Crawls:
                 run.assignments.hold_for(node, row.keys)
 
     def lent(self) -> dict[bytes, dict[bytes, bytes]]:
-        """Which tasks of ours other nodes have, by crawl."""
+        """Which node has which task of ours, by crawl."""
         return {crawl: run.assignments.lent() for crawl, run in self.runs.items()}
 
     def in_flight_of(self, node: bytes, lent: Mapping[bytes, Mapping[bytes, bytes]]) -> tuple[HeldRow, ...]:
-        """Our half of that: what we have in flight that `node` owns by now, and who has what of it was `lent` by us."""
+        """Our answer to `activate`: the tasks that `node` owns now and we have in flight, or had assigned (`lent`)."""
         rows: list[HeldRow] = []
         for crawl, run in self.runs.items():
             keys = run.assignments.in_hand(node)
@@ -269,7 +268,7 @@ class Crawls:
         return first_rows(rows)
 
     def ended(self, crawl: bytes) -> None:
-        """A run is over."""
+        """Forget a run that is over."""
         self.runs.pop(crawl, None)
         self._gone.set()
         self._second_look.at(crawl)
@@ -295,11 +294,11 @@ class Crawls:
             await self._gone.wait()
 
     def ids(self) -> list[bytes]:
-        """The crawls whose records are kept in step."""
+        """The crawls whose records are synced, sorted."""
         return sorted(self._records)
 
     def merged(self, crawl: bytes, merged: Merged) -> None:
-        """Records of a crawl were merged into the store."""
+        """Note that records of a crawl were merged into the store."""
         run = self.runs.get(crawl)
         if run is not None:
             run.intake.merged(merged)
@@ -307,7 +306,7 @@ class Crawls:
             self._second_look.at(crawl)
 
     def terms(self, crawl: bytes, orders: Iterator[int]) -> RecordTerms | None:
-        """On which terms a crawl takes records; None for one that is not known."""
+        """The terms on which a crawl takes records; None for one that is not known."""
         record, run = self._records.get(crawl), self.runs.get(crawl)
         if record is None:
             return None
@@ -316,7 +315,7 @@ class Crawls:
         return RecordTerms(run.key_bytes, orders, run.depth_matters, run.snapshot, run.in_flight)
 
     def host_free(self, host: str) -> None:
-        """A host may be asked: whoever has tasks there looks."""
+        """Tell all runs that a host may be asked."""
         for run in self.runs.values():
             run.host_free(host)
 
@@ -327,7 +326,7 @@ class Crawls:
         return None if busy else self._records.get(crawl)
 
     def _claims(self) -> Test:
-        """The claim of the view that is settled."""
+        """The claim by the settled view."""
         return KeyClaim(self._peers.node_id, self._settled or self._peers.view, self._settled).mine
 
     def _snapshot(self, _: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
@@ -337,7 +336,7 @@ class Crawls:
         await self.learn(record)
         await self.tell_all(record.crawl_id)
 
-    # What becomes of a record
+    # What follows from a record
 
     async def _apply(self, record: CrawlRecord) -> None:
         run = self.runs.get(record.crawl_id)
@@ -359,7 +358,7 @@ class Crawls:
         self.runs[crawl] = run
         if self._stopping:
             run.interrupt()
-        # What came while it was being made.
+        # What changed while the run was being made.
         run.view_changed(self._peers.view)
         run.hold(self._held)
         run.settle(self._settled)
@@ -385,7 +384,7 @@ class Crawls:
         return report_without_run(self._peers, self._records.get(args.crawl), self._incarnation)
 
     async def _on_progress(self, _asker: bytes, args: calls.AskProgress) -> calls.CrawlFigures | Refused:
-        """The same for people, which no coordinator takes for its wave."""
+        """Answer with a crawl's figures for people; unlike `crawl_report` this is no part of a wave."""
         if args.crawl not in self._records:
             return Refused(UNKNOWN_CRAWL)
         run = self.runs.get(args.crawl)

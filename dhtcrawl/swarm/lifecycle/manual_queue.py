@@ -1,12 +1,11 @@
-"""Tasks that were given up, over the whole swarm: a person looks at them, has them tried again, or drops them.
+"""Tasks that were given up, over the whole swarm: a user lists them, has them tried again, or drops them.
 
     asked node ──given_up: from a key on──▶ every member: those that it owns
                ──decide: release or drop, URLs or all──▶ every member: does so for those that it owns
 
-Yu et al.'s (2014) manual queue, kept by nobody: it is what the records say. An
-owner gives what it releases to the backups before anybody fetches it, as with
-every record. A crawl that is complete goes on by itself where it is given work
-(`dhtcrawl.swarm.lifecycle.reopen_check`).
+This is the manual queue of Yu et al. (2014), but no node keeps one: the records are the queue. An owner gives what it
+releases to the backups before it is fetched, as with every record. A crawl that is complete goes on by itself where it
+is given work (`dhtcrawl.swarm.lifecycle.reopen_check`).
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from dhtcrawl.swarm.calls import DROP, RELEASE
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 
 SCANNED_A_STEP = 2_000
-ROWS_MAX = 10_000  # of one node; a list that is longer is not for people
+ROWS_MAX = 10_000  # of one node; the rest is cut off
 
 Keep = Callable[[bytes, Sequence[TaskReplica], Callable[[], None]], None]
 
 
 class Listed(NamedTuple):
-    """What the members say."""
+    """What the members answered."""
 
     tasks: list[GivenUp]  # by URL
     silent: list[bytes]  # nodes that did not answer, or not to the end
@@ -44,15 +43,15 @@ class Listed(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What came of a decision."""
+    """The result of a decision."""
 
-    tasks: int  # that it was done to
+    tasks: int  # that were released or dropped
     silent: list[bytes]
 
 
 @loop_state
 class ManualQueue:
-    """Of one node: what it answers, and what it asks for a person."""
+    """Lists and decides what was given up, for a user at this node and for other nodes."""
 
     def __init__(
         self, peers: Peers, registry: CallRegistry, committer: Committer, crawls: Crawls, *, keep: Keep
@@ -65,7 +64,7 @@ class ManualQueue:
         registry.serve(calls.ListGivenUp, self._on_list)
         registry.serve(calls.DecideGivenUp, self._on_decide)
 
-    # What a person asks
+    # What a user asks
 
     async def listed(self, crawl: bytes) -> Listed:
         """All tasks of a crawl that were given up."""
@@ -102,7 +101,7 @@ class ManualQueue:
             before, cursor = cursor, answer.cursor
             rows += [GivenUp(*row) for row in answer.rows]
             if cursor is not None and cursor <= before:
-                return rows, False  # it would never end
+                return rows, False  # with such a cursor the list would never end
         return rows, True
 
     async def _decide_at(
@@ -159,7 +158,7 @@ class ManualQueue:
         return done
 
     async def _change(self, crawl: bytes, action: str, wanted: list[bytes]) -> int:
-        """Release or drop what we own of these; how many it was."""
+        """Release or drop those of these that we own; return how many."""
         terms = self._crawls.terms(crawl, count())
         if terms is None:
             return 0

@@ -1,9 +1,8 @@
 """Carries a crawl's page blocks between nodes: the asyncio shell of `dhtcrawl.swarm.lifecycle.page_blocks`.
 
-Every node with the crawl has a desk. It asks the coordinator for pages when
-the node runs short and gives back what it does not need; where the node is the
-coordinator, it also claims the members, answers their asks, and writes its book
-to those who may be next (`pages_claim`, `pages_ask`, `pages_note`).
+Every node with the crawl has a `PageBlockService`. It asks the coordinator for pages when the node runs short and gives
+back what it does not need; where the node is the coordinator, it also claims the members, answers their asks, and
+writes its book to the members that may be next (`pages_claim`, `pages_ask`, `pages_note`).
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from dhtcrawl.swarm.lifecycle.board import PageNeed
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance, PageBlocks, PageBook, PagesAsk, next_epoch
 
 TICK_S: Final = 0.25
-SUCCESSORS: Final = 3  # R: who may coordinate next
-NOTED_MIN: Final = 2  # W: so many of them have the book before anybody is given a page
+SUCCESSORS: Final = 3  # R: the members that may coordinate next
+NOTED_MIN: Final = 2  # W: so many of them have the book before a node is given a page
 
 
 @loop_state
 class PageBlockService:
-    """Of one crawl on one node; `allowance.may_start(used)` says whether a page may be started."""
+    """Gets pages for one crawl on one node, and hands them out as its coordinator."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class PageBlockService:
         granted: Callable[[], None],
         timeout_s: float = 5.0,
     ) -> None:
-        """`granted()` is called when more pages may be started than before."""
+        """`granted()` is called when `allowance.may_start` allows more pages than before."""
         self.allowance = allowance
         self._peers = peers
         self._clock = clock
@@ -51,13 +50,13 @@ class PageBlockService:
         self._granted = granted
         self._timeout_s = timeout_s
         self._blocks = PageBlocks(allowance.limit, PageBook())
-        self._epoch_seen = 0  # the highest, a claim of our own aside
+        self._epoch_seen = 0  # the highest heard of, but for the claim that is under way here
         self._noted: dict[bytes, int] = {}  # which version of the book each successor has
         self._wake = asyncio.Event()
         self._stopping = False
 
     def wake(self) -> None:
-        """Something changed that may be a reason to ask, or the view did."""
+        """Look again: the view has changed, or there may be a reason to ask."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -66,7 +65,7 @@ class PageBlockService:
         self._wake.set()
 
     async def run(self) -> None:
-        """Ask, give back, claim; until `stop`."""
+        """Ask, give back and claim, until `stop`."""
         while self.allowance.limit and not self._stopping:
             self._wake.clear()
             await self._claim()
@@ -78,13 +77,13 @@ class PageBlockService:
                 pass
 
     def figures(self) -> dict[str, int | float]:
-        """What is out and used here, for a report's counters."""
+        """The pages that are out and used here, for a report's counters."""
         if not self.allowance.limit:
             return {}
         return {"pages_out": self.allowance.out, "pages_used": self._need().used}
 
     def spent(self, counters: Mapping[bytes, Mapping[str, int | float]]) -> bool:
-        """Whether nothing is left to give, and the members have used up theirs; `counters` are all members'."""
+        """Whether no page is left to give, and the members have used up theirs; `counters` are all members'."""
         blocks = self._blocks
         if not self._ready() or blocks.left:
             return False
@@ -133,7 +132,7 @@ class PageBlockService:
         return bool(self._blocks.epoch) and not self._blocks.unclaimed(members)
 
     async def _claim(self) -> None:
-        """Have every member say its number, those who came since the last time too."""
+        """Claim every member that has not said its number under this epoch, newcomers included."""
         blocks = self._blocks
         if not self._coordinates(self._peers.node_id):
             blocks.depose()
@@ -158,7 +157,7 @@ class PageBlockService:
             blocks.depose()  # and begin again above it, at the next turn
 
     def _learn(self, node: bytes, answer: calls.PagesClaimed) -> None:
-        """A member's answer to our claim."""
+        """Take a member's answer to our claim."""
         if answer.out is None or answer.serial is None or answer.book is None:
             self._epoch_seen = max(self._epoch_seen, answer.epoch)
         else:
@@ -183,7 +182,7 @@ class PageBlockService:
         return calls.PagesOut(out) if self._blocks.epoch == epoch else Refused("not-coordinator")
 
     async def _note(self) -> bool:
-        """Write the book to those who may coordinate next; whether enough of them have it."""
+        """Write the book to the members that may coordinate next; whether enough of them have it."""
         book = self._blocks.book
         closest = self._peers.view.closest(crawl_key(self._crawl_id), SUCCESSORS + 1)
         successors = [member.id for member in closest if member.id != self._peers.node_id]
@@ -203,5 +202,5 @@ class PageBlockService:
                 taken += 1
                 self._noted[node] = max(version, self._noted.get(node, 0))
             elif not isinstance(answer, Failure):
-                self._noted.pop(node, None)  # it has started anew, and gets the whole book next time
+                self._noted.pop(node, None)  # it was restarted, and gets the whole book next time
         return taken >= min(NOTED_MIN, len(successors))

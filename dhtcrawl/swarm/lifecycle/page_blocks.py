@@ -13,16 +13,16 @@ ask, is void for both sides: the node repeats its old number, and the
 coordinator believes it. So no number is ever higher at the node than in the
 coordinator's book.
 
-A coordinator that is new first *claims* all members: it picks an epoch above
+A new coordinator first *claims* all members: it picks an epoch above
 all it hears of, every member promises to take no answer of an earlier epoch,
 and says its number. That is the first phase of Paxos (Lamport 1998) with all
 members as the quorum. What is out at nodes that are gone is in the book, which
 a coordinator writes to its successors before it answers. What a dead node has
-not used stays lost to the crawl, for nobody knows that it was not used; a node
+not used stays lost to the crawl, for no node knows that it was not used; one
 that comes back says what it has on disk and gives back the rest.
 
 Blocks shrink with what is left (guided self-scheduling, Polychronopoulos &
-Kuck 1987), so that the last pages are not all in one hand.
+Kuck 1987), so that the last pages are not all at one node.
 
 Two coordinators at once, in the two halves of a partition, may together hand
 out more than the limit: each half counts what the other had when they parted.
@@ -54,7 +54,7 @@ def next_epoch(seen: int, coordinator: bytes) -> int:
 
 
 class PagesAsk(NamedTuple):
-    """What a node asks its coordinator: so much is out here, so much more is wanted; with 0 it gives back."""
+    """What a node asks its coordinator: `out` pages are out here, `want` more are wanted; with 0 it gives back."""
 
     epoch: int
     serial: int
@@ -72,12 +72,12 @@ class _Row(NamedTuple):
 
 @loop_state
 class PageBook:
-    """What is out at which node, by the latest word that this node has heard."""
+    """How many pages are out at each node, by the latest word that this node has heard."""
 
     def __init__(self) -> None:
         self.version = 0  # grows with every change, here only
         self._rows: dict[bytes, _Row] = {}
-        self._changed: dict[bytes, int] = {}  # by which version
+        self._changed: dict[bytes, int] = {}  # the version of each row's last change
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -97,7 +97,7 @@ class PageBook:
         return node in self._rows or len(self._rows) < BOOK_NODES_MAX  # a further node gets no pages
 
     def out(self, node: bytes) -> int:
-        """What is out at one node."""
+        """How many pages are out at one node."""
         row = self._rows.get(node)
         return 0 if row is None else row.out
 
@@ -124,7 +124,7 @@ class PageBook:
 
 @loop_state
 class PageBlocks:
-    """The coordinator's side."""
+    """Hands out the pages of one crawl, as its coordinator."""
 
     def __init__(self, limit: int, book: PageBook) -> None:
         self.limit = limit
@@ -134,7 +134,7 @@ class PageBlocks:
 
     @property
     def left(self) -> int:
-        """Pages that nobody has been given."""
+        """Pages that no node has been given."""
         return max(0, self.limit - self.book.total)
 
     def begin(self, epoch: int) -> None:
@@ -147,18 +147,18 @@ class PageBlocks:
         self.begin(0)
 
     def unclaimed(self, members: Iterable[bytes]) -> list[bytes]:
-        """Who has not yet said its number under this epoch."""
+        """The members that have not said their number under this epoch."""
         return [node for node in members if node not in self._serials]
 
     def claimed(self, node: bytes, serial: int, out: int) -> None:
-        """A member's own number after its ask `serial`; it takes no answers to that and earlier ones."""
-        # Who is in no book could not be counted: it stays unclaimed, and nobody gets more.
+        """Take a member's own number after its ask `serial`; it takes no answers to that and earlier ones."""
+        # A node without a row could not be counted: it stays unclaimed, and no node gets more.
         if self.book.has_room_for(node):
             self._serials[node] = serial
             self._put(node, out)
 
     def ask(self, node: bytes, ask: PagesAsk, members: int) -> int | None:
-        """What is out at `node` after this ask; to be answered only once the successors have the book.
+        """How many pages are out at `node` after this ask; to be answered only once the successors have the book.
 
         None: a later ask was here before, or the node is not claimed.
         """
@@ -166,7 +166,7 @@ class PageBlocks:
         if last is None or ask.serial <= last:
             return None
         if ask.epoch != self.epoch:
-            # The node has started anew, and knows nothing of our claim.
+            # The node was restarted, and knows nothing of our claim.
             del self._serials[node]
             return None
         self._serials[node] = ask.serial
@@ -185,7 +185,7 @@ class PageBlocks:
 
 @loop_state
 class PageAllowance:
-    """The holder's side. With a limit of 0 everything is allowed and nobody is asked."""
+    """The pages that one node may start. With a limit of 0 it may start all, and asks for none."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -199,9 +199,9 @@ class PageAllowance:
         self._spare_since = math.inf
 
     def begin(self, used: int, incarnation: int) -> None:
-        """Before anything else: with `used` pages on disk so much is out here, whatever was before."""
+        """Start, before anything else, with `used` pages on disk: so much is out here, whatever was before."""
         self.out = used
-        # Above all that the node asked before it was started again.
+        # Above all serials that the node used before it was restarted.
         self.serial = (incarnation & 0x7FFF_FFFF) << 32
 
     def may_start(self, pages: int, open_: int = 0) -> bool:
@@ -209,7 +209,7 @@ class PageAllowance:
         return not self.limit or pages + open_ < self.out
 
     def claim(self, epoch: int) -> int | None:
-        """A coordinator's claim: how much is out here, or None where a later one was here before."""
+        """Answer a coordinator's claim: how much is out here, or None where a later one was here before."""
         if epoch < self.epoch:
             return None
         self.epoch = epoch
@@ -227,7 +227,7 @@ class PageAllowance:
         if now < self._not_before:
             return None
         if now - self._spare_since >= GIVE_BACK_AFTER_S:
-            # Ours no more from this moment, whether or not the coordinator hears of it.
+            # These pages are given back from this moment, whether or not the coordinator hears of it.
             self.out = used + queued
             self._unsaid = True
             self._spare_since = math.inf
@@ -237,7 +237,7 @@ class PageAllowance:
         return self._ask(0) if self._unsaid else None
 
     def answered(self, ask: PagesAsk, out: int | None, now: float) -> bool:
-        """The coordinator's answer, None where none came; whether more may be started than before."""
+        """Take the coordinator's answer, None where none came; whether more may be started than before."""
         if ask is not self._pending:
             return False
         self._pending = None

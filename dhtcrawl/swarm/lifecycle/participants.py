@@ -1,9 +1,8 @@
-"""Who takes part in a crawl, by what its records say.
+"""The nodes that take part in a crawl, by what its records say.
 
-The coordinator's waves put the nodes that run a crawl into its record. A node
-that fetched a page and was gone before the next wave is named by nothing but
-the record of that page, which others keep: whoever learns of the page learns
-of the node, or nobody would ever miss what lay there.
+The coordinator's waves put the nodes that run a crawl into its record. A node that fetched a page and was gone before
+the next wave is named only by the record of that page, which others keep. So a node that learns of the page writes its
+fetcher down, too; otherwise no node would ever miss what lay there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 
 @loop_state
 class Participants:
-    """Of one crawl on one node."""
+    """The participants of one crawl, as one node knows them."""
 
     def __init__(
         self, record: CrawlRecord, learn: Callable[[CrawlRecord], Awaitable[object]], group: asyncio.TaskGroup
@@ -30,15 +29,15 @@ class Participants:
         self._group = group
         self._record = record
         self._known = dict.fromkeys(record.participants)
-        self._looked: tuple[CrawlRecord, View, list[str]] | None = None  # who was absent, by these two
+        self._looked: tuple[CrawlRecord, View, list[str]] | None = None  # the absent nodes by these two
 
     def changed(self, record: CrawlRecord) -> None:
-        """The crawl's record has changed."""
+        """Take the crawl's newer record."""
         self._record = record
         self._known |= dict.fromkeys(record.participants)
 
     def met(self, nodes: Iterable[str]) -> None:
-        """These nodes, in hex, have fetched pages of the crawl."""
+        """Write down that these nodes, in hex, have fetched pages of the crawl."""
         new = [node for node in nodes if node not in self._known]
         if new:
             self._known |= dict.fromkeys(new)
@@ -46,10 +45,10 @@ class Participants:
             self._group.create_task(self._write(new))
 
     def absent(self, view: View, is_member: Callable[[str], bool]) -> list[str]:
-        """Those whose bodies cannot be had, neither from themselves nor from whom they left them to.
+        """The participants whose bodies cannot be had, neither from themselves nor from an heir.
 
-        `is_member` says the same as long as the view is the same: each wave of
-        a large swarm asks, and mostly nobody has come or gone.
+        `is_member` has to say the same as long as the view is the same: the answer is
+        kept, because each wave asks, and mostly no node has come or gone.
         """
         looked = self._looked
         if looked is None or looked[0] is not self._record or looked[1] is not view:

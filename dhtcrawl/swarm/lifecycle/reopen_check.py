@@ -1,9 +1,8 @@
-"""Whether a crawl that is said to be complete has left work with us after all.
+"""Opens a crawl again that is said to be complete but has work left here (I10).
 
-It can: a side of a partition that saw nothing of the other ends what it can
-reach, and a node that comes back brings what nobody else had. Whoever owns a
-task that is queued, or a page whose links are not all acknowledged, opens the
-crawl again (I10). An end by a limit or by a user is nobody's mistake.
+That happens: one side of a partition, which sees nothing of the other, ends what it can reach, and a node that comes
+back brings what no other node had. The owner of a task that is queued, or of a page whose links are not all
+acknowledged, opens the crawl again. An end by a limit or by a user stays.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from dhtcrawl.storage.store.ownership import Test
 
 log = logging.getLogger(__name__)
 
-# Ends that say that nothing is left.
+# Ends which say that nothing is left.
 FINAL = ("complete", "failed")
 
 
 @loop_state
 class ReopenCheck:
-    """Of one node. To be asked for whenever something may have come: it looks once however often it is asked."""
+    """Checks the ended crawls of one node. Call `at` whenever work may have come: calls before a check count as one."""
 
     def __init__(
         self,
@@ -39,9 +38,9 @@ class ReopenCheck:
         claims: Callable[[], Test],
         reopen: Callable[[CrawlRecord], Awaitable[object]],
     ) -> None:
-        """`over(crawl)`: its record, if it has ended here and nothing stands in the way of a look.
+        """`over(crawl)`: its record, if it has ended here and nothing stands in the way of a check.
 
-        `claims()` is an immutable claim to tasks, the one of this moment.
+        `claims()` is the immutable claim to tasks of this moment.
         """
         self._committer = committer
         self._group = group
@@ -51,7 +50,7 @@ class ReopenCheck:
         self._due: dict[bytes, None] = {}
 
     def at(self, crawl: bytes) -> None:
-        """Look at this crawl, soon."""
+        """Check this crawl soon."""
         if crawl not in self._due and self._ended(crawl) is not None:
             self._due[crawl] = None
             self._group.create_task(self._look(crawl))

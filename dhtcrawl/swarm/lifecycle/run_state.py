@@ -8,13 +8,13 @@ from dhtcrawl.swarm.claim import KeyClaim
 
 
 class RunState:
-    """Of one crawl at one node."""
+    """What decides whether one crawl may start anything at one node."""
 
     def __init__(self, record: CrawlRecord, node: bytes, view: View) -> None:
         self.record = record
         self.view = view
-        self.settled: View | None = None  # by which this node has learned what there is to know
-        self.held_back = False  # nothing is started: joining once more, or about to leave
+        self.settled: View | None = None  # the last view that this node has synced with its neighbours about
+        self.held_back = False  # nothing is started: the node joins once more, or is about to leave
         self._node = node
 
     @property
@@ -29,13 +29,13 @@ class RunState:
 
     @property
     def owning(self) -> bool:
-        """Whether what is this node's own may be fetched, or lent."""
+        """Whether this node may fetch, or assign, the tasks that it owns."""
         return not self.held
 
     def claim(self) -> KeyClaim:
-        """The claim to keys by the view of now, and by the one that is settled."""
+        """The claim to keys by the present view and the settled one."""
         return KeyClaim(self._node, self.view, self.settled)
 
     def settle(self, view: View | None) -> None:
-        """What is this node's own by `view` may be fetched."""
+        """Let what is this node's own by `view` be fetched; None: nothing."""
         self.settled = self.view if view is not None and view.alike(self.view) else view

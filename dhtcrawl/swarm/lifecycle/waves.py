@@ -18,11 +18,11 @@ is idle, and nothing has to be said about channels.
 
 Why it is never early. What the nodes owe:
 
- 1. Work is a task, a link or a record that somebody still has to handle. At
-    every moment it is held by a node that is not idle: whoever sends it on
-    holds it until the ack, and whoever takes it is not idle before acking.
- 2. A node that is idle gets work only from one that is not, or by starting
-    anew, which raises its incarnation. It raises its activity before it is
+ 1. Work is a task, a link or a record that a node still has to handle. At
+    every moment it is held by a node that is not idle: a sender holds it until
+    the ack, and a receiver stops being idle before it acks.
+ 2. A node that is idle gets work only from one that is not, or by being
+    restarted, which raises its incarnation. It raises its activity before it is
     busy, and whenever its view changes; activity never falls within an
     incarnation.
  3. A node that left handed its work over first; of one that is dead, the
@@ -30,14 +30,14 @@ Why it is never early. What the nodes owe:
 
 Let the first still wave end at the instant T, and node i report at t1(i) <= T
 in it and at t2(i) > T in the second. By 2 and the equal counters node i was
-idle from t1(i) to t2(i), so at T all members were idle at once. Who is not a
-member of all these equal views at T and holds work has it from a member that
-knew it, which by 3 is again a member's work, or brought it along from its own
-past, in which case the crawl is opened again when it comes. So at T no work
+idle from t1(i) to t2(i), so at T all members were idle at once. A node that is
+no member of these equal views at T and holds work has it from a member that
+knew it, and then by 3 it is a member's work again, or brought it along from its
+own past, in which case the crawl is opened again when it comes. So at T no work
 exists (1), and none can come from nothing (2): termination, once true, stays
 true. A coordinator may therefore be slow, paused, or one of two at once, and
 its verdict is late but right. The audit looks for links that were *lost*,
-which are no work for anybody; the last wave shows that it looked at a crawl
+which are no node's work; the last wave shows that it looked at a crawl
 that stood still.
 
 Why it always comes: after the work has ended, nothing raises a counter. Once
@@ -93,11 +93,11 @@ class CrawlReport:
 
     incarnation: int
     idle: bool
-    activity: int  # grows with everything that could be, or bring, work for somebody
+    activity: int  # grows with everything that could be, or bring, work for a node
     waiting: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, int | float] = field(default_factory=dict)
     knows: bool = True  # the node has the crawl's record
-    # The coordinator's part of a node fills these in.
+    # `filled_in` sets these.
     node: bytes = b""
     view: bytes = b""
     record: bytes = b""
@@ -112,7 +112,7 @@ class CrawlReport:
 
 
 def report_of(node: bytes, told: CrawlStanding) -> CrawlReport:
-    """What `node` answered."""
+    """The report that `node` answered."""
     return CrawlReport(
         told.incarnation, told.idle, told.activity, told.waiting, told.counters, told.knows,
         node, told.view, told.record, told.state_version,
@@ -120,12 +120,12 @@ def report_of(node: bytes, told: CrawlStanding) -> CrawlReport:
 
 
 def view_fingerprint(view: View) -> bytes:
-    """Equal where two views have the same members, and the same of them own. Suspicion moves no key and is left out."""
+    """Equal for two views with the same members of which the same own. Suspicion moves no key and is left out."""
     return view.fingerprint[:VIEW_BYTES]
 
 
 class WaveVerdict(Enum):
-    """What a wave says."""
+    """What follows from a wave."""
 
     GO_ON = "go on"
     FROZEN = "frozen"  # nothing moves, and what is left may not be started
@@ -155,13 +155,13 @@ class Waves:
     def still(self) -> bytes:
         """Names the state that the last wave found everything still in; empty while things move.
 
-        The same state has the same name for everybody, and never comes again
+        The same state has the same name at every node, and never comes again
         once anything has changed.
         """
         return self._still
 
     def start_over(self) -> None:
-        """Something changed."""
+        """Forget the waves so far: something has changed."""
         self._still = b""
         self._seen = 0
         self._audited = False
@@ -178,8 +178,8 @@ class Waves:
         """The verdict after a wave.
 
         `members` are those who were asked, `view` and `record` what the
-        coordinator itself saw when it asked. None is no answer. A crawl that
-        is `stopping` waits only for what is on its way.
+        coordinator itself saw when it asked. A report of None is no answer. A crawl
+        that is `stopping` waits only for what is on its way.
         """
         asked = list(members)
         allowed = STANDING if stopping else frozenset({FROZEN})
@@ -201,7 +201,7 @@ class Waves:
         return Judgement(WaveVerdict.COMPLETE if self._audited else WaveVerdict.AUDIT)
 
     def audited(self, still: bytes, missing: int, resent: int) -> None:
-        """What all nodes' audits of that state came to, in links: lost ones, and those sent again."""
+        """Take the result of all nodes' audits of that state: links lost, and pages that sent theirs again."""
         if missing or resent:
             self.start_over()
         elif still and still == self._still:
