@@ -87,7 +87,7 @@ Figures = Annotated[Mapping[str, int | float], mapping(_WORD, number(-COUNT_MAX,
 
 @dataclass(frozen=True, slots=True)
 class Done(WireMap):
-    """It is done: an empty map."""
+    """An empty map: the call was carried out."""
 
 
 # -- a crawl's record, waves and audit (`swarm/lifecycle`) --
@@ -133,7 +133,7 @@ class KnownRecord(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class GetCrawl(CallArgs[KnownRecord]):
-    """Whoever lacks a crawl's record, or has another one, asks for it. Refused: `unknown-crawl`."""
+    """A node that lacks a crawl's record, or has another version of it, asks for it. Refused: `unknown-crawl`."""
 
     terms: ClassVar[CallTerms] = CallTerms("crawl_get", reply_bytes_max=WIRE_BYTES_MAX + 1024)
     crawl: Crawl
@@ -141,7 +141,7 @@ class GetCrawl(CallArgs[KnownRecord]):
 
 @dataclass(frozen=True, slots=True)
 class TellCrawl(CallArgs[Done]):
-    """Tell a node a crawl's record; answered when it is merged, on disk. Refused: `full`."""
+    """A node sends another a crawl's record; answered once it is merged, on disk. Refused: `full`."""
 
     terms: ClassVar[CallTerms] = CallTerms("crawl_tell", WAVE_TIMEOUT_S)
     record: RecordBytes
@@ -200,7 +200,7 @@ class AskProgress(CallArgs[CrawlFigures]):
 
 @dataclass(frozen=True, slots=True)
 class AuditResult(WireMap):
-    """Answer to `crawl_audit`: both numbers, or that it still runs."""
+    """Answer to `crawl_audit`: both numbers, or that the audit still runs."""
 
     missing: Annotated[int | None, integer(0, 2**62), "links that no owner knows"] = None
     resent: Annotated[int | None, integer(0, 2**62), "pages that send their links again"] = None
@@ -256,7 +256,7 @@ BookRows = Annotated[bytes, octets_up_to(BOOK_BYTES_MAX, in_rows_of=BOOK_ROW_BYT
 
 @dataclass(frozen=True, slots=True)
 class PagesClaimed(WireMap):
-    """Answer to `pages_claim`; only `epoch` where a later coordinator was there before."""
+    """Answer to `pages_claim`; only `epoch` where a later coordinator has claimed before."""
 
     epoch: Annotated[int, integer(0, EPOCH_MAX), "the latest claim that the node has heard of"]
     out: Annotated[int | None, integer(0, PAGES_MAX), "pages that are out at the node"] = None
@@ -290,7 +290,7 @@ class PagesNoted(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class NotePages(CallArgs[PagesNoted]):
-    """The coordinator writes its book to those who may be next. Refused: `not-coordinator`, `unknown-crawl`."""
+    """The coordinator sends its book to its possible successors. Refused: `not-coordinator`, `unknown-crawl`."""
 
     terms: ClassVar[CallTerms] = CallTerms("pages_note", WAVE_TIMEOUT_S, 1024)
     crawl: Crawl
@@ -332,7 +332,7 @@ PlanEpoch = Annotated[int, integer(0, PLAN_EPOCH_MAX)]
 
 @dataclass(frozen=True, slots=True)
 class Lend(CallArgs[Done]):
-    """An owner has a worker fetch tasks, after STORE_BACKUP of their records.
+    """An owner assigns tasks to a worker, after STORE_BACKUP of their records.
 
     Refused: `not-owner`, `not-ready`, `full`, `unknown-crawl`.
     """
@@ -358,7 +358,7 @@ class LetGo(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class Recall(CallArgs[LetGo]):
-    """An owner, the new one of a task too, takes tasks back from a worker. Refused: `not-owner`, `unknown-crawl`."""
+    """An owner, also a new one, takes tasks back from a worker. Refused: `not-owner`, `unknown-crawl`."""
 
     terms: ClassVar[CallTerms] = CallTerms("recall")
     crawl: Crawl
@@ -370,7 +370,7 @@ class Recall(CallArgs[LetGo]):
 
 @dataclass(frozen=True, slots=True)
 class InHand(CallArgs[Done]):
-    """A worker tells a new owner which of its tasks are in flight here for the owner before.
+    """A worker tells a new owner which of its tasks are in flight there for the former one.
 
     Refused: `unknown-crawl`.
     """
@@ -382,7 +382,7 @@ class InHand(CallArgs[Done]):
 
 @dataclass(frozen=True, slots=True)
 class Release(CallArgs[Done]):
-    """Nothing came of tasks that were in flight here when their owner changed."""
+    """A worker gives back, without an outcome, tasks that were in flight there when their owner changed."""
 
     terms: ClassVar[CallTerms] = CallTerms("release")
     crawl: Crawl
@@ -390,7 +390,7 @@ class Release(CallArgs[Done]):
 
 
 class OutcomeRow(NamedTuple):
-    """What came of a task that was lent."""
+    """The outcome of an assigned task."""
 
     key: TaskKey
     host: Annotated[str, text(HOST_CHARS_MAX)]
@@ -403,7 +403,7 @@ class OutcomeRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportLent(CallArgs[Done]):
-    """A worker tells an owner what came of its tasks; without rows, that it is there. Refused: `no-policy`."""
+    """A worker reports the outcomes of an owner's tasks; without rows, that it is alive. Refused: `no-policy`."""
 
     terms: ClassVar[CallTerms] = CallTerms("lent_report")
     crawl: Crawl
@@ -454,7 +454,7 @@ _ROBOTS_TIMEOUT_S: Final = 10.0
 
 
 class AskRow(NamedTuple):
-    """A wish for a host, or for a lease to be renewed."""
+    """An ask for a host, or for a lease to be renewed."""
 
     host: Host
     delay_ms: Span
@@ -480,7 +480,7 @@ class GrantedRow(NamedTuple):
 
 
 class WaitRow(NamedTuple):
-    """A place in line, or no renewal."""
+    """The asker has a place in line, or its lease is not renewed."""
 
     tag: Annotated[int, integer(2, 2)]
     after_ms: Span
@@ -558,7 +558,7 @@ class HostsUnwanted(WireMap):
 class OfferHosts(CallArgs[HostsUnwanted]):
     """A gatekeeper tells the next in line that hosts are free."""
 
-    terms: ClassVar[CallTerms] = CallTerms("host_offer", 1.0)  # as long as the asked node has to ask for it
+    terms: ClassVar[CallTerms] = CallTerms("host_offer", 1.0)  # as long as the node has to ask
     hosts: Hosts
 
 
@@ -617,7 +617,7 @@ class TellRobots(CallArgs[RobotsTold]):
 
 
 class HostStateRow(NamedTuple):
-    """What a gatekeeper hands over of a host; times in milliseconds."""
+    """The state of a host that one gatekeeper hands over to the next; times in milliseconds."""
 
     host: Host
     node: Annotated[bytes, octets(0, KEY_BYTES)]
@@ -628,7 +628,7 @@ class HostStateRow(NamedTuple):
 
 
 def _is_host_state(state: tuple[Any, ...]) -> bool:
-    """A holder has a lease; where nobody holds the host, nothing of a lease is named."""
+    """A host with a holder has a lease id; one without has no lease id, and no time left."""
     _, node, lease_id, left_ms, _, _ = state
     return bool(lease_id) if node else not lease_id and left_ms == 0
 
@@ -637,7 +637,7 @@ def _is_host_state(state: tuple[Any, ...]) -> bool:
 
 
 class HeldRow(NamedTuple):
-    """Tasks of a crawl that the newcomer owns now and that somebody has in flight."""
+    """Tasks of a crawl that the newcomer owns now and that are in flight at a node."""
 
     crawl: Annotated[bytes, octets(CRAWL_ID_BYTES)]
     keys: TaskKeys
@@ -682,7 +682,7 @@ class HaveAnswer(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class Have(CallArgs[HaveAnswer]):
-    """Whoever hands records over, or owns a task whose holder is gone, asks which records a node has."""
+    """A node that hands records over, or owns a task whose holder is gone, asks which records another has."""
 
     terms: ClassVar[CallTerms] = CallTerms("have")
     crawl: Crawl
@@ -709,7 +709,7 @@ class Have(CallArgs[HaveAnswer]):
 # -- bodies (`swarm/bodies`) --
 
 COPIES_A_CALL: Final = 256
-COPY_TIMEOUT_S: Final = 15.0  # a node that answers no sooner is most likely gone: others know by then
+COPY_TIMEOUT_S: Final = 15.0  # a node that takes longer is most likely gone, and members know by then
 NAME_CHARS_MAX: Final = 255
 CURSOR_BYTES_MAX: Final = 256
 CHUNK_BYTES_MAX: Final = 512 << 10  # these two are the limits of `dhtcrawl.storage.collect.export`
@@ -790,7 +790,7 @@ class BodyPlace(NamedTuple):
 
 
 class FoundRow(NamedTuple):
-    """A page that is one of the answerer's own from now on."""
+    """A page that the answering node counts as its own from now on."""
 
     key: TaskKey
     place: Annotated[BodyPlace, row(BodyPlace)]
@@ -817,7 +817,7 @@ class StandIn(CallArgs[PagesFound]):
 
 @dataclass(frozen=True, slots=True)
 class Adopt(CallArgs[Done]):
-    """A node that leaves has its heir take its pages; answered once all is on disk.
+    """A node that leaves has its heir take over its pages; answered once all are on disk.
 
     Refused: `leaving`, `not-adopted`.
     """
@@ -837,7 +837,7 @@ class NodeFigures(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class ExportFacts(CallArgs[NodeFigures]):
-    """Who gathers, or an heir, asks what a node did; answered once a crawl that ends has written its last."""
+    """A gathering command, or an heir, asks what a node did; answered once an ending crawl has written its last."""
 
     terms: ClassVar[CallTerms] = CallTerms("export_facts")
     crawl: Crawl
@@ -860,7 +860,7 @@ class StoredRows(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class ExportRows(CallArgs[StoredRows]):
-    """Who gathers, or an heir, asks for rows of a kind. Refused: `no-rows`."""
+    """A gathering command, or an heir, asks for rows of a kind. Refused: `no-rows`."""
 
     terms: ClassVar[CallTerms] = CallTerms("export_rows", 60.0, EXPORT_REPLY_BYTES)
     crawl: Crawl
@@ -884,7 +884,7 @@ class StoredFiles(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class ExportFiles(CallArgs[StoredFiles]):
-    """Who gathers, or an heir, asks for the archive files of a crawl."""
+    """A gathering command, or an heir, asks for the archive files of a crawl."""
 
     terms: ClassVar[CallTerms] = CallTerms("export_files", 60.0, EXPORT_REPLY_BYTES)
     crawl: Crawl
@@ -900,7 +900,7 @@ class StoredChunk(WireMap):
 
 @dataclass(frozen=True, slots=True)
 class ExportChunk(CallArgs[StoredChunk]):
-    """Who gathers, an heir, or who takes a copy of a large page, asks for a part of a file. Refused: `no-file`."""
+    """A gathering command, an heir, or a node that copies a large page, asks for part of a file. Refused: `no-file`."""
 
     terms: ClassVar[CallTerms] = CallTerms("export_chunk", 60.0, EXPORT_REPLY_BYTES)
     crawl: Crawl
@@ -921,7 +921,7 @@ RELEASE, DROP = "release", "drop"
 
 
 class GivenUpRow(NamedTuple):
-    """A task that came to nothing."""
+    """A task that failed for good."""
 
     key: TaskKey
     url: Annotated[str, text(URL_CHARS_MAX)]
@@ -970,7 +970,7 @@ class DecideGivenUp(CallArgs[TasksDecided]):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(WireMap):
-    """Answer to `why` and `explain_host`: whatever there is to say, under names for people."""
+    """Answer to `why` and `explain_host`: any fields, named for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1000,6 +1000,6 @@ CALLS: Final[tuple[type[CallArgs[Any]], ...]] = (
     ListGivenUp, DecideGivenUp, ExplainUrl, ExplainHost,
 )  # fmt: skip
 BY_NAME: Final = {call.terms.name: call for call in CALLS}
-# What is asked in frames of its own: see `dhtcrawl.rpc.tasks.messages`.
+# Requests with frames of their own: see `dhtcrawl.rpc.tasks.messages`.
 FRAMES: Final = (StoreTask, StoreBackup, DeleteBackup, RefreshTask)
 assert len(BY_NAME) == len(CALLS), "two calls have one name"

@@ -1,8 +1,8 @@
-"""Which keys are a node's to fetch: its own, since before it last had to ask the others. Pure arithmetic.
+"""Which keys a node may fetch: those it owns, and owned when it last synced with its neighbours. Pure arithmetic.
 
-A node owns a key that agrees with its id in certain bits (`owned_bits`). What
-became its own a moment ago somebody else may have fetched: until it has asked,
-it may only fetch what was its own by the view that it has asked about, too.
+A node owns a key that agrees with its id in certain bits (`owned_bits`). A key
+that it owns since a moment ago another node may have fetched. So a node fetches
+only keys that it owns by its view and by the last view that it has synced about.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from dhtcrawl.swarm.replica_sets import owned_bits
 
 
 class KeyClaim:
-    """Of one node, by its view and by the one that is settled, if one is."""
+    """The keys that one node owns and may fetch."""
 
     __slots__ = ("_node", "_owned", "bits")
 
     def __init__(self, node: bytes, view: View, settled: View | None) -> None:
+        """`settled` is the last view that the node has synced about; None: there is none yet."""
         self._node = int.from_bytes(node, "big")
         self._owned = owned_bits(view, node)
         before = self._owned if settled is None or settled is view else owned_bits(settled, node)
-        # In which bits a key of ours agrees with us; None: none is. Claims with equal bits say the same.
+        # In which bits a key that we may fetch agrees with our id; None: we may fetch none. Equal bits, equal claims.
         self.bits = None if settled is None or self._owned is None or before is None else self._owned | before
 
     def owns(self, key: bytes) -> bool:
@@ -29,7 +30,7 @@ class KeyClaim:
         return self._owned is not None and not self._differs(key) & self._owned
 
     def mine(self, key: bytes) -> bool:
-        """Whether it may fetch it."""
+        """Whether the node may fetch the task with this key."""
         return self.bits is not None and not self._differs(key) & self.bits
 
     def _differs(self, key: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Which keys a node keeps, and which two nodes keep both: arithmetic on ids, without asking a view key by key.
+"""Computes which keys a node keeps, and which two nodes both keep, from ids, without asking a view key by key.
 
 With b_j the number of members that share exactly their first j bits with a
 node (its bucket j), the members closer to a key than the node are those of all
@@ -26,7 +26,7 @@ Span: TypeAlias = tuple[bytes, bytes]  # a range of placements: the first and th
 
 
 class Reach:
-    """The keys to which a node is among the `n` closest members, itself included; `buckets` are the sizes of its."""
+    """The keys to which a node is among the `n` closest members; `buckets` are the sizes of its buckets."""
 
     __slots__ = ("_heavy", "_light", "_n", "_node", "first", "last")
 
@@ -42,7 +42,7 @@ class Reach:
             else:
                 masks[size] = masks.get(size, 0) | bit
         self._light = sorted(masks.items())
-        # Where all that is left is not enough to push the node out, only heavy buckets count.
+        # Where all the light ones together are fewer than n members, only heavy buckets count.
         if sum(size * mask.bit_count() for size, mask in self._light) < n:
             self._light = []
         # All keys of the node begin with the bits that lie in heavy buckets, up to the first that does not.
@@ -52,11 +52,11 @@ class Reach:
         self.last = (low | (1 << free) - 1).to_bytes(KEY_BYTES, "big")
 
     def covers(self, key: bytes) -> bool:
-        """Whether a task key lies within."""
+        """Whether a task key is one of them."""
         return self.has(int.from_bytes(key[:KEY_BYTES], "big"))
 
     def has(self, place: int) -> bool:
-        """The same of a placement as a number."""
+        """The same for a placement as a number."""
         differs = place ^ self._node
         if differs & self._heavy:
             return False
@@ -67,18 +67,18 @@ class Reach:
 
 
 class Sharing:
-    """The keys that two nodes keep both, in a view in which both count as active (design invariant I12)."""
+    """The keys that two nodes both keep, in a view in which both count as active (design invariant I12)."""
 
     __slots__ = ("_a", "_b", "first", "last")
 
     def __init__(self, view: View, a: bytes, b: bytes, replicas: int) -> None:
         self._a, self._b = (Reach(_buckets_with(view, *pair), pair[0], replicas + 1) for pair in ((a, b), (b, a)))
-        # Ranges of prefixes lie within one another or apart.
+        # Ranges of prefixes are nested or disjoint.
         self.first = max(self._a.first, self._b.first)
         self.last = min(self._a.last, self._b.last)
 
     def within(self, spans: Sequence[Span]) -> list[Span]:
-        """What of ranges that lie apart may hold such keys."""
+        """The parts of disjoint ranges that may hold such keys."""
         cut = ((max(first, self.first), min(last, self.last)) for first, last in spans)
         return [(first, last) for first, last in cut if first <= last]
 
@@ -89,7 +89,7 @@ class Sharing:
 
 
 def kept_by(view: View, nodes: Iterable[bytes], replicas: int) -> list[Span]:
-    """Ranges that lie apart, in order, and hold every key that one of these members keeps in a view."""
+    """Disjoint ranges, in order, that hold every key that one of these members keeps in a view."""
     reaches = (Reach(bucket_sizes(view, node), node, replicas + 1) for node in nodes)
     return apart((reach.first, reach.last) for reach in reaches)
 
@@ -100,9 +100,9 @@ def owned_by(view: View, nodes: Iterable[bytes]) -> list[Span]:
 
 
 def apart(spans: Iterable[Span]) -> list[Span]:
-    """The same ranges of prefixes without those that lie within another one."""
+    """Ranges of prefixes, in order, without those that lie within another one."""
     found: list[Span] = []
-    # They lie within one another or apart: the longest of those with one beginning comes first.
+    # They are nested or disjoint: of those with the same beginning the longest comes first.
     for first, last in sorted(spans, key=_by_beginning_and_length):
         if not found or first > found[-1][1]:
             found.append((first, last))
@@ -122,7 +122,7 @@ class Keeping:
         return self._reach is not None and self._reach.covers(key)
 
     def strays(self, key: bytes) -> bool:
-        """Whether it is not."""
+        """Whether the node is not in the replica set of a task key."""
         return not self.covers(key)
 
 
@@ -140,28 +140,28 @@ def owned_bits(view: View, node: bytes) -> int | None:
 
 
 def replica_set(view: View, key: bytes, replicas: int) -> list[bytes]:
-    """The ids of those who keep a task's record, its owner first."""
+    """The ids of the nodes that keep a task's record, its owner first."""
     return [member.id for member in view.closest(placement(key), replicas + 1)]
 
 
 def neighbours(view: View, node: bytes, replicas: int) -> list[bytes]:
-    """The other members, joining ones included, that may share a key with `node`: none is left out, few are too many.
+    """The other members, joining ones included, that may share a key with `node`; a few that share none, too.
 
-    Let m be in bucket j of the node. Whoever of the two has the other bit j
-    than the key has everybody before it who agrees there with the key: all on
-    the node's side, or all on the side of m. So one of these two groups has at
-    most `replicas` members.
+    Let m be in bucket j of the node, and divide the members that agree with both
+    above bit j into two sides by bit j. To a key all members of the side that
+    agrees with it in bit j are closer than the other of the two. So they share a
+    key only if one side has at most `replicas` members.
     """
     sizes = bucket_sizes(view, node)
     ranges: list[tuple[int, int, bool]] = []
     for length, low, high in _buckets(view.ids, node):
         theirs = sizes.get(length, 0)
-        # Members, the node included, that share more bits with it: those of the smaller lengths.
+        # Members that share more bits with the node, itself included: those of the smaller lengths.
         ours = 1 + sum(size for shorter, size in sizes.items() if shorter < length)
         if theirs < replicas or ours <= replicas:
             ranges.append((low, high, True))
         elif theirs == replicas:
-            # One that joins would be one more of them.
+            # A member that joins there would be one more of them.
             ranges.append((low, high, False))
     return [
         member.id
@@ -172,7 +172,7 @@ def neighbours(view: View, node: bytes, replicas: int) -> list[bytes]:
 
 
 def bucket_sizes(view: View, node: bytes) -> dict[int, int]:
-    """How many owners differ from `node` first in the bit of this place, counted from the end and 1."""
+    """How many owners first differ from `node` in each bit, by its place, counted from 1 at the end."""
     return {length: high - low for length, low, high in _buckets(view.owner_ids, node)}
 
 
@@ -181,7 +181,7 @@ def _by_beginning_and_length(span: Span) -> tuple[bytes, int]:
 
 
 def _buckets_with(view: View, node: bytes, other: bytes) -> dict[int, int]:
-    """The same where `other` counts as an owner, too."""
+    """The bucket sizes where `other` counts as an owner, too."""
     sizes = bucket_sizes(view, node)
     if other != node and other not in view.owning:
         length = (int.from_bytes(node, "big") ^ int.from_bytes(other, "big")).bit_length()
@@ -194,7 +194,7 @@ def _buckets(ids: Sequence[bytes], node: bytes) -> Iterator[tuple[int, int, int]
     number = int.from_bytes(node, "big")
     low, high, bit = 0, len(ids), KEY_BITS - 1
     while high - low > 1:
-        # Those that are left agree with the node above this bit.
+        # The remaining ids agree with the node above this bit.
         half = ((number >> bit | 1) << bit).to_bytes(KEY_BYTES, "big")
         middle = bisect_left(ids, half, low, high)
         if number >> bit & 1:

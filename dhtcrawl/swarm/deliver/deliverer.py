@@ -46,11 +46,11 @@ class Deliverer(Generic[T]):
         give_back: Callable[[bytes, list[T]], None] = _nothing_comes_back,
         room: Callable[[bytes], None] = _nobody_waits,
     ) -> None:
-        """`send(batch)` sends a batch, sees to the answer and returns what is left; what it raises ends the group.
+        """`send(batch)` sends a batch, handles the answer and returns what is left; an exception of it ends the group.
 
-        Left items are tried again after `DeliveryLimits.pause_s` where `is_there(node)`, and
-        otherwise go to `give_back(node, items)`. `room(node)` is called once `put` takes
-        items for a node again that it refused.
+        Refused items are tried again after `DeliveryLimits.pause_s` where `is_there(node)`, and
+        otherwise go to `give_back(node, items)`. `room(node)` is called when `put` has refused
+        items for a node and would take more now.
         """
         self._group = group
         self._send = send
@@ -66,7 +66,7 @@ class Deliverer(Generic[T]):
         return self._queues.busy
 
     def put(self, node: bytes, items: Iterable[T], kind: Hashable = None) -> int:
-        """Deliver items to a node; how many of them, from the first: the rest is refused, as too much waits.
+        """Queue items for a node; how many, from the first: the others are refused, as too much waits.
 
         Batches hold items of one kind.
         """
@@ -92,7 +92,7 @@ class Deliverer(Generic[T]):
                     self._act()
             self._act()
         finally:
-            queues.abandon(slot)  # where it was cancelled
+            queues.abandon(slot)  # for a slot whose task was cancelled
             if not queues.busy:
                 self._idle.set()
 

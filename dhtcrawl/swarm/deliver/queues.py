@@ -12,9 +12,9 @@ next one gathers; a further slot is opened early only for a full batch.
                                                               the node is there: back into the queue
                                                               it is gone: given back to the user
 
-Batches hold items of one kind. Items of a kind set out in the order of the
-offers; what a node did not take goes behind the others, so that an item that is
-refused again and again does not hold them up.
+Batches hold items of one kind. Items of a kind are sent in the order of the
+offers; those that a node did not take go behind the others, so that an item that
+is refused again and again does not hold them up.
 
 Memory is bounded by `DeliveryLimits.held_bytes_max` for each node: `offer` takes a
 prefix of the items and leaves the rest to the user, who is told (`Room`) when
@@ -47,7 +47,7 @@ class DeliveryLimits:
     under_way_max: int = UNDER_WAY_MAX  # batches to one node
     all_under_way_max: int | None = None  # batches to all nodes together
     linger_s: float = 0.0  # how long the first item of a batch waits for others
-    pause_s: float = 0.0  # after a batch of which items were not taken; it keeps its slot
+    pause_s: float = 0.0  # how long a slot waits after a batch of which items were not taken
 
 
 class Batch(NamedTuple, Generic[T]):
@@ -59,7 +59,7 @@ class Batch(NamedTuple, Generic[T]):
 
 
 class Rest(NamedTuple, Generic[T]):
-    """What of a batch is left after it was sent."""
+    """What is left of a batch after it was sent."""
 
     refused: Sequence[T] = ()  # the node did not take these, or did not answer
     unsent: Sequence[T] = ()  # these did not fit after all: they go first in the next batch
@@ -100,7 +100,7 @@ class SlotOpened(NamedTuple, Generic[T]):
 
 
 class GivenBack(NamedTuple, Generic[T]):
-    """A node did not take these, and is not there any more."""
+    """A node did not take these, and is gone."""
 
     node: bytes
     items: list[T]
@@ -152,7 +152,7 @@ class DeliveryQueues(Generic[T]):
         return effects
 
     def offer(self, node: bytes, items: Iterable[T], kind: Hashable = None) -> int:
-        """Queue items for a node; how many of them, from the first. The user keeps the rest."""
+        """Queue items for a node; how many, from the first. The user keeps the others."""
         queue = self._queues.get(node) or _Queue()
         waiting = queue.kinds.get(kind)
         if waiting is None:
@@ -176,7 +176,7 @@ class DeliveryQueues(Generic[T]):
         return taken
 
     def step(self, slot: Slot[T]) -> WaitFor | Batch[T] | None:
-        """What a slot does next: wait, send a batch (then call `over`), or nothing any more: it is closed."""
+        """What a slot does next: wait, or send a batch (then call `over`); None: it is closed."""
         queue = self._queues[slot.node]
         if slot.state is SlotState.SENDING:
             slot.state = SlotState.PAUSING
@@ -194,7 +194,7 @@ class DeliveryQueues(Generic[T]):
         return Batch(slot.node, slot.kind, slot.items)
 
     def over(self, slot: Slot[T], rest: Rest[T]) -> None:
-        """A slot's batch was sent, and everything of it was taken but `rest`."""
+        """Note that a slot's batch was sent, and all of it was taken but `rest`."""
         assert slot.state is SlotState.SENDING, "a batch of this slot is under way"
         queue = self._queues[slot.node]
         assert len(rest.refused) + len(rest.unsent) <= len(slot.items), "only what was in the batch can be left of it"
@@ -207,7 +207,7 @@ class DeliveryQueues(Generic[T]):
             slot.state = SlotState.FREE
 
     def abandon(self, slot: Slot[T]) -> None:
-        """Nothing more is done for a slot: its items are in the queue again, and go out with the next offer."""
+        """Close a slot, whose items go back into the queue and are sent with the next offer."""
         if slot.state is SlotState.CLOSED:
             return
         queue = self._queues[slot.node]
@@ -264,7 +264,7 @@ class DeliveryQueues(Generic[T]):
         queue.waiting_bytes -= slot.items_bytes
 
     def _retry(self, slot: Slot[T], queue: _Queue[T]) -> None:
-        """A slot's pause is over."""
+        """Queue again, after the pause, what was not taken, or give it back where the node is gone."""
         slot.state = SlotState.FREE
         items, slot.items = slot.items, []
         if self._is_there(slot.node):
@@ -274,7 +274,7 @@ class DeliveryQueues(Generic[T]):
         self._free(slot.node, queue, slot.items_bytes)
 
     def _requeue(self, queue: _Queue[T], kind: Hashable, items: Sequence[T], *, first: bool) -> None:
-        """Put items of a slot into the queue again: before the others of their kind, or behind them."""
+        """Put a slot's items back into the queue, before or behind the others of their kind."""
         if not items:
             return
         waiting = queue.kinds.setdefault(kind, deque())

@@ -1,4 +1,4 @@
-"""When to look at what again: one due time a name, the earliest first, without I/O."""
+"""Due times, one for each name, the earliest first; without I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STALE_MAX = 4  # dead entries of the heap for each live one
 
 
 class Agenda:
-    """Names with the time at which each is due; its size is that of its names."""
+    """Names with the time at which each is due; memory grows with the number of names only."""
 
     __slots__ = ("_due", "_heap", "_turn")
 
@@ -19,7 +19,7 @@ class Agenda:
         self._turn = 0  # the order of entry decides between equal times
 
     def put(self, name: str, due_at: float) -> None:
-        """`name` is due then and at no other time; infinity: never."""
+        """Set the time at which `name` is due, instead of any earlier one; infinity: never."""
         before = self._due.get(name)
         if before is not None and before[0] == due_at:
             return
@@ -34,12 +34,12 @@ class Agenda:
             heapq.heapify(self._heap)
 
     def due_at(self, name: str) -> float:
-        """When `name` is due."""
+        """When `name` is due; infinity: never."""
         entry = self._due.get(name)
         return math.inf if entry is None else entry[0]
 
     def next_due_at(self) -> float:
-        """When the first is due."""
+        """When the first name is due; infinity: none is."""
         while self._heap:
             due_at, turn, name = self._heap[0]
             if self._due.get(name) == (due_at, turn):
@@ -48,7 +48,7 @@ class Agenda:
         return math.inf
 
     def pop_due(self, now: float) -> str | None:
-        """A name that is due, taken off the agenda."""
+        """Take the first due name off the agenda; None where none is due."""
         if self.next_due_at() > now:
             return None
         name = heapq.heappop(self._heap)[2]

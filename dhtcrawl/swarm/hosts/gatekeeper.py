@@ -1,16 +1,16 @@
-"""Who may ask a host, for the hosts whose gatekeeper this node is; without I/O.
+"""Leases each host to one node at a time, for the hosts whose gatekeeper this node is; without I/O.
 
                  ask                 give_back, or ttl over
     FREE ───────────────▶ LEASED ───────────────────────────▶ RESTING
      ▲  offer ▶ ask ▶ grant                                       │
      └───────────────── delay and hold over ──────────────────────┘
 
-One holder at a time, a line of nodes behind it. Nobody is granted what it did
-not ask for just then: a lease's time counts from the asking. So the next in
-line gets an *offer*, asks, and is answered with the grant, `early_s` before the
-host may be asked again; the hand-over happens while the host rests.
+A host has one holder, and a line of nodes that wait. A grant is only ever the
+answer to an ask, because a lease's time counts from the asking. So the next node
+in line gets an *offer*, asks, and is granted the host `early_s` before it may be
+asked again; the hand-over happens while the host rests.
 
-How long it rests before the next lease's first request:
+How long a host rests before the next lease's first request:
 
     given back      delay from the last byte, measured by the holder up to the
                     give-back and by us from there, and as long as the holder
@@ -20,8 +20,8 @@ How long it rests before the next lease's first request:
     taken over      delay from ttl after the takeover: until then the
                     predecessor's last lease may be in use
 
-Called by the node that is gatekeeper only, with its own clock; times are
-seconds. Design, "Politeness", I9.
+Only the node that is gatekeeper calls this, with its own clock; times are
+seconds (design invariant I9).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from dhtcrawl.swarm.hosts.leases import NO_LEASE, Granted, HostState, LeaseAsk, 
 HOSTS_MAX = 200_000  # as many as a node has clocks for
 REASK_MIN_S = 2.0
 REASK_MAX_S = 30.0
-OFFER_S = 1.0  # so long the node that was offered a host may take to ask
-HELD_MAX_S = 3600.0  # while others wait, a request under way is waited for no longer
-DELAY_KEPT_S = 600.0  # a longer delay that some crawl wanted is forgotten so long after the last use
+OFFER_S = 1.0  # how long a node that was offered a host may take to ask
+HELD_MAX_S = 3600.0  # while other nodes wait, a lease is renewed for a request under way no longer
+DELAY_KEPT_S = 600.0  # a delay that a crawl asked for is forgotten so long after the host's last use
 TAKEOVERS_MAX = 8
 _SWEPT = 8  # hosts looked at for each new one, when there are too many
 
@@ -69,8 +69,8 @@ class Gatekeeper:
         self._takeovers: list[_Takeover] = []
         self._takeovers_gone = 0
         self._delay_factor = 1.0
-        # Requests that ended within somebody else's lease, as far as we were told: a paused holder,
-        # or two gatekeepers at once.
+        # Requests that ended within another node's lease, as far as we were told: the holder was
+        # suspended, or there were two gatekeepers at once.
         self.exceptions = 0
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Gatekeeper:
 
     @property
     def delay_factor(self) -> float:
-        """What delays are multiplied by; above 1 while part of the swarm is out of sight."""
+        """What delays are multiplied by; above 1 while members are taken for dead."""
         return self._delay_factor
 
     @delay_factor.setter
@@ -89,7 +89,7 @@ class Gatekeeper:
     # -- what nodes say --
 
     def ask(self, ask: LeaseAsk, node: bytes, now: float) -> Granted | Wait:
-        """`node` wants a host, and is given it or a place in line; or it wants to go on with its lease."""
+        """Grant `node` a host or a place in its line, or renew the lease that it names."""
         host = self._host(ask.host, now)
         if host is None:
             return Wait(REASK_MAX_S)
@@ -98,7 +98,7 @@ class Gatekeeper:
         host.delay_s = max(host.delay_s, ask.delay_s)
         host.hold(now + ask.hold_s)
         # A holder that asks anew has not got its grant, or its give-back is still on the way. Which
-        # of them cannot be told from here, so it waits like everybody.
+        # of them is not known here, so it waits like any other node.
         if host.lease is None and host.head in (None, node) and self._grant_at(host) <= now:
             return self._grant(host, node, now)
         if host.join(node):
@@ -110,9 +110,9 @@ class Gatekeeper:
     def give_back(
         self, name: str, node: bytes, lease_id: bytes, since_end_s: float | None, hold_s: float, now: float
     ) -> None:
-        """A holder is done: the last byte came `since_end_s` ago; None: nothing was requested.
+        """Take a lease back: the last byte came `since_end_s` ago; None: nothing was requested.
 
-        A lease that has run out is none any more, but what its holder learned counts.
+        What the holder says of the host counts also where the lease has run out.
         """
         host = self._host(name, now)
         if host is None:
@@ -129,32 +129,32 @@ class Gatekeeper:
         self._schedule(host)
 
     def withdraw(self, name: str, node: bytes) -> None:
-        """`node` does not want the host any more."""
+        """Take `node`, which does not want the host any more, out of its line."""
         host = self._hosts.get(name)
         if host is not None:
             self._leave(host, node)
             self._schedule(host)
 
     def missed(self, name: str, node: bytes) -> None:
-        """An offer did not reach `node`: the next is due at once."""
+        """Note that an offer did not reach `node`: the next node in line is due at once."""
         host = self._hosts.get(name)
         if host is not None and host.offered_at is not None and host.head == node:
             self._pass_over(host)
             self._schedule(host)
 
     def member_gone(self, node: bytes) -> None:
-        """Its places are others' now; a lease it holds runs out, for nobody knows what it does."""
+        """Take a node out of all lines. A lease that it holds runs out: the node may still be using it."""
         for name in list(self._places.get(node, ())):
             self.withdraw(name, node)
 
     # -- what is due --
 
     def next_due_at(self) -> float:
-        """When somebody is to be told of a host; infinity: never, as things stand."""
+        """When `offers` next has something to return, as things stand; infinity: never."""
         return self._agenda.next_due_at()
 
     def offers(self, now: float) -> list[tuple[bytes, str]]:
-        """The nodes to tell, and of which host: it is theirs if they ask for it now."""
+        """The nodes to tell, each with the host that it gets if it asks for it now."""
         found = []
         while (name := self._agenda.pop_due(now)) is not None:
             host = self._hosts[name]
@@ -173,22 +173,22 @@ class Gatekeeper:
     # -- changes of gatekeeper --
 
     def took_over(self, now: float, exempt: Callable[[str], bool]) -> None:
-        """Hosts came to us without their state: all but those that are `exempt`, because they were ours before.
+        """Note that hosts came to us without their state: all but the `exempt`, which were ours before.
 
-        Which they are is found out as they are asked for.
+        Each host is checked when it is next asked for.
         """
         self._takeovers.append(_Takeover(now + self._terms.ttl_s, exempt))
         if len(self._takeovers) > TAKEOVERS_MAX:
-            # The oldest two become one that spares nobody; mostly it is long over.
+            # The oldest two become one without exempt hosts; mostly it is long over.
             until = max(takeover.until for takeover in self._takeovers[:2])
             self._takeovers[:2] = [_Takeover(until, lambda host: False)]
             self._takeovers_gone += 1
 
     def export(self, wanted: Callable[[str], bool], now: float, rows_max: int = 256) -> list[HostState]:
-        """Hand over the hosts that `wanted` names, and drop them here; to be called again while rows come.
+        """Hand over the hosts that `wanted` names, and drop them here; call it until it returns no rows.
 
-        Hosts that owe nothing are dropped without a row. Those in line ask the
-        new gatekeeper once they see it.
+        Hosts that owe nothing are dropped without a row. The nodes in line ask
+        the new gatekeeper once they see it.
         """
         rows: list[HostState] = []
         for name in [name for name in self._hosts if wanted(name)]:
@@ -203,7 +203,7 @@ class Gatekeeper:
         return rows
 
     def adopt(self, rows: list[HostState], now: float) -> None:
-        """Go on where another gatekeeper stopped."""
+        """Take over hosts as another gatekeeper exported them."""
         for row in rows:
             host = self._host(row.host, now)
             if host is not None:
@@ -211,14 +211,14 @@ class Gatekeeper:
                 self._schedule(host)
 
     def forget_all(self) -> None:
-        """Nothing that was known counts any more, because others were gatekeepers meanwhile."""
+        """Forget all hosts, because other nodes were their gatekeepers meanwhile."""
         for host in list(self._hosts.values()):
             self._forget(host)
 
     # -- for people --
 
     def explain(self, name: str, now: float) -> dict[str, Any] | None:
-        """How a host stands, ids in hex and times in seconds; None where nothing is known of it."""
+        """The state of a host, ids in hex and times in seconds; None where it is not known."""
         host = self._hosts.get(name)
         if host is None:
             return None
@@ -251,7 +251,7 @@ class Gatekeeper:
         return host
 
     def _settle(self, host: HostLine, now: float) -> None:
-        """Let be what has passed meanwhile: a ttl, a takeover."""
+        """Apply to a host what happened since it was last looked at: its lease ran out, hosts were taken over."""
         host.expire(now)
         for takeover in self._takeovers[max(0, host.takeovers - self._takeovers_gone) :]:
             if not takeover.exempt(host.name):

@@ -1,8 +1,8 @@
-"""A node as gatekeeper: what it answers to others, on the spot to itself, and how hosts come to it and go.
+"""Answers as gatekeeper to other nodes and, without a call, to this one; takes hosts over and exports them.
 
-The gatekeeper of a host is the owner of `host_key` in this node's view. For a
-host of another it answers that it has moved, and the asker, whose view may be
-older or newer, tries again.
+The gatekeeper of a host is the owner of `host_key` in this node's view. Asked
+for a host of another gatekeeper, it answers that the host has moved; the asker,
+whose view may be older or newer, tries again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, Wait
 
 @loop_state
 class GatekeeperService:
-    """Serves `host_ask` and `host_give_back`; the `LocalGatekeeper` of this node's own book."""
+    """Serves `host_ask` and `host_give_back`; it is the `LocalGatekeeper` of this node's `LeaseHolder`."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class GatekeeperService:
         fit: Callable[[], bool],
         wake: Callable[[], None],
     ) -> None:
-        """`wake()` says that somebody may have to be offered a host."""
+        """`fit()`: whether this node may act as gatekeeper; `wake()` is called when an offer may be due."""
         self.keeper = keeper
         self._peers = peers
         self._clock = clock
@@ -45,16 +45,16 @@ class GatekeeperService:
         registry.serve(calls.GiveHostsBack, self._on_give_back)
 
     def of(self, host: str) -> bytes | None:
-        """The host's gatekeeper; None where there is none as yet, or it is us and we are not fit."""
+        """The host's gatekeeper; None where there is none yet, or it is this node and that is not fit."""
         node = gatekeeper_in(self._peers.view, host)
         return None if node == self._peers.node_id and not self._fit() else node
 
     def is_ours(self, host: str) -> bool:
-        """Whether to answer for the host."""
+        """Whether this node answers for the host."""
         return self.of(host) == self._peers.node_id
 
     def ask_here(self, ask: LeaseAsk) -> Granted | Wait | None:
-        """The keeper's answer to ourselves."""
+        """Answer an ask of this node; None where it does not answer for the host."""
         if not self.is_ours(ask.host):
             return None
         answer = self.keeper.ask(ask, self._peers.node_id, self._clock.monotonic())
@@ -63,7 +63,7 @@ class GatekeeperService:
         return answer
 
     def give_back_here(self, back: GiveBack) -> bool:
-        """Give a lease of ours back to ourselves."""
+        """Take back a lease of this node; False where it does not answer for the host."""
         if not self.is_ours(back.host):
             return False
         now = self._clock.monotonic()
@@ -73,17 +73,17 @@ class GatekeeperService:
         return True
 
     def offers(self, now: float) -> list[tuple[bytes, str]]:
-        """Whom to tell of which host."""
+        """The nodes to tell, each with the host that it is offered."""
         return self.keeper.offers(now) if self._fit() else []
 
     def next_due_at(self) -> float:
-        """When `offers` is worth asking."""
+        """When `offers` is worth calling."""
         return self.keeper.next_due_at() if self._fit() else float("inf")
 
     def view_changed(self, view: View, taken_over: bool) -> Callable[[str], bool]:
-        """Members came or went; what comes back says of which hosts the gatekeeper is another now.
+        """Note that members came or went, and return a test for hosts whose gatekeeper has changed.
 
-        `taken_over`: what came to us was not handed over to us.
+        `taken_over`: hosts that came to this node came without their state.
         """
         old, self._view = self._view, view
         me = self._peers.node_id
@@ -94,7 +94,7 @@ class GatekeeperService:
         return lambda host: gatekeeper_in(old, host) != gatekeeper_in(view, host)
 
     def export(self, wanted: Callable[[str], bool]) -> tuple[calls.HostStateRow, ...]:
-        """Rows of hosts that are no longer ours, which are dropped here; to be called until none come."""
+        """Rows of the hosts that `wanted` names, which are dropped here; call it until it returns none."""
         return wire.state_rows(self.keeper.export(wanted, self._clock.monotonic(), calls.HOST_ROWS_MAX))
 
     def adopt(self, rows: Sequence[calls.HostStateRow]) -> None:
@@ -122,6 +122,6 @@ class GatekeeperService:
 
 
 def gatekeeper_in(view: View, host: str) -> bytes | None:
-    """The node id of a host's gatekeeper; None when nobody is active."""
+    """The node id of a host's gatekeeper; None while no member is active."""
     owner = view.owner(host_key(host))
     return None if owner is None else owner.id

@@ -41,32 +41,32 @@ from dhtcrawl.swarm.hosts.shared_robots import SharedRobots
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-RETRY_S = 0.5  # after a failure, or where the gatekeeper is another
+RETRY_S = 0.5  # after a failed call, or where another node is the gatekeeper
 TIMER_S = 1e-6
-_ITEM_BYTES = 256  # of an ask, a give-back or an offer, about
+_ITEM_BYTES = 256  # about the size of an ask, a give-back or an offer
 # One call at a time is under way to a node, while the next one gathers.
 LIMITS = DeliveryLimits(
     batch_items_max=calls.HOST_ROWS_MAX,
     batch_bytes_max=calls.HOST_ROWS_MAX * _ITEM_BYTES,
-    held_bytes_max=16_384 * _ITEM_BYTES,  # more is refused: it is asked, given back or offered again later
+    held_bytes_max=16_384 * _ITEM_BYTES,  # more is refused, and asked, given back or offered again later
     under_way_max=1,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class HostLeaseSettings:
-    """How a node leases hosts, and when it began to."""
+    """How a node leases hosts, and since when."""
 
     started_at: float  # on the node's monotonic clock
     fresh: bool  # it has never run before, so it owes no host a delay
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     robots_ttl_s: float = 86_400.0
-    clocks_max: int = 200_000  # hosts, as their gatekeeper and as one who asks
+    clocks_max: int = 200_000  # hosts, once as their gatekeeper and once as a node that asks
 
 
 @loop_state
 class HostLeases:
-    """Host leases and robots.txt of one node; `book` is the `HostBook` of frontiers and fetchers."""
+    """Leases hosts and shares robots.txt for one node; `book` is the `HostBook` of frontiers and fetchers."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class HostLeases:
             wake=wake,
             shortcut=self.office,
         )
-        self._calls: dict[str, Deliverer[Any]] = {}  # by name, while `run` runs: what is said otherwise is refused
+        self._calls: dict[str, Deliverer[Any]] = {}  # by name, while `run` runs; without it all items are refused
         registry.serve(calls.OfferHosts, self._on_offer)
 
     # -- for the node --
@@ -127,14 +127,14 @@ class HostLeases:
                 self._calls.clear()
 
     def view_changed(self, view: View, crawling: bool, *, handed_over: bool = False, dead: int = 0) -> None:
-        """Members came, went or changed their state.
+        """Note that members came, went or changed their state.
 
-        `dead`: so many are taken for dead. They may be the other side of a cut, which
+        `dead`: how many are taken for dead. They may be the other side of a cut, which
         has gatekeepers too, so each side takes only its share of the pace.
 
-        `handed_over`: the former gatekeepers of the hosts that are ours now have told
-        us all they knew. Otherwise, while crawls run, such hosts are left alone until
-        the last lease of the former gatekeeper must have ended.
+        `handed_over`: the former gatekeepers of the hosts that are ours now sent us their
+        state. Otherwise, while crawls run, such hosts are left alone until the last lease
+        of the former gatekeeper must have ended.
         """
         moved = self.office.view_changed(view, crawling and not handed_over)
         self.office.keeper.delay_factor = 1 + dead / max(1, len(view.members))
@@ -143,13 +143,13 @@ class HostLeases:
         self._awake.set()
 
     def void(self) -> None:
-        """The node was taken for dead, or did not run: its leases and what it knew as gatekeeper are void."""
+        """Drop all leases and the state of all hosts, after the node was taken for dead or did not run."""
         self.book.void()
         self.office.keeper.forget_all()
         self._awake.set()
 
     async def release(self, timeout_s: float = 1.0) -> None:
-        """Ask for no more hosts and give back those on which nothing is under way; before `run` is cancelled."""
+        """Ask for no more hosts and give back those without a request under way; call it before cancelling `run`."""
         self._released = True
         self.book.release()
         self._turn(self._clock.monotonic())
@@ -177,9 +177,10 @@ class HostLeases:
         """Await `start()`, a request to `host`, and return its result.
 
         The request is not started, or is cancelled, when the lease ends and could not
-        be prolonged. Nor is it started if the node was suspended in the meantime. The
+        be renewed. Nor is it started if the node was suspended in the meantime. The
         caller has told the host's clock that the request begins, and tells it in any
-        case that it has ended. `start` must not raise a TimeoutError of its own.
+        case that it has ended. What `start` raises is raised here; it must not raise a
+        TimeoutError of its own.
         """
         now, loop = self._clock.monotonic(), asyncio.get_running_loop()
         if not self._fit():
@@ -203,7 +204,7 @@ class HostLeases:
         return await self.shared_robots.ask(origin, agent)
 
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
-        """Tell the verdict of a fetch that `robots` asked for; None: there is none, and others may try."""
+        """Tell the gatekeeper the verdict of a fetch that `robots` asked for; None: it failed, others may try."""
         await self.shared_robots.tell(origin, agent, verdict, body)
 
     # -- one turn --
@@ -236,7 +237,7 @@ class HostLeases:
                 self.office.keeper.missed(host, node)
 
     def _send(self, host: str, call: str, item: Any) -> bool:
-        """Say something to the host's gatekeeper, another node; False where that cannot be."""
+        """Send an item to the host's gatekeeper; False where there is none, or too much waits for it."""
         node = self.office.of(host)
         return node is not None and self._say(node, call, item)
 
@@ -262,7 +263,7 @@ class HostLeases:
     # -- calls --
 
     async def _send_asks(self, batch: Batch[LeaseAsk]) -> Rest[LeaseAsk]:
-        # From before anything leaves: whatever holds us up from here on shortens the lease.
+        # Taken before the call is sent: any delay from here on shortens the lease.
         asked_at = self._clock.monotonic()
         reply = await self._peers.call(batch.node, calls.AskHosts(wire.ask_rows(batch.items)))
         rows = [calls.MovedRow()] * len(batch.items) if isinstance(reply, Failure) else reply.answers

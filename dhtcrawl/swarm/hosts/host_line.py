@@ -1,4 +1,4 @@
-"""One host at its gatekeeper: who holds it, who is in line, when it may be asked again; without I/O.
+"""One host at its gatekeeper: its holder, the nodes in line, when it may be asked again; without I/O.
 
 Only `dhtcrawl.swarm.hosts.gatekeeper` calls this; times are seconds on its clock.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from dhtcrawl.swarm.hosts.leases import HostState
 
-OFFERS_MISSED_MAX = 3  # in turn; then a node has lost its place
-QUEUE_MAX = 1024  # nodes in line for a host; more are told to come again
+OFFERS_MISSED_MAX = 3  # then a node loses its place in line
+QUEUE_MAX = 1024  # nodes in line for a host; more are told to ask again
 
 
 @dataclass(eq=False, slots=True)
@@ -27,64 +27,64 @@ class HeldLease:
 
 @dataclass(eq=False, slots=True)
 class HostLine:
-    """LEASED with a lease, RESTING until delay and hold are over, otherwise FREE."""
+    """The state of one host: LEASED with a lease, RESTING until delay and hold are over, otherwise FREE."""
 
     name: str
     used_at: float
     last_end_at: float = field(default=-math.inf, init=False)  # when the last request ended, or may have
     hold_until: float = field(default=-math.inf, init=False)
-    delay_s: float = field(default=0.0, init=False)  # the longest told
+    delay_s: float = field(default=0.0, init=False)  # the longest that a node asked for
     lease: HeldLease | None = field(default=None, init=False)
     queue: OrderedDict[bytes, int] = field(default_factory=OrderedDict, init=False)  # node → offers it missed
     offered_at: float | None = field(default=None, init=False)  # when the head of the line was told
-    takeovers: int = field(default=0, init=False)  # those that `last_end_at` knows of
+    takeovers: int = field(default=0, init=False)  # how many of them `last_end_at` takes into account
 
     @property
     def head(self) -> bytes | None:
-        """Who is first in line."""
+        """The node that is first in line."""
         return next(iter(self.queue), None)
 
     def next_at(self, delay_factor: float) -> float:
-        """No request before this."""
+        """When the next request may begin."""
         return max(self.hold_until, self.last_end_at + self.delay_s * delay_factor)
 
     def idle(self, now: float, delay_factor: float) -> bool:
-        """Whether forgetting it loses nothing."""
+        """Whether the host can be forgotten without loss."""
         return self.lease is None and not self.queue and self.next_at(delay_factor) <= now
 
     def ended(self, at: float) -> None:
-        """A request ended then, or may have."""
+        """Note that a request ended then, or may have."""
         self.last_end_at = max(self.last_end_at, at)
 
     def hold(self, until: float) -> None:
-        """The host wants to be left alone until then."""
+        """Note that the host is to be left alone until then."""
         self.hold_until = max(self.hold_until, until)
 
     def expire(self, now: float) -> None:
-        """A lease whose time is over ends, as if with a request at the last moment."""
+        """End a lease whose time is over, as if a request had ended at the last moment."""
         if self.lease is not None and self.lease.ends_at <= now:
             self.ended(self.lease.ends_at)
             self.lease = None
 
     def others_wait(self, node: bytes) -> bool:
-        """Whether somebody else than `node` is in line."""
+        """Whether a node other than `node` is in line."""
         return len(self.queue) > (node in self.queue)
 
     def join(self, node: bytes) -> bool:
-        """Go to the end of the line, or keep one's place; False where the line is too long."""
+        """Put a node at the end of the line unless it is in it; False where the line is too long."""
         if node not in self.queue and len(self.queue) >= QUEUE_MAX:
             return False
         self.queue.setdefault(node, 0)
         return True
 
     def leave(self, node: bytes) -> None:
-        """Out of the line."""
+        """Take a node out of the line."""
         if self.head == node:
             self.offered_at = None
         self.queue.pop(node, None)
 
     def pass_over(self) -> bytes | None:
-        """The head did not take its offer: it goes to the end, or if it never does, out of the line: who did."""
+        """Move the head to the back after a missed offer; after the third, return it for removal."""
         head = self.head
         assert head is not None, "nobody was offered anything"
         self.offered_at = None
@@ -95,7 +95,7 @@ class HostLine:
         return head
 
     def export(self, now: float, delay_factor: float) -> HostState | None:
-        """What the next gatekeeper has to know; None: nothing."""
+        """What the next gatekeeper has to know; None: the host owes nothing."""
         next_in_s = max(0.0, self.next_at(delay_factor) - now)
         if self.lease is not None:
             left_s = self.lease.ends_at - now
@@ -103,7 +103,7 @@ class HostLine:
         return HostState(self.name, b"", b"", 0.0, self.delay_s, next_in_s) if next_in_s else None
 
     def adopt(self, row: HostState, now: float) -> None:
-        """Go on where the last gatekeeper stopped; time on the way only makes waits longer."""
+        """Take over what the last gatekeeper exported; the time the row took only makes waits longer."""
         self.delay_s = max(self.delay_s, row.delay_s)
         self.hold(now + row.next_in_s)
         if row.node and self.lease is None:

@@ -1,10 +1,9 @@
-"""The leases of a node that wants hosts, and its wishes; without I/O.
+"""Decides when a node asks for hosts, renews their leases and gives them back; without I/O.
 
 `LeaseHolder` is a `HostBook` whose clocks keep the terms of a lease as well as
 the delay. The frontier asks a clock as before; without a lease the answer is
-"not for now", and the host is *wished* for. What is to be said to gatekeepers
-comes out of `wishes`, `renewals` and `returns`; what they answer goes into
-`granted` and `waiting`:
+"not for now", and the host is *wished* for. `wishes`, `renewals` and `returns`
+say what to send to gatekeepers; `granted` and `waiting` take their answers:
 
     ───ready_at──▶ WISHED ──granted──▶ IN HAND ──▶ RETURNED
                     ▲  │ waiting,       ▲   │
@@ -20,8 +19,8 @@ Its deadline counts from when it was ASKED for, less a margin for the clocks:
 see `dhtcrawl.swarm.hosts.leases`. No request begins after it, and one under way that
 could not be renewed is `overdue` then: to be aborted.
 
-Where the gatekeeper is this node, a `LocalGatekeeper` answers on the spot. The size of
-the book is bounded as a `HostBook`'s; wishes are hosts of a frontier.
+Where the gatekeeper is this node, a `LocalGatekeeper` answers at once. The book
+is bounded as a `HostBook` is; wishes are bounded by the hosts of the frontiers.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from dhtcrawl.swarm.hosts.leased_clock import RENEW_AGAIN, RENEW_FROM, Lease, Le
 from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, NO_LEASE, GiveBack, Granted, LeaseAsk, Wait
 
 RETRY_S = 0.5
-RETURN_TRIES_MAX = 3  # what is not given back runs out by itself
+RETURN_TRIES_MAX = 3  # a lease that is not given back runs out
 
 
 class LocalGatekeeper(Protocol):
-    """The gatekeeper, where this node is it."""
+    """Answers for the hosts whose gatekeeper this node is."""
 
     def ask_here(self, ask: LeaseAsk) -> Granted | Wait | None:
-        """Its answer; None where another node is the host's gatekeeper."""
+        """Answer an ask; None where another node is the host's gatekeeper."""
         ...
 
     def give_back_here(self, back: GiveBack) -> bool:
@@ -54,7 +53,7 @@ class LocalGatekeeper(Protocol):
 
 
 class _Due:
-    """Hosts about which something is to be said or done: filled by `_advance`, emptied by the method of each."""
+    """Hosts that need action: `_advance` fills these, and the method for each kind of action empties its own."""
 
     def __init__(self) -> None:
         self.asks: dict[str, None] = {}
@@ -62,7 +61,7 @@ class _Due:
         self.overdue: dict[str, None] = {}
         self.free: dict[str, None] = {}
         self.returns: list[GiveBack] = []
-        self.returns_later: list[tuple[float, GiveBack]] = []  # from when on
+        self.returns_later: list[tuple[float, GiveBack]] = []  # with the time from which on
 
     @property
     def any(self) -> bool:
@@ -71,7 +70,7 @@ class _Due:
 
 @loop_state
 class LeaseHolder(HostBook):
-    """All clocks of a node of a swarm."""
+    """The clocks of all hosts at one node of a swarm, with their leases and wishes."""
 
     def __init__(
         self,
@@ -83,13 +82,13 @@ class LeaseHolder(HostBook):
         wake: Callable[[], None] = lambda: None,
         shortcut: LocalGatekeeper | None = None,
     ) -> None:
-        """`now()` is the clock that all instants are on; `wake()` says that `next_due_at` has come nearer."""
+        """`now()` is the clock that all instants are on; `wake()` is called when `next_due_at` has come nearer."""
         super().__init__(started_at=started_at, fresh=fresh, clocks_max=clocks_max)
         self.now = now
         self._wake = wake
         self._shortcut = shortcut
-        # When to look at a clock, or before: a time that has moved away is found out when it comes, so
-        # that most requests cost nothing here.
+        # When each clock is due, or a time before. That a due time has moved later is noticed only when
+        # the old one comes, so most requests cost nothing here.
         self._agenda = Agenda()
         self._in_hand: dict[str, LeasedClock] = {}
         self._wished: dict[str, LeasedClock] = {}
@@ -107,18 +106,18 @@ class LeaseHolder(HostBook):
     # -- what crawls say --
 
     def quiet(self, host: str) -> None:
-        """A crawl has nothing to start there for now: the host goes back, unless another wants it."""
+        """Note that a crawl has nothing to start there now: the host goes back, unless another crawl wants it."""
         clock = self._in_hand.get(host)
         if clock is not None and clock.lease is not None and not clock.leased and not clock.lease.quiet:
             clock.lease.quiet, clock.lease.wanted = True, False
             self._arm(clock)
 
     def expect(self, host: str, until: float) -> None:
-        """Once it is ours, keep the host up to `until` though no frontier wants it."""
+        """Keep the host, once it is leased, up to `until` though no frontier wants it."""
         self.clock(host).expected_until = until
 
     def step_back(self, host: str, now: float, until: float) -> None:
-        """Leave the host to others up to `until`, and do not want it before."""
+        """Leave the host to other nodes up to `until`: give it back, and do not ask for it before."""
         clock = self.clock(host)
         clock.away_until = until
         if clock.lease is not None and not clock.leased:
@@ -127,7 +126,7 @@ class LeaseHolder(HostBook):
     # -- what the shell has to do --
 
     def next_due_at(self) -> float:
-        """When one of the following has something to say, if nothing happens before."""
+        """When one of the following methods has something to return, if nothing happens before."""
         if self._due.any:
             return -math.inf
         later = min((due_at for due_at, _ in self._due.returns_later), default=math.inf)
@@ -146,20 +145,20 @@ class LeaseHolder(HostBook):
         return asks
 
     def renewals(self, now: float) -> list[LeaseAsk]:
-        """Leases to prolong because a request is under way; answered with `granted`, or not."""
+        """Leases to renew because a request is under way; each is answered with `granted`, or not at all."""
         self._advance(now)
         clocks = [self._in_hand[host] for host in self._due.renewals if host in self._in_hand]
         self._due.renewals.clear()
         return [LeaseAsk(clock.host, clock.lease.delay_s, 0.0, clock.lease.id) for clock in clocks if clock.lease]
 
     def returns(self, now: float) -> list[GiveBack]:
-        """Leases to give back; one that could not be told goes to `return_later`."""
+        """Leases to give back; one that could not be sent goes to `return_later`."""
         self._advance(now)
         backs, self._due.returns = self._due.returns, []
         return backs
 
     def overdue(self, now: float) -> list[str]:
-        """Hosts whose request under way has outlived the lease, told once: to be aborted, which ends it."""
+        """Hosts whose request under way has outlived the lease, each returned once: abort the request."""
         self._advance(now)
         hosts = list(self._due.overdue)
         self._due.overdue.clear()
@@ -173,7 +172,7 @@ class LeaseHolder(HostBook):
         return hosts
 
     def offered_around(self, host: str) -> None:
-        """All crawls were offered the host; if none has looked at its clock, it goes back."""
+        """Give the host back if none of the crawls, which were all offered it, has looked at its clock."""
         clock = self._in_hand.get(host)
         if clock is None or clock.lease is None or clock.leased or clock.lease.wanted:
             return
@@ -183,7 +182,7 @@ class LeaseHolder(HostBook):
     # -- what gatekeepers say --
 
     def granted(self, ask: LeaseAsk, granted: Granted, asked_at: float, now: float) -> None:
-        """The host is ours, or ours for longer; `asked_at` is from before the question left."""
+        """Take a grant: the host is ours, or ours for longer. `asked_at` is from before the ask was sent."""
         clock = self.clock(ask.host)
         deadline = asked_at + granted.ttl_s * (1 - CLOCK_MARGIN)
         renew_from = asked_at + granted.ttl_s * RENEW_FROM
@@ -217,7 +216,7 @@ class LeaseHolder(HostBook):
             self._wish(clock, wish.delay_s)
 
     def waiting(self, host: str, until: float) -> None:
-        """The host is not ours yet; without an offer it is asked for again `until` then."""
+        """Wait for an offer of the host; without one, ask for it again at `until`."""
         clock = self._wished.get(host)
         if clock is not None and clock.wish is not None and clock.wish.ask_at == math.inf:
             clock.wish.ask_at = -math.inf if clock.wish.again else until
@@ -225,7 +224,7 @@ class LeaseHolder(HostBook):
             self._arm(clock)
 
     def offered(self, host: str) -> bool:
-        """It is our turn: ask now. False where nobody wants the host."""
+        """Ask for the host now, as it is our turn; False where no crawl wants it."""
         clock = self._wished.get(host)
         if clock is None or clock.wish is None:
             return False
@@ -238,18 +237,18 @@ class LeaseHolder(HostBook):
         return True
 
     def return_later(self, back: GiveBack, now: float) -> None:
-        """A lease could not be given back: it is tried again, a few times."""
+        """Try again later, a few times, to give a lease back."""
         if back.tries + 1 < RETURN_TRIES_MAX:
             self._due.returns_later.append((now + RETRY_S, replace(back, tries=back.tries + 1)))
 
     def forget_gatekeeper(self, moved: Callable[[str], bool]) -> None:
-        """Hosts that `moved` names have another gatekeeper, which is asked now; leases in hand run on."""
+        """Ask the new gatekeepers of the hosts that `moved` names; leases in hand run on."""
         for host in list(self._wished):
             if moved(host):
                 self.offered(host)
 
     def void(self) -> None:
-        """No lease counts any more: the node was taken for dead, or did not run for a while."""
+        """End all leases, after the node was taken for dead or did not run for a while."""
         for clock in list(self._in_hand.values()):
             lease = clock.lease
             if lease is not None and clock.leased:
@@ -259,7 +258,7 @@ class LeaseHolder(HostBook):
                 self._take(clock)
 
     def release(self) -> None:
-        """Give back every host on which nothing is under way."""
+        """Give back every host without a request under way."""
         for clock in list(self._in_hand.values()):
             if not clock.leased:
                 self._return(clock)
@@ -286,16 +285,16 @@ class LeaseHolder(HostBook):
         return clock.lease
 
     def began(self, clock: LeasedClock) -> None:
-        """A request is under way."""
+        """Note that a request is under way."""
         self._arm(clock)
 
     def rested(self, clock: LeasedClock) -> None:
-        """Nothing is under way any more."""
+        """Note that no request is under way any more."""
         lease = clock.lease
         assert lease is not None
         if lease.overdue or self.now() >= lease.last_start_at:
             lease.requests = 0
-        # Not given back on the spot: whoever ended the request may yet tell the clock of a hold.
+        # Not given back at once: the caller that ended the request may yet tell the clock of a hold.
         self._arm(clock)
 
     # -- within --
@@ -309,7 +308,7 @@ class LeaseHolder(HostBook):
                 self._wake()
 
     def _advance(self, now: float) -> None:
-        """Sort what is due into what has to be done about it."""
+        """Note in `_due` what each clock that is due needs."""
         while self._due.returns_later and self._due.returns_later[0][0] <= now:
             self._due.returns.append(self._due.returns_later.pop(0)[1])
         while (host := self._agenda.pop_due(now)) is not None:
@@ -326,7 +325,7 @@ class LeaseHolder(HostBook):
     def _review(self, clock: LeasedClock, lease: Lease, now: float) -> None:
         if not clock.leased:
             if lease.quiet and now < lease.deadline:
-                # Another crawl may want it by now.
+                # Another crawl may want it.
                 lease.quiet = False
                 self._due.free[clock.host] = None
             else:

@@ -1,7 +1,7 @@
 """A host's clock that runs only while the host is leased to us; without I/O.
 
-The frontier and the fetcher use it like any `HostClock`. Where the delay is 0
-it is one: nobody asks anybody then. `dhtcrawl.swarm.hosts.lease_holder` owns the leases.
+The frontier and the fetcher use it like any `HostClock`. Where the delay is 0 it
+is one, and no lease is needed. `dhtcrawl.swarm.hosts.lease_holder` owns the leases.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dhtcrawl.fetch.politeness import GRANULARITY_S, HostClock, PolitenessTally
 
 IDLE_S = 1.0
 LINGER_MAX_S = 0.5
-# Fractions of the ttl. No request begins in the last 5 %, so that there is time to renew. One under way is
-# renewed past half of it, unless it has only begun; near the end in any case, and tried again soon.
+# Fractions of the ttl. No request begins in the last 5 %, so that there is time to renew. The lease is renewed
+# past half of it, unless the request has just begun; near the end in any case; and tried again soon.
 LAST_START = 0.05
 RENEW_FROM = 0.5
 RENEW_SLOW = 0.125
@@ -42,19 +42,19 @@ class Lease:
 
     @property
     def last_start_at(self) -> float:
-        """No request begins from here on."""
+        """No request begins at or after this."""
         return self.deadline - LAST_START * self.ttl_s
 
     @property
     def renew_at(self) -> float:
-        """When the request under way makes us ask for more time."""
+        """When to ask for more time for the request under way."""
         slow_at = self.began_at + RENEW_SLOW * self.ttl_s
         return max(self.renew_from, min(slow_at, self.deadline - RENEW_LATEST * self.ttl_s))
 
 
 @dataclass(eq=False, slots=True)
 class Wish:
-    """A host that some crawl would like to ask."""
+    """The wish of some crawl for a lease of a host."""
 
     delay_s: float
     ask_at: float = -math.inf  # infinity while an answer is awaited
@@ -62,27 +62,27 @@ class Wish:
 
 
 class Leases(Protocol):
-    """What a clock needs of its book."""
+    """What a clock needs of its `LeaseHolder`."""
 
     def now(self) -> float:
         """The clock that all instants are on."""
         ...
 
     def lease_for(self, clock: LeasedClock, delay_s: float) -> Lease | None:
-        """A lease under which another request may begin."""
+        """A lease under which another request may begin; None: there is none, and the host is wished for."""
         ...
 
     def began(self, clock: LeasedClock) -> None:
-        """A request is under way."""
+        """Note that a request is under way."""
         ...
 
     def rested(self, clock: LeasedClock) -> None:
-        """Nothing is under way any more."""
+        """Note that no request is under way any more."""
         ...
 
 
 class LeasedClock(HostClock):
-    """One host's politeness state, its lease, or the wish for one."""
+    """One host's politeness state, with its lease or the wish for one."""
 
     __slots__ = ("_leases", "away_until", "expected_until", "host", "lease", "leased", "wish")
 
@@ -94,7 +94,7 @@ class LeasedClock(HostClock):
         self.wish: Wish | None = None
         self.leased = False  # what is under way began under a lease, or should have
         self.expected_until = -math.inf
-        self.away_until = -math.inf  # not our turn before, by our own choice
+        self.away_until = -math.inf  # the host is left to other nodes before, by our own choice
 
     def ready_at(self, delay_s: float, parallel: int = 1) -> float:
         """As `HostClock`; infinity without a lease, which is then wished for."""
@@ -110,22 +110,22 @@ class LeasedClock(HostClock):
         return math.inf if lease is None else self.start_at(lease, delay_s)
 
     def own_at(self, delay_s: float) -> float:
-        """The earliest next request as far as this node knows by itself."""
+        """The earliest next request by what this node alone knows."""
         return max(self.hold_until, self.last_end_at + delay_s)
 
     def start_at(self, lease: Lease, delay_s: float) -> float:
-        """The earliest next request under a lease, whatever its end."""
+        """The earliest next request under a lease, whenever that ends."""
         return max(lease.not_before, self.own_at(max(delay_s, lease.delay_s)))
 
     def begin(self, now: float, delay_s: float) -> None:
-        """As `HostClock`. A request without a lease is counted, too."""
+        """As `HostClock`. A request outside of a lease counts as a violation, too."""
         if delay_s <= 0:
             super().begin(now, delay_s)
             return
         lease, counted = self.lease, self.tally.violations
         super().begin(now, delay_s if lease is None else max(delay_s, lease.delay_s))
         self.leased = True
-        # `now` may be from before the process was stopped and went on.
+        # `now` may be from before the process was suspended.
         now = max(now, self._leases.now())
         if lease is None or not lease.requests or not lease.not_before - GRANULARITY_S <= now < lease.deadline:
             self.tally.violations = counted + 1
@@ -151,11 +151,11 @@ class LeasedClock(HostClock):
             self._leases.rested(self)
 
     def idle(self, now: float, delay_s: float) -> bool:
-        """As `HostClock`; a clock with a lease or a wish is not."""
+        """As `HostClock`; a clock with a lease or a wish is not idle."""
         return not self.in_flight and self.lease is None and self.wish is None and self.own_at(delay_s) <= now
 
     def due_at(self) -> float:
-        """When the book has to look at it."""
+        """When the `LeaseHolder` has to look at this clock."""
         lease = self.lease
         if lease is None:
             return math.inf if self.wish is None else self.wish.ask_at

@@ -1,4 +1,4 @@
-"""What a gatekeeper and those who want its hosts say to each other; values only.
+"""The values that gatekeepers and nodes that want hosts send to each other.
 
 A *lease* gives a host to one node for a time, after Gray & Cheriton 1989
 (Leases, SOSP), whose rule for clocks that only drift is kept:
@@ -7,9 +7,9 @@ A *lease* gives a host to one node for a time, after Gray & Cheriton 1989
     gatekeeper   from the moment it GRANTED, for ttl
 
 Asking comes before granting, so the holder's end comes before the gatekeeper's
-however long messages take, and neither needs the other's clock. Whatever else
-is a duration counts from where its lateness does no harm: a wait from when it
-is received, an age up to when it is sent.
+however long messages take, and neither needs the other's clock. Other durations
+are counted so that a late message does no harm: a wait from when it is received,
+an age up to when it is sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LeaseTerms:
 
     # A crashed holder costs the host this long; a slow answer wants one renewal for each half of it.
     ttl_s: float = 10.0
-    # Lets others have their turn where the delay is a few milliseconds.
+    # Other nodes get their turn after so many, also where the delay is a few milliseconds.
     requests: int = 64
 
     @property
@@ -40,11 +40,11 @@ class LeaseTerms:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The host is yours.
+    """The host is leased to the asker.
 
-    `ttl_s` counts from when you asked, `not_before_s` from when you read this.
-    `delay_s` is the least you keep between two requests, `requests` how many
-    more you may begin: 0 in a renewal that only lets you finish.
+    `ttl_s` counts from the asking, `not_before_s` from the reading of this. `delay_s`
+    is the least time between two requests, `requests` how many more may begin: 0 in
+    a renewal only to finish the one under way.
     """
 
     lease_id: bytes
@@ -56,17 +56,17 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not yet: you are told when it is your turn. Without news, ask again after `after_s`."""
+    """Not yet: the asker gets an offer when its turn comes. Without one it asks again after `after_s`."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseAsk:
-    """A node wants a host, or with `lease_id` to finish what it does there.
+    """A node asks for a host, or with `lease_id` for more time to finish there.
 
-    `delay_s` is what it keeps between requests, `hold_s` for how long it knows
-    that the host wants to be left alone (Retry-After, a backoff).
+    `delay_s` is what it keeps between requests, `hold_s` how long the host is to
+    be left alone (Retry-After, a backoff).
     """
 
     host: str
@@ -77,7 +77,7 @@ class LeaseAsk:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """A lease that is no longer needed; instants on the holder's clock, for the holder only."""
+    """A lease that its holder does not need any more; instants on the holder's clock."""
 
     host: str
     lease_id: bytes
@@ -86,7 +86,7 @@ class GiveBack:
     tries: int = 0
 
     def since_end_s(self, now: float) -> float | None:
-        """How long ago the last byte came."""
+        """How long ago the last byte came; None: nothing was requested."""
         return None if self.ended_at is None else max(0.0, now - self.ended_at)
 
     def hold_s(self, now: float) -> float:
@@ -96,10 +96,10 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """What one gatekeeper tells the next of a host that owes or is owed something."""
+    """What one gatekeeper tells the next of a host that is leased or rests."""
 
     host: str
-    node: bytes  # who holds it; empty: nobody
+    node: bytes  # its holder; empty: none
     lease_id: bytes
     left_s: float
     delay_s: float

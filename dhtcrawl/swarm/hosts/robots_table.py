@@ -1,12 +1,12 @@
-"""One fetch of a robots.txt for the whole swarm, without I/O.
+"""Lets one node fetch a robots.txt for the whole swarm; without I/O.
 
     unknown ──ask──▶ claimed ──tell──▶ known ──ttl over──▶ unknown
                         │
                         └──failed, or 60 s without news──▶ unknown
 
-Whoever asks first fetches, the others wait for what it tells. A host's
-gatekeeper keeps the desk; times are seconds on its clock. Files may answer
-differently to different agents, so what is known is known for one agent.
+The first node that asks fetches, the others wait for what it tells. A host's
+gatekeeper keeps the table; times are seconds on its clock. A host may send each
+agent another file, so each is known for one agent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _RobotsEntry:
-    """Known, or with `fetcher` claimed."""
+    """A known robots.txt, or with `fetcher` one that is claimed."""
 
     until: float
     told_at: float = 0.0
@@ -40,7 +40,7 @@ class _RobotsEntry:
 
 @loop_state
 class RobotsTable:
-    """What is known of robots.txt files, by origin and agent; the least recently asked for are forgotten."""
+    """Known and claimed robots.txt files, by origin and agent; the least recently asked for are forgotten."""
 
     def __init__(self, ttl_s: float, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._ttl_s = ttl_s
@@ -53,11 +53,11 @@ class RobotsTable:
         return len(self._entries)
 
     def ask(self, origin: str, agent: str, node: bytes, now: float) -> RobotsAnswer:
-        """What `node` shall do about the robots.txt of `scheme://host[:port]`."""
+        """What `node` is to do about the robots.txt of `scheme://host[:port]`."""
         key = (origin, agent)
         entry = self._entries.get(key)
         if entry is None or entry.until <= now or entry.fetcher == node:
-            # Who claimed it and asks again has lost its answer, or begins anew.
+            # A node that claimed it and asks again has lost the answer, or begins anew.
             self._put(key, _RobotsEntry(now + CLAIM_S, fetcher=node))
             return RobotsFetch()
         self._entries.move_to_end(key)
@@ -68,7 +68,7 @@ class RobotsTable:
     def tell(
         self, origin: str, agent: str, node: bytes, verdict: RobotsVerdict | None, body: bytes, now: float
     ) -> None:
-        """What came of a fetch; None: nothing, so that the next who asks fetches."""
+        """Note the verdict of a fetch; None: it failed, and the next node that asks fetches."""
         key = (origin, agent)
         entry = self._entries.get(key)
         if verdict is not None:
@@ -77,7 +77,7 @@ class RobotsTable:
             self._drop(key)
 
     def keep_claims(self, nodes: set[bytes]) -> None:
-        """What nodes other than these wanted to fetch is for the next who asks."""
+        """Drop the claims of all other nodes, so that the next node that asks fetches."""
         for key in [key for key, entry in self._entries.items() if entry.fetcher and entry.fetcher not in nodes]:
             self._drop(key)
 

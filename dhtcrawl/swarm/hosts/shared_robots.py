@@ -1,6 +1,6 @@
-"""One fetch of a robots.txt for the swarm: asking the gatekeeper of its host, and answering as one.
+"""Asks the gatekeeper of a host for its robots.txt, and answers as a gatekeeper.
 
-See `dhtcrawl.swarm.hosts.robots_table` for who fetches and who waits.
+`dhtcrawl.swarm.hosts.robots_table` decides which node fetches and which wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ASKED_MAX = 3
 
 @loop_state
 class SharedRobots:
-    """Serves `robots_ask` and `robots_tell`, and asks."""
+    """Asks and tells for the fetchers of one node; serves `robots_ask` and `robots_tell`."""
 
     def __init__(
         self, peers: Peers, registry: CallRegistry, clock: Clock, office: GatekeeperService, ttl_s: float
@@ -57,7 +57,7 @@ class SharedRobots:
         return RobotsWait(RETRY_S)
 
     async def tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes) -> None:
-        """What came of a fetch; None: nothing. What gets lost is fetched once more, by another node."""
+        """Tell the verdict of a fetch; None: it failed. If the message is lost, another node fetches once more."""
         node, body = self._office.of(host_of(f"{origin}/")), body[: calls.ROBOTS_BYTES_MAX]
         if node == self._peers.node_id:
             self.desk.tell(origin, agent, node, verdict, body, self._clock.monotonic())

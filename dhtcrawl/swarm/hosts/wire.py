@@ -1,8 +1,8 @@
-"""Rows of the calls about hosts, made of what this room works with and back.
+"""Converts values about hosts and robots.txt to rows of calls and back.
 
 Durations are seconds here and integer milliseconds on the wire, rounded so that
-an error makes somebody wait longer. What a row may hold stands in
-`dhtcrawl.swarm.calls`; what arrives here is within that.
+an error only makes a wait longer. `dhtcrawl.swarm.calls` says what a row may
+hold, and has checked the rows that arrive here.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _FUZZ = 1e-6  # of a millisecond: 1.1 s are not 1101 ms
 
 
 def ms_up(duration_s: float) -> int:
-    """Milliseconds, rounded up."""
+    """A duration in milliseconds, rounded up; at most a day."""
     return min(max(0, math.ceil(duration_s * 1000 - _FUZZ)), SPAN_MS_MAX)
 
 
 def ms_down(duration_s: float) -> int:
-    """Milliseconds, rounded down."""
+    """A duration in milliseconds, rounded down; at most a day."""
     return min(max(0, math.floor(duration_s * 1000 + _FUZZ)), SPAN_MS_MAX)
 
 
 def ask_rows(batch: Sequence[LeaseAsk]) -> tuple[AskRow, ...]:
-    """What `host_ask` asks for."""
+    """The rows of `host_ask`."""
     return tuple(AskRow(ask.host, ms_up(ask.delay_s), ms_up(ask.hold_s), ask.lease_id) for ask in batch)
 
 
 def asks_of(rows: Sequence[AskRow]) -> list[LeaseAsk]:
-    """What a peer asks for."""
+    """The asks in the rows of `host_ask`."""
     return [LeaseAsk(row.host, row.delay_ms / 1000, row.hold_ms / 1000, row.lease_id) for row in rows]
 
 
 def answer_row(answer: Granted | Wait | None) -> AnswerRow:
-    """One answer to `host_ask`; None: the host is not ours to give."""
+    """The row of one answer to `host_ask`; None: another node is the gatekeeper."""
     if answer is None:
         return MovedRow()
     if isinstance(answer, Wait):
@@ -60,14 +60,14 @@ def answer_row(answer: Granted | Wait | None) -> AnswerRow:
 
 
 def answer_of(row: AnswerRow) -> Granted | Wait | None:
-    """What a gatekeeper answers to one ask."""
+    """A gatekeeper's answer to one ask; None: another node is the gatekeeper."""
     if isinstance(row, GrantedRow):
         return Granted(row.lease_id, row.ttl_ms / 1000, row.requests, row.not_before_ms / 1000, row.delay_ms / 1000)
     return Wait(row.after_ms / 1000) if isinstance(row, WaitRow) else None
 
 
 def back_rows(batch: Sequence[GiveBack], now: float) -> tuple[BackRow, ...]:
-    """What `host_give_back` gives back."""
+    """The rows of `host_give_back`."""
     return tuple(_back_row(back, now) for back in batch)
 
 
@@ -84,7 +84,7 @@ def robots_answered(answer: RobotsAnswer, body_bytes_max: int) -> RobotsAnswered
 
 
 def robots_answer_of(reply: RobotsAnswered) -> RobotsAnswer | int | None:
-    """What is known; an integer: known, but of so many bytes that it has to be asked for again; None: ask another."""
+    """The answer in a reply; an integer: the size of a body to ask for again; None: another node is the gatekeeper."""
     if reply.fetch:
         return RobotsFetch()
     if reply.wait_ms is not None:
@@ -97,12 +97,12 @@ def robots_answer_of(reply: RobotsAnswered) -> RobotsAnswer | int | None:
 
 
 def verdict_of(word: str) -> RobotsVerdict | None:
-    """What came of a fetch by its word on the wire; None: nothing."""
+    """The verdict that a word on the wire stands for; None: the fetch failed."""
     return _VERDICTS.get(word)
 
 
 def state_rows(batch: Sequence[HostState]) -> tuple[HostStateRow, ...]:
-    """What a gatekeeper hands over to the next one."""
+    """The rows that a gatekeeper hands over to the next one."""
     return tuple(
         HostStateRow(state.host, state.node, state.lease_id, ms_up(state.left_s), ms_up(state.delay_s),
                      ms_up(state.next_in_s))
@@ -111,7 +111,7 @@ def state_rows(batch: Sequence[HostState]) -> tuple[HostStateRow, ...]:
 
 
 def states_of(rows: Sequence[HostStateRow]) -> list[HostState]:
-    """What the gatekeeper before has handed over."""
+    """The states in rows that the former gatekeeper handed over."""
     return [
         HostState(row.host, row.node, row.lease_id, row.left_ms / 1000, row.delay_ms / 1000, row.next_in_ms / 1000)
         for row in rows

@@ -1,7 +1,7 @@
-"""A node's task records, for those who move them between nodes: every access is a short transaction.
+"""Reads, merges and drops a node's task records, in short transactions.
 
-What a merge does to our queues is reported to the crawl even where whoever
-asked for it was cancelled meanwhile: it is on disk, and nobody else would tell.
+A merge reports how it changed a crawl's queues even where its caller was
+cancelled meanwhile: the change is on disk, and nothing else would report it.
 """
 
 from __future__ import annotations
@@ -24,36 +24,40 @@ T = TypeVar("T")
 
 
 class Submit(Protocol):
-    """`Committer.submit`."""
+    """Runs a function as a transaction: `Committer.submit`."""
 
     def __call__(self, function: Callable[[Txn], T], /) -> asyncio.Future[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RecordTerms:
-    """On which terms a crawl takes records. `orders` is drawn on the committer's thread, the rest is for the loop."""
+    """How a crawl takes records. The committer's thread draws from `orders`; only the loop uses the rest."""
 
     key_bytes: int  # the width of its task keys
     orders: Iterator[int]
     depth_matters: bool
     snapshot: TakeSnapshot
-    busy: Test  # it is in flight here, or its outcome is not written: its record must not go
+    busy: Test  # in flight here, or its outcome is not written: its record must stay
 
 
 @loop_state
 class Holdings:
-    """The records of all crawls of this node."""
+    """All task records of one node.
+
+    Raises:
+        StorageError: from every method that uses the store, once the disk has failed.
+    """
 
     def __init__(
         self, submit: Submit, terms: Callable[[bytes], RecordTerms | None], merged: Callable[[bytes, Merged], None]
     ) -> None:
-        """`terms(crawl)` is None for a crawl that is not known; `merged` hears of every change to a crawl's queues."""
+        """`terms(crawl)` is None for an unknown crawl; `merged` is called after each change to a crawl's queues."""
         self.terms = terms
         self._submit = submit
         self._merged = merged
 
     async def digests(self, crawl: bytes, first: bytes, last: bytes, bits: int, wanted: Test) -> Digests:
-        """Digests of the wanted records in 2^bits parts of a range."""
+        """Digests of the wanted records in each of the 2^bits parts of a range."""
         digests = Digests()
         while digests.cursor is not None:
             await self._submit(
@@ -64,7 +68,7 @@ class Holdings:
     async def page(
         self, crawl: bytes, first: bytes, last: bytes, cursor: bytes, limit: int, bytes_max: int, wanted: Test
     ) -> RecordPage:
-        """The next wanted records of a range; may be empty and not the last."""
+        """The next wanted records of a range; a page may be empty before the last."""
         return await self._submit(
             partial(
                 ranges.page, crawl=crawl, first=first, last=last, cursor=cursor, limit=limit, bytes_max=bytes_max,
@@ -73,15 +77,15 @@ class Holdings:
         )  # fmt: skip
 
     async def some(self, crawl: bytes, task_keys: Sequence[bytes]) -> list[TaskReplica]:
-        """Those of these records that are here."""
+        """Those of these records that are stored here."""
         return await self._submit(partial(ranges.some, crawl=crawl, task_keys=task_keys))
 
     async def same(self, crawl: bytes, hashes: Sequence[tuple[bytes, int]]) -> list[bool]:
-        """Which of some records, told by key and `ranges.record_hash`, are here just so, on disk."""
+        """Whether each record, given by key and `ranges.record_hash`, is on disk here with that hash."""
         return await self._submit(partial(ranges.same, crawl=crawl, hashes=hashes))
 
     async def merge(self, crawl: bytes, copies: Sequence[TaskReplica]) -> Merged:
-        """Merge records of another node into ours; nothing comes of it where the crawl is not known any more."""
+        """Merge another node's records into ours; no effect where the crawl is not known any more."""
         terms = self.terms(crawl)
         if terms is None or not copies:
             return Merged([], [], [], [], 0)
@@ -96,7 +100,7 @@ class Holdings:
         return await asyncio.shield(future)
 
     async def drop(self, crawl: bytes, copies: Iterable[TaskReplica], keep: Test) -> int:
-        """Let go of records that their new holders acknowledged; how many went."""
+        """Drop records that the nodes that keep them acknowledged, unless they are busy here; how many were dropped."""
         terms = self.terms(crawl)
         gone = [] if terms is None else [copy for copy in copies if not terms.busy(copy.key)]
         if not gone:
@@ -106,7 +110,7 @@ class Holdings:
         return (await asyncio.shield(future)).dropped
 
     def _report(self, crawl: bytes, future: asyncio.Future[Merged]) -> None:
-        # Asking for the exception marks it as seen: who waits gets it too, or was cancelled.
+        # Reading the exception marks it as seen; the caller gets it too, unless it was cancelled.
         if not future.cancelled() and future.exception() is None:
             self._merged(crawl, future.result())
 

@@ -1,13 +1,13 @@
-"""What other nodes ask of this one, message by message (`docs/protocol.md`).
+"""Answers the messages of other nodes, kind by kind (`docs/protocol.md`).
 
-    STORE_TASK      the owner accepts, replicates, acks; anybody else says MOVED (I1, I7)
-    STORE_BACKUP    merged, and answered with what we know better (I6)
-    DELETE_BACKUP   the same for records that are over
-    REFRESH_TASK    a page of what the asker and we share (I5, I12)
+    STORE_TASK      the owner accepts, replicates, acks; another node says MOVED (I1, I7)
+    STORE_BACKUP    merged; the ack has what we know better (I6)
+    DELETE_BACKUP   the same for tombstones
+    REFRESH_TASK    a page of the records that the asker and we share (I5, I12)
     CALL            by name, see `dhtcrawl.rpc.peers.port`
 
-Copies never wait for another node, so two nodes that send each other copies
-cannot wait for each other (I13).
+Storing a replica never waits for another node, so two nodes that send each
+other replicas cannot wait for each other (I13).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from dhtcrawl.swarm.records import wire
 
 
 class InboxRun(Protocol):
-    """A crawl that runs here, as its messages see it."""
+    """What the inbox needs of a crawl that runs here."""
 
     @property
     def intake(self) -> Intake: ...
@@ -63,17 +63,17 @@ class InboxRun(Protocol):
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot: ...
 
     def heard(self, found: Sequence[TaskReplica]) -> None:
-        """Copies of these came from another node."""
+        """Note that these replicas came from another node and are written."""
         ...
 
     def buried(self, keys: Sequence[bytes]) -> None:
-        """These are over."""
+        """Note that these tasks have tombstones here."""
         ...
 
 
 @loop_state
 class Inbox:
-    """Of one node."""
+    """Receives the messages to one node, for all its crawls."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Inbox:
         refresh: Callable[[bytes, RefreshTask], Awaitable[Records | Refused]],
         awake: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.owning = False  # whether links are taken: not before this node knows what it owns (I12)
+        self.owning = False  # links are refused until this node knows what it owns (I12)
         self.links_taken = 0
         self.records_taken = 0
         self._peers = peers
@@ -100,7 +100,7 @@ class Inbox:
         self._awake = awake
 
     def handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
-        """The answer to a peer, or a future of it."""
+        """The answer to a peer's message, or a future of it."""
         if isinstance(message, Call):
             return self._registry.answer(hello.node_id, message, self._group)
         return self._group.create_task(self._answer(hello.node_id, message))
@@ -116,7 +116,7 @@ class Inbox:
             assert isinstance(message, RefreshTask), "calls are answered elsewhere"
             return await self._refresh(asker, message)
         except StorageError as error:
-            # The node is about to end over it, and says so; the peer asks another one.
+            # The node is about to stop because of it. The answer says so, and the peer asks another node.
             return Refused("storage", type(error).__name__)
 
     # STORE_TASK
@@ -140,7 +140,7 @@ class Inbox:
         return Ack(bytes(codes), bytes(moved), tuple(named))
 
     def _sort(self, links: list[Link | None], tried: tuple[bytes, ...]) -> tuple[bytearray, bytearray, list[PeerRow]]:
-        """Whose each link is: a code each, and for those that moved an index into the peers to ask instead."""
+        """Find each link's owner: the codes, an index into the owners for each that moved, and these owners."""
         peers = self._peers()
         view, own = peers.view, peers.node_id
         codes, moved = bytearray(), bytearray()
@@ -153,7 +153,7 @@ class Inbox:
             elif owner is None or owner.id == own or owner.id in tried:
                 codes.append(Code.ACCEPTED)
             elif owner.state is MemberState.SUSPECTED or (owner.id not in named and len(rows) == PEERS_MAX):
-                # Not one to name to others; the sender tries again, or sends it into our custody.
+                # This owner is not named to others: the sender tries again, or leaves the link in our custody.
                 codes.append(Code.FAILED)
             else:
                 if owner.id not in named:
@@ -191,12 +191,16 @@ class Inbox:
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     def _width(self, crawl: bytes, key: bytes) -> int:
-        """How long the task keys of a crawl are; of one that we don't know, as the message has it."""
+        """The length of a crawl's task keys; for an unknown crawl that of `key`, which is from the message."""
         run = self._run_of(crawl)
         return len(key) if run is None else run.key_bytes
 
     async def merge(self, crawl: bytes, records: list[TaskReplica]) -> Merged:
-        """Merge records of other nodes into the store; what we know better."""
+        """Merge other nodes' records into the store; `Merged.further` has what we know better.
+
+        Raises:
+            StorageError: the disk has failed.
+        """
         run = self._run_of(crawl)
         now = _take_snapshot(run)(record.key for record in records)
         merged: Merged = await self._committer.submit(
@@ -211,12 +215,12 @@ class Inbox:
             )
         )
         if run is not None:
-            # Not before it is written: whoever looks for what there is to fetch would find it as pending, and not held.
+            # Only once it is written: before, a search for tasks to fetch would find it pending and not held.
             run.heard(records)
             run.intake.merged(merged)
         return merged
 
 
 def _take_snapshot(run: InboxRun | None) -> TakeSnapshot:
-    """Records of a crawl that does not run here are only kept (I4)."""
+    """How to take snapshots for a crawl; one that does not run here fetches nothing, it only keeps records (I4)."""
     return ownership.nothing if run is None else run.snapshot

@@ -1,12 +1,12 @@
 """Tells owners what a backup learned about their tasks before they did (design invariants I8, I12).
 
 After a partition has healed, nodes that join again tell each of the others what
-they know, one after the other. A node that hears in this way that a page is
-fetched may be the backup of its task, while the owner is about to fetch it.
-Told at once, the owner need not, and passes the news on to the nodes that join.
+they know, one after the other. A backup may learn in this way that a page is
+fetched while the owner is about to fetch it. Told at once, the owner does not,
+and passes the news on to the nodes that join.
 
-News is sent once: what does not arrive comes with the sync that every node has
-with the owner before long.
+News is sent once: a record that does not arrive comes with the next sync with
+its owner.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OwnerNews:
     def tell(self, crawl: bytes, copies: Iterable[TaskReplica]) -> None:
         """Send records to their owners, by the present view.
 
-        A node that is joining sends none: it learns much that all others know.
+        A node that is joining sends none: most of what it learns all others know.
         """
         view = self._peers.view
         if self._peers.node_id not in view.owning:

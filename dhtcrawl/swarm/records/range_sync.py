@@ -1,4 +1,4 @@
-"""Makes the records of one crawl the same at two nodes that are both to keep them; one of the two asks.
+"""Makes the records of one crawl the same at two nodes that both keep them; one of the two asks.
 
     compare(range)   digests of 256 parts of it, ours and the peer's
         equal                    nothing moves
@@ -7,9 +7,9 @@
         many, none at the peer   pushed
         many at both             compare(part)
 
-Both sides merge records by the lattice. So records may change in between, steps
-may be done twice, and a sync may break off: the next one moves only what still
-differs. One request is in flight at a time.
+Both sides merge records by the lattice (I2). So records may change meanwhile,
+steps may be done twice, and a sync may break off: the next one moves only what
+still differs. One request is in flight at a time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, copies_of, in_frames,
 from dhtcrawl.swarm.replica_sets import Sharing, Span
 
 BITS = 8
-# A part with so few records of ours is exchanged rather than compared again:
-# that would cost as much as the page, and a round trip more.
+# A part with at most so many records of ours is exchanged: comparing it again
+# would cost as much as the page, and one more round trip.
 FEW = 64
-BEYOND = 16
+BEYOND = 16  # how many records more than ours a page of a part may have
 PAGE_BYTES_MAX = RECORDS_BYTES_MAX
-# A peer scans 100,000 records for an answer; more empty ones in a row are no honest answers.
+# A peer scans 100,000 records for an answer, so an honest one does not send more empty pages in a row.
 EMPTY_PAGES_MAX = 100
 
 
@@ -94,7 +94,11 @@ class RangeSync:
         self._result = result
 
     async def run(self) -> Failure | None:
-        """Synchronise; a Failure where the peer did not answer, or sent nonsense. What was moved before stays."""
+        """Synchronise; a Failure where the peer did not answer or broke the protocol. Records moved before it stay.
+
+        Raises:
+            StorageError: the disk has failed.
+        """
         terms = self._holdings.terms(self._crawl)
         if terms is None:
             return None
@@ -120,7 +124,7 @@ class RangeSync:
             return answer
         if not isinstance(answer, Records) or len(answer.digests) != DIGEST_BYTES << BITS:
             return _nonsense("digests were asked for, and something else came")
-        # Ours are made after the peer's: what changes in between looks different, and is compared once more.
+        # Ours are computed after the peer's: a record that changes in between differs, and is compared once more.
         ours = await self._holdings.digests(self._crawl, first, last, BITS, self._shared.covers)
         return plan(first, last, ours, answer.digests)
 
@@ -149,7 +153,7 @@ class RangeSync:
     async def _pull(self, step: SyncStep, cursor: bytes) -> Records | Failure:
         """The peer's page after `cursor`, checked to be in order and within the range."""
         self._result.pages += 1
-        # The peer does not know where to stop, and mostly has as many as we have.
+        # The request does not say where the part ends; the peer mostly has as many records in it as we have.
         limit = min(ITEMS_MAX, step.ours + BEYOND) if step.until else ITEMS_MAX
         answer = await self._peers.ask(
             self._peer,
@@ -169,7 +173,7 @@ class RangeSync:
         return answer
 
     async def _meet(self, step: SyncStep, rows: Sequence[RecordRow], after: bytes, until: bytes) -> Failure | None:
-        """Merge a page in; of the keys after `after` and up to `until` push what the peer lacks or has behind ours."""
+        """Merge a page in; push records after `after`, up to `until`, that the peer lacks or has in an older state."""
         theirs = copies_of(rows, self._key_bytes)
         merged = await self._holdings.merge(self._crawl, theirs)
         self._result.pulled += len(theirs)
@@ -215,7 +219,7 @@ def plan(first: bytes, last: bytes, ours: Digests, theirs: bytes) -> list[SyncSt
         if theirs[bounds] != packed[bounds]:
             planner.differs(number, part, empty_there=theirs[bounds] == bytes(DIGEST_BYTES))
         elif part is not None:
-            planner.close()  # what is equal does not move
+            planner.close()  # equal parts do not move
     planner.close()
     return planner.steps
 
@@ -248,7 +252,7 @@ class _Planner:
         self._exchange(alone + 1, high, 0)
 
     def close(self) -> None:
-        """What comes next is not exchanged together with the parts before."""
+        """Exchange the small parts gathered so far, without the parts to come."""
         if self._small:
             count = sum(known for _, _, known in self._small)
             self.steps.append(self._step(Act.EXCHANGE, self._small[0][0], self._small[-1][1], count))
@@ -282,10 +286,13 @@ async def push(
     *,
     hand_over: bool = False,
 ) -> list[bool] | Failure:
-    """Send records to a node, and merge in what it knows better.
+    """Send records to a node, and merge in those that it knows better.
 
     Returns:
-        Whether it has each of them on its disk now, or a Failure.
+        For each record whether the node has it on disk now, or a Failure.
+
+    Raises:
+        StorageError: the disk has failed.
     """
     answer = await peers.ask(node, StoreBackup(crawl, tuple(map(record_of, copies)), hand_over))
     if isinstance(answer, Failure):

@@ -1,19 +1,18 @@
-"""Decides which nodes are to have the records that an owner wrote, and when a record is safe (I1, I6). No I/O.
+"""Decides which nodes get the records that an owner wrote, and when a record is safe (I1, I6). No I/O.
 
 The replica set of a key is its owner and the next R members. A record is safe
 once it is on disk here and at W of the others; fewer only where the swarm is
 smaller. A node that is joining gets a replica too and must acknowledge it, even
-if it has joined in the meantime: it will be asked for the key before long and
-must not take it for new.
+if it has joined in the meantime: it is about to own keys, and must not take this
+one for new.
 
     keep ─▶ ticket ──ToSend──▶ each target ── acked ──▶ W backups and all who join have it: Safe
                ▲                   ├─ refused, as its queue is full: waits for room, and until then is not safe
                └── aimed anew ◀────┴─ gone, or the view changed
 
 Every replica is sent until it is acknowledged or its target is gone, also after
-the record has become safe. Records that are not safe yet turn to the new
-replica set when the view changes; those that were safe are the business of
-`dhtcrawl.swarm.records.sync`.
+the record has become safe. When the view changes, records that are not safe yet
+are sent to the new replica set; `dhtcrawl.swarm.records.sync` sees to the others.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Then = Callable[[], None]
 
 
 class ReplicaKind(NamedTuple):
-    """What may be together in one message."""
+    """Tickets of one kind may go in one message."""
 
     crawl: bytes
     whole: bool  # records; otherwise tombstones, for nodes that have the record
@@ -48,7 +47,7 @@ class _Batch:
 
 @dataclass(eq=False, slots=True)
 class ReplicaTicket:
-    """A record that is not safe yet, or not at all of its targets."""
+    """A record that is not safe yet, or that some of its targets have not acknowledged."""
 
     crawl: bytes
     copy: TaskReplica
@@ -59,9 +58,9 @@ class ReplicaTicket:
     acked: dict[bytes, None] = field(init=False, default_factory=dict)
     unplaced: int = field(default=0, init=False)  # targets whose queue had no room
     waiters: list[Then] = field(init=False, default_factory=list)
-    view: View | None = field(default=None, init=False)  # from which `backups` and `joining` follow
+    view: View | None = field(default=None, init=False)  # by which `backups` and `joining` were computed
     backups: list[bytes] = field(init=False, default_factory=list)
-    joining: list[bytes] = field(init=False, default_factory=list)  # or have joined since it was sent to them
+    joining: list[bytes] = field(init=False, default_factory=list)  # or joined since the record was sent to them
 
 
 class ToSend(NamedTuple):
@@ -79,7 +78,7 @@ class Safe(NamedTuple):
 
 
 class ReplicaTargets:
-    """Which nodes besides one node are to have which records, by one view."""
+    """Says which other nodes are to have this node's records, by one view."""
 
     __slots__ = ("_joining", "_own", "_replicas", "view")
 
@@ -95,9 +94,9 @@ class ReplicaTargets:
         return bool(self._joining)
 
     def of(self, key: bytes) -> tuple[list[bytes], list[bytes]]:
-        """The replica set of a task key, and the nodes that would be in it if they had joined.
+        """The other nodes of a task key's replica set, and the joining nodes that would be in it.
 
-        Each of the latter by itself: which of them will have joined first is not known.
+        Each joining node is ranked as if it alone had joined: which of them will be first is not known.
         """
         place = placement(key)
         closest = self.view.closest(place, self._replicas + 1)
@@ -116,7 +115,7 @@ class ReplicaTracker:
     def __init__(
         self, view: View, own: bytes, *, replicas: int, acks: int, heir_of: Callable[[bytes, str], str | None]
     ) -> None:
-        """`heir_of(crawl, node)` has the pages that `node` fetched: itself, or the node it left them to."""
+        """`heir_of(crawl, node)` is the node that has the pages that `node` fetched: itself, or its heir."""
         self._targets = ReplicaTargets(view, own, replicas)
         self._own = own
         self._replicas = replicas
@@ -130,7 +129,7 @@ class ReplicaTracker:
 
     @property
     def busy(self) -> bool:
-        """Whether a record is not safe."""
+        """Whether any record is not safe."""
         return bool(self._unsafe)
 
     def busy_with(self, crawl: bytes) -> bool:
@@ -142,7 +141,7 @@ class ReplicaTracker:
         return (crawl, key) in self._unsafe
 
     def targets(self, view: View) -> ReplicaTargets:
-        """Which nodes are to have which records by a view."""
+        """The targets by a view; computed once for each view."""
         if view is not self._targets.view:
             self._targets = ReplicaTargets(view, self._own, self._replicas)
         return self._targets
@@ -153,7 +152,7 @@ class ReplicaTracker:
         return effects
 
     def keep(self, view: View, crawl: bytes, copies: Sequence[TaskReplica], then: Then, *, over: bool) -> None:
-        """Bring records to their targets; `then` is called once all of them are safe. With `over` as tombstones."""
+        """Send records to their targets, `over`: as tombstones; `then` is called once all of them are safe."""
         if not copies:
             self._effects.append(Safe(then))
             return
@@ -175,21 +174,21 @@ class ReplicaTracker:
         return True
 
     def view_changed(self, view: View) -> None:
-        """Aim the records that are not safe at their new replica sets."""
+        """Send the records that are not safe to their new replica sets."""
         for tickets in list(self._unsafe.values()):
             for ticket in list(tickets):
                 self._send(view, (ticket,))
                 self._check(view, ticket)
 
     def acked(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
-        """A node has these on its disk."""
+        """Note that a node has these on its disk."""
         for ticket in tickets:
             ticket.acked[node] = None
             self._over(ticket.crawl)
             self._check(view, ticket)
 
     def gone(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
-        """A node that did not acknowledge these is not there any more."""
+        """Note that a node is gone that did not acknowledge these."""
         for ticket in tickets:
             ticket.sent_to.pop(node, None)
             self._over(ticket.crawl)
@@ -198,14 +197,14 @@ class ReplicaTracker:
                 self._check(view, ticket)
 
     def refused(self, node: bytes, kind: ReplicaKind, tickets: Iterable[ReplicaTicket]) -> None:
-        """The queue for a node is full: these wait for room, and are not safe until they have found it."""
+        """Note that the queue for a node is full: these wait for room, and are not safe before they are queued."""
         waiting = self._unplaced.setdefault(node, [])
         for ticket in tickets:
             ticket.unplaced += 1
             waiting.append((kind, ticket))
 
     def room(self, node: bytes) -> dict[ReplicaKind, list[ReplicaTicket]]:
-        """The queue for a node takes more: what is to be put into it now; then call `placed`."""
+        """Take the tickets that waited for room in the queue for a node: queue them, then call `placed`."""
         by_kind: dict[ReplicaKind, list[ReplicaTicket]] = {}
         for kind, ticket in self._unplaced.pop(node, ()):
             ticket.unplaced -= 1
@@ -213,12 +212,12 @@ class ReplicaTracker:
         return by_kind
 
     def placed(self, view: View, tickets: Iterable[ReplicaTicket]) -> None:
-        """These were put into a queue that had been full: as far as they found room they may be safe."""
+        """Note that these were queued after a wait: those that found room may be safe."""
         for ticket in tickets:
             self._check(view, ticket)
 
     def _send(self, view: View, tickets: Iterable[ReplicaTicket]) -> None:
-        """Send records to their targets, as far as they were not sent to them."""
+        """Send each record to those of its targets that it was not sent to."""
         outgoing: dict[tuple[bytes, ReplicaKind], list[ReplicaTicket]] = {}
         for ticket in tickets:
             kind = ReplicaKind(ticket.crawl, not ticket.over)
@@ -234,7 +233,7 @@ class ReplicaTracker:
         place = ticket.copy.task.place
         targets = [*ticket.backups, *ticket.joining]
         if place is not None and place.node != self._own.hex():
-            # The node that has the page learns whatever becomes of its record.
+            # The node that has the page gets every version of its record.
             holder = bytes.fromhex(self._heir_of(ticket.crawl, place.node) or place.node)
             if holder not in targets and holder != self._own and holder in view:
                 targets.append(holder)
@@ -245,7 +244,7 @@ class ReplicaTracker:
         if ticket.view is not view:
             before, ticket.view = ticket.joining, view
             ticket.backups, ticket.joining = self.targets(view).of(ticket.copy.key)
-            # A node that got it while joining may own the key now, and must not begin before it knows.
+            # A node that was sent it while joining may own the key now, and must not begin before it has the record.
             ticket.joining += [node for node in before if node in ticket.backups]
 
     def _check(self, view: View, ticket: ReplicaTicket) -> None:
@@ -270,7 +269,7 @@ class ReplicaTracker:
             self._effects.append(Safe(ticket.batch.then))
 
     def _over(self, crawl: bytes) -> None:
-        """One thing less is under way."""
+        """Count one record or replica less as under way."""
         self._under_way[crawl] -= 1
         if not self._under_way[crawl]:
             del self._under_way[crawl]

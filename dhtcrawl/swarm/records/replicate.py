@@ -23,7 +23,7 @@ from dhtcrawl.swarm.records.replica_tracker import ReplicaKind, ReplicaTicket, R
 LIMITS = DeliveryLimits(
     batch_bytes_max=wire.RECORDS_BYTES_MAX,
     # Some 40,000 records. A record that finds the queue of a target full is not safe until there is room:
-    # its pages stay in flight and the links to it unacknowledged, which slows down those who fetch.
+    # its page stays in flight and the links to it unacknowledged, which slows the fetchers down.
     held_bytes_max=16 << 20,
     linger_s=0.02,
     pause_s=0.2,
@@ -44,9 +44,9 @@ class Replicator:
         further: Callable[[bytes, list[TaskReplica]], Awaitable[None]],
         heir_of: Callable[[bytes, str], str | None] = lambda crawl, node: node,
     ) -> None:
-        """`further(crawl, copies)` merges what a backup knew better (I6), and returns once that is done.
+        """`further(crawl, copies)` merges records that a backup knew better (I6), and returns once that is done.
 
-        `heir_of(crawl, node)` has the pages that `node` fetched: itself, or the node it left them to.
+        `heir_of(crawl, node)` is the node that has the pages that `node` fetched: itself, or its heir.
         """
         self.records_sent = 0
         self.frames_sent = 0
@@ -65,11 +65,11 @@ class Replicator:
 
     @property
     def busy(self) -> bool:
-        """Whether a record is not safe, or a replica is under way."""
+        """Whether any record is not safe, or any replica is under way."""
         return self._tracker.busy or self._deliverer.busy
 
     def busy_with(self, crawl: bytes) -> bool:
-        """The same of one crawl: what another crawl has under way does not keep this one from its end."""
+        """The same for one crawl, whose end does not wait for the replicas of other crawls."""
         return self._tracker.busy_with(crawl)
 
     @property
@@ -87,11 +87,11 @@ class Replicator:
         return self._tracker.when_kept(crawl, key, then)
 
     def unsafe(self, crawl: bytes, key: bytes) -> bool:
-        """Whether a record is not safe yet, so that nobody may rely on it."""
+        """Whether a record is not safe yet, so that nothing may be acknowledged because of it."""
         return self._tracker.unsafe(crawl, key)
 
     def view_changed(self) -> None:
-        """Turn to the new replica sets."""
+        """Send the records that are not safe to their new replica sets."""
         self._tracker.view_changed(self._peers.view)
         self._act()
 

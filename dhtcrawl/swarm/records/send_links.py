@@ -33,7 +33,7 @@ LIMITS = DeliveryLimits(
     linger_s=0.01,
     pause_s=0.2,  # long enough for news of a new owner to come
 )
-_NOBODY = b""  # the owner while no member is active, as when a whole swarm starts
+_NOBODY = b""  # stands for the owner while no member is active, as when a whole swarm starts
 
 
 @loop_state
@@ -51,7 +51,7 @@ class LinkSender:
         moved: Callable[[PeerRow], None],
         tell_crawl: Callable[[bytes], Awaitable[object]],
     ) -> None:
-        """`moved` hears of a node that another takes for an owner; `tell_crawl` lets a node know the crawl."""
+        """`moved` is called with each owner that a MOVED names; `tell_crawl` sends a node the crawl's record."""
         self.links_sent = 0
         self.codes: Counter[Code] = Counter()
         self._peers = peers
@@ -77,8 +77,8 @@ class LinkSender:
         """Send each link to its owner; `acked` or `put_back` follows for each.
 
         Returns:
-            Those that are not sent, as too much waits for their owners; `acked` or
-            `put_back` is called for others when there is room.
+            Those that are refused, as too much waits for their owners; a call of `acked`
+            or `put_back` for other links means that there may be room.
         """
         view = self._peers.view
         by_owner: dict[bytes, list[Link]] = {}
@@ -107,7 +107,7 @@ class LinkSender:
         return Rest(refused=self._read(reply, links))
 
     def _read(self, ack: Ack, links: list[Link]) -> list[Link]:
-        """Report the links that were taken; the others."""
+        """Report the links that were taken, and return the others."""
         self.codes.update(map(Code, ack.codes))
         taken = [link for link, code in zip(links, ack.codes, strict=True) if code <= Code.KNOWN]
         if taken:

@@ -1,15 +1,15 @@
-"""Records go to whoever is to keep them: two-way synchronisation, and handing over (design invariants I4, I5, I12).
+"""Synchronises records both ways with other nodes, and hands records over (design invariants I4, I5, I12).
 
-    sync        a joining node, or one that lost sight of a peer: all records
-                that both are to keep become the same at both
-    on_refresh  the other side of it: REFRESH_TASK, for a peer's share only
-    hand_over   what this node is not to keep any more goes to all who are, and
-                is dropped once each of them has it on disk
-    compare     some records become the same here and at whoever else keeps them
+    sync        makes all records that this node and a peer both keep the same
+                at both: for a joining node, or one that lost sight of the peer
+    on_refresh  answers the peer's REFRESH_TASK, for its share only
+    hand_over   gives records that this node is not to keep any more to all
+                nodes that are, and drops what each of them has on disk
+    compare     makes some records the same here and at the nodes that keep them
 
-Which records two nodes share is computed by each from its own view. Where the
-views differ for a while, a record more or less moves; none is lost, and the
-next time makes up for it.
+Each node computes from its own view which records two nodes share. While views
+differ, a few records more or fewer move; none is lost, and the next sync moves
+the rest.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from dhtcrawl.swarm.records.range_sync import RangeSync, SyncResult, push
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
 from dhtcrawl.swarm.replica_sets import Keeping, Sharing, Span, replica_set
 
-# What answering REFRESH_TASK may cost: so many at once, the rest wait; so many
-# transactions for a page in which nothing is the asker's.
+# Bounds of answering REFRESH_TASK: how many at once, the rest wait; how many
+# transactions for a page in which no record is the asker's.
 REFRESHES_MAX = 4
 SCANS_A_PAGE_MAX = 50
 SHARINGS_KEPT_MAX = 256
-# A newcomer's peers mostly hold the same records. One after the other, only the
-# first sends them all; two, so that one that does not answer is no hold-up.
+# A newcomer's peers mostly keep the same records. In syncs one after the other
+# only the first sends them all; two at once, so that a silent peer blocks one.
 SYNCS_MAX = 2
 EVERYTHING: Span = (FIRST, LAST)
 _ENVELOPE_BYTES = 256
@@ -48,12 +48,12 @@ _ENVELOPE_BYTES = 256
 
 @dataclass(slots=True)
 class HandedOver:
-    """What became of records that this node is not to keep; true where all who are to keep them have them."""
+    """Counts of records that this node is not to keep; true if all nodes that are to keep them have them."""
 
-    pushed: int = 0  # once for each node that a record went to; not where it was already
+    pushed: int = 0  # records, counted once for each node that they were sent to because it lacked them
     dropped: int = 0
-    needed: int = 0  # handed over, but in flight here, or with links to send: to be dropped another time
-    refused: int = 0  # not with all who are to keep them: to be handed over again
+    needed: int = 0  # handed over, but in flight here, or with links to send: to be dropped later
+    refused: int = 0  # not on all nodes that are to keep them: to be handed over again
 
     def __bool__(self) -> bool:
         return not self.refused
@@ -61,7 +61,11 @@ class HandedOver:
 
 @loop_state
 class Syncer:
-    """Of one node, for all its crawls."""
+    """Synchronises and hands over the records of one node, for all its crawls.
+
+    Raises:
+        StorageError: from every method that uses the store, once the disk has failed.
+    """
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class Syncer:
         merged: Callable[[bytes, Merged], None],
         terms: Callable[[bytes], RecordTerms | None],
     ) -> None:
-        """`replicas` is R. `merged(crawl, …)` hears of every change to a crawl's queues, on the loop."""
+        """`replicas` is R. `merged(crawl, …)` is called on the loop after each change to a crawl's queues."""
         self._peers = peers
         self._crawl_ids = crawl_ids
         self._replicas = replicas
@@ -84,11 +88,11 @@ class Syncer:
     async def sync(
         self, peer: bytes, as_owner_set: View, within: Sequence[Span] = (EVERYTHING,)
     ) -> SyncResult | Failure:
-        """Make every record the same here and at `peer` that both are to keep.
+        """Make all records that this node and `peer` both keep the same at both.
 
-        `as_owner_set` is the view that says which; this node and the peer count
-        as active in it, whatever they are. `within`: only those of some ranges
-        that lie apart. May be cancelled, and done again.
+        `as_owner_set` is the view that says which; both nodes count as active in
+        it, whatever they are. `within`: only keys in these ranges, which are
+        disjoint. May be cancelled, and done again.
         """
         shared = Sharing(as_owner_set, self._peers.node_id, peer, self._replicas)
         spans = shared.within(within)
@@ -101,7 +105,7 @@ class Syncer:
         return result
 
     async def on_refresh(self, asker: bytes, message: RefreshTask) -> Records | Refused:
-        """The answer to REFRESH_TASK: of our records those that the asker is to keep, too."""
+        """The answer to REFRESH_TASK: digests or a page of the records that the asker keeps, too."""
         shared = self._shared_with(asker)
         if shared is None:
             return Refused("not-a-member", "this node does not know the asker as a member")
@@ -111,10 +115,10 @@ class Syncer:
             return await self._page(shared, message)
 
     async def hand_over(self, view: View | None = None) -> HandedOver:
-        """Give the records that this node is not to keep to all who are, and drop those that each of them has.
+        """Give records that this node is not to keep to all nodes that are, and drop those that each of them has.
 
-        By the view of the moment, or by `view`: one without this node hands
-        over everything, before it leaves.
+        Keepers are computed from the present view, or from `view`: one without
+        this node hands over everything, before it leaves.
         """
         result = HandedOver()
         unreachable: dict[bytes, None] = {}
@@ -123,7 +127,7 @@ class Syncer:
             while cursor is not None:
                 now = self._peers.view if view is None else view
                 if view is None and self._peers.node_id not in now.owning:
-                    return result  # joining, perhaps again: it is to learn what it keeps, not to give it away
+                    return result  # it is joining, perhaps again: it has to get records, not to give them away
                 strays = Keeping(now, self._peers.node_id, self._replicas).strays
                 page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, RECORDS_BYTES_MAX, strays)
                 assert page.copies or page.cursor != cursor, "any record fits into a page"
@@ -138,7 +142,7 @@ class Syncer:
         return result
 
     async def compare(self, crawl: bytes, task_keys: Sequence[bytes], keepers: Callable[[bytes], list[bytes]]) -> bool:
-        """Learn what others know of some records, and tell them; whether all of `keepers(key)` answered."""
+        """Exchange some records with the nodes `keepers(key)`; whether all of these answered."""
         unreachable: dict[bytes, None] = {}
         for first in range(0, len(task_keys), ITEMS_MAX):
             copies = await self._holdings.some(crawl, task_keys[first : first + ITEMS_MAX])
@@ -155,7 +159,7 @@ class Syncer:
         *,
         hand_over: bool,
     ) -> dict[bytes, set[bytes]]:
-        """Push records to all nodes that are to keep them, and merge in what these know better.
+        """Push records to all nodes that are to keep them, and merge in those that these know better.
 
         Returns:
             For each task key the nodes that have the record on disk now.
@@ -186,7 +190,7 @@ class Syncer:
         *,
         hand_over: bool,
     ) -> bool:
-        """Push those of the records to a node that it has not, and note in `acked` which it has; whether it answers."""
+        """Push the records that a node lacks, and note in `acked` which it has; whether it answered."""
         there = await self._same_at(node, crawl, copies)
         if there is None:
             return False
@@ -200,16 +204,16 @@ class Syncer:
         return True
 
     async def _same_at(self, node: bytes, crawl: bytes, copies: Sequence[TaskReplica]) -> list[bool] | None:
-        """Which of these records a node has on its disk just as they are here; None: it does not answer.
+        """Which of these records a node has on disk, in the state they have here; None: it does not answer.
 
-        Who is to keep what this node kept for it a while mostly has it, and a key and a hash are 28 bytes.
+        Asking costs 28 bytes a record, a key and a hash; most records that are handed over are there already.
         """
         hashes = b"".join(record_hash(copy).to_bytes(DIGEST_BYTES, "big") for copy in copies)
         answer = await self._peers.call(node, calls.Have(crawl, b"".join(copy.key for copy in copies), hashes))
         return None if isinstance(answer, Failure) else [bool(each) for each in answer.have]
 
     async def on_have(self, _asker: bytes, args: calls.Have) -> calls.HaveAnswer:
-        """The answer to `have`: a byte for each record, 1 where it is here just so.
+        """The answer to `have`: a byte for each record, 1 where it is on disk here with that hash.
 
         Raises:
             BadArguments: the keys are not as long as those of the crawl.
@@ -223,12 +227,12 @@ class Syncer:
         return calls.HaveAnswer(bytes(same))
 
     async def _let_go(self, crawl: bytes, copies: Sequence[TaskReplica], view: View) -> int:
-        # By the view of now, too: this node may have to keep them after all.
+        # The present view counts, too: by it this node may have to keep them after all.
         before, now = (Keeping(each, self._peers.node_id, self._replicas) for each in (view, self._peers.view))
         return await self._holdings.drop(crawl, copies, lambda key: before.covers(key) or now.covers(key))
 
     def _keepers(self, view: View, copy: TaskReplica) -> list[bytes]:
-        """Who is to keep a record that this node is not to keep."""
+        """The nodes that are to keep a record, without this one."""
         return [node for node in replica_set(view, copy.key, self._replicas) if node != self._peers.node_id]
 
     async def _digests(self, shared: Sharing, message: RefreshTask) -> Records | Refused:
@@ -280,5 +284,5 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
 
 
 def _all_have(acked: set[bytes], keepers: list[bytes]) -> bool:
-    """Whether everybody who is to keep a record acknowledged it; nobody is not enough."""
+    """Whether all nodes that are to keep a record acknowledged it; False where there are none."""
     return bool(keepers) and acked.issuperset(keepers)

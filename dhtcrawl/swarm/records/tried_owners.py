@@ -1,12 +1,12 @@
-"""Remembers which owners did not take which links, so that the next one is told whom we tried (I7). No I/O."""
+"""Remembers which owners did not take which links, so that the next node is told which were tried (I7). No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# A node that is told so many owners takes the link into custody if it sees nobody closer who is not among them.
+# A node takes a link into custody if the owner that it sees is among the tried ones.
 TRIED_MAX = 5
-# When more links than this have failed, all are forgotten: they are only tried once more.
+# When more links than this have failed, all are forgotten, at the cost of trying some owners once more.
 LINKS_MAX = 100_000
 
 
@@ -17,7 +17,7 @@ class TriedOwners:
         self._tried: dict[bytes, tuple[bytes, ...]] = {}  # by the link's task key, the first tried first
 
     def failed(self, owner: bytes, links: Iterable[bytes]) -> None:
-        """An owner did not answer when it was sent these links."""
+        """Note that an owner did not answer when it was sent these links."""
         for link in links:
             tried = self._tried.get(link, ())
             if owner not in tried and len(tried) < TRIED_MAX:
@@ -26,13 +26,13 @@ class TriedOwners:
                 self._tried.clear()
 
     def taken(self, links: Iterable[bytes]) -> None:
-        """These links arrived."""
+        """Forget links that a node has taken."""
         if self._tried:
             for link in links:
                 self._tried.pop(link, None)
 
     def besides(self, owner: bytes, links: Iterable[bytes]) -> tuple[bytes, ...]:
-        """Which owners besides this one were tried for any of these links, at most `TRIED_MAX`."""
+        """The owners besides this one that were tried for any of these links, at most `TRIED_MAX`."""
         if not self._tried:
             return ()
         found: dict[bytes, None] = {}

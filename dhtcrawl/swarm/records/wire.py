@@ -1,17 +1,16 @@
-"""Rows of the task plane ↔ links, records and tombstones of the store, and which rows are believed.
+"""Converts rows of the task plane to links, records and tombstones of the store and back, and checks what they mean.
 
-A message has checked types, lengths and ranges (`dhtcrawl.rpc.tasks.rows`); what a
-row *means* is checked here: that a key is that of its URL, that the URL's
-origin is canonical (or its host would get round politeness), that a state is a
-state and goes with a place or a reason. Whether the rest of a URL is canonical
-would cost more than everything else together, and matters to nobody but who
-sends it: it would be one more URL, as any query is. A row that fails is None:
-drop it, or answer FAILED.
+`dhtcrawl.rpc.tasks.rows` has checked types, lengths and ranges. Checked here: a
+key is that of its URL, the URL's origin is canonical (or its host would evade
+politeness), a state is valid and has the place or reason that goes with it.
+Whether the rest of a URL is canonical is not checked: it would cost more than
+everything else together, and such a URL is only one more URL, as any query is.
+A row that fails is None: drop it, or answer FAILED.
 
-`extra`, the place of what later versions may add to a row, says who else fetched
-the page of a record or tombstone: `Task.others`, as node ids of 20 bytes, one
-behind the other. That of a link ends here, and so does an `extra` of any other
-form: the store of this version has no room for it.
+`extra`, the field for what later versions may add to a row, names the other
+nodes that fetched the page of a record or tombstone: `Task.others`, joined node
+ids of 20 bytes. The `extra` of a link, or of any other form, is dropped: the
+store of this version has no room for it.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from dhtcrawl.swarm.deliver.queues import in_messages
 from dhtcrawl.url import canonicalize
 
 # Generations and attempts grow by one for each failure of a node or a fetch; a
-# number beyond this is a lie that would leave no room to count on.
+# number beyond this is forged, and would leave no room to count on.
 COUNT_MAX = 1 << 20
 NODE_BYTES = 20
 _BYTES_END = 1 << 63
 
-# A frame holds 1 MiB, and two URLs of a link may take 16 KiB: what does not fit never arrives.
+# A frame holds 1 MiB, and two URLs of a link may take 16 KiB: a message that does not fit would never arrive.
 LINKS_BYTES_MAX = 512 * 1024  # of one message
 RECORDS_BYTES_MAX = 256 * 1024  # of one message
 _LINK_BYTES = 128  # of a link on the wire besides its URLs, at most
@@ -59,22 +58,22 @@ def record_bytes(copy: TaskReplica) -> int:
 
 
 def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
-    """Records in messages that fit into a frame, for a sender that waits for each answer before the next message."""
+    """Divide records into messages that fit into a frame, for a sender that waits for each answer."""
     return in_messages(copies, record_bytes, RECORDS_BYTES_MAX, rows.ITEMS_MAX)
 
 
 def row_of_link(link: Link) -> rows.LinkRow:
-    """A link to send."""
+    """The row of a link."""
     return rows.LinkRow(*link)
 
 
 def link_of(row: rows.LinkRow, key_bytes: int) -> Link | None:
-    """A link that came, for a crawl whose task keys have `key_bytes`."""
+    """The link of a row, for a crawl whose task keys have `key_bytes`; None where the row is invalid."""
     return Link(*row[:-1]) if _found(row.key, row.url, row.referrer, key_bytes) else None
 
 
 def record_of(copy: TaskReplica) -> rows.RecordRow:
-    """A record to send."""
+    """The row of a record."""
     key, task = copy
     return rows.RecordRow(
         key, task.url, task.depth, task.referrer, task.hops, task.seed, task.order, int(task.state), task.gen,
@@ -83,7 +82,7 @@ def record_of(copy: TaskReplica) -> rows.RecordRow:
 
 
 def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
-    """A record that came. Its `order` is the sender's, and means nothing here."""
+    """The record of a row; None where it is invalid. Its `order` is the sender's, and means nothing here."""
     if not valid_record(key_bytes, row):
         return None
     key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, extra = row
@@ -95,12 +94,12 @@ def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
 
 
 def copies_of(records: Iterable[rows.RecordRow], key_bytes: int) -> list[TaskReplica]:
-    """Those of the records that can be believed."""
+    """The records of the valid rows."""
     return [copy for copy in (copy_of(row, key_bytes) for row in records) if copy is not None]
 
 
 def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
-    """The end of a record, to send to those who have the rest."""
+    """The tombstone of a record, for nodes that have the record."""
     key, task = copy
     return rows.TombstoneRow(
         key, int(task.state), task.gen, task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place),
@@ -109,7 +108,7 @@ def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
 
 
 def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
-    """A tombstone that came; its key is only believed in so far as there is a record under it."""
+    """The tombstone of a row; None where it is invalid. Its key is good only where the store has a record under it."""
     key, state, gen, attempt, reason, detail, place, extra = row
     if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place):
         return None
@@ -118,14 +117,14 @@ def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
 
 
 def valid_record(key_bytes: int, row: rows.RecordRow) -> bool:
-    """Whether a record can be one of a crawl whose task keys have `key_bytes`."""
+    """Whether a row can be a record of a crawl whose task keys have `key_bytes`."""
     return _found(row.key, row.url, row.referrer, key_bytes) and _stands(
         row.state, row.gen, row.attempt, row.reason, row.detail, row.place
     )
 
 
 def _found(key: bytes, url: str, referrer: str, key_bytes: int) -> bool:
-    """Whether a key is that of its URL, and the URL one that this crawler writes."""
+    """Whether a key is that of its URL, and the URL one that this crawler would write."""
     match = _ORIGIN.match(url)
     if match is None or not referrer.isascii() or _REST.fullmatch(url, match.end()) is None:
         return False
@@ -141,7 +140,7 @@ def _is_canonical(origin: str) -> bool:
 
 
 def _stands(state: int, gen: int, attempt: int, reason: str, detail: str, place: rows.PlaceRow | None) -> bool:
-    """Whether a state is one, and has what belongs to it."""
+    """Whether a state is valid, and has the fields that go with it."""
     if state > State.DONE or gen > COUNT_MAX or attempt > COUNT_MAX:
         return False
     if (place is not None) != (state in (State.FETCHED, State.DONE)):
@@ -162,7 +161,7 @@ def _is_place(place: rows.PlaceRow) -> bool:
 
 
 def _is_text(text: str) -> bool:
-    """Whether the store can keep it."""
+    """Whether the store can encode a text: it has no surrogates."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
