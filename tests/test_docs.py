@@ -154,8 +154,8 @@ def test_every_source_file_that_is_named_exists(name: str) -> None:
         assert (ROOT / path).exists() or (ROOT / "dhtcrawl" / path).exists(), f"{path} is not there"
 
 
-def test_every_module_that_a_url_passes_on_its_day_exists() -> None:
-    (picture,) = (body for _, body in FENCE.findall(section("docs/architecture.md", "A URL's day")))
+def test_every_module_that_a_url_passes_on_its_way_exists() -> None:
+    (picture,) = (body for _, body in FENCE.findall(section("docs/architecture.md", "A URL's way")))
     named = re.findall(r"(?<=[ ,] )(?:[a-z_]+/)+[a-z_]+(?=,|$)", picture, re.MULTILINE)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / "dhtcrawl" / f"{name}.py").is_file()] == []
