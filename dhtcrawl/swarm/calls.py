@@ -572,8 +572,8 @@ class RobotsAnswered(WireMap):
     """Answer to `robots_ask`: `moved`, `fetch`, `wait_ms`, or what is known."""
 
     moved: Annotated[bool, flag(), "another node is gatekeeper"] = False
-    fetch: Annotated[bool, flag(), "fetch it, and tell what came of it"] = False
-    wait_ms: Annotated[int | None, integer(0, SPAN_MS_MAX), "somebody fetches it; ask again after this"] = None
+    fetch: Annotated[bool, flag(), "fetch it, and tell the result"] = False
+    wait_ms: Annotated[int | None, integer(0, SPAN_MS_MAX), "another node fetches it; ask again after this"] = None
     verdict: Annotated[str, word("", *_VERDICTS), "it is known"] = ""
     age_ms: Annotated[int | None, integer(0, 2**53), "for so long"] = None
     size: Annotated[int | None, integer(0, ROBOTS_BYTES_MAX), "so many bytes long"] = None
@@ -612,7 +612,7 @@ class TellRobots(CallArgs[RobotsTold]):
     terms: ClassVar[CallTerms] = CallTerms("robots_tell", _ROBOTS_TIMEOUT_S)
     origin: Origin
     agent: Agent
-    verdict: Annotated[str, word("", *_VERDICTS), "empty: nothing came of it"]
+    verdict: Annotated[str, word("", *_VERDICTS), "empty: no result"]
     body: Annotated[bytes, octets_up_to(ROBOTS_BYTES_MAX)] = b""
 
 
