@@ -150,7 +150,7 @@ class NodeSettings:
     bootstrap: tuple[str, ...] = setting((), "nodes to join through; none: a new swarm", "address")
     admin: str = setting("127.0.0.1:8469", "where the node answers commands and browsers, HTTP", "address")
     labels: tuple[str, ...] = setting((), "what policies may know of this node", "pair")
-    open_swarm: bool = setting(False, "talk with other machines without a secret: whoever reaches the port takes part")
+    open_swarm: bool = setting(False, "talk with other machines without a secret: any that reaches the port takes part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class SwarmSettings:
         600.0, "a page is fetched anew when the node with its body is gone for this long", "duration", low=0
     )
     suspicion_s: float = setting(5.0, "how long a node that does not answer keeps what it owns", "duration", low=0.1)
-    lease_s: float = setting(10.0, "for how long a host is lent to a node, from when it asked", "duration", low=0.1)
+    lease_s: float = setting(10.0, "for how long a node has a host to itself, from when it asked", "duration", low=0.1)
     lease_requests: int = setting(64, "requests to a host before its lease goes back", low=1)
 
 
