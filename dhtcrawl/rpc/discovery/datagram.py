@@ -31,7 +31,7 @@ _ITEMS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class DatagramRequest:
-    """Somebody asks."""
+    """A request."""
 
     message_id: bytes
     name: str
@@ -40,7 +40,7 @@ class DatagramRequest:
 
 @dataclass(frozen=True, slots=True)
 class DatagramReply:
-    """Somebody answers."""
+    """A reply to one of our requests."""
 
     message_id: bytes
     value: Any

@@ -7,7 +7,7 @@ A contact is in one of four states, in go-libp2p-kad-dht's words:
       └─ other addr. ─┴──no reply──▶ UNREACHABLE     and stays so for this look-up
 
 It is over when the `width` closest that are not unreachable have answered,
-when `asks_max` have been asked, or when nobody is left to ask. `width` = k is
+when `asks_max` have been asked, or when no contact is left to ask. `width` = k is
 the paper's look-up; 1 finds the owner alone, in about a quarter of the RPCs.
 """
 
@@ -22,7 +22,7 @@ from dhtcrawl.rpc.contact import Contact
 
 K = 20  # Kademlia 2002, section 2.2
 ALPHA = 3  # section 2.3
-ASKS_MAX = 128  # six times k: only somebody who invents contacts makes a look-up longer
+ASKS_MAX = 128  # six times k: only a peer that invents contacts makes a look-up longer
 CANDIDATES_MAX = 512
 ADDRESSES_MAX = 3  # for one id, in one look-up
 
@@ -48,7 +48,7 @@ class Lookup:
     """The state of one look-up.
 
     `shunned` says of a contact that it did not answer lately. Such a one is
-    unreachable from the start, whoever names it, unless nobody else is left.
+    unreachable from the start, whichever peer names it, unless no other is left.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Lookup:
             self._add(contacts)
 
     def failed(self, node_id: bytes) -> None:
-        """`node_id` did not reply; another address somebody named for it is tried next."""
+        """`node_id` did not reply; another address that a peer named for it is tried next."""
         if not self._leave_waiting(node_id, LookupState.UNREACHABLE):
             return
         candidate = self._by_id[node_id]
@@ -124,12 +124,12 @@ class Lookup:
         return [candidate.contact for candidate in reachable[:n] if candidate.state is LookupState.HEARD]
 
     def state(self, node_id: bytes) -> LookupState | None:
-        """What became of `node_id`; None when nobody named it."""
+        """How far the look-up has got with `node_id`; None when no peer named it."""
         candidate = self._by_id.get(node_id)
         return None if candidate is None else candidate.state
 
     def _frontier(self) -> Iterator[_Candidate]:
-        """The `width` closest that are not unreachable; whoever goes through them mostly stops at the first ones."""
+        """The `width` closest that are not unreachable; callers mostly stop at the first ones."""
         left = self._width
         for candidate in self._ordered:
             if candidate.state is not LookupState.UNREACHABLE:
@@ -172,7 +172,7 @@ class Lookup:
         del self._by_id[self._ordered.pop(at).contact.id], self._distances[at]
 
     def _another_address(self, known: _Candidate, contact: Contact) -> None:
-        # Whoever named the first address may have been wrong, or have lied.
+        # The peer that named the first address may have been wrong, or have lied.
         addresses = (known.contact, *known.others, *known.tried)
         if known.state is LookupState.QUERIED or contact in addresses or len(set(addresses)) >= ADDRESSES_MAX:
             return

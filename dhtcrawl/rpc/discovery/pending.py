@@ -42,7 +42,7 @@ class RoutingCounters:
     retries: int = 0
     timeouts: int = 0
     overloaded: int = 0  # calls that were not sent: too many in flight
-    address_conflicts: int = 0  # somebody used the id of a contact that answers elsewhere
+    address_conflicts: int = 0  # another node used the id of a contact that answers elsewhere
     network_errors: int = 0
 
 

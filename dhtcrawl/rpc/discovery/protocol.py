@@ -5,8 +5,8 @@ stock signatures, and a stock node cannot tell. Behind it, datagrams are
 handled where they arrive (no task for each), every handler answers, and a
 sender enters the table only after it answered a ping of ours with its id.
 Until its address is verified so, a sender gets at most `AMPLIFICATION_MAX`
-times what it sent (RFC 9000, section 8.1): whoever forges an address cannot
-use us to flood its owner.
+times what it sent (RFC 9000, section 8.1): a sender that forges an address
+cannot use us to flood the node there.
 
 `docs/protocol-routing.md` lists what the stock library does instead.
 """

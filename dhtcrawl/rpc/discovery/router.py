@@ -1,6 +1,6 @@
 """The stock library's routing table interface, over ours.
 
-The library and whoever knows it speak of `Node`s and of `find_neighbors`;
+The library and code written for it speak of `Node`s and of `find_neighbors`;
 `RoutingTable` speaks of contacts and takes the time. Nothing is kept here.
 """
 

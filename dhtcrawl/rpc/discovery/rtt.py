@@ -1,7 +1,7 @@
 """How long to wait for a reply: RFC 6298's estimate, per address, without I/O.
 
 A new address starts with the estimate over all addresses. A reply that came
-after a retry is no sample, since nobody knows which datagram it answers (Karn
+after a retry is no sample, since it is unknown which datagram it answers (Karn
 & Partridge 1987); the caller sees to that.
 """
 

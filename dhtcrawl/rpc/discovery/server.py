@@ -109,7 +109,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
         First their ids, then a look-up of our own id, then one in every bucket
         that this cannot have filled. Without the last step a node does not
-        know who is far, and whoever is far does not know of it.
+        know nodes that are far, and these do not know it.
 
         Raises:
             BootstrapUnreachable: none of them answered.
@@ -245,7 +245,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         for contact in contacts:
             known = self.plane.table.get(contact.id)
             if known is not None and known != contact:
-                # The verified address of a contact comes before one that somebody tells.
+                # The verified address of a contact comes before one that a peer tells.
                 heard.append(known)
             heard.append(contact)
         return heard
@@ -262,7 +262,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         found = await self._ask_until_done(lookup, "find_value")
         if found is None or found.get("value") is None:
             return None
-        # For whoever asks next (section 2.3): at the closest node that did not have it.
+        # For the next node that asks (section 2.3): at the closest node that did not have it.
         for contact in lookup.closest(1):
             await self._store(contact, key_digest, found["value"])
         return found["value"]

@@ -12,7 +12,7 @@ id* gets in, and only its own silence gets it out:
                                         a verified newcomer needs the place, or
                                         FAILURES_MAX probes in a row failed
 
-A suspected contact is named to nobody and asked by no look-up, yet probed with
+A suspected contact is not named to others nor asked by look-ups, but probed with
 growing pauses: one lost datagram, or a broken line of ours, costs nothing.
 """
 
@@ -34,7 +34,7 @@ FAILURES_MAX = 10  # with these pauses: after some five minutes
 # A contact that was silent for this long is pinged, so that the table is right when it is needed.
 STALE_S = 300.0
 REFRESH_S = 3600.0  # Kademlia 2002, section 2.3
-# Somebody outside the table that did not answer is not asked again for this long.
+# A contact outside the table that did not answer is not asked again for this long.
 SHUN_S = 30.0
 SHUNNED_MAX = 1024
 
@@ -81,10 +81,10 @@ class RoutingTable:
         self._by_id: dict[bytes, _Entry] = {}  # every datagram asks for some
         self._by_address: dict[Address, bytes] = {}
         self._shunned: OrderedDict[Contact, float] = OrderedDict()  # until when
-        self._due_at = 0.0  # before then nobody has to be pinged
+        self._due_at = 0.0  # before then no contact has to be pinged
 
     def clear(self) -> None:
-        """Forget everybody."""
+        """Forget all contacts."""
         self._buckets.clear()
         self._used.clear()
         self._by_id.clear()
@@ -175,13 +175,13 @@ class RoutingTable:
         """`contact` did not answer; True when that makes it suspected.
 
         Without a retry it may have been the loss of one datagram: that keeps a
-        suspicion alive, yet begins none, and no look-up shuns anybody for it.
+        suspicion alive, but begins none, and look-ups still ask the contact.
         """
         entry = self._by_id.get(contact.id)
         if not retried and (entry is None or not entry.failures):
             return False
         if entry is None or entry.contact != contact:
-            # A bogus address says nothing about whoever has the id.
+            # A bogus address says nothing about the node that has the id.
             bucket = self._buckets.get(self._index(contact.id))
             if bucket is not None:
                 bucket.spares.pop(contact.id, None)
@@ -197,7 +197,7 @@ class RoutingTable:
         return entry.failures == 1
 
     def drop(self, node_id: bytes) -> None:
-        """Its address belongs to somebody else now."""
+        """Remove a contact; it is no error if it is not there."""
         entry = self._by_id.pop(node_id, None)
         if entry is not None:
             del entry.bucket.entries[node_id]
@@ -259,8 +259,8 @@ class RoutingTable:
         """A random key for every bucket further away than our closest neighbour: the third step of joining.
 
         `closest` is what a look-up of our own id found. With all k of them,
-        the buckets beyond the furthest one hold nobody whom it did not find,
-        and everybody in there has just heard of us: they need no look-up.
+        the buckets beyond the furthest one hold no node that it did not find,
+        and all nodes in there have just heard of us: they need no look-up.
         """
         depth = self._depth()
         if len(closest) >= self.k:

@@ -5,7 +5,7 @@
 - hand values over to contacts that are new (Kademlia 2002, section 2.5), in
   slices, so that no datagram waits for a scan;
 - refresh buckets that saw no look-up for an hour (2.3);
-- store again what nobody stored for an hour (2.5), at the closest contacts in
+- store values again that no node stored for an hour (2.5), at the closest contacts in
   the table: without a look-up for each key.
 """
 

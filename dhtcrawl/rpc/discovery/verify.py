@@ -1,4 +1,4 @@
-"""Who may enter the table: whoever answers a ping of ours with the id it claims.
+"""Who may enter the table: a contact that answers a ping of ours with the id it claims.
 
     heard ──WANTED, SUSPECT──▶ ping ──▶ its id ──▶ confirm
        └──MOVED──▶ ping the known address ──answers──▶ the known contact stays
@@ -33,13 +33,13 @@ NOBODY = bytes(KEY_BYTES)
 
 
 class Verifier:
-    """Between what is heard and the table."""
+    """Pings the contacts that are heard of, and lets those that answer into the table."""
 
     def __init__(
         self, own_id: bytes, table: RoutingTable, calls: PendingRpcs, counters: RoutingCounters, clock: Clock
     ) -> None:
-        # Contacts that entered the table, for whoever hands values over to them. The oldest
-        # give way: what they miss, they get when values are republished.
+        # Contacts that entered the table, to which `Upkeep` hands values over. The oldest
+        # give way: they get the values that they miss when these are republished.
         self.newcomers: deque[Contact] = deque(maxlen=NEWCOMERS_MAX)
         self._own_id = own_id
         self._table = table
@@ -51,10 +51,10 @@ class Verifier:
         self._waiting: dict[Address, Callable[[], None]] = {}
 
     def heard(self, contact: Contact) -> None:
-        """Somebody says that it is `contact`, or that it knows it."""
+        """A node says that it is `contact`, or that it knows it."""
         match self._table.hear(contact, self._clock.monotonic()):
             case ContactVerdict.WANTED | ContactVerdict.SUSPECT:
-                # One try: nobody shall be flooded in the name of somebody else.
+                # One try: a forged sender must not make us flood another node.
                 self.verify(contact, tries=TRIES if self.is_verified(contact.address) else 1)
             case ContactVerdict.MOVED:
                 self._challenge(contact)
@@ -67,7 +67,7 @@ class Verifier:
         if not happened:
             self._table.failed(contact, now)
         elif not self._table.answered(contact, now):
-            # Whoever answers FIND_NODE does not say who it is; that it has this id is hearsay.
+            # An answer to FIND_NODE does not say which node it comes from; that it has this id is hearsay.
             self.heard(contact)
 
     def verify(self, contact: Contact, tries: int = TRIES) -> None:
@@ -83,7 +83,7 @@ class Verifier:
             self.newcomers.append(contact)
 
     def answered_from(self, address: Address) -> None:
-        """A reply to a question of ours came from there, so whoever listens there is no victim of a forger."""
+        """A reply to a question of ours came from there, so the node there is no victim of a forger."""
         self._verified[address] = None
         self._verified.move_to_end(address)
         if len(self._verified) > VERIFIED_MAX:

@@ -43,10 +43,10 @@ STATE_TOLD = 3  # who hears of a change of our state at once; the others by goss
 LEAVE_TOLD_MIN = 5
 JOIN_HELLOS_MAX = 64
 JOIN_EXCHANGES_MAX = 3
-# Before a newcomer believes that nobody there is a member: it would begin a swarm of its own. Each waits twice as long.
+# Before a newcomer believes that no node there is a member, and begins a swarm of its own. Each waits twice as long.
 JOIN_ROUNDS = 3
 STRANGERS_A_TICK = 8
-# In a swarm of this size and below everybody exchanges all records every `exchange_s` (memberlist's pushPullScale).
+# In a swarm of this size and below every member exchanges all records every `exchange_s` (memberlist's pushPullScale).
 EXCHANGE_MEMBERS = 32
 
 
@@ -143,7 +143,7 @@ class Gossip:
         return True
 
     async def join(self, addresses: Sequence[Address]) -> None:
-        """Find the swarm through these nodes; then its members are known, as far as anybody could tell us.
+        """Find the swarm through these nodes; then its members are known, as far as these could tell us.
 
         Raises:
             BootstrapUnreachable: none of them answered.
@@ -171,7 +171,7 @@ class Gossip:
         return record is not None and await self._exchange.with_(record.address, record.id)
 
     def greet(self, address: Address, node_id: bytes) -> None:
-        """Say hello to a node that somebody else takes for a member; what it answers is learned."""
+        """Say hello to a node that another takes for a member; its answer is learned."""
         self._probes.begin(address, node_id, _ignore, timeout_s=self.settings.stranger_timeout_s)
 
     async def meet(self, address: Address) -> None:
@@ -232,7 +232,7 @@ class Gossip:
         self._unseen.ask(self._server.plane.table, now)
 
     def _pause_check(self, boottime: Callable[[], float]) -> Callable[[], bool]:
-        # Between two ticks nobody could tell a pause from waiting.
+        # Between two ticks a pause could not be told from waiting.
         pauses = PauseDetector(max(self.settings.suspicion_s, self.settings.tick_s_max))
         return lambda: pauses.was_paused(boottime())
 
@@ -242,7 +242,7 @@ class Gossip:
         self.counters.refutations += learned.refuted
         if learned.declared_dead:
             self.counters.declared_dead += 1
-            # What we believed of the others was wrong: whoever knew better shall tell all it knows.
+            # What we believed of the others was wrong: the sender, which knew better, shall tell all it knows.
             self._rounds.now_with(sender)
             self._declared_dead()
         elif learned.changed:

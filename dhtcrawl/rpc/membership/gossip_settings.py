@@ -1,6 +1,6 @@
 """How often membership is checked, how long it waits, how much it keeps.
 
-A node that is killed is DEAD for everybody after about 9 s: it is asked within
+A node that is killed is DEAD for every member after about 9 s: it is asked within
 a `period_s` or two, does not answer for `probe_timeout_s` + `indirect_s` = 2.2 s,
 and is SUSPECTED for `suspicion_s`; gossip takes a second. So a node that stalls
 for 2 s is not even suspected, and one that stalls for 6 s can still refute.
@@ -30,9 +30,9 @@ class GossipSettings:
     strangers_max: int = 1024
     leave_s: float = 2.0  # what leaving may take
 
-    tick_s_max: float = 1.0  # a longer gap between ticks is time in which we heard nobody
+    tick_s_max: float = 1.0  # a longer gap between ticks is time in which we could not hear others
     members_max: int = 4096  # more are refused and counted
-    gone_max: int = 1024  # LEFT and DEAD; who went first gives way
+    gone_max: int = 1024  # LEFT and DEAD; the one gone first gives way
     told_s: float = 3600.0  # for so long the exchange of all records names them
     kept_s: float = 86_400.0  # for so long old gossip does not bring them back, and DEAD ones are asked
     activation_s: float = 120.0  # a newcomer that said `activate` confirms it by gossip within this time

@@ -1,8 +1,8 @@
 """Whether it is us: a node that is starved or cut off must not take the others for dead; without I/O.
 
 The score is Lifeguard's local health (Dadgar, Phillips & Currey 2018, section
-IV.A): it rises when we run late, when others suspect us, and when nobody at
-all answers; it falls with every answer. Timeouts are multiplied by `factor`.
+IV.A): it rises when we run late, when others suspect us, and when no node
+answers; it falls with every answer. Timeouts are multiplied by `factor`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LocalHealth:
         return True
 
     def was_suspected(self) -> None:
-        """Somebody got no answer from us."""
+        """Another node got no answer from us."""
         self._add(1)
 
     def was_alone(self) -> None:
@@ -38,7 +38,7 @@ class LocalHealth:
         self._add(1)
 
     def was_answered(self) -> None:
-        """Somebody answered in time."""
+        """Another node answered in time."""
         self._add(-1)
 
     def _add(self, points: int) -> None:

@@ -49,7 +49,7 @@ class NodeState(IntEnum):
 
     JOINING = 0  # owns nothing yet
     ACTIVE = 1
-    SUSPECTED = 2  # somebody got no answer; still owns what it owned
+    SUSPECTED = 2  # it did not answer a member; still owns what it owned
     LEFT = 3  # said so itself
     DEAD = 4  # suspected for too long
 
@@ -133,7 +133,7 @@ def merge(a: MemberRecord, b: MemberRecord) -> MemberRecord:
 
 @lru_cache(maxsize=4096)
 def is_loopback(host: str) -> bool:
-    """It means another machine to everybody else."""
+    """Whether it is a loopback address, which means another machine to a node elsewhere."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -162,7 +162,7 @@ def parse_records(rows: object, sender_host: str | None, most: int) -> tuple[lis
 
 
 def parse_sees(value: object) -> int:
-    """How many others a sender says that answer it; of nonsense, nobody."""
+    """How many others a sender says that answer it; 0 for nonsense."""
     return value if isinstance(value, int) and _in(value, 0, SEES_MAX) else 0
 
 

@@ -1,7 +1,7 @@
 """All records, both ways: the call `members` of the task plane (memberlist's push-pull).
 
-Gossip reaches nearly everybody nearly always; the exchange mends the rest, and
-gives a newcomer what happened before it came. Both sides send their records in
+Gossip reaches nearly every member nearly always; the exchange brings the rest, and
+tells a newcomer what happened before it came. Both sides send their records in
 order of id, a page at a time (`MemberRows`). The cursor of a question is that
 of the answer before; an empty one in an answer says that it was the last page.
 """

@@ -182,7 +182,7 @@ class Members:
     ) -> Learned:
         """Merge what `sender` says, which counts `sees` others that answer it; None: what we found ourselves.
 
-        Without `news` it is not told on: everybody but us knows it.
+        Without `news` it is not told on: every other member knows it.
         """
         doubtful = sees is not None and 2 * sees < self.sees(sender)
         learned = Learned()
@@ -205,7 +205,7 @@ class Members:
         return answering - (exclude in self._live and exclude not in self._suspected_at)
 
     def _less_harsh(self, record: MemberRecord) -> MemberRecord | None:
-        """Whoever sees less than half of whom we see has been cut off: its dead are at most suspects."""
+        """A sender that sees less than half of the members we see was cut off: its dead are at most suspects."""
         if record.state is not NodeState.DEAD:
             return record
         return record.turned(NodeState.SUSPECTED) if record.id in self._live else None
@@ -245,7 +245,7 @@ class Members:
         before = self._face(record.id)
         if record.state.is_gone:
             self._bury(record, now)
-            # Of somebody who is unknown here that is no news: it is told by those who knew it.
+            # Of a node that is unknown here that is no news: members that knew it tell it on.
             news = news and known is not None and not known.state.is_gone
         elif not self._admit(record, now):
             return _NOTHING

@@ -7,8 +7,8 @@
 `sees` is how many others answer, as far as the sender knows.
 
 A member that does not answer us is asked through others (SWIM, Das et al. 2002,
-section 4.1), at the address that they know, so nobody can be made to send
-datagrams elsewhere. What a stranger says counts once its address has answered
+section 4.1), at the address that they know, so no node can be made to send
+datagrams to another address. What a stranger says counts once its address has answered
 a ping (`Verifier`), as with everything on this plane.
 
 Asking is a callback; only a probe, which may take seconds, is a task.
@@ -52,7 +52,7 @@ class GossipCounters:
 
     hellos: int = 0  # asked of others
     bad_rows: int = 0  # rows of others that make no sense, or are too many
-    suspicions: int = 0  # ours: nobody got an answer
+    suspicions: int = 0  # ours: no node got an answer
     deaths: int = 0  # declared by us
     refutations: int = 0
     declared_dead: int = 0  # we, by others
@@ -138,7 +138,7 @@ class Probes:
             self.begin(member.address, member.id, _ignore, tries=1)
 
     async def probe(self, target: MemberRecord) -> None:
-        """Ask a member, if need be through others; it is suspected if nobody gets an answer."""
+        """Ask a member, if need be through others; it is suspected if no node gets an answer."""
         self.busy.add(target.id)
         try:
             answered = await self._answers(target)
@@ -151,7 +151,7 @@ class Probes:
             self._heard(Learned(1), None)
 
     def stop(self) -> None:
-        """All probes end, and nobody is blamed."""
+        """All probes end, and no member is suspected for it."""
         self._stopped = True
         for waiting in self._waiting.values():
             _settle(waiting, False, None)
@@ -240,7 +240,7 @@ class Probes:
     # Questions of others
 
     def rpc_hello(self, address: Address, row: Any, sees: Any, rows: Any) -> list[Any] | None:
-        """Somebody says who it is."""
+        """Answer a sender that says which node it is."""
         record = parse_record(row, address[0], first_hand=True)
         if record is None or self._stopped:
             self.counters.bad_rows += record is None
@@ -254,7 +254,7 @@ class Probes:
         return [own, seen, *told]
 
     def rpc_hello_for(self, address: Address, node_id: Any) -> bool:
-        """Somebody got no answer from a member and wants us to try."""
+        """Ask a member from which the sender got no answer; False if we do not."""
         target = self._members.get(node_id) if parse_id(node_id) else None
         if target is None or target.id not in self._members or self._relayed >= RELAYED_MAX:
             return False
@@ -271,7 +271,7 @@ class Probes:
         return True
 
     def rpc_hello_from(self, address: Address, row: Any) -> None:
-        """A member that did not answer us answered somebody whom we asked to try."""
+        """A member that did not answer us answered a node that we asked to try."""
         record = parse_record(row, address[0])
         indirect = self._indirect.get(record.id) if record is not None else None
         if record is None or indirect is None or address not in indirect.asked:

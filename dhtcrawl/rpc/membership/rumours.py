@@ -2,7 +2,7 @@
 
 Changes travel on the datagrams that are sent anyway (SWIM, Das et al. 2002,
 section 4.1). With n members a change is told about 3 log2(n + 1) times by
-every node that hears it; the chance that it misses somebody is then small,
+every node that hears it; the chance that it misses a member is then small,
 and what gossip misses the exchange of all records mends.
 """
 
@@ -62,7 +62,7 @@ class Rumours:
                 self._enter(node_id, known)
 
     def drop(self, node_id: bytes) -> None:
-        """Nobody has to hear of this node any more."""
+        """Tell no more of this node."""
         self._by_id.pop(node_id, None)
 
     def take(self, room_bytes: int, members: int, rows_max: int = ROWS_A_DATAGRAM_MAX) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Who owns a key, computed from the members this node knows, without asking anybody and without I/O.
+"""Who owns a key, computed from the members this node knows, without asking others and without I/O.
 
 A `View` is a snapshot: take a new one when a member comes, goes or changes its
 state. Ownership ranks *members* (who said HELLO), not the routing table, in
@@ -115,7 +115,7 @@ class View:
         return self.ids[place : place + 1] == (node_id,)
 
     def owner(self, key: bytes) -> Member | None:
-        """The member closest to `key`; None when nobody is active."""
+        """The member closest to `key`; None when no member is active."""
         number = int.from_bytes(key, "big")
         owner = self._owners.get(number >> self._shift)
         if owner is not None:

@@ -1,7 +1,7 @@
 """Links for a node that we have no connection to, in one datagram.
 
 A swarm may have more members than a node may have connections. Then most links
-go to somebody that this node is not connected to and will not be for long, and
+go to a member that this node is not connected to and will not be for long, and
 the connection costs more than the link. Such links go as the paper's STORE_TASK
 does (Tao & Xiang 2015): as an RPC of the routing plane.
 
@@ -36,8 +36,8 @@ RPC = "store_task"
 FRAME_BYTES_MAX = DATAGRAM_BYTES_MAX - (21 + 1 + 11 + 1 + 22 + 22 + 3)
 # The owner answers when its backups have the links: two round trips more than a ping takes, and two writes.
 TRIES, TIMEOUT_S = 3, 1.0
-OPEN_MAX = 1024  # requests of others; whoever asks more makes a connection, where there is credit
-# Who said nil or nothing is asked over connections for so long: it may see us at another address, or hear no datagrams.
+OPEN_MAX = 1024  # requests of others; for more they make a connection, where there is credit
+# A member that said nil or nothing is asked over connections for so long: it may know us at another address.
 SHUNNED_S = 60.0
 SHUNNED_MAX = 4096
 _KIND_AT = HEADER.size - 1  # in a frame: behind its length
@@ -46,7 +46,7 @@ Answer = Callable[[Any], None]
 
 
 class Connectionless:
-    """Both ends of it, of one node."""
+    """Sends links in datagrams, and answers those of others; one for each node."""
 
     def __init__(
         self,

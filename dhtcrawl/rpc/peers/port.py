@@ -2,7 +2,7 @@
 
 `Peers` is the port; what stands behind it is the task plane, and for our own
 id the handlers of this node, without a network. A role (owner, gatekeeper,
-coordinator) belongs to whoever is closest to a key, so a part asks the node of
+coordinator) belongs to the member closest to a key, so a part asks the node of
 the role and does not care whether that is itself.
 
 Calls are classes (`dhtcrawl.rpc.tasks.schema`). A handler gets the arguments
@@ -30,7 +30,7 @@ A = TypeVar("A", bound=CallArgs[Any])
 R = TypeVar("R", bound=WireMap)
 
 UNKNOWN_CRAWL = "unknown-crawl"  # refused: the receiver does not know, or does not run, the crawl
-# What came of a call at its handler.
+# What a handler answers to a call.
 Served = WireMap | Refused
 CallHandler = Callable[[bytes, A], "Served | Awaitable[Served]"]
 

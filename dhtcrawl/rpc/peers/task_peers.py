@@ -1,8 +1,8 @@
 """`Peers` on the task plane: a node id becomes an address, and our own id a call of our own handler.
 
 A machine that died, or was cut off, resets no connection. So when a member is
-declared dead, nobody goes on waiting for its answers until their deadlines:
-links and copies turn to whoever is next at once.
+declared dead, requests to it fail at once, and not at their deadlines: links
+and replicas go to the next member.
 """
 
 from __future__ import annotations

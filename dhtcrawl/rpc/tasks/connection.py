@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         self._schedule()
 
     def _report(self, error: BaseException) -> Refused:
-        """A handler failed: the peer gets an answer, and whoever watches the loop the error."""
+        """A handler failed: the peer gets an answer, and the loop's exception handler the error."""
         self._loop.call_exception_handler({"message": "a request's handler failed", "exception": error})
         return Refused("failed", type(error).__name__)
 

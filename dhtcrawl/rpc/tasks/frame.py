@@ -24,7 +24,7 @@ import msgpack
 
 # The largest message a node sends: a robots.txt (RFC 9309 asks for 500 KiB) or 300 links with room to spare.
 FRAME_BYTES_MAX = 1024 * 1024
-# Before the handshake nobody has a reason to send more than a HELLO.
+# Before the handshake no peer has a reason to send more than a HELLO.
 GREETING_BYTES_MAX = 4 * 1024
 # msgpack allocates a list of the announced length before it reads the elements: nested lists of a million
 # each would make 8 GiB of one frame. With this it is 1,024 levels of 4 KiB.

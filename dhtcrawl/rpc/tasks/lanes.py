@@ -34,7 +34,7 @@ from dhtcrawl.rpc.tasks.rows import TEXT_CHARS_MAX
 from dhtcrawl.rpc.tasks.signals import Credit
 
 COST_BYTES_MIN = 1024
-# Backups first: somebody's ack waits for them.
+# Backups first: an owner's ack waits for them.
 _ORDER = (Lane.BACKUPS, Lane.CALLS, Lane.TASKS)
 _LENGTH_BYTES = 4
 _LANES = tuple(Lane)  # an enum takes its time to list its members
@@ -88,7 +88,7 @@ class Asking:
         self._outlets = tuple(_Outlet() for _ in _LANES)
         self._in_order = tuple(self._outlets[lane] for lane in _ORDER)
         self._in_flight: dict[int, _Pending] = {}
-        self._late: dict[int, None] = {}  # nobody waits for these any longer, but their answers may come
+        self._late: dict[int, None] = {}  # no caller waits for these any longer, but their answers may come
         self._last_id = 0
 
     def request(self, message: Request, deadline: float, node_id: bytes | None) -> int | Failure:
@@ -108,7 +108,7 @@ class Asking:
         return request_id
 
     def forget(self, request_id: int) -> None:
-        """Nobody waits for this one any longer."""
+        """No caller waits for this request any longer."""
         if self._in_flight.pop(request_id, None) is not None:
             self._late[request_id] = None
         for outlet in self._outlets:
@@ -209,7 +209,7 @@ class Asking:
 
     @property
     def waiting(self) -> int:
-        """Requests whose answer somebody waits for."""
+        """How many requests have a caller that waits for the answer."""
         return len(self._in_flight) + sum([len(outlet.queue) for outlet in self._outlets])
 
     @property
@@ -219,7 +219,7 @@ class Asking:
 
     @property
     def late(self) -> int:
-        """Answers that nobody waits for any longer."""
+        """How many answers may come for which no caller waits any longer."""
         return len(self._late)
 
     def _all(self) -> Iterator[_Pending]:

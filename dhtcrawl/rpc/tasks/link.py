@@ -9,7 +9,7 @@
     CLOSED                                                             what `take_bytes` has is the last
 
 Bytes, requests, answers and `now` go in; `take_events` and `take_bytes` give
-what came of it. Each request comes to exactly one `Answered` or `Failed`,
+the results. Each request comes to exactly one `Answered` or `Failed`,
 unless it was forgotten. Both ends run this same machine. The shell is
 `dhtcrawl.rpc.tasks.connection`; the manner is h11's and aioquic's.
 
@@ -219,7 +219,7 @@ class PeerLink:
             return Failure(FailureKind.TOO_LONG, str(error), sent=False)
 
     def forget(self, request_id: int) -> None:
-        """Nobody waits for this one any longer: no event will come for it."""
+        """No caller waits for this request any longer: no event will come for it."""
         self.asking.forget(request_id)
 
     def reply(self, request_id: int, message: Reply, now: float) -> None:

@@ -64,11 +64,11 @@ class Lane(IntEnum):
 
 
 class Code(IntEnum):
-    """What became of one item; what a later version may add reads as FAILED."""
+    """The receiver's answer about one item; a code that a later version adds reads as FAILED."""
 
     ACCEPTED = 0  # new, and durable here and on the backups
     KNOWN = 1  # seen before; as good as accepted
-    MOVED = 2  # somebody closer owns it: see `peers`
+    MOVED = 2  # a closer node owns it: see `peers`
     FULL = 3  # no room on the disk; keep it and try again later
     FAILED = 4  # could not be stored; keep it and try again later
 
@@ -244,7 +244,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What became of each item of a request, in its order: one byte of `Code` each.
+    """The answer about each item of a request, in its order: one byte of `Code` each.
 
     `moved` holds one byte for each MOVED, in order: an index into `peers`.
     `records` are the answerer's own where they are further on (I6). `detail`

@@ -8,7 +8,7 @@
         epoch: Annotated[int, integer(0, 2**53)] = 0
 
 `parse` turns a map that came from a peer into a value, or raises `BadArguments`
-with the name of the field that is wrong: whoever gets a value need not look at
+with the name of the field that is wrong: code that gets a value need not check
 it again. A field with a default may be missing, and is left out of the map when
 it has that value. Fields that a class does not know are kept in `extra` and go
 out again with `to_map`.

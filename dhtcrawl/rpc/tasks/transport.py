@@ -6,9 +6,9 @@
 
 `request` answers with the peer's reply or a `Failure`, never with an
 exception. At most `connections_max` connections are open, least recently used
-idle ones go first (design, "Decided early"); whoever asks more peers at once
-than that waits for its turn, for a while. As many more may be parting: what a
-peer had asked before it heard our goodbye is answered. A connection that a peer
+idle ones go first (design, "Decided early"); requests to more peers at once
+wait for their turn, for a while. As many more may be ending: requests that a
+peer sent before it heard our goodbye are answered. A connection that a peer
 made carries our requests too when the peer listens where it came from, and of
 two connections made at once the one dialed by the lower node id stays.
 
@@ -143,7 +143,7 @@ class TaskTransport:
                 connection.abort()
 
     def give_up(self, node_id: bytes, address: Address) -> None:
-        """A node is taken for dead: whoever waits for it is told so now, not at its deadline."""
+        """A node is taken for dead: requests to it fail now, not at their deadlines."""
         for connection in self._pool.open():
             peer = connection.link.peer
             if peer.node_id == node_id if peer is not None else connection.address == address:
@@ -211,7 +211,7 @@ class TaskTransport:
             raise
 
     def _wake(self) -> None:
-        """A connection may be free: whoever has waited longest looks."""
+        """A connection may be free: the caller that has waited longest looks."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
