@@ -1,4 +1,4 @@
-"""What a node of the routing plane does without being asked, until it is stopped.
+"""The regular work of a node on the routing plane, until it is stopped.
 
 - every `TICK_S`: ping contacts that are suspected or have been silent, and
   spares for which a place became free;

@@ -1,4 +1,4 @@
-"""Membership at work: a node that joins, stays known to all others, and leaves.
+"""The shell of membership: a node joins, stays known to all others, and leaves.
 
     Gossip(server, me, …)     once the routing plane listens
     run                       asks, tells and is asked, in the caller's TaskGroup, until `stop`

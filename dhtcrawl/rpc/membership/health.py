@@ -1,4 +1,4 @@
-"""Whether it is us: a node that is starved or cut off must not take the others for dead; without I/O.
+"""Scores whether this node itself is starved or cut off, so that it does not take others for dead; without I/O.
 
 The score is Lifeguard's local health (Dadgar, Phillips & Currey 2018, section
 IV.A): it rises when we run late, when others suspect us, and when no node

@@ -1,4 +1,4 @@
-"""What nodes say of one another: a member's record, which of two is newer, and how one is read from a stranger.
+"""Records of members, which nodes tell each other: which of two is newer, how one is read from a stranger.
 
 A record on the wire is a row, a list in this order:
 

@@ -1,4 +1,4 @@
-"""What is still to be told: each change so many times, the least told first, then the newest; without I/O.
+"""The changes to be told: each so many times, the least told first, then the newest; without I/O.
 
 Changes travel on the datagrams that are sent anyway (SWIM, Das et al. 2002,
 section 4.1). With n members a change is told about 3 log2(n + 1) times by

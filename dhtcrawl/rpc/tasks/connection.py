@@ -1,4 +1,4 @@
-"""The asyncio shell around one `PeerLink`: a Protocol that carries its bytes and wakes who waits.
+"""The asyncio shell around one `PeerLink`: a Protocol that carries its bytes and wakes the callers that wait.
 
 No task a frame: what comes in is handled in `data_received`, an answer that
 takes time arrives through its future's callback, and all that was written in

@@ -1,4 +1,4 @@
-"""What a link tells the shell that carries its bytes, and what a request can come to instead of an answer."""
+"""Events that a link has for its shell, and the failures that a request may end with in place of an answer."""
 
 from __future__ import annotations
 

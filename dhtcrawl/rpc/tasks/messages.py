@@ -1,4 +1,4 @@
-"""What the task plane says: messages that check themselves when they are made.
+"""The messages of the task plane, which check themselves when they are made.
 
 Whether a message came from the wire or from our own code, its constructor
 holds every type, length and range to the limits here, so a handler never meets

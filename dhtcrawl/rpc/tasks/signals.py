@@ -1,4 +1,4 @@
-"""What a connection says about itself: the handshake, credit, signs of life, the end.
+"""Frames about the connection itself: the handshake, credit, signs of life, the end.
 
 HELLO and GOODBYE are read by every version, so their fields only grow: two
 nodes that share no version still understand why they part.
