@@ -1,7 +1,7 @@
-"""What an exchange says: type, charset, title, links, redirect. Pure.
+"""Reads type, charset, title, links and redirect out of a response. Pure.
 
-Used when a page arrives, and again from the archive when a restart finds a page
-whose links were not all acknowledged: both see the same links.
+A page is analysed when it arrives, and again from the archive when a restart
+finds that its links were not all acknowledged: both times the links are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """One page. `base` is what its links are relative to."""
+    """What a page says. `base` is the URL that its links are relative to."""
 
     content_type: str = ""
     charset: str | None = None
@@ -32,15 +32,15 @@ class Analysis:
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """The first value of a header, by its lower-case name."""
+    """The first value of the header whose lower-case name is `name`; None without one."""
     return next((value for key, value in headers if key == name), None)
 
 
 def analyse(url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_max: int) -> Analysis:
-    """Everything a crawl wants to know of a response; `raw` is its body as sent.
+    """Analyse a response; `raw` is its body as sent.
 
-    Links are taken from 2xx HTML only: an error page's links are the site's
-    navigation once more, at best.
+    Links are taken from 2xx HTML only: the links of an error page are, at best,
+    the site's navigation once more.
     """
     content_type = header(headers, "content-type")
     media_type = charset.media_type_of(content_type)

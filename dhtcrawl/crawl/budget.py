@@ -1,4 +1,4 @@
-"""When a crawl has had enough. Pure: asked with what it has used so far."""
+"""The limits of a crawl: pages, bytes, time. Pure: callers pass what the crawl has used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dhtcrawl.storage.store.records import SkipReason
 
 
 class Stop(Enum):
-    """Why a crawl ended before it was complete: (word, exit code, reason of what is left)."""
+    """Why a crawl ended before it was complete: (word, exit code, skip reason of the tasks that are left)."""
 
     INTERRUPTED = ("interrupted", Exit.INTERRUPTED, "")
     PAGE_LIMIT = ("page limit", Exit.PAGE_LIMIT, SkipReason.PAGE_LIMIT)
@@ -27,12 +27,12 @@ class Stop(Enum):
 
 @dataclass(slots=True)
 class CrawlLimits:
-    """What a crawl may use in all, as one node by itself sees it."""
+    """What a crawl on one node may use in all."""
 
     settings: CrawlSettings
 
     def exceeded(self, *, pages: int, seconds: float, size_bytes: int) -> Stop | None:
-        """The limit that is reached, if one is."""
+        """The limit that is reached, or None."""
         settings = self.settings
         if settings.max_pages and pages >= settings.max_pages:
             return Stop.PAGE_LIMIT

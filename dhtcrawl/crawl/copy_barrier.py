@@ -1,8 +1,8 @@
-"""No page is done before its body lies where the crawl wants it (`--copies`, design invariant I11). No I/O.
+"""Keeps a page from being done until its body is on enough nodes (`--copies`, design invariant I11). No I/O.
 
     hold ──▶ waiting ──copied──▶ ready, with the nodes that have copies ──take──▶ done
 
-A crawl that wants one copy has it when the page is written: nothing waits.
+With `--copies 1` the body is in place when the page is written, so no page waits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Holders = tuple[bytes, ...]
 
 @loop_state
 class CopyBarrier:
-    """Of one crawl on one node; `further` is how many nodes besides this one are to have a body."""
+    """Tracks which pages of one crawl still wait for copies; `further` nodes besides this one are to have a body."""
 
     def __init__(self, further: int) -> None:
         self.further = further
@@ -24,24 +24,24 @@ class CopyBarrier:
         self._ready: dict[bytes, Holders] = {}
 
     def __len__(self) -> int:
-        """Pages that are being copied."""
+        """How many pages are being copied."""
         return len(self._waiting)
 
     def hold(self, pages: Iterable[bytes]) -> None:
-        """These are to be copied, as they are from now on; `copied` follows as often for each."""
+        """Make these pages wait until `copied` was called once for each `hold`."""
         if self.further:
             for page in pages:
                 self._waiting[page] = self._waiting.get(page, 0) + 1
 
     def copied(self, page: bytes, holders: Sequence[bytes]) -> None:
-        """So many nodes have it, and no more will."""
+        """A copy job of a page ended: `holders` have its body, and no more nodes will get it."""
         self._ready[page] = tuple(holders)
         self._waiting[page] -= 1
         if not self._waiting[page]:
             del self._waiting[page]
 
     def pass_through(self, pages: Iterable[bytes]) -> tuple[list[bytes], dict[bytes, None]]:
-        """Of pages that are done but for their copies: those that are done, and those that wait."""
+        """Split pages whose links are all acknowledged into those that are done and those that wait for copies."""
         done: list[bytes] = []
         later: dict[bytes, None] = {}
         for page in pages:
@@ -52,5 +52,5 @@ class CopyBarrier:
         return done, later
 
     def take(self, done: Iterable[bytes]) -> dict[bytes, Holders]:
-        """Who has copies of these, to be noted with their end."""
+        """The nodes that have copies of these pages, to be stored when they become done."""
         return {page: self._ready.pop(page) for page in done if page in self._ready} if self._ready else {}

@@ -2,11 +2,11 @@
 
     start ──▶ running ──(nothing left, a limit, or stop)──▶ draining ──▶ ended
 
-Running, the crawl hands each job the frontier offers to a free fetcher, fills
-the frontier's fronts from the store, and looks at its limits. It is complete
+While running, the crawl gives each job that the frontier offers to a free fetcher,
+fills the frontier's fronts from the store, and checks its limits. It is complete
 when nothing is queued, in flight, under way to an owner or unwritten.
-Draining, it starts nothing new, lets requests in flight finish within
-`drain_timeout_s`, and writes what they brought.
+While draining, it starts nothing new, lets requests in flight finish within
+`drain_timeout_s`, and writes their results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LIMITS_EVERY_S = 0.25
 
 
 class _Stage:
-    """How far the crawl is."""
+    """The stage of the crawl: running, draining, ending."""
 
     def __init__(self) -> None:
         self.starting = True
@@ -44,7 +44,7 @@ class _Stage:
 
 
 class _Fetchers:
-    """What the fetchers have to do."""
+    """The idle fetchers, and how many jobs the others have."""
 
     def __init__(self) -> None:
         self.idle: deque[asyncio.Future[Job | None]] = deque()
@@ -54,7 +54,7 @@ class _Fetchers:
 
 
 class _RunTime:
-    """How long the crawl has been running on this node, and what else is counted from an earlier life on."""
+    """Adds this run's time and politeness violations to those of earlier runs."""
 
     def __init__(self, services: Services, counters: CrawlCounters) -> None:
         self.started_at = 0.0
@@ -71,7 +71,7 @@ class _RunTime:
 
     @property
     def seconds(self) -> float:
-        """The same, restarts included."""
+        """How long the crawl has run on this node, earlier runs included."""
         return self._seconds_before + (self.elapsed_s if self.started_at else 0.0)
 
     def count(self) -> None:
@@ -82,7 +82,7 @@ class _RunTime:
 
 @loop_state
 class Crawl:
-    """Runs one crawl; make it, `run` it once, read `counters` at any time."""
+    """Runs one crawl: call `run` once, read `counters` at any time."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Crawl:
 
     @property
     def counters(self) -> CrawlCounters:
-        """What was done so far, restarts included."""
+        """The crawl's counters, earlier runs included."""
         return self.parts.counters
 
     @property
@@ -126,7 +126,7 @@ class Crawl:
 
     @property
     def seconds(self) -> float:
-        """How long the crawl has been running on this node, restarts included."""
+        """How long the crawl has run on this node, earlier runs included."""
         return self._time.seconds
 
     @property
@@ -136,7 +136,7 @@ class Crawl:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """What is left to do here, as far as this node knows, by the words of `termination.WAITING`."""
+        """What this node knows is left to do here: counts, by the words of `termination.WAITING`."""
         parts, waits = self.parts, self.parts.next_round
         reading = self._refill.busy or not parts.intake.idle
         found = {
@@ -151,11 +151,11 @@ class Crawl:
 
     @property
     def activity(self) -> int:
-        """Grows with everything that could be, or bring, work for any node."""
+        """A number that grows with every event that may be, or lead to, work for a node."""
         return self._fetchers.started + self.parts.writer.rounds + self.parts.intake.activity
 
     def host_free(self, host: str) -> None:
-        """Another crawl is done with the host, or it was leased to this node."""
+        """A host became free: another crawl finished its request, or the host was leased to this node."""
         self.parts.frontier.host_free(host, self._s.clock.monotonic())
         self._dispatch()
 
@@ -166,12 +166,12 @@ class Crawl:
             self._end()
 
     def finish(self) -> None:
-        """The swarm has nothing left."""
+        """End the crawl as complete: no node of the swarm has work left."""
         if not self._stage.ended.is_set():
             self._end()
 
     def learn_aliases(self, aliases: list[str]) -> None:
-        """A seed redirects to these: they count as seeds."""
+        """Count these URLs, which seeds redirect to, as seeds."""
         extended = [self.parts.scope.extend(alias) for alias in aliases]
         if any(extended):
             self.parts.discovery.forget()
@@ -180,7 +180,7 @@ class Crawl:
         """Crawl until nothing is left or a limit is reached.
 
         Raises:
-            StorageError: the disk failed; what was acknowledged is safe.
+            StorageError: the disk failed; all that was acknowledged is on disk.
         """
         self._time.started_at = self._s.clock.monotonic()
         for host, wait_s in self.parts.start.owed.items():
@@ -188,7 +188,7 @@ class Crawl:
         try:
             await self._run()
         finally:
-            # Cancelled or not: no timer of ours may fire from here on.
+            # Cancelled or not: no timer of this crawl may fire from here on.
             self._stage.ending = True
             if self._timer is not None:
                 self._timer.cancel()
@@ -198,7 +198,7 @@ class Crawl:
             group.create_task(self.parts.writer.run())
             workers = [group.create_task(self._work()) for _ in range(self._s.config.fetch.concurrency)]
             background = [
-                # It may be waiting for backups that are gone: what came is in the store.
+                # The intake may wait for backups that are gone; the links and records it took are in the store.
                 group.create_task(self.parts.intake.run()),
                 group.create_task(self._refill.run()),
                 group.create_task(self._watch_limits()),
@@ -221,7 +221,7 @@ class Crawl:
     # -- jobs --
 
     async def _work(self) -> None:
-        """One fetcher: a job, and the next."""
+        """Do one job after another, as one fetcher."""
         fetchers = self._fetchers
         while True:
             waiting: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
@@ -241,7 +241,7 @@ class Crawl:
                     self._stage.drained.set()
 
     def _dispatch(self) -> None:
-        """Give jobs to idle fetchers; called whenever something may have changed."""
+        """Give jobs to idle fetchers; called whenever a job may have become possible."""
         if self._stage.ending or self._stage.starting:
             return
         stop = self._limit_reached()
@@ -257,8 +257,8 @@ class Crawl:
         if self._s.ports.ownership.alone and self._nothing_left():
             self._end()
         else:
-            # Whatever forbids a start now (no fetcher free, unwritten pages, the
-            # budget) ends in a call of this method; only a host's time does not.
+            # No fetcher free, unwritten pages, the budget: when such an obstacle goes,
+            # this method is called. Only a host's delay needs a timer.
             self._wake_at(frontier.next_due_at() if self._may_start() else math.inf)
 
     def _start_jobs(self) -> None:
@@ -275,10 +275,10 @@ class Crawl:
             fetchers.idle.popleft().set_result(job)
 
     def _may_start(self) -> bool:
-        """Whether a fetcher is free, and one more page is not too many.
+        """Whether a fetcher is free and the budget allows one more page.
 
-        A page that is not on disk yet, or of which the backups do not know,
-        counts as in flight: a crash would have it fetched again.
+        A page that is not on disk yet, or not known to the backups, counts as in
+        flight: after a crash it would be fetched again.
         """
         fetchers, handed_in = self._fetchers, self.parts.next_round
         if not fetchers.idle:
@@ -289,11 +289,11 @@ class Crawl:
 
     def _limit_reached(self) -> Stop | None:
         if not self._s.ports.ownership.alone:
-            return None  # the crawl's coordinator sees all of it
+            return None  # in a swarm the coordinator checks the limits of the whole crawl
         counters, limits = self.counters, CrawlLimits(self.parts.start.spec.settings)
         stop = limits.exceeded(pages=counters.pages, seconds=self._time.elapsed_s, size_bytes=counters.body_bytes)
-        # What the last page leads to says whether it was the last of all: wait.
-        # Nothing is started meanwhile, `_may_start` sees to that.
+        # Only when the pages in flight are written is it known whether any work is left, and
+        # so whether the crawl is complete: wait. `_may_start` starts nothing meanwhile.
         if stop is Stop.PAGE_LIMIT and (self._fetchers.running or not self.parts.writer.idle):
             return None
         return stop
@@ -304,7 +304,7 @@ class Crawl:
             self._timer.cancel()
             self._timer = None
         if due_at != math.inf:
-            # Not at once: a timer that fires a rounding error too early would spin.
+            # At least a microsecond: a timer that fires a rounding error too early would spin.
             delay_s = max(1e-6, due_at - self._s.clock.monotonic())
             self._timer = loop.call_later(delay_s, self._dispatch)
 
@@ -323,7 +323,7 @@ class Crawl:
     # -- start and end --
 
     async def _begin(self) -> None:
-        """Seeds in, unfinished pages on, hosts with work into memory."""
+        """Queue the seeds, resume unfinished pages, and bring hosts with work into memory."""
         submit, start, alone = self._s.committer.submit, self.parts.start, self._s.ports.ownership.alone
         crawl = start.crawl_id
         if alone:
@@ -367,6 +367,6 @@ class Crawl:
             stop = self._limit_reached()
             if stop is None and await self._disk_used():
                 stop = Stop.DISK_LIMIT
-            # A crawl whose last page was also the last it may fetch is complete.
+            # A crawl that reached its limit with its very last page is complete.
             if stop is not None and not self._nothing_left():
                 self.stop(stop)

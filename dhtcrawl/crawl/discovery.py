@@ -1,8 +1,8 @@
 """From the links of a page to tasks: canonical, in scope, each once. No I/O.
 
-Most links of a site stand on many of its pages. What a raw link came to is
-remembered by the directory it is relative to, so that a page costs one
-dictionary look-up a link, and only what is new is parsed.
+Most links of a site stand on many of its pages. The cache maps a raw link, within
+the directory it is relative to, to its task key and URL, so that a known link
+costs one dictionary look-up and only new ones are parsed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import canonicalize
 
 CACHE_MAX = 200_000
-# What a cache entry of average length takes; a longer one counts for several.
+# The length of an average cache entry; a longer one counts as several.
 CACHED_CHARS = 256
 HREF_SHOWN_CHARS = 500
 
-# Relative to the page and not its directory: a query, a fragment or nothing,
-# perhaps behind a scheme (WHATWG URL, "special relative or authority state").
-# Controls are refused, because a parser looks through them.
+# Matches links that are relative to the page and not to its directory: a query, a
+# fragment or nothing, perhaps behind a scheme (WHATWG URL, "special relative or
+# authority state"), and links with control characters, which a URL parser ignores.
 _OF_THE_PAGE = re.compile(r" *(?:https?:)?(?:[?#]| *\Z)|[^\0-\x1f]*[\0-\x1f]", re.IGNORECASE)
 
 
@@ -38,21 +38,21 @@ class _Resolved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a page leads to: links to send, all in-scope task keys, links not followed.
+    """The links of a page: those to send, the task keys of all in scope, those not followed.
 
-    Links that `known_to_owner` are left out of `links`, not of `link_keys`.
+    Links that are `known_to_owner` are left out of `links`, but not of `link_keys`.
     """
 
     links: list[Link]
     link_keys: bytes
     skipped: list[tuple[str, str]]  # (url, reason)
     final_url: str
-    alias: str | None = None  # the target of a seed's redirect: a seed itself
+    alias: str | None = None  # the target of a seed's redirect, which counts as a seed
 
 
 @loop_state
 class Discovery:
-    """The links of one crawl; remembers at most `cache_max` of them, fewer where they are long."""
+    """Finds the links of one crawl's pages; the cache holds at most `cache_max` links, fewer if they are long."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Discovery:
         known_to_owner: Callable[[bytes, int], bool] = lambda key, depth: False,
         cache_max: int = CACHE_MAX,
     ) -> None:
-        """`known_to_owner(key, depth)`: the link need not be sent."""
+        """`known_to_owner(key, depth)` says whether the owner has acknowledged a link, so that it need not be sent."""
         self._known_to_owner = known_to_owner
         self._spec = spec
         self._scope = scope
@@ -73,7 +73,7 @@ class Discovery:
         self._cache_max = cache_max
 
     def discover(self, url: str, analysis: Analysis, *, depth: int, hops: int, seed: bool) -> Found:
-        """The links of the page at `url`, itself at `depth` and `hops` redirects from a link."""
+        """The links of the page at `url`, which lies at `depth`, `hops` redirects behind a link."""
         if analysis.redirect is not None:
             return self._redirect(url, analysis.redirect, depth=depth, hops=hops, seed=seed)
         skipped: list[tuple[str, str]] = []
@@ -95,7 +95,7 @@ class Discovery:
         return Found(links, b"".join(found), skipped, url)
 
     def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> dict[bytes, str]:
-        """Where the hrefs of a page lead, within the crawl: URLs by key, in their order."""
+        """The in-scope targets of a page's hrefs, in their order: task key to URL."""
         found: dict[bytes, str] = {}
         directory = base[: base.rindex("/", 0, (base + "?").index("?")) + 1]
         known = self._cache.get(directory)
@@ -118,7 +118,7 @@ class Discovery:
         return found
 
     def forget(self) -> None:
-        """Empty the cache: it is full, or the scope grew."""
+        """Empty the cache, because it is full or the scope grew."""
         self._cache.clear()
         self._cached = 0
 
@@ -150,5 +150,5 @@ class Discovery:
         if reason is not None:
             return Found([], b"", [(target, reason)], target, alias)
         key = self._spec.key_of(target)
-        # Not a link followed but the same link's way: the depth stays.
+        # A redirect is part of following one link: the depth stays.
         return Found([Link(key, target, depth, url, hops + 1, seed)], key, [], target, alias)

@@ -1,11 +1,11 @@
-"""Tasks that are in the store and not yet on their backups: they enter the frontier when they are.
+"""Holds back tasks that are in the store until their backups have them; then they enter the frontier.
 
-    expect ──▶ due ──add──▶ the frontier, those that are still open and this node's
+    expect ──▶ due ──add──▶ the frontier: tasks that are still open and this node's
 
-What one of the backups answers may be that a task was fetched long ago, so none
-is started before (design invariant I6). A task may be due for several batches
-of records at once; one that is over meanwhile stays out of the frontier until
-the last of them is through.
+No task starts before its backups have answered, because one of them may know that it
+was fetched long ago (design invariant I6). A task may be in several batches of
+records at once; if it ends meanwhile, it stays out of the frontier until the last
+of them is through.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from dhtcrawl.storage.store.tasks import Queued
 
 
 class DueTasks:
-    """Those of one crawl."""
+    """Holds back the tasks of one crawl until their backups have them."""
 
     def __init__(self, frontier: Frontier, ownership: Ownership, clock: Clock) -> None:
         self._frontier = frontier
         self._ownership = ownership
         self._clock = clock
         self._due: dict[bytes, int] = {}  # how many batches of records hold a task back
-        self._over: dict[bytes, None] = {}  # left the queue meanwhile
+        self._over: dict[bytes, None] = {}  # those of `_due` that left the queue meanwhile
 
     def expect(self, queued: list[Queued]) -> None:
-        """These are in the store; `add` will follow once the backups have them, and all that was sent with them."""
+        """Hold back tasks that are in the store; `add` follows once the backups have their whole batch."""
         for task in queued:
             self._due[task.key] = self._due.get(task.key, 0) + 1
 
     def add(self, queued: list[Queued]) -> None:
-        """The backups have these tasks: those that are still open and this node's may be started."""
+        """The backups have these tasks: add to the frontier those that are still open and this node's."""
         over = self._over
-        # Another node may have in flight what came here once more, by a shorter way.
+        # Another node may have a task in flight that was queued here again at a smaller depth.
         open_ = [task for task in self.ours(queued) if task.key not in over]
         for task in queued:
             self._due[task.key] -= 1
@@ -47,9 +47,9 @@ class DueTasks:
         self._frontier.add(open_, self._clock.monotonic())
 
     def await_safe(self, task: Queued, when_kept: Callable[[bytes, Callable[[], None]], bool]) -> None:
-        """A task was found in its stored queue while records of it are under way: add it once they are safe.
+        """Add a task that was read from its stored queue once the backups have its record, which is under way.
 
-        That of a new task follows anyway; but a link to a known one makes us ask the backups again, too.
+        A new task is added with its batch; a link to a known task sends the record again and holds nothing back.
         """
         if task.key not in self._due:
             self.expect([task])
@@ -58,15 +58,15 @@ class DueTasks:
                 add()
 
     def written(self, key: bytes) -> None:
-        """A task is over here.
+        """Keep a task that is over out of the frontier, if it is still due.
 
-        It may be due still: it is safe, and may be read from the store, before
-        the rest of its batch is; and a shorter way to it is a batch of its own.
+        It is safe, and may be read from the store and fetched, before the rest of
+        its batch is; and a smaller depth that was found for it is a batch of its own.
         """
         if key in self._due:
             self._over[key] = None
 
     def ours(self, queued: list[Queued]) -> list[Queued]:
-        """Those that this node may start now: some may have changed hands since the transaction that queued them."""
+        """The tasks that this node may start now: others may own some since the transaction that queued them."""
         mine, held = self._ownership.mine, self._ownership.held
         return [task for task in queued if mine(task.key) and not held(task.key)]

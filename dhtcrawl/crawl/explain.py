@@ -1,13 +1,13 @@
-"""Where a URL stands in a crawl, and why, from a store's records: what `dhtcrawl why` and a running node answer.
+"""Explains a URL's state in a crawl from the store: the answer of `dhtcrawl why` and of a running node.
 
 Runs in a transaction and writes nothing. The answer is made of JSON's types:
 
     url, crawl (hex), key (hex), state    always; state: pending, leased, fetched, dead, done, skipped, unknown
     depth, referrer                       of a task
-    reason, detail                        of a dead one
-    status, final_url, fetched_at, error, archive ("FILE:OFFSET")   of one with a page
+    reason, detail                        of a dead task
+    status, final_url, fetched_at, error, archive ("FILE:OFFSET")   of a task with a page
     reason                                of a link that was not followed
-    in_scope, reason                      of what was never found
+    in_scope, reason                      of a URL that was never found
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dhtcrawl.storage.store.txn import Txn
 
 
 def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
-    """Where a canonical URL stands in one crawl, as this store knows it.
+    """The state of a canonical URL in one crawl, as this store has it.
 
     Raises:
         StorageError: a record cannot be read.

@@ -1,8 +1,7 @@
-"""One job from the frontier: a request, and what its outcome means.
+"""Runs one job of the frontier: sends a request and handles its outcome.
 
-The outcome of a page goes to the next round; when the host may be asked again,
-and whether the page is tried again, is decided by `dhtcrawl.fetch.politeness`
-and `dhtcrawl.fetch.retry`.
+A page goes to the next round. `dhtcrawl.fetch.politeness` decides when the host may
+be asked again, `dhtcrawl.fetch.retry` whether the page is tried again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Fetcher:
     """Runs the jobs of one crawl."""
 
     def __init__(self, services: Services, spec: CrawlSpec, parts: CrawlParts, assignment: Assignment) -> None:
-        """`parts` are those of the crawl that the requests are for."""
+        """`parts` are the parts of the crawl that the pages are fetched for."""
         self._s = services
         self._spec = spec
         self._frontier = parts.frontier
@@ -51,7 +50,7 @@ class Fetcher:
         self._robots_fetcher = RobotsFetcher(services, spec, parts, self._requests)
 
     async def run(self, job: Job) -> None:
-        """Do one job to its end."""
+        """Do one job: fetch a page or a robots.txt."""
         if job.task is None:
             await self._robots_fetcher.run(job)
         else:
@@ -129,7 +128,7 @@ class Fetcher:
             self._give_up(job, task, reason, detail, TaskResult.FAILED, now=begun_at)
 
     def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
-        """Try a task again at `retry_at`; or leave that to whoever owns it by now, or has it in flight, too."""
+        """Try a task again at `retry_at`, unless another node has become its owner or has it in flight, too."""
         ownership = self._s.ports.ownership
         if ownership.stays(task.key):
             self._frontier.finish(job, now, retry_at=retry_at, counts=counts)
@@ -140,11 +139,11 @@ class Fetcher:
             self._assignment.released(task.key)
 
     def _give_up(self, job: Job, task: Queued, reason: str, detail: str, result: TaskResult, *, now: float) -> None:
-        """Nothing more is to be tried here; `now` is when the last try began."""
+        """Make no further attempt here: pass the task on or kill it; `now` is when the last attempt began."""
         given = TaskOutcome(task.key, job.host, result, self._s.clock.monotonic() - now, detail=detail)
         if reason == SkipReason.FAILED and self._assignment.passes_on(task, given):
             return
-        # Nobody else is left who might connect: that was all that could be tried.
+        # No node is left that might reach the host: every attempt that was possible has been made.
         all_tried = given._replace(result=TaskResult.FAILED)
         if result is TaskResult.UNREACHABLE and self._assignment.passes_on(task, all_tried):
             return
@@ -155,7 +154,7 @@ class Fetcher:
         self._parts.next_round.kill(Kill(job.host, task.key, reason, detail, job.attempt))
 
     async def _process(self, job: Job, task: Queued, exchange: Exchange) -> None:
-        """Take a response apart and hand it in to the next round."""
+        """Analyse a response and give the page and its links to the next round."""
         content = exchange.body
         look = partial(analyse, task.url, exchange.status, exchange.headers, html_bytes_max=self._html_bytes_max)
         if content.size <= INLINE_BYTES_MAX and not content.spooled:
@@ -181,7 +180,7 @@ class Fetcher:
         }
         alias = found.alias
         if alias is not None and not self._s.ports.ownership.alone:
-            # Before anybody meets a link of the new scope, everybody is to know it.
+            # All nodes must know the wider scope before one of them gets a link that only it covers.
             await self._s.ports.record.announce([alias])
             alias = None
         page = FetchedPage(task.key, task.depth, fields, found.link_keys, found.skipped)

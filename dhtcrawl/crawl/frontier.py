@@ -1,6 +1,6 @@
-"""Which task is next: Mercator's frontier (Heydon & Najork 1999, section 3.1), without I/O.
+"""Decides which task is next: Mercator's frontier (Heydon & Najork 1999, section 3.1), without I/O.
 
-Priority and politeness are apart. A host's queue (its *back queue*) is sorted
+Priority and politeness are separate. A host's queue (its *back queue*) is sorted
 by depth, then by the order of discovery; among the hosts that may be asked now,
 the one whose first task has the smallest depth goes first, and hosts of equal
 depth take turns. So a crawl is breadth first, spread over hosts, and never
@@ -10,8 +10,8 @@ waits for one host while another is free.
       ▲                            │                   │
       └──────── queue empty ───────┴───────────────────┘
 
-The store holds every queue whole. In memory is the front of the queues of some
-hosts; `refills` says which fronts have run low, and the shell answers with
+The store holds every queue whole; memory holds the front of some hosts' queues.
+`refills` names the fronts that have run low, and the shell answers with
 `refilled`. Memory is bounded whatever the size of the frontier: by `hosts_max`,
 and by `tasks_max` or `2 * FRONT_MIN` tasks a host, whichever is more. Times are
 seconds on the caller's monotonic clock.
@@ -31,14 +31,14 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.url import host_of, origin_of
 
-# With 4,096 hosts of 16 tasks the default of 65,536 in memory is just kept.
+# 4,096 hosts of 2 * FRONT_MIN tasks are just the default of 65,536 in memory.
 FRONT_MIN = 8
 FRONT_MAX = 2048
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """A request that may start now: a page, or the robots.txt it has to wait for."""
+    """A request that may start now, for a page or for the robots.txt that a page waits for."""
 
     host: str
     task: Queued | None  # None: fetch `origin`'s robots.txt
@@ -47,7 +47,7 @@ class Job:
 
 
 class FrontierLimits(NamedTuple):
-    """Requests side by side to a host whose delay is 0, and what is kept in memory."""
+    """`parallel` requests at once to a host whose delay is 0; how many tasks and hosts are kept in memory."""
 
     parallel: int = 1
     tasks_max: int = 65_536
@@ -55,7 +55,7 @@ class FrontierLimits(NamedTuple):
 
 
 class _Lines:
-    """Two heaps of hosts: those that may be asked now, and those that may be later."""
+    """Two heaps of hosts: those that may be asked now, and those that may be asked later."""
 
     __slots__ = ("ready", "turn", "waiting")
 
@@ -66,16 +66,16 @@ class _Lines:
 
 
 class _Walk:
-    """Whether the shell is to walk over the stored queues, from end to end, while there is room.
+    """Whether the shell has to walk through all stored queues, while there is room in memory.
 
-    Some hosts may have work on disk and not be in memory: at the start, and after a host did not fit.
+    Hosts may have work on disk without being in memory at the start, and after a host did not fit.
     """
 
     __slots__ = ("again", "due")
 
     def __init__(self) -> None:
         self.due = True
-        self.again = False  # once the walk under way has ended
+        self.again = False  # another walk has to follow the one under way
 
 
 @loop_state
@@ -94,8 +94,8 @@ class Frontier:
     ) -> None:
         """`delay_of(host)` is in seconds; where it is 0, requests may run at once, as `limits` say.
 
-        `on_quiet(host)`: there is nothing to start there for now, in memory or on disk.
-        `waits(key)`: who is to fetch a task is not decided; it does not start before `assign` says that we are.
+        `on_quiet(host)` is called when a host has no task to start for now, in memory or on disk.
+        `waits(key)` says whether a task is still to be assigned to a node; `assign` lets it start here.
         """
         self._waits = waits
         self._on_quiet = on_quiet
@@ -106,17 +106,17 @@ class Frontier:
         self._hosts: dict[str, BackQueue] = {}
         self._lines = _Lines()
         self._low: dict[str, None] = {}  # hosts whose front wants a refill, in order
-        self._desks: dict[str, None] = {}  # hosts with tasks that wait to be assigned, in turn
+        self._desks: dict[str, None] = {}  # hosts with tasks that wait to be assigned, in the order of their turns
         self.in_flight = 0
         self._walk = _Walk()
 
     def __len__(self) -> int:
-        """Tasks in memory."""
+        """How many tasks are in memory."""
         return sum(host.filled + len(host.retries) for host in self._hosts.values())
 
     @property
     def empty(self) -> bool:
-        """Nothing queued, in flight or still on disk."""
+        """Whether no task is queued, in flight or still on disk."""
         return not self._hosts and not self._walk.due
 
     @property
@@ -136,11 +136,11 @@ class Frontier:
 
     @property
     def wants_hosts(self) -> bool:
-        """Whether there are hosts on disk, and room for enough of them to look."""
+        """Whether hosts may have work on disk, and memory has room for enough of them to make a walk worth it."""
         return self._walk.due and self._limits.hosts_max - len(self._hosts) >= max(1, self._limits.hosts_max // 8)
 
     def add(self, tasks: Iterable[Queued], now: float) -> None:
-        """Tasks that were just written to the store."""
+        """Add tasks that were just written to the store."""
         touched: dict[str, BackQueue] = {}
         for task in tasks:
             name = host_of(task.url)
@@ -160,11 +160,11 @@ class Frontier:
         self._walk.again = False
 
     def walk_ended(self) -> None:
-        """It has named every host with work to `activate`."""
+        """The shell has named every host with work to `activate`."""
         self._walk.due = self._walk.again
 
     def activate(self, name: str) -> bool:
-        """Take a host with work on disk into memory; False where there is no room."""
+        """Take a host with work on disk into memory; return False if there is no room."""
         if name not in self._hosts:
             if len(self._hosts) >= self._limits.hosts_max:
                 return False
@@ -173,7 +173,7 @@ class Frontier:
         return True
 
     def next(self, now: float) -> Job | None:
-        """The job to start now, if any; the caller answers with `finish`."""
+        """The job to start now, or None; the caller answers with `finish`."""
         while self._lines.waiting and self._lines.waiting[0][0] <= now:
             _, turn, name = heapq.heappop(self._lines.waiting)
             host = self._hosts.get(name)
@@ -186,7 +186,7 @@ class Frontier:
                 continue
             host.entry = 0
             delay_s = self._delay_of(name)
-            # Looked up each time: the book forgets clocks that owe nothing.
+            # Looked up each time: the host book forgets clocks without a pending wait.
             clock = self._clock_of(name)
             if clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
                 self._schedule(host, now)
@@ -202,15 +202,15 @@ class Frontier:
         return None
 
     def next_due_at(self) -> float:
-        """When `next` is worth asking again; infinity where only events can tell."""
+        """When to call `next` again; infinity if only an event can bring a job."""
         return self._lines.waiting[0][0] if self._lines.waiting else math.inf
 
     def finish(self, job: Job, now: float, *, retry_at: float | None = None, counts: bool = True) -> None:
-        """A job is over; the clock was told before.
+        """A job is over; the caller has ended the request on the host's clock.
 
         With `retry_at` its task is tried again then, as a further attempt if
         this one `counts`, unless it left the stored queue meanwhile. Otherwise
-        `written` must follow once the store knows the outcome.
+        `written` must follow once the outcome is in the store.
         """
         self.in_flight -= 1
         host = self._hosts[job.host]
@@ -222,14 +222,14 @@ class Frontier:
         self._schedule(host, now)
 
     def written(self, name: str, key: bytes, now: float) -> None:
-        """The store has a task's outcome, and has taken it out of its queue."""
+        """The store has a task's outcome, and no longer has the task in its queue."""
         host = self._hosts.get(name)
         if host is not None:
             host.ends(key)
             self._schedule(host, now)
 
     def put_back(self, name: str, task: Queued, now: float) -> None:
-        """A job is over that came to nothing; its task waits in its queue again, unless it left it meanwhile."""
+        """A job ended without an outcome: queue its task again, unless it left the stored queue meanwhile."""
         host = self._hosts.get(name)
         if host is None or host.ends(task.key):
             self.add([task], now)
@@ -237,19 +237,19 @@ class Frontier:
             self._schedule(host, now)
 
     def host_free(self, name: str, now: float) -> None:
-        """Somebody else is done with the host: another crawl, or a redirected robots.txt."""
+        """A host became free: another crawl or a redirected robots.txt request is over."""
         host = self._hosts.get(name)
         if host is not None:
             self._schedule(host, now)
 
     def forget(self, name: str, key: bytes, now: float) -> None:
-        """A task left its host's queue in the store, and not by a job of ours; one in flight is not tried again."""
+        """A task left its stored queue without a job of this node; if it is in flight, it is not tried again."""
         host = self._hosts.get(name)
         if host is not None and host.leaves(key):
             self._schedule(host, now)
 
     def unassigned(self, a_host: int, limit: int) -> list[Queued]:
-        """Tasks that wait to be assigned, `a_host` of each host at most; the hosts take turns."""
+        """Up to `limit` tasks that wait to be assigned, at most `a_host` of each host; the hosts take turns."""
         found: list[Queued] = []
         for name in list(self._desks):
             if len(found) >= limit:
@@ -262,7 +262,7 @@ class Frontier:
         return found
 
     def load(self, name: str) -> int:
-        """How many tasks of a host are here to be fetched."""
+        """How many tasks of a host are in memory to be fetched by this node."""
         host = self._hosts.get(name)
         return 0 if host is None else len(host.front) + len(host.retries) + host.in_flight
 
@@ -271,30 +271,30 @@ class Frontier:
         return {task.key for host in self._hosts.values() for _, task, _ in host.retries}
 
     def delay_s(self, name: str) -> float:
-        """What lies between two requests to a host."""
+        """The delay between two requests to a host, in seconds."""
         return self._delay_of(name)
 
     def assign(self, name: str, keys: Collection[bytes], now: float) -> None:
-        """These are to be fetched here."""
+        """Let these tasks, which waited to be assigned, start here."""
         host = self._hosts.get(name)
         if host is not None:
             host.assign(keys)
             self._schedule(host, now)
 
     def lend(self, name: str, keys: Collection[bytes], now: float) -> None:
-        """These another node is to fetch: they leave memory, and before long the stored queue."""
+        """Forget these tasks, which are assigned to another node; the caller takes them out of the stored queue."""
         host = self._hosts.get(name)
         if host is not None and host.drop(lambda task: task.key in keys):
             self._schedule(host, now)
 
     def disown(self, mine: Callable[[bytes], bool], now: float) -> None:
-        """Forget every task in memory that is not `mine` any more; those in flight are finished as usual."""
+        """Forget every task in memory that is not `mine` any more; those in flight finish as usual."""
         for host in list(self._hosts.values()):
             if host.drop(lambda task: not mine(task.key)):
                 self._schedule(host, now)
 
     def distrust(self, now: float) -> None:
-        """The stored queues may hold tasks that were not added here: read them all again."""
+        """Read all stored queues again, because they may hold tasks that were not added here."""
         self._walk.due = self._walk.again = True
         for host in list(self._hosts.values()):
             host.complete = False
@@ -302,21 +302,21 @@ class Frontier:
             self._schedule(host, now)
 
     def refills(self) -> list[tuple[str, int]]:
-        """Fronts to fill from the store, with how many tasks to read; each is named once."""
+        """Hosts whose fronts are to be filled from the store, with how many tasks to read; each is named once."""
         wanted = []
         for name in self._low:
             host = self._hosts[name]
             host.refilling.busy = True
-            # Those in flight and waiting are still in the stored queue's head.
+            # Tasks in flight or waiting for a retry are still in the stored queue's head.
             wanted.append((name, self._front_max() + len(host.known)))
         self._low.clear()
         return wanted
 
     def refilled(self, name: str, tasks: Iterable[Queued], complete: bool, now: float) -> None:
-        """The head of a host's queue as the store has it."""
+        """Take in the head of a host's stored queue; `complete` if that is the whole queue."""
         host = self._hosts[name]
         host.refilling.busy = False
-        # What was read joins the front without a gap; the front ends where it ends.
+        # The tasks that were read follow the front without a gap, so `insert` must keep all of them.
         host.complete = True
         for task in tasks:
             host.insert(task, waits=self._waits(task.key))
@@ -325,7 +325,7 @@ class Frontier:
         self._schedule(host, now)
 
     def _take(self, host: BackQueue, now: float) -> Job | None:
-        """The host's next job, or None where only robots.txt or a refill can bring one."""
+        """The host's next job, or None if it has to wait for its robots.txt or a refill."""
         head = host.head(now)
         if head is None:
             return None
@@ -341,7 +341,7 @@ class Frontier:
         return Job(host.name, host.front.pop(0), origin)
 
     def _schedule(self, host: BackQueue, now: float) -> None:
-        """Put the host where it belongs now; an entry that is right already keeps its turn."""
+        """Put the host into the heap it belongs to now; an entry that is still right keeps its turn."""
         front_max = self._front_max()
         if host.filled > 2 * front_max:
             host.spill(front_max)
@@ -356,7 +356,7 @@ class Frontier:
             return
         due_at = self._due_at(host, now)
         if due_at == math.inf:
-            host.entry = 0  # `finish`, `refilled`, `add` or `host_free` brings it back
+            host.entry = 0  # `finish`, `refilled`, `add` or `host_free` schedules it again
         elif due_at <= now:
             self._push_ready(host, now)
         elif not host.entry or host.place != (True, due_at):
@@ -365,11 +365,11 @@ class Frontier:
             heapq.heappush(self._lines.waiting, (due_at, self._lines.turn, host.name))
 
     def _due_at(self, host: BackQueue, now: float) -> float:
-        """When the host's next job may start; infinity where no passing of time allows it."""
+        """When the host's next job may start; infinity if time alone does not allow it."""
         if host.robots_busy:
             return math.inf
         if host.head(now) is None:
-            # Without a look at the clock: where hosts are leased, that is a wish.
+            # Do not ask the clock: where hosts are leased, asking it counts as a wish for the host.
             return host.retries[0][0] if host.retries else math.inf
         delay_s = self._delay_of(host.name)
         return self._clock_of(host.name).ready_at(delay_s, self._parallel_at(delay_s))
@@ -384,7 +384,7 @@ class Frontier:
         heapq.heappush(self._lines.ready, (depth, self._lines.turn, host.name))
 
     def _parallel_at(self, delay_s: float) -> int:
-        # Requests side by side and a delay between them exclude each other.
+        # With a delay there is one request at a time.
         return 1 if delay_s > 0 else self._limits.parallel
 
     def _front_max(self) -> int:

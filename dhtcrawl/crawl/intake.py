@@ -1,11 +1,11 @@
-"""What comes to a crawl from other nodes: links to own, records that moved, a new view of who owns what.
+"""Takes in what reaches a crawl from other nodes: links to own, task records, a new view of who owns which keys.
 
     STORE_TASK ──▶ accept ──▶ on disk ──▶ on the backups ──▶ acked, and queued
-    a record merged in ──▶ queued here, or out of the queue
-    the view changed ──▶ memory at once, the store page by page (`run`)
+    a record was merged in ──▶ its task enters or leaves the queue here
+    the view changed ──▶ the frontier at once, the store page by page (`run`)
 
-Nothing is fetched before its backups know of it: what one of them answers may
-be that it was fetched long ago (design invariant I6).
+No task is fetched before its backups know of it, because one of them may answer
+that it was fetched long ago (design invariant I6).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _NOT_SWEPT = object()
 
 
 class _Sweeps:
-    """Whether the store is to be looked through, and what for."""
+    """Whether a sweep of the store is wanted or under way, and for which claim."""
 
     def __init__(self) -> None:
         self.wanted = asyncio.Event()
         self.under_way = False
         self.closing = False
         self.claim: object = None
-        self.swept: object = _NOT_SWEPT  # the claim that the queues are in line with
+        self.swept: object = _NOT_SWEPT  # the claim that the queues conform to
 
 
 @loop_state
@@ -55,11 +55,11 @@ class Intake:
         orders: Iterator[int],
         changed: Callable[[], None],
     ) -> None:
-        """`orders` numbers new tasks: on the committer's thread only.
+        """`orders` numbers new tasks, on the committer's thread only.
 
         `changed` is called when there may be something to start, or nothing left.
         """
-        self.activity = 0  # grows with everything that came
+        self.activity = 0  # grows with each message and each change of view
         self._s = services
         self._start = start
         self._frontier = frontier
@@ -72,11 +72,15 @@ class Intake:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing that came is still being worked on."""
+        """Whether no link is being accepted and no sweep is under way or wanted."""
         return not (self._handling or self._sweeps.under_way or self._sweeps.wanted.is_set())
 
     async def accept(self, links: list[Link]) -> frozenset[bytes]:
-        """Links that this node owns, or takes into custody; the keys that were new. Returns once they are safe (I1)."""
+        """Accept links that this node owns or takes into custody; return the new keys once all are safe (I1).
+
+        Raises:
+            StorageError: the links cannot be written.
+        """
         self.activity += 1
         self._handling += 1
         try:
@@ -94,22 +98,23 @@ class Intake:
         return frozenset(task.key for task in accepted.queued)
 
     def let_go(self, merged: Merged) -> None:
-        """Tasks that another node had in flight were queued; some may have been in the stored queue already."""
+        """Queue tasks that another node had in flight; some may have been in the stored queue already."""
         self.merged(merged)
         self._frontier.distrust(self._s.clock.monotonic())
         self._changed()
 
     def merged(self, merged: Merged) -> None:
-        """Records of other nodes were merged into the store, by a message or by a sync.
+        """Apply the outcome of merging other nodes' records into the store, after a message or a sync.
 
-        What came to us as its owner has to be on our backups, too, before it
-        is fetched, or acked as known (I1). And whoever is joining may have
-        asked us, and the others, before what changed here had come (I4).
+        Records that this node owns must be on its backups, too, before they are
+        fetched, or acked as known (I1). A node that is joining may have synced with
+        this node and the others before these changes came, so it gets them, too (I4).
         """
         self.activity += 1
         now, ports = self._s.clock.monotonic(), self._s.ports
         fresh = [*merged.fresh, *merged.changed] if merged.changed and ports.replication.joins else merged.fresh
-        # Not from the owner, who buries what is over: there may be one who would fetch it.
+        # A task of another owner is over, and this did not come from the owner, which would
+        # have sent the tombstone: tell it, or it may fetch the page.
         owns = ports.ownership.owns
         news = [copy for copy in merged.changed if copy.task.state >= State.FETCHED and not owns(copy.key)]
         if news:
@@ -130,10 +135,10 @@ class Intake:
         self._changed()
 
     def view_changed(self, claim: object) -> None:
-        """Others came or went. `claim` says which keys are ours to fetch; equal ones say the same.
+        """Nodes came or went; `claim` is the set of keys that this node may fetch.
 
-        If it is another than before, what is not ours any more is forgotten at
-        once, and the store is looked through for what is.
+        If it differs from the last one, forget at once the tasks that this node may not
+        fetch any more, and sweep the store for those that it may.
         """
         self.activity += 1
         if claim == self._sweeps.swept:
@@ -142,18 +147,22 @@ class Intake:
         self.look_again()
 
     def look_again(self) -> None:
-        """Forget at once what is not ours, and look through the store for what is."""
+        """Forget at once the tasks that this node may not fetch, and sweep the store for those that it may."""
         self._sweeps.swept = _NOT_SWEPT
         self._frontier.disown(self._s.ports.ownership.mine, self._s.clock.monotonic())
         self._sweeps.wanted.set()
 
     def close(self) -> None:
-        """No more sweeps."""
+        """Sweep no more; `run` returns."""
         self._sweeps.closing = True
         self._sweeps.wanted.set()
 
     async def run(self) -> None:
-        """Bring the queues in line with the view, whenever it has changed, until `close`."""
+        """Bring the queues in line with the claim whenever it has changed, until `close`.
+
+        Raises:
+            StorageError: the store cannot be read or written.
+        """
         while True:
             await self._sweeps.wanted.wait()
             self._sweeps.wanted.clear()
@@ -189,18 +198,18 @@ class Intake:
             self.activity += bool(swept.queued or swept.unqueued or swept.dropped)
             cursor = swept.cursor
             self._changed()
-        # What was queued while it was not ours to fetch was not told to the frontier.
+        # Tasks that were queued while this node did not claim them were not added to the frontier.
         self._frontier.distrust(self._s.clock.monotonic())
 
     async def _seed(self) -> None:
-        """Whoever owns a seed makes sure that it is a task."""
+        """Accept the seeds that this node owns, so that each is a task."""
         links = [Link(self._start.spec.key_of(seed), seed, 0, "", 0, True) for seed in self._start.spec.seeds]
         mine = [link for link in links if self._s.ports.ownership.owns(link.key)]
         if mine:
             await self.accept(mine)
 
     async def _write_links(self, links: list[Link]) -> tasks.Accepted:
-        """Write links; those whose records were taken for safe under a claim that is gone are looked at once more."""
+        """Write links; write those again whose known records were taken for safe under a claim that has changed."""
         ownership = self._s.ports.ownership
         snapshot = ownership.snapshot(link.key for link in links)
         accepted = await self._submit_links(links, snapshot)
@@ -229,7 +238,7 @@ class Intake:
         return self._s.committer.submit(write)
 
     async def _kept(self, changed: list[TaskReplica], known: list[bytes]) -> None:
-        """Return once the backups have these records, and those that are on their way there already."""
+        """Return once the backups have the `changed` records, and those of `known` that are under way to them."""
         replication = self._s.ports.replication
         waiting = 1
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -254,5 +263,5 @@ class Intake:
 
 
 def _everything(_: bytes) -> bool:
-    """Records go when another node has them, see `dhtcrawl.swarm.records.sync`."""
+    """Keep every record: `dhtcrawl.swarm.records.sync` drops them once other nodes have them."""
     return True

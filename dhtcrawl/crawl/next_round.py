@@ -1,9 +1,9 @@
-"""What the next round will write, and which pages wait for links or copies before they are done.
+"""Collects what the next round will write, and knows which pages wait for links or copies before they are done.
 
 Fetchers hand in pages and kills, owners and backups hand in acks, at any time
 while a round is being committed. A page is done when none of its links is under
-way (`Outbox`), its copies are made (`CopyBarrier`), and no shorter way asks it to
-send its links again:
+way (`Outbox`), its copies are made (`CopyBarrier`), and no smaller depth was found
+for which it must send its links again:
 
     page() ──▶ links under way ──acked──▶ done ──copied──▶ take() ──▶ committed
                      ▲                     │
@@ -23,16 +23,16 @@ from dhtcrawl.crawl.wake_up import WakeUp
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.tasks import Link
 
-# A fetcher waits when this much is not on disk yet: memory stays bounded when
-# the disk is slower than the web.
+# Fetchers wait while this much is not on disk yet: memory stays bounded when the
+# disk is slower than the web.
 BACKLOG_BYTES_MAX = 64 << 20
-# Links under way do not stop the parser, but the next fetch.
+# Fetchers wait while this many links are under way; a page that is being parsed may still add its own.
 BACKLOG_LINKS_MAX = 200_000
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What was handed in since the last round."""
+    """All that was handed in since the last round was taken."""
 
     fetched: list[Fetched] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Gathered:
 
 
 class NextRound:
-    """The writer's side that the rest of the crawl, and the swarm, hand things to."""
+    """Takes in pages, kills and acks from the crawl and the swarm, and gives them to the writer as rounds."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class NextRound:
         aliases: Sequence[str],
         resends: ResendQueue,
     ) -> None:
-        """`aliases` are all that are stored; `send_again` follows for each page that is put into `resends`."""
+        """`aliases` are all stored ones; `send_again` or `forget_resend` follows for each page put into `resends`."""
         self.outbox = outbox
         self.copying = copying
         self.handed_in = WakeUp()
-        self.unwritten_pages = 0  # that arrived and are not counted yet
-        # Task keys of pages that arrived in this run and of which the backups do not know.
+        self.unwritten_pages = 0  # pages that arrived and are not counted yet
+        # Task keys of pages that arrived in this run and whose end the backups do not know.
         self.open_pages: dict[bytes, None] = {}
         self.resends = resends
         self._aliases = list(aliases)
@@ -76,10 +76,10 @@ class NextRound:
         """Whether fetchers are to wait."""
         return self._gathered.body_bytes >= BACKLOG_BYTES_MAX or len(self.outbox) >= BACKLOG_LINKS_MAX
 
-    # What is handed in
+    # -- called by the crawl and the swarm --
 
     def page(self, fetched: Fetched, links: list[Link], alias: str | None) -> None:
-        """A page arrived, with the links to send."""
+        """Take a page that arrived, with the links to send."""
         assert fetched.page is not None
         self.open_pages[fetched.page.key] = None
         if alias is not None:
@@ -90,18 +90,18 @@ class NextRound:
         self.archive(fetched)
 
     def archive(self, fetched: Fetched) -> None:
-        """Something arrived that is to be archived."""
+        """Take a response to archive: a page's, or one that is no page."""
         self._gathered.fetched.append(fetched)
         self._gathered.body_bytes += 0 if fetched.body.spooled else fetched.body.size
         self.handed_in()
 
     def kill(self, kill: Kill) -> None:
-        """A task is given up."""
+        """Take a task that was given up."""
         self._gathered.kills.append(kill)
         self.handed_in()
 
     def owe(self, host: str, wait_s: float) -> None:
-        """A restart is to leave `host` alone for `wait_s`; 0 takes that back."""
+        """Store that a restart must leave `host` alone for `wait_s`; 0 takes that back."""
         self._gathered.owed[host] = wait_s
         self.handed_in()
 
@@ -111,56 +111,56 @@ class NextRound:
         self.handed_in()
 
     def put_back(self, links: list[Link]) -> None:
-        """These did not reach their owner; it may be another by now."""
+        """Send links again that did not reach their owner; another node may have become the owner."""
         self.outbox.put_back(links)
         self.handed_in()
 
     def resend(self, pages: Iterable[bytes]) -> None:
-        """A shorter way to these pages was found: their links go out again before they are done."""
-        # Those that went out before do not make it done: the mark would be
-        # gone, and a crash would lose the rest.
+        """Send the links of these pages again before the pages are done, for instance at a smaller depth."""
+        # Acks of the links that went out before must not make the page done: its
+        # mark would be removed, and a crash would lose the resend.
         for page in pages:
             self._owing.add(page)
             self._done.pop(page, None)
             self.resends.put(page)
 
     def lost(self, page: bytes, links: Iterable[bytes]) -> None:
-        """No owner has a record of these links of a page any more, though one acknowledged them: they go out again."""
+        """Send links of a page again whose owner acknowledged them, but no longer has a record of them."""
         for link in links:
             self.outbox.forget(link)
         self.resend([page])
 
     def send_again(self, page: bytes, links: list[Link], found: Relinked) -> None:
-        """The links to send of a page that is fetched but not done, and what there is to note of all its links."""
+        """Take the links to send of a page that is fetched but not done; `found` is stored for the page."""
         self._owing.discard(page)
         if page not in self._gathered.relinked:
-            self.copying.hold([page])  # as it will be then
+            self.copying.hold([page])  # once for each entry of `relinked`: it is copied when that is written
         self._gathered.relinked[page] = found
         if self.outbox.add(page, links):
             self._done[page] = None
         self.handed_in()
 
     def forget_resend(self, page: bytes) -> None:
-        """There is nothing to send again: the page is not here."""
+        """Drop a resend, because the page is not on this node."""
         self._owing.discard(page)
         self.handed_in()
 
     def copied(self, page: bytes, holders: Holders) -> None:
-        """So many nodes have a page's body, and no more will."""
+        """A copy job of a page ended: `holders` have its body, and no more nodes will get it."""
         self.copying.copied(page, holders)
         self.handed_in()
 
-    # What the writer asks
+    # -- called by the writer --
 
     def take(self, links: list[Link], counters: CrawlCounters, ownership: OwnershipSnapshot) -> Round | None:
-        """The round to write now, with these links to accept; None where there is nothing to write."""
+        """The round to write now, with these links to accept; None if there is nothing to write."""
         handed = self._gathered
         for fetched in handed.fetched:
             if fetched.page is not None:
-                # Its links may all have been acked for other pages; it is looked at again once it is written.
+                # All its links may have been acked already: `written_without_links` finds it once it is written.
                 self._done.pop(fetched.page.key, None)
         done, self._done = self.copying.pass_through(self._done)
-        to_copy = handed.relinked if self.copying.further else {}  # as they are then
+        to_copy = handed.relinked if self.copying.further else {}  # copied once they are written
         if not (handed.fetched or handed.kills or done or links or handed.has_aliases or to_copy or handed.owed):
             return None
         self._gathered = Gathered()
@@ -178,7 +178,7 @@ class NextRound:
         )
 
     def wrote(self, fetched: Iterable[Fetched], refetched: set[bytes]) -> None:
-        """These are on disk; of `refetched` the store had a page before."""
+        """These are on disk; the store had the pages in `refetched` before."""
         for each in fetched:
             if each.page is None:
                 continue
@@ -187,23 +187,22 @@ class NextRound:
                 self.open_pages.pop(each.page.key, None)
 
     def done_with(self, pages: dict[bytes, None]) -> None:
-        """Of these pages every link is acked."""
+        """Every link of these pages is acked."""
         self._done.update((page, None) for page in pages if page not in self._owing)
 
     def written_without_links(self, fetched: Iterable[Fetched]) -> None:
-        """Of these, which are on disk, those are done that have no link under way."""
-        # A page's links were handed in together with it, so that whatever is
-        # acked now belongs to a page that is written by now.
+        """Mark those of these pages, which are on disk, as done that have no link under way."""
+        # A page's links were handed in together with the page, so none of them can come later.
         pages = [each.page.key for each in fetched if each.page is not None]
         self.done_with({page: None for page in pages if not self.outbox.waits(page)})
 
     def over_elsewhere(self, done: Iterable[bytes], over: set[bytes]) -> None:
-        """Of pages that are done here, those that are not `over` have their record at other nodes: none to give on."""
+        """Close pages that are done here, but not `over`: other nodes have their records, so no tombstone is sent."""
         for page in done:
             if page not in over and page not in self._owing:
                 self.open_pages.pop(page, None)
 
     def safe(self, pages: Iterable[bytes]) -> None:
-        """The backups have the end of these."""
+        """The backups have the tombstones of these pages."""
         for page in pages:
             self.open_pages.pop(page, None)

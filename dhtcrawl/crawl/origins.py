@@ -1,7 +1,7 @@
-"""Which origins are worth asking, and what their hosts asked of us: of one crawl on one node.
+"""Tracks which origins are worth asking, and which waits their hosts asked for, for one crawl on one node.
 
-An origin without hope is given up: its tasks are dead as the frontier offers
-them. How long a host is left alone is decided by `dhtcrawl.fetch.politeness`.
+An origin without hope is given up: its tasks die as soon as the frontier offers
+them. `dhtcrawl.fetch.politeness` decides how long a host is left alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWED_MAX = 100_000  # hosts whose longer waits a restart will know of
 
 
 class Hopeless(NamedTuple):
-    """Why an origin was given up: a `SkipReason`, words, and what that is to whoever may ask another node."""
+    """Why an origin was given up: a `SkipReason`, an explanation, and the result told to a task's owner."""
 
     reason: str
     detail: str
@@ -35,7 +35,7 @@ class Hopeless(NamedTuple):
 
 @loop_state
 class Origins:
-    """What was learned of them by asking."""
+    """Remembers failures, given-up origins and owed waits of one crawl; bounded."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Origins:
         return self._given_up.get(origin)
 
     def may_ask(self, origin: str) -> bool:
-        """Whether it is known what may be asked of `origin`: its robots.txt, or that it is given up."""
+        """Whether tasks of `origin` can be decided: its robots.txt is known, or it was given up."""
         return self._settings.ignore_robots or origin in self._given_up or self._robots.known(origin)
 
     def note_answer(self, origin: str, exchange: Exchange) -> None:
-        """An answer that says "not now" is worth no more than none, if it is all there is."""
+        """Note an answer; one that says "not now" (429, 503) counts as silence of the origin."""
         again = retry.STATUSES.get(exchange.status)
         if again is None or not again.hold_host:
             self._health.of(origin).succeeded()
@@ -80,20 +80,20 @@ class Origins:
             self.give_up(origin, SkipReason.FAILED, f"answers {exchange.status} to everything")
 
     def give_up(self, origin: str, reason: str, detail: str, result: TaskResult = TaskResult.FAILED) -> None:
-        """Ask it nothing more."""
+        """Send no more requests to an origin."""
         self._given_up[origin] = Hopeless(reason, detail, result)
         if len(self._given_up) > GIVEN_UP_MAX:
-            # One that is forgotten and met again is tried again.
+            # An origin that is forgotten and met again is tried again.
             self._given_up.popitem(last=False)
 
     def forgive(self) -> None:
-        """Ask those again that were given up, as if they were new: a person says so."""
+        """Try all given-up origins again as if they were new, because a user asked for it."""
         for origin in self._given_up:
             self._health.forget(origin)
         self._given_up.clear()
 
     def lost(self, origin: str, failure: FetchFailure, now: float) -> None:
-        """Nobody was reached: leave the host alone for a while, and give the origin up in the end."""
+        """No connection was made: leave the host alone for a while, or give the origin up after too many failures."""
         health = self._health.of(origin)
         # A certificate that does not verify will not verify in a minute.
         hopeless = failure.kind is FetchFailureKind.TLS and not health.answered
@@ -103,16 +103,16 @@ class Origins:
             self._hosts.clock(host_of(f"{origin}/")).hold(now, self.backoff.wait_s(health.failures))
 
     def delay_s(self, host: str) -> float:
-        """What lies between two requests to `host`, in seconds: the crawl's delay, or the host's wish."""
+        """The delay between two requests to `host`, in seconds: the crawl's or robots.txt's, whichever is longer."""
         if self._settings.ignore_robots:
             return self._settings.delay_s
         return max(self._settings.delay_s, self._robots.crawl_delay_s(host))
 
     def owe(self, host: str, wait_s: float) -> float | None:
-        """Remember a wait that is longer than the delay, 0 when it is over.
+        """Remember a wait that is longer than the delay; 0 when it is over.
 
         Returns:
-            The seconds for which a restart is to leave the host alone; None where that is as it was.
+            The seconds for which a restart must leave the host alone; None if they did not change.
         """
         wait_s = max(wait_s, self._robots.crawl_delay_s(host))
         wait_s = wait_s if wait_s > self._settings.delay_s else 0.0
@@ -130,6 +130,6 @@ class Origins:
         return asked if asked is not None else self.backoff.wait_s(attempt + 1)
 
     def fell_silent(self, origin: str, detail: str) -> None:
-        """A connection, but no answer; after too many of them it is given up."""
+        """An origin accepted a connection, but did not answer; after too many of these it is given up."""
         if self._health.of(origin).fell_silent(self.backoff):
             self.give_up(origin, SkipReason.FAILED, f"{detail}, again and again")

@@ -1,13 +1,13 @@
-"""Links on their way to their owners, and which pages wait for them. No I/O.
+"""Holds the links that their owners have not acknowledged, and the pages that wait for them. No I/O.
 
-A page is done only when each of its out-links is acknowledged by its owner
-(design invariant I3). A link that was acknowledged before is dropped here; one
+A page is done only when the owner of each of its out-links has acknowledged it
+(design invariant I3). A link that was acknowledged before is dropped here; a link
 that is under way for another page is waited for, not sent twice.
 
     page ──add──▶ links ──take──▶ owner ──acked──▶ pages whose last link this was
 
-What was acknowledged is remembered in two generations of bounded size; what is
-forgotten is merely sent again, and its owner says "known".
+Acknowledged links are remembered in two generations of bounded size; a link that
+was forgotten is sent again, and its owner answers "known".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ACKED_MAX = 200_000
 class AckedFilter:
     """Keys that an owner has acknowledged, with the depth they were sent with.
 
-    Bounded: holds between `size_max / 2` and `size_max` of the latest keys.
+    Bounded: once full, it holds between `size_max / 2` and `size_max` of the latest keys.
     """
 
     def __init__(self, size_max: int = ACKED_MAX) -> None:
@@ -32,7 +32,7 @@ class AckedFilter:
         self._old: dict[bytes, int] = {}
 
     def add(self, key: bytes, depth: int) -> None:
-        """`key` is known to its owner at `depth` or less."""
+        """Note that the owner of `key` knows it at `depth` or less."""
         before = self._new.get(key)
         if before is None or depth < before:
             self._new[key] = depth
@@ -40,14 +40,14 @@ class AckedFilter:
             self._old, self._new = self._new, {}
 
     def discard(self, key: bytes) -> None:
-        """Its owner knows it no longer."""
+        """Forget a key that its owner no longer knows."""
         self._new.pop(key, None)
         self._old.pop(key, None)
 
     def covers(self, key: bytes, depth: int | None) -> bool:
-        """Whether sending `key` would tell its owner nothing.
+        """Whether sending `key` would tell its owner nothing new.
 
-        With a depth, only if it was sent with that depth or a smaller one.
+        With a depth: whether it was sent with that depth or a smaller one.
         """
         known = self._new.get(key)
         if known is None:
@@ -70,11 +70,11 @@ class Outbox:
         self._unacked: dict[bytes, int] = {}  # page → links under way
 
     def __len__(self) -> int:
-        """Links not acknowledged."""
+        """How many links are not acknowledged."""
         return len(self._waiters)
 
     def add(self, page: bytes, links: Iterable[Link]) -> bool:
-        """A page's links; whether the page is done already, all being known."""
+        """Add a page's links; return whether the page waits for none, all being known."""
         waiting = 0
         for link in links:
             if self.knows(link.key, link.depth):
@@ -95,16 +95,16 @@ class Outbox:
         return page not in self._unacked
 
     def knows(self, key: bytes, depth: int) -> bool:
-        """Whether `add` would drop this link, its owner having acknowledged it before."""
+        """Whether `add` would drop this link, because its owner has acknowledged it."""
         return self._acked.covers(key, depth if self._depth_matters else None)
 
     def learn(self, key: bytes) -> None:
-        """A task is over, as its owner told us: it knows the link. Not for crawls in which depth matters."""
+        """Note that a link's owner knows it, having told us that the task is over; only if depth does not matter."""
         assert not self._depth_matters, "how deep the owner knows it is not said"
         self._acked.add(key, 0)
 
     def forget(self, key: bytes) -> None:
-        """Everybody who had this link's record has lost it: who finds it sends it again."""
+        """Send this link again when it is found, because all nodes that had its record have lost it."""
         self._acked.discard(key)
 
     def waits(self, page: bytes) -> bool:
@@ -117,17 +117,17 @@ class Outbox:
         return taken
 
     def put_back(self, links: Iterable[Link]) -> None:
-        """These were taken and did not arrive: they are sent again."""
+        """Queue links again that were taken, but did not reach their owner."""
         self._queue.extend(link for link in links if link.key in self._waiters)
 
     def acked(self, links: Iterable[Link]) -> list[bytes]:
-        """The owner has these; the pages that have no link under way any more."""
+        """The owner has these links; return the pages that have no link under way any more."""
         done: list[bytes] = []
         for link in links:
             self._acked.add(link.key, link.depth)
             under_way = self._waiters.get(link.key)
             if under_way is None or under_way[0] < link.depth:
-                continue  # a copy with a smaller depth is still under way
+                continue  # the same link is still under way with a smaller depth
             for page in self._waiters.pop(link.key)[1]:
                 self._unacked[page] -= 1
                 if not self._unacked[page]:

@@ -1,8 +1,8 @@
-"""What a crawl is made of, each part from those before it; `dhtcrawl.crawl.crawler` runs it.
+"""Builds the parts of a crawl, each from those before it; `dhtcrawl.crawl.crawler` runs them.
 
     next_round; robots ─▶ origins ─▶ frontier ─▶ due ─▶ writer, intake
 
-A swarm's side of the crawl is made from these, before the crawl itself.
+In a swarm, further parts are made from these before the crawl itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CrawlParts:
 
     start: CrawlStart
     orders: Iterator[int]  # drawn by the committer's thread only
-    changed: WakeUp  # there may be something to start, or nothing left
+    changed: WakeUp  # called when there may be something to start, or nothing left
     scope: Scope
     discovery: Discovery
     robots: RobotsBook
@@ -53,11 +53,11 @@ class CrawlParts:
 
     @property
     def counters(self) -> CrawlCounters:
-        """What was done so far, restarts included."""
+        """The crawl's counters, earlier runs included."""
         return self.start.counters
 
     def open_tasks(self) -> list[bytes]:
-        """Task keys of which only this node knows that they are being fetched, or how that ended."""
+        """Keys of tasks whose fetch, or its outcome, is known to this node alone."""
         return list(self.in_flight | self.next_round.open_pages)
 
     def has_open(self, key: bytes) -> bool:
@@ -65,14 +65,14 @@ class CrawlParts:
         return key in self.in_flight or key in self.next_round.open_pages
 
     def owe(self, host: str, wait_s: float) -> None:
-        """Let a restart know of a wait that is longer than the delay; 0 when it is over."""
+        """Store a wait that is longer than the delay for a restart; 0 when it is over."""
         changed = self.origins.owe(host, wait_s)
         if changed is not None:
             self.next_round.owe(host, changed)
 
 
 class _Progress:
-    """What follows from a round: `Listener` of the writer."""
+    """The writer's `Listener`: tells the frontier, the due tasks and the crawl of each round."""
 
     def __init__(self, frontier: Frontier, due: DueTasks, clock: Clock, changed: WakeUp) -> None:
         self._frontier = frontier
@@ -96,14 +96,14 @@ class _Progress:
 
 
 def first_round(start: CrawlStart) -> NextRound:
-    """What all that is to be written is handed in to; made first, as links come back to it."""
+    """The `NextRound` of a crawl; made first, because the link sender needs its `acked` and `put_back`."""
     settings = start.spec.settings
     outbox, copying = Outbox(depth_matters=settings.depth >= 0), CopyBarrier(settings.copies - 1)
     return NextRound(outbox, copying, start.aliases, ResendQueue())
 
 
 def build(services: Services, start: CrawlStart, next_round: NextRound, live: LivePages) -> CrawlParts:
-    """The parts of a crawl that goes on from `start`."""
+    """Build the parts of a crawl that goes on from `start`."""
     config, settings, ports = services.config, start.spec.settings, services.ports
     changed, orders = WakeUp(), itertools.count(services.incarnation << 40)
     robots = RobotsBook(

@@ -1,4 +1,4 @@
-"""What a crawl asks of whoever else takes part in it: five ports.
+"""The five ports through which a crawl uses the other nodes that take part in it.
 
     Ownership     which tasks are this node's
     Replication   links to their owners, records and bodies to further nodes
@@ -6,9 +6,9 @@
     Budget        how many pages the whole crawl may fetch
     SharedRecord  what all nodes know of the crawl
 
-A crawl writes its own tasks and hands over the rest. `dhtcrawl.crawl.single_node` has the
-ports of a node by itself, `dhtcrawl.swarm` and `dhtcrawl.node` those of a swarm's node. All
-methods are called on the event loop and return at once.
+A crawl writes its own tasks and hands over those of other nodes. `dhtcrawl.crawl.single_node`
+has the ports of a node by itself, `dhtcrawl.swarm` and `dhtcrawl.node` those of a swarm's
+node. All methods are called on the event loop and return at once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Copied = Callable[[bytes, tuple[bytes, ...]], None]  # (page, the nodes that hav
 
 
 class TaskOutcome(NamedTuple):
-    """How a task ended at the node that had it. One of `UNREACHABLE` may never have been tried: its host was."""
+    """How a task ended at the node that had it. An `UNREACHABLE` one may not have been tried itself: its host was."""
 
     key: bytes
     host: str
     result: TaskResult
     seconds: float
-    connect_s: float | None = None  # of them, until there was a connection
+    connect_s: float | None = None  # the part of `seconds` until there was a connection
     bytes: int = 0
     detail: str = ""
 
@@ -46,32 +46,32 @@ class Ownership(Protocol):
         ...
 
     def owns(self, key: bytes) -> bool:
-        """Whether this node is the owner of a task, by the view it has now."""
+        """Whether this node owns a task, by its present view."""
         ...
 
     def mine(self, key: bytes) -> bool:
-        """Whether a task belongs into this node's queues: it knows what there is to know, and may fetch it (I12)."""
+        """Whether a task belongs into this node's queues: the node has synced about it and may fetch it (I12)."""
         ...
 
     def held(self, key: bytes) -> bool:
-        """Whether another node has a task of this one: for this one, or since before it was its owner."""
+        """Whether another node has a task of this node: assigned, or in flight since before this node owned it."""
         ...
 
     def stays(self, key: bytes) -> bool:
-        """Whether this node may try a task again that it could not fetch."""
+        """Whether this node may try a task once more that it could not fetch."""
         ...
 
     def waits(self, key: bytes) -> bool:
-        """Whether it is still to be decided which node fetches a task; `Assignment.assign` asks for that."""
+        """Whether a task is still to be assigned to a node, which `Assignment.assign` brings about."""
         ...
 
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
-        """`mine` and `held` of this moment for a transaction, of these tasks only or, with None, of all."""
+        """`mine` and `held` as they are now, for a transaction: for these tasks only or, with None, for all."""
         ...
 
 
 class Replication(Protocol):
-    """Takes what this node wrote to the other nodes that are to have it."""
+    """Sends links, records and bodies that this node wrote to the other nodes that are to have them."""
 
     @property
     def busy(self) -> bool:
@@ -87,35 +87,35 @@ class Replication(Protocol):
         """Send links to their owners; `NextRound.acked` or `NextRound.put_back` follows for each.
 
         Returns:
-            Those that are not sent, as too much waits for their owners. One of the two
-            is called for others when there is room.
+            The links that are not sent, because too much waits for their owners. When there is
+            room again, `acked` or `put_back` is called for other links.
         """
         ...
 
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], *, over: bool = False) -> None:
-        """Give records to their backups; `then()` once enough of them have them on disk (I1).
+        """Give records to their backups; call `then()` once enough backups have them on disk (I1).
 
-        `over`: all of them are done or dead, which takes less to say.
+        `over` says that all records are done or dead: tombstones take fewer bytes.
         """
         ...
 
     def tell(self, copies: Sequence[TaskReplica]) -> None:
-        """Tell owners that records of theirs are over, which they may not know."""
+        """Tell owners that tasks of theirs are over, which they may not know."""
         ...
 
     def when_kept(self, key: bytes, then: Callable[[], None]) -> bool:
-        """Call `then()` once an earlier `keep` of a record is through; False where none is under way."""
+        """Call `then()` once an earlier `keep` of a record is through; return False if none is under way."""
         ...
 
     def unsafe(self, key: bytes) -> bool:
-        """Whether the backups do not have a record yet: it is not to be fetched before (I6)."""
+        """Whether the backups do not have a record yet; until then its task must not be fetched (I6)."""
         ...
 
     def copy(self, pages: Sequence[bytes], copied: Copied, *, again: bool) -> None:
         """Give the bodies of pages that are written here to further nodes (`--copies`).
 
-        `copied(page, holders)` follows for each: as many nodes have it as the
-        crawl wants, or as there are. With `again` some may have it already.
+        `copied(page, holders)` follows for each page, once as many nodes have the body as the
+        crawl wants, or as there are. With `again` some nodes may have it already.
         """
         ...
 
@@ -124,11 +124,11 @@ class Assignment(Protocol):
     """Decides which node fetches a task."""
 
     def assign(self) -> None:
-        """Tasks in the frontier wait to be assigned."""
+        """Assign the tasks in the frontier that wait for it."""
         ...
 
     def connect_s(self, host: str) -> float | None:
-        """How long a connection to a host may take, where another node has said so."""
+        """How long connecting to a host may take, in seconds; None for the configured limit."""
         ...
 
     def brought(self, given: TaskOutcome) -> None:
@@ -136,15 +136,19 @@ class Assignment(Protocol):
         ...
 
     def passes_on(self, task: Queued, given: TaskOutcome) -> bool:
-        """Whether others go on with a task that this node could not fetch; then it has left the frontier."""
+        """Pass a task that this node could not fetch on to other nodes, if that is possible.
+
+        Returns:
+            Whether it was passed on; then it has left the frontier.
+        """
         ...
 
     def killed(self, key: bytes) -> None:
-        """Note that a task is given up here, for a reason that is the same at every node."""
+        """Note that a task is given up for a reason that holds at every node."""
         ...
 
     def released(self, key: bytes) -> None:
-        """Tell the owner that this node could not fetch a task which it began when it owned it."""
+        """Tell the owner that this node could not fetch a task that it began while it owned it."""
         ...
 
 
@@ -152,25 +156,25 @@ class Budget(Protocol):
     """How many pages the whole crawl may fetch."""
 
     def may_start(self, pages_open: int) -> bool:
-        """Whether one more page may be fetched, when this node has `pages_open` that it has not counted yet."""
+        """Whether one more page may be fetched; this node has `pages_open` pages that are not counted yet."""
         ...
 
 
 class SharedRecord(Protocol):
-    """The crawl's record, which every node has: what each learns that all have to know."""
+    """Adds to the crawl's record, which every node has."""
 
     def announce(self, aliases: Sequence[str]) -> Awaitable[None]:
-        """Let every node know of further seeds; done before links to them go out."""
+        """Tell every node of further seeds; await this before links to them go out."""
         ...
 
     def took_part(self, nodes: Sequence[str]) -> None:
-        """Note that these nodes, named in hex, fetched pages of the crawl."""
+        """Note that these nodes (ids in hex) fetched pages of the crawl."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlPorts:
-    """The ports that the parts of a crawl are made with; `Assignment` and `Budget` are for whoever runs it."""
+    """The ports that the parts of a crawl are made with; `Crawl` gets `Assignment` and `Budget` by itself."""
 
     ownership: Ownership
     replication: Replication

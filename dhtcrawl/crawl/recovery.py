@@ -1,4 +1,4 @@
-"""Going on from what the store and the archive have: transactions and what follows from them."""
+"""Reads fetched pages back from the store and the archive, to send their links again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dhtcrawl.storage.store.txn import Txn
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """A fetched page: its task, its line, and what the archive holds."""
+    """A fetched page: its task, its page record, and its response record in the archive."""
 
     task: Task
     fields: dict[str, Any]
@@ -25,21 +25,21 @@ class StoredPage:
 
 
 def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> StoredPage:
-    """A fetched page with its body.
+    """Read a fetched page with its body, in a transaction.
 
     Raises:
-        StorageError: the archive does not hold what the record says.
+        StorageError: a record is damaged, or the archive does not hold the body it points at.
     """
     task, fields = tasks.get_task(txn, crawl, key), tasks.get_page(txn, crawl, key)
     assert fields is not None, "a page marked as fetched has a page record"
     if task is None:
-        # In a swarm its record may be with other nodes; the page is here.
+        # In a swarm other nodes may have the task record while the page is here.
         task = Task(fields["url"], fields["depth"], 0, fields["referrer"] or "")
     return StoredPage(task, fields, archive.read(fields["place"]))
 
 
 def look_again(page: StoredPage, html_bytes_max: int) -> Analysis:
-    """What a stored page says, as when it arrived; takes long where the page is big."""
+    """Analyse a stored page as when it arrived; takes long for a big page."""
     headers = parse_head(page.record.head)
     return analyse(page.task.url, page.fields["status"], headers, page.record.payload, html_bytes_max=html_bytes_max)
 
@@ -52,5 +52,5 @@ def links_of(page: StoredPage, analysis: Analysis, discovery: Discovery) -> Foun
 def parse_head(head: bytes) -> list[tuple[str, str]]:
     """The headers of a stored HTTP head, names in lower case."""
     pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:] if b":" in line)
-    # Decoded as when they arrived: a redirect leads to the same place.
+    # Decoded as when they arrived, so that a redirect has the same target.
     return header_pairs([(name.strip(), value) for name, _, value in pairs])

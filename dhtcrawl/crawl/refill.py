@@ -19,7 +19,7 @@ HOSTS_A_SCAN = 256
 
 @loop_state
 class Refill:
-    """Fills the fronts of one crawl's frontier."""
+    """Reads tasks and hosts for one crawl's frontier from the store."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Refill:
         due: DueTasks,
         refilled: Callable[[], None],
     ) -> None:
-        """`due` has the tasks that may not be fetched before their backups have them.
+        """`due` holds back the tasks that may not be fetched before their backups have them.
 
         `refilled` is called when there may be something to start, or nothing left.
         """
@@ -42,11 +42,15 @@ class Refill:
         self._wanted = asyncio.Event()
 
     def wanted(self) -> None:
-        """The frontier wants tasks, or hosts."""
+        """Wake `run`, because the frontier wants tasks or hosts."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Fill fronts that run low, and bring hosts into memory while there is room; until cancelled."""
+        """Fill fronts that run low, and bring hosts into memory while there is room; until cancelled.
+
+        Raises:
+            StorageError: the store cannot be read.
+        """
         submit = self._s.committer.submit
         replication = self._s.ports.replication
         cursor = b""
@@ -60,12 +64,12 @@ class Refill:
                 for name, limit in wanted
             ]
             for read in reads:
-                read.add_done_callback(_seen)  # if the first of them fails, nobody asks for the others
+                read.add_done_callback(_seen)  # if one fails, the others are not awaited
             for (name, _), read in zip(wanted, reads, strict=True):
-                # Each as it comes: what is written while we wait for the next would be found open in this one.
+                # Handle each read at once: a task written while the next is awaited would still look open in this one.
                 found, complete = await read
-                # What another node owns by now, or is fetching, leaves the queue in
-                # a while; what the backups do not have is added when they do.
+                # Tasks that another node has come to own, or is fetching, leave the stored queue
+                # later; tasks that the backups do not have are added when they do.
                 ours = self._due.ours(found)
                 unsafe = {task.key: task for task in ours if replication.unsafe(task.key)}
                 safe = [task for task in ours if task.key not in unsafe]
@@ -78,7 +82,7 @@ class Refill:
             self._refilled()
 
     async def _walk(self, cursor: bytes) -> bytes:
-        """Look at the next stored queues for hosts to activate; where to go on."""
+        """Look through the next stored queues for hosts to activate; return the cursor to go on from."""
         if not cursor:
             self._frontier.walk_begins()
         read = partial(tasks.hosts_with_work, crawl=self._crawl, cursor=cursor, limit=HOSTS_A_SCAN)

@@ -1,4 +1,4 @@
-"""Pages whose links must go out again: read from the archive, and looked through as when they arrived."""
+"""Sends the links of pages again: reads the pages from the archive and analyses them as when they arrived."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dhtcrawl.storage.store.txn import Txn
 
 @loop_state
 class Resends:
-    """Hands in the links of the pages in the queue of a `NextRound`."""
+    """Hands in the links of the pages in the `ResendQueue` of a `NextRound`."""
 
     def __init__(
         self,
@@ -37,12 +37,16 @@ class Resends:
         self._resent = resent
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Work through the queue until cancelled.
+
+        Raises:
+            StorageError: a page cannot be read.
+        """
         while True:
             key = await self._pages.get()
             page = await self._s.committer.submit(partial(_read, crawl=self._crawl, key=key, archive=self._s.archive))
             if page is None:
-                # Its link keys came before it, from a node that leaves or did not end it: whoever has the page sends.
+                # Only the page's link keys came, from a node that leaves or did not end it: the page's node sends them.
                 self._next.forget_resend(key)
                 self._pages.done()
                 self._resent()
@@ -55,7 +59,7 @@ class Resends:
 
 
 def _read(txn: Txn, crawl: bytes, key: bytes, archive: Archive) -> recovery.StoredPage | None:
-    """The page, where it is here."""
+    """The page, or None if it is not on this node."""
     if tasks.get_page(txn, crawl, key) is None:
         return None
     return recovery.read_page(txn, crawl=crawl, key=key, archive=archive)

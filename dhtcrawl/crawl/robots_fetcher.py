@@ -24,20 +24,20 @@ from dhtcrawl.url import canonicalize, host_of
 ROBOTS_REDIRECTS_MAX = 5  # RFC 9309, 2.3.1.2
 ROBOTS_BYTES_MAX = 512_000  # RFC 9309, 2.5: at least 500 KiB
 HEADER_SHOWN_CHARS = 200
-# How long to keep a host that a redirected robots.txt leads to, until we come again.
+# How much longer than the job's wait a host that its robots.txt redirects to is kept, so that the job finds it.
 EXPECTED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequests:
-    """How a crawl asks for a page."""
+    """The headers and limits of a crawl's page requests."""
 
     headers: tuple[tuple[str, str], ...]
     limits: Limits
 
     @classmethod
     def of(cls, fetch: FetchSettings, spec: CrawlSpec) -> PageRequests:
-        """As the settings say."""
+        """The headers and limits that the settings ask for."""
         headers = [("User-Agent", spec.user_agent), ("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
         if fetch.accept_language:
             headers.append(("Accept-Language", fetch.accept_language))
@@ -55,10 +55,10 @@ class PageRequests:
 
 @loop_state
 class RobotsFetcher:
-    """Runs the jobs of one crawl that are for robots.txt."""
+    """Runs the robots.txt jobs of one crawl."""
 
     def __init__(self, services: Services, spec: CrawlSpec, parts: CrawlParts, requests: PageRequests) -> None:
-        """`requests` is how a page is asked for."""
+        """`requests` has the headers and limits of a page request."""
         self._s = services
         self._spec = spec
         self._frontier = parts.frontier
@@ -77,7 +77,7 @@ class RobotsFetcher:
             return
         url, hop = self._paths.pop(job.origin, (f"{job.origin}/robots.txt", 0))
         if hop:
-            # The frontier began a request to the host; this one may go elsewhere.
+            # The frontier began a request to the origin's host; this one may go to another host.
             self._s.hosts.clock(job.host).cancel()
         while True:
             if hop:
@@ -95,7 +95,7 @@ class RobotsFetcher:
             if target is not None and hop < ROBOTS_REDIRECTS_MAX:
                 url, hop = target, hop + 1
                 continue
-            # Too many redirects, too: "unavailable", as if there were none (2.3.1.2).
+            # Too many redirects count as "unavailable", too, as if there were no robots.txt (2.3.1.2).
             verdict = verdict_for_status(outcome.status)
             if verdict is RobotsVerdict.DISALLOW_ALL and self._try_robots_later(job, outcome):
                 await self._s.gate.robots_tell(job.origin, self._token, None)
@@ -107,7 +107,7 @@ class RobotsFetcher:
         self._put_robots(job, rules)
 
     async def _told_robots(self, job: Job) -> bool:
-        """Whether another node fetches this robots.txt, or has: then the job is over, without a request."""
+        """Whether another node fetches this robots.txt, or has fetched it; then the job ends without a request."""
         answer = await self._s.gate.robots(job.origin, self._token)
         if isinstance(answer, RobotsFetch):
             return False
@@ -128,9 +128,9 @@ class RobotsFetcher:
         self._frontier.finish(job, self._s.clock.monotonic())
 
     def _begin_elsewhere(self, url: str, hop: int, job: Job) -> bool:
-        """Begin a request that a robots.txt was redirected to; False where that host is not ready.
+        """Begin a request to the target of a robots.txt redirect; return False if its host is not ready.
 
-        Then the job is over for now, and no fetcher waits: it comes back when
+        Then the job ends for now and no fetcher waits: the job comes back when
         its own host has been left alone for as long.
         """
         host = host_of(url)
@@ -140,7 +140,7 @@ class RobotsFetcher:
             clock.begin(now, delay_s)
             return True
         self._paths[job.origin] = (url, hop)
-        # Infinite while somebody else's request is under way there.
+        # Infinite while another request to that host is under way.
         wait_s = ready_at - now if ready_at < math.inf else max(delay_s, 0.1)
         self._s.hosts.step_back(job.host, now, now + wait_s)
         self._s.hosts.expect(host, now + wait_s + EXPECTED_S)
@@ -148,7 +148,7 @@ class RobotsFetcher:
         return False
 
     async def _ask_robots(self, url: str, job: Job) -> Exchange | None:
-        """One request, begun, on the way to a robots.txt; None where the job is over."""
+        """Send one request, which was begun, for a robots.txt; None if the job is over."""
         host = host_of(url)
         request = HttpRequest(url, self._headers, self._limits, self._spec.private_hosts)
         outcome = await self._s.gate.within_lease(host, lambda: self._s.http.exchange(request))
@@ -160,7 +160,7 @@ class RobotsFetcher:
             return None
         self._parts.counters.robots_fetches += 1
         if host != job.host:
-            # The frontier may have looked at that host meanwhile, and found it busy.
+            # The frontier may have found that host busy meanwhile, and has to look at it again.
             self._frontier.host_free(host, now)
         if not isinstance(outcome, FetchFailure):
             self._s.observer.event("robots", url=url, status=outcome.status)
@@ -170,15 +170,15 @@ class RobotsFetcher:
         if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
             self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
         else:
-            # Whatever the kind: an origin whose robots.txt cannot be had is not
-            # crawled (2.3.1.4), so it is asked later, or given up.
+            # Whatever kind of failure: an origin whose robots.txt cannot be had is not
+            # crawled (2.3.1.4), so it is asked again later, or given up.
             self._origins.lost(job.origin, outcome, now)
         await self._s.gate.robots_tell(job.origin, self._token, None)
         self._frontier.finish(job, self._s.clock.monotonic())
         return None
 
     def _try_robots_later(self, job: Job, exchange: Exchange) -> bool:
-        """Whether a robots.txt that answers 429 or 5xx is asked for once more."""
+        """Ask once more for a robots.txt that answered 429 or 5xx; return False if there were enough attempts."""
         failures = self._failures.get(job.origin, 0)
         if failures >= self._s.config.fetch.retries_max:
             return False
@@ -196,13 +196,13 @@ class RobotsFetcher:
         return data if encoding is None else body.decode(data, encoding, ROBOTS_BYTES_MAX).data
 
     async def _rules(self, verdict: RobotsVerdict, data: bytes) -> Robots:
-        """What a robots.txt comes to."""
+        """The rules of a robots.txt; a big one is parsed off the event loop."""
         if verdict is not RobotsVerdict.PARSE:
             return ALLOW_ALL if verdict is RobotsVerdict.ALLOW_ALL else DISALLOW_ALL
 
         def parse() -> Robots:
             rules = Robots.parse(data)
-            # Sorts the rules for us, which takes as long as reading them.
+            # Sorts our group's rules off the loop, too: it takes as long as parsing them.
             rules.crawl_delay_s(self._token)
             return rules
 
@@ -210,7 +210,7 @@ class RobotsFetcher:
         return parsed
 
     def _extra(self, job: Job, url: str, exchange: Exchange) -> Fetched:
-        """What is archived and indexed, but is no page."""
+        """The `Fetched` of a response that is archived and indexed, but is no page."""
         fields = {
             "url": url,
             "status": exchange.status,
@@ -221,7 +221,7 @@ class RobotsFetcher:
 
 
 def item_of(services: Services, url: str, exchange: Exchange) -> ArchiveItem:
-    """What the archive keeps of an exchange."""
+    """An exchange as the archive stores it."""
     content = exchange.body
     return ArchiveItem(
         url=url,
@@ -239,5 +239,5 @@ def item_of(services: Services, url: str, exchange: Exchange) -> ArchiveItem:
 
 
 def shown(header: str | None) -> str | None:
-    """A header for the index, cut where it is long."""
+    """A header's value for the index, cut if it is long."""
     return None if header is None else header[:HEADER_SHOWN_CHARS]

@@ -1,8 +1,8 @@
-"""The transaction of a round: all of it runs on the committer's thread.
+"""The transaction that writes a round, on the committer's thread.
 
-It is given values (`Round`) and returns what it found and changed
-(`RoundResult`); of what the event loop changes it reads and writes nothing. The
-archive and the order of tasks are the thread's own.
+It takes values (`Round`) and returns what it found and changed (`RoundResult`); it
+neither reads nor writes state that the event loop changes. The archive and the
+order numbers of tasks belong to the thread.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from dhtcrawl.storage.store.txn import Txn
 
 
 class Appendable(Protocol):
-    """The archive, as far as a round writes to it."""
+    """The part of the archive that a round uses."""
 
     def append(self, item: ArchiveItem, /) -> tuple[Place, str]:
-        """Where an item lies now, and its payload digest."""
+        """Append an item; return its place and its payload digest.
+
+        Raises:
+            StorageFull: no space left.
+        """
         ...
 
 
@@ -37,18 +41,18 @@ class RoundTransaction:
     archive: Appendable
     orders: Iterator[int]  # drawn by the committer's thread only
     depth_matters: bool
-    further: int  # copies of each body, besides the one here
+    further: int  # copies of each body to have besides the one here
 
     def write(self, txn: Txn, round_: Round) -> RoundResult:
-        """Write all of a round.
+        """Write a round.
 
         Raises:
-            StorageError: the archive's disk failed.
+            StorageError: the archive's disk failed, or a record is damaged.
         """
         result = RoundResult()
         self._note(txn, round_)
         for page_key in round_.done:
-            # Before the links, which may mark a page that must send its own again.
+            # Before the links are accepted: that may mark a page whose own links must go out again.
             settled = tasks.settle(txn, self.crawl, page_key, depth_matters=self.depth_matters)
             if settled is not None:
                 result.over.append(TaskReplica(page_key, settled))

@@ -1,21 +1,21 @@
-"""From fetched pages to done ones: everything of a crawl that is written, in rounds.
+"""Writes a crawl's progress in rounds, from fetched pages to done ones.
 
 A round is one transaction: the bodies that arrived go into the archive, their
 pages become `fetched`, the links under way are accepted, pages whose last link
-was accepted in an earlier round become `done`, tasks without hope become
+was accepted in an earlier round become `done`, tasks that were given up become
 `dead`. While a round is being committed the next one gathers (`NextRound`), so
-that the price of an fsync and of a thread hop is paid by a round, never by a page.
+that a round, never a page, pays for an fsync and a thread hop.
 
     page() ─▶ fetched ─┐
               outbox ──┼─▶ round ─▶ commit ─▶ backups ─▶ queued tasks to the frontier
     kill() ─▶ dead ────┤                                 acked links to the outbox
               done ────┘                                 pages without links under way, copied: done
 
-Links that another node owns leave through `Replication.send` and come back by
-`NextRound.acked` or `NextRound.put_back`. What was written goes to the backups
-through `Replication.keep` (for a node by itself, that is over at once); until
-the tombstone of a page is there, the page counts as open: it is what a crash
-of this node would make the swarm fetch again.
+Links that another node owns go out by `Replication.send` and come back by
+`NextRound.acked` or `NextRound.put_back`. Records go to the backups by
+`Replication.keep` (on a node by itself it returns at once). A page counts as open
+until the backups have its tombstone: a crash of this node would make the swarm
+fetch it again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LINKS_A_ROUND_MAX = 4096
 
 @loop_state
 class RoundWriter:
-    """Writes one crawl's progress."""
+    """Gathers, commits and follows up one crawl's rounds."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RoundWriter:
         listener: Listener,
         live: LivePages,
     ) -> None:
-        """`listener` hears of what each round brought."""
+        """`listener` is told of the tasks that each round wrote and queued."""
         self.rounds = 0
         self._committer = services.committer
         self._ownership = services.ports.ownership
@@ -68,15 +68,19 @@ class RoundWriter:
 
     @property
     def idle(self) -> bool:
-        """Everything that was handed in is on disk."""
+        """Whether everything that was handed in is on disk."""
         return not self._state.busy and self._next.empty
 
     async def room(self) -> None:
-        """Return once a fetcher may bring more."""
+        """Return once the backlog has room for another page."""
         await self._room.wait()
 
     async def run(self) -> None:
-        """Commit rounds until `close`, and what is left then."""
+        """Commit rounds until `close`, and what is left then.
+
+        Raises:
+            StorageError: the disk failed.
+        """
         while True:
             await self._work.wait()
             self._work.clear()
@@ -85,14 +89,14 @@ class RoundWriter:
                 result = await self._committer.submit(partial(self._transaction.write, round_=round_))
                 self._state.busy = False
                 self._after(round_, result)
-                # Writes no record, so costs no fsync.
+                # This transaction writes no record, so it costs no fsync.
                 await self._committer.submit(partial(_show, live=self._live, lines=result.lines))
             self._listener.settled()
             if self._state.closing:
                 return
 
     def close(self) -> None:
-        """No more will be handed in."""
+        """Let `run` return once all that was handed in is written."""
         self._state.closing = True
         self._work.set()
 
@@ -129,7 +133,7 @@ class RoundWriter:
             self._room.set()
 
     def _copy(self, round_: Round, result: RoundResult) -> None:
-        """What was written goes to further nodes, where the crawl wants it there."""
+        """Send the bodies that were written to further nodes, if the crawl wants copies."""
         if not self._next.copying.further:
             return
         written = [f.page.key for f in round_.fetched if f.page is not None and f.page.key not in result.refetched]
@@ -139,14 +143,14 @@ class RoundWriter:
                 self._replication.copy(pages, self._next.copied, again=again)
 
     def _keep(self, round_: Round, result: RoundResult) -> None:
-        """Give what was written to the backups; ack links, and queue tasks, once they have it (I1)."""
+        """Give the records to the backups; ack links and queue tasks once the backups have them (I1)."""
         keep = self._replication.keep
         changed = {copy.key for copy in result.changed}
         known = [link for link in round_.links if link.key not in changed]
         if not self._ownership.alone:
             known = self._known_and_safe(known, round_)
-            # The owner of a page that was fetched here nevertheless is to know it soon.
-            # So are the backups of one of ours that was fetched before: where that was may be gone by its end.
+            # The owner of a page that was fetched here although another node owns it must know soon. So must
+            # the backups of an own page that was fetched before: its former place may be gone before it is done.
             owns, again = self._ownership.owns, result.refetched
             arrived = [copy for copy in result.arrived if copy.key in again or not owns(copy.key)]
             if arrived:
@@ -161,14 +165,14 @@ class RoundWriter:
             keep(result.over, partial(self._kept_over, result.over), over=True)
 
     def _known_and_safe(self, known: list[Link], round_: Round) -> list[Link]:
-        """Of links to records that were there, those that count as accepted now; the others come back in time."""
-        # The claim under which their records were taken for safe is gone: look at them under the one of now.
+        """The links to known records that are accepted now; the others are acked, or put back, later."""
+        # Their records were taken for safe under a claim that has changed: try them under the present one.
         mine = self._ownership.mine
         doubtful = [link for link in known if round_.ownership.mine(link.key) and not mine(link.key)]
         if doubtful:
             self._next.put_back(doubtful)
             known = [link for link in known if link not in doubtful]
-        # Another node sent it a moment ago: as good as accepted, once the backups have it.
+        # A record may still be under way to the backups: its link is acked once they have it.
         when_kept = self._replication.when_kept
         return [link for link in known if not when_kept(link.key, partial(self._next.acked, [link]))]
 
@@ -182,17 +186,17 @@ class RoundWriter:
 
 
 class _State:
-    """Whether a round is being committed, and whether any more will come."""
+    """Whether a round is being committed, and whether the writer was closed."""
 
     busy = False
     closing = False
 
 
 def _show(_: Txn, live: LivePages, lines: list[dict[str, Any]]) -> None:
-    """Let whoever watches pages.jsonl see the pages of a round."""
+    """Append the pages of a round to pages.jsonl for people who watch it."""
     if lines:
         live.append(lines)
 
 
 def _nothing() -> None:
-    """Nobody waits for it."""
+    """Do nothing: no link or task waits for these records."""

@@ -1,4 +1,4 @@
-"""What a crawl's rounds carry: what was done so far, what arrived, what one transaction writes and comes to."""
+"""The values of a crawl's rounds: counters, what arrived, what one transaction writes and returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dhtcrawl.storage.store.tasks import FetchedPage, Link, Queued
 
 @dataclass(slots=True)
 class CrawlCounters:
-    """What a crawl has done so far, restarts included."""
+    """Counts what a crawl has done on this node, earlier runs included."""
 
     pages: int = 0
     fetches: int = 0
@@ -26,7 +26,7 @@ class CrawlCounters:
     dead: int = 0
     body_bytes: int = 0
     urls_seen: int = 0
-    pages_undercopied: int = 0  # of those with a page here; goes down when further copies were made
+    pages_undercopied: int = 0  # pages here with too few copies; goes down when further copies were made
     robots_fetches: int = 0
     politeness_violations: int = 0
     politeness_exceptions: int = 0
@@ -34,7 +34,7 @@ class CrawlCounters:
     cpu_seconds: float = 0.0
 
     def figures(self) -> dict[str, int | float]:
-        """All of them by name, as stored and as told to other nodes."""
+        """All counters by name, as stored and as sent to other nodes."""
         return {name: getattr(self, name) for name in _NAMES}
 
     def plus(self, delta: CrawlCounters) -> CrawlCounters:
@@ -42,12 +42,12 @@ class CrawlCounters:
         return CrawlCounters(**{name: getattr(self, name) + getattr(delta, name) for name in _NAMES})
 
     def add(self, delta: CrawlCounters) -> None:
-        """Add what a transaction counted."""
+        """Add the counts of a transaction."""
         for name in _NAMES:
             setattr(self, name, getattr(self, name) + getattr(delta, name))
 
     def copy(self) -> CrawlCounters:
-        """The counters of this moment, for a transaction."""
+        """A copy of the counters, for a transaction."""
         return replace(self)
 
     def pack(self) -> bytes:
@@ -56,7 +56,12 @@ class CrawlCounters:
 
     @classmethod
     def unpack(cls, value: bytes | None) -> CrawlCounters:
-        """The counters in a stored value; all 0 where there is none."""
+        """The counters in a stored value; all 0 if it is None.
+
+        Raises:
+            StoreTooNew: a later version wrote it.
+            StorageError: it is damaged.
+        """
         stored: dict[str, Any] = {} if value is None else unpack(value)
         return cls(**{name: stored[name] for name in _NAMES if name in stored})
 
@@ -66,7 +71,7 @@ _NAMES = tuple(field.name for field in fields(CrawlCounters))
 
 @dataclass(frozen=True, slots=True)
 class CrawlStart:
-    """What the store knows of a crawl when it starts or goes on."""
+    """The stored state from which a crawl starts or goes on."""
 
     spec: CrawlSpec
     crawl_id: bytes
@@ -77,7 +82,7 @@ class CrawlStart:
 
 @dataclass(eq=False, slots=True)
 class Fetched:
-    """What arrived and is not written yet: a page, or `extra`, an index entry of what is none."""
+    """A response that is not written yet: a `page`, or, if it is none, `extra`, its index entry."""
 
     host: str
     item: ArchiveItem
@@ -99,7 +104,7 @@ class Kill:
 
 
 class Relinked(NamedTuple):
-    """What a page says when it is looked through again."""
+    """The links of a page that was analysed again."""
 
     link_keys: bytes  # the task keys of its links
     skipped: list[tuple[str, str]]
@@ -107,36 +112,36 @@ class Relinked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one transaction writes, and all that it may ask of the moment at which it was gathered."""
+    """What one transaction writes, with the counters and the ownership of the moment at which it was gathered."""
 
     fetched: list[Fetched]
     kills: list[Kill]
     links: list[Link]
     done: list[bytes]
-    aliases: list[str] | None  # all there are, where new ones were met
+    aliases: list[str] | None  # all aliases, if there are new ones
     relinked: dict[bytes, Relinked]
-    owed: dict[str, float]  # seconds a restart must leave hosts alone; 0: no longer
-    copied: dict[bytes, tuple[bytes, ...]]  # of those done, who has copies
+    owed: dict[str, float]  # seconds for which a restart must leave hosts alone; 0: no longer
+    copied: dict[bytes, tuple[bytes, ...]]  # pages in `done` to the nodes that have copies
     counters: CrawlCounters  # a copy
     ownership: OwnershipSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What a round's transaction found and changed, for the loop to apply."""
+    """What a round's transaction found and changed, to be applied on the event loop."""
 
     queued: list[Queued] = field(default_factory=list)
     resend: list[bytes] = field(default_factory=list)
     refetched: set[bytes] = field(default_factory=set)
     counted: CrawlCounters = field(default_factory=CrawlCounters)  # to be added to those of the crawl
     lines: list[dict[str, Any]] = field(default_factory=list)  # of `pages.jsonl`
-    changed: list[TaskReplica] = field(default_factory=list)  # accepted anew, or found on a shorter way
+    changed: list[TaskReplica] = field(default_factory=list)  # new, or found at a smaller depth
     arrived: list[TaskReplica] = field(default_factory=list)
     over: list[TaskReplica] = field(default_factory=list)  # done or dead
 
 
 class Listener(Protocol):
-    """Who goes on with what a round brought."""
+    """Is told of the tasks that a round wrote and queued."""
 
     def written(self, host: str, key: bytes) -> None:
         """A task's outcome is in the store."""
@@ -147,9 +152,9 @@ class Listener(Protocol):
         ...
 
     def queued(self, tasks: list[Queued]) -> None:
-        """They are on the backups, too."""
+        """Tasks that were `expected` are on the backups, too."""
         ...
 
     def settled(self) -> None:
-        """A round is over; the crawl may be, too."""
+        """A round, or the replication of its tombstones, is through; the crawl may be over."""
         ...

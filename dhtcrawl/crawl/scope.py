@@ -1,4 +1,4 @@
-"""Which links belong to a crawl. Pure.
+"""Decides which links belong to a crawl. Pure.
 
     page     the seeds alone
     prefix   below the directory of a seed
@@ -6,8 +6,8 @@
     domain   on the registrable domain of a seed, by the Public Suffix List
     any      everywhere
 
-A seed that redirects means the place it leads to: the target counts as a seed.
-Such targets are the scope's *aliases*; the set only grows.
+If a seed redirects, the target counts as a seed, too. Such targets are the scope's
+*aliases*; the set only grows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _suffixes() -> PublicSuffixList:
 
 @lru_cache(maxsize=65_536)
 def registrable_domain(host: str) -> str:
-    """`example.co.uk` of `www.example.co.uk:8080`; an address or a bare suffix is its own."""
+    """`example.co.uk` of `www.example.co.uk:8080`; an address or a bare suffix as it is."""
     name = hostname_of(host)
     if name.startswith("[") or name.replace(".", "").isdigit():
         return name
@@ -39,7 +39,7 @@ def registrable_domain(host: str) -> str:
 
 
 class Scope:
-    """The rule of one crawl."""
+    """The scope of one crawl: its kind, seeds, include and exclude patterns."""
 
     def __init__(self, seeds: Iterable[str], settings: CrawlSettings) -> None:
         self._kind = settings.scope
@@ -53,7 +53,7 @@ class Scope:
             self.extend(seed)
 
     def extend(self, url: str) -> bool:
-        """Count `url` as a seed; whether that was new."""
+        """Count `url` as a seed; return whether it was new."""
         if url in self._seeds:
             return False
         self._seeds.add(url)
@@ -65,7 +65,7 @@ class Scope:
         return True
 
     def refuses(self, url: str) -> str | None:
-        """Why a canonical URL is not followed; None where it is."""
+        """The `SkipReason` for which a canonical URL is not followed; None if it is followed."""
         if url in self._seeds:
             return None
         if not self._covers(url):

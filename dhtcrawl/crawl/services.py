@@ -1,4 +1,4 @@
-"""What a crawl is given: everything that touches the world comes in here."""
+"""The services that a crawl is given: clock, chance, network, disk and ports."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from dhtcrawl.storage.store.committer import Committer
 
 
 class Observer(Protocol):
-    """Who is told what happens: the simulator's trace, a progress line."""
+    """Is told of events: the simulator's trace, a progress line."""
 
     def event(self, name: str, **fields: object) -> None:
-        """Something happened, in the order in which it did."""
+        """Take the next event; the events come in their order."""
         ...
 
 
 class Silent:
-    """Nobody listens."""
+    """An `Observer` that ignores all events."""
 
     def event(self, name: str, **fields: object) -> None:
         pass
@@ -35,7 +35,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The ports of one node, and of one crawl's archive on it."""
+    """One node's services, and one crawl's archive and ports on it."""
 
     config: Config
     clock: Clock
@@ -46,12 +46,12 @@ class Services:
     hosts: HostBook
     node: str  # node id, hex
     incarnation: int
-    # Runs a function that takes long (a big page) where it blocks nobody.
+    # Runs a function that takes long (a big page) off the event loop.
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
     ports: CrawlPorts
     gate: HostAccess = field(default_factory=UnleasedHosts)
     observer: Observer = field(default_factory=Silent)
 
     def new_record_id(self) -> str:
-        """A WARC-Record-ID."""
+        """A new WARC-Record-ID."""
         return f"urn:uuid:{uuid.UUID(int=self.rng.getrandbits(128), version=4)}"

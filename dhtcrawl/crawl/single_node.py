@@ -1,4 +1,4 @@
-"""The ports of a crawl on a node by itself: it owns everything, and nobody has to be told."""
+"""The ports of a crawl on a node by itself, which owns every task and has no other node to tell."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SoleOwnership:
 
 
 class NoReplication:
-    """`Replication` without other nodes: what is written here is where it is to be."""
+    """`Replication` without other nodes: a record is safe once it is written here."""
 
     busy = False
     joins = False
@@ -87,7 +87,7 @@ class NoAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SoleBudget:
-    """`Budget` of which this node has all; `pages_max` 0 is no limit."""
+    """`Budget` that this node has to itself; `pages_max` 0 is no limit."""
 
     pages_max: int
     counters: CrawlCounters

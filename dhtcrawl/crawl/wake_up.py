@@ -1,4 +1,4 @@
-"""Says that something may have changed, to whoever listens by then."""
+"""A signal without a value, from parts that are made early to listeners that are made later."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 
 class WakeUp:
-    """Made before those who call it and those who listen; a call that nobody listens to does nothing."""
+    """Calls its listeners when it is called; without listeners a call does nothing."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` each time from now on."""
+        """Call `listener` at each call from now on."""
         self._listeners.append(listener)
 
     def __call__(self) -> None:

@@ -1,4 +1,4 @@
-"""`NodeApi` of a node of a swarm: what the admin HTTP and the commands see and do."""
+"""`NodeApi` of a node of a swarm: what the admin HTTP and the commands can see and do."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SUMMED = [field.name for field in dataclasses.fields(CrawlCounters)]
 
 
 class Api:
-    """Of one node."""
+    """Answers the admin HTTP of one node, asking other nodes where it must."""
 
     def __init__(self, swarm: SwarmNode, registry: CallRegistry, data_dir: Path | None = None) -> None:
         self._swarm = swarm
@@ -237,10 +237,10 @@ class Api:
     async def export_nodes(self, crawl_id: bytes) -> list[dict[str, Any]]:
         record = self._record(crawl_id)
         members = {member.id.hex(): member for member in self._swarm.gossip.view.members}
-        # Who left gave its pages to somebody who is named too.
+        # A participant that left gave its pages to an heir, which is named too.
         named = dict.fromkeys([*(node for node in record.participants if node not in record.adopted), *members])
         if record.ended == COMPLETE:
-            # What a node had that is not here any more was fetched anew by others.
+            # The pages of participants that are gone were fetched again by others.
             named = dict.fromkeys(node for node in named if node in members)
         return [fact for node in named if (fact := await self._facts(crawl_id, node, node in members)) is not None]
 
@@ -275,7 +275,7 @@ class Api:
         return list(self._swarm.crawls) if crawl_id is None else [self._record(crawl_id)]
 
     async def _reports(self, crawl_id: bytes) -> dict[str, dict[str, Any]]:
-        """What each member that answers says of a crawl: counters, and pairs of what it waits for."""
+        """The reports of the members that answer, by node id: counters, and (word, count) of what each waits for."""
         members = [member.id for member in self._swarm.gossip.view.members]
         async with asyncio.TaskGroup() as group:
             asking = [group.create_task(self._report(node, crawl_id)) for node in members]
@@ -341,7 +341,7 @@ def _place(member: Member) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """What came over the wire in JSON's types."""
+    """A value from the wire in JSON's types."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):

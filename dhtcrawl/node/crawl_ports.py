@@ -1,4 +1,4 @@
-"""The ports of a crawl on a node of a swarm, each by what the swarm has for it.
+"""The ports of a crawl on a node of a swarm, each implemented by parts of the swarm.
 
 `Ownership` is `dhtcrawl.swarm.assignment.ownership`, `Assignment` is `dhtcrawl.swarm.assignment.assignments`.
 """
@@ -25,7 +25,7 @@ from dhtcrawl.swarm.records.send_links import LinkSender
 
 @dataclass(frozen=True, slots=True)
 class SwarmReplication:
-    """`Replication`: to owners, to backups, to nodes with copies of bodies."""
+    """`Replication` to owners, to backups, and to nodes with copies of bodies."""
 
     crawl: bytes
     replicator: Replicator
@@ -63,7 +63,7 @@ class SwarmReplication:
 
 @dataclass(frozen=True, slots=True)
 class SwarmBudget:
-    """`Budget`: a block of pages that the coordinator gave, asked for by a node that knows that it is one."""
+    """`Budget` by the page blocks that the coordinator gave to this node."""
 
     state: RunState
     awake: Callable[[], bool]  # False once this node learns that it did not run for a while
@@ -71,13 +71,13 @@ class SwarmBudget:
     counters: CrawlCounters
 
     def may_start(self, pages_open: int) -> bool:
-        # A node that stood still may have been taken for dead: it asks before it fetches (I12).
+        # A node that stood still may have been taken for dead: it syncs before it fetches (I12).
         return not self.state.held and self.awake() and self.allowance.may_start(self.counters.pages + pages_open)
 
 
 @dataclass(frozen=True, slots=True)
 class SwarmRecord:
-    """`SharedRecord`: the record that all members have."""
+    """`SharedRecord` by the crawl's record that all members have."""
 
     crawl: bytes
     tell: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)

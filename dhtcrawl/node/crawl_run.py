@@ -1,4 +1,4 @@
-"""One crawl on one node of a swarm: what happens around it, and what the other nodes ask of it.
+"""Runs one crawl on one node of a swarm: passes events to its parts, and answers the other nodes' questions.
 
 Crawl ──send──▶ LinkSender ──▶ owners       owners and backups ──▶ Inbox ──▶ Intake of the crawl
 └────keep──▶ Replicator ──▶ backups
@@ -42,7 +42,7 @@ from dhtcrawl.swarm.records.send_links import LinkSender
 
 @dataclass(frozen=True, slots=True)
 class AssignmentSide:
-    """The crawl and its state, as `Assignments` see them."""
+    """The port through which `Assignments` see the crawl and its state."""
 
     parts: CrawlParts
     state: RunState
@@ -62,7 +62,7 @@ class AssignmentSide:
 
 @dataclass(frozen=True, slots=True)
 class CopyingSide:
-    """The crawl and its state, as `BodyCopies` see them."""
+    """The port through which `BodyCopies` see the crawl and its state."""
 
     state: RunState
     ownership: SwarmOwnership
@@ -89,7 +89,7 @@ class CopyingSide:
 
 @dataclass(frozen=True, slots=True)
 class CrawlBoard:
-    """How the crawl stands here, for its coordinator: the port `Board`."""
+    """The port `Board`: tells the coordinator how the crawl stands on this node."""
 
     incarnation: int
     state: RunState
@@ -105,7 +105,7 @@ class CrawlBoard:
     participants: Participants
     crawl_audit: CrawlAudit
     learn: Callable[[CrawlRecord], Awaitable[object]]
-    reconciling: Callable[[], bool]  # whether records are on their way to those who are to keep them
+    reconciling: Callable[[], bool]  # whether records are on their way to the nodes that are to keep them
 
     def record(self) -> CrawlRecord:
         return self.state.record
@@ -161,7 +161,7 @@ class CrawlBoard:
 @loop_state
 @dataclass(frozen=True, slots=True)
 class CrawlRun:
-    """A crawl that runs here."""
+    """A crawl that runs on this node."""
 
     state: RunState
     parts: CrawlParts
@@ -193,7 +193,7 @@ class CrawlRun:
 
     @property
     def depth_matters(self) -> bool:
-        """Whether a shorter way to a page may lead to more links."""
+        """Whether a smaller depth of a page may bring further links into scope."""
         return self.state.record.spec.settings.depth >= 0
 
     def record(self) -> CrawlRecord:
@@ -205,11 +205,11 @@ class CrawlRun:
         return self.ownership.snapshot(task_keys)
 
     def heard(self, found: Sequence[TaskReplica]) -> None:
-        """Records came from another node: tasks that are over are with no other node any more."""
+        """Records came from another node: tasks in them that are over are assigned to no node any more."""
         self.assignments.heard(found)
 
     def buried(self, keys: Sequence[bytes]) -> None:
-        """These are over: they were safe before they were fetched, so links to them need not be sent again."""
+        """Note tasks that are over: their owners know them, so links to them need not be sent again."""
         if not self.depth_matters:
             learn = self.parts.next_round.outbox.learn
             for key in keys:
@@ -217,12 +217,12 @@ class CrawlRun:
         self.assignments.over(keys)
 
     def in_flight(self, key: bytes) -> bool:
-        """Whether a task's record must stay: it is being fetched here, or its outcome is not with its owner yet."""
+        """Whether a task is being fetched here, or its owner lacks the outcome; then its record must stay."""
         return self.parts.has_open(key) or self.assignments.is_borrowed(key)
 
     @property
     def draining(self) -> bool:
-        """Whether anything that was begun is not over."""
+        """Whether any work that was begun is not over."""
         waiting = self.crawl.waiting
         taking = bool(self.copying.desk.busy) or self.assignments.lending
         return self.links.busy or taking or any(count for word, count in waiting.items() if word != "queued")
@@ -230,7 +230,7 @@ class CrawlRun:
     # What happens around it
 
     def view_changed(self, view: View) -> None:
-        """Other keys are this node's than before, or only somebody did not answer for a while."""
+        """The view changed: this node's keys, or only the state of a member that did not answer for a while."""
         state = self.state
         before, state.view = state.view, view
         if view.alike(before):
@@ -243,7 +243,7 @@ class CrawlRun:
         self.coordinator.view_changed()
 
     def settle(self, view: View | None) -> None:
-        """What is this node's own by `view` may be fetched."""
+        """Let this node fetch what it owns by `view`."""
         self.state.settle(view)
         self._reclaim()
 
@@ -251,7 +251,7 @@ class CrawlRun:
         before, now = self.ownership.claim, self.state.claim()
         self.ownership.reclaim(now)
         self.parts.intake.view_changed(now.bits)
-        # What was another's a moment ago may lie at a node that is gone.
+        # Pages that this node has come to own may have their bodies at a node that is gone.
         self.bodies.view_changed(ours=now.bits != before.bits)
         self.assignments.view_changed()
 
@@ -270,21 +270,21 @@ class CrawlRun:
             self.parts.changed()
 
     def hold(self, hold: bool) -> None:
-        """Start nothing, whatever else says that this node may."""
+        """Start nothing while `hold` is true."""
         self.state.held_back = hold
         if hold:
             self.assignments.stop()
 
     def interrupt(self) -> None:
-        """End here; the crawl goes on when the node is back."""
+        """Stop the crawl here; it goes on when the node is started again."""
         self.crawl.stop(Stop.INTERRUPTED)
 
     def host_free(self, host: str) -> None:
-        """A host may be asked."""
+        """A host became free to be asked."""
         self.crawl.host_free(host)
 
     async def run(self) -> None:
-        """Look after what others have and what is missing, until cancelled."""
+        """Watch tasks that other nodes have and bodies that are missing, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.bodies.run())
             group.create_task(self.copying.run())

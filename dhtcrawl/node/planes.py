@@ -1,4 +1,4 @@
-"""Both planes on one address: TCP for tasks, UDP for routing, under the same port number."""
+"""Opens both planes on one address: TCP for tasks, UDP for routing, under the same port number."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 
-LISTEN_TRIES = 10  # where any port will do
+LISTEN_TRIES = 10  # attempts to find a port that is free for both, if any port will do
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
-    """Where a node is in the network. `source` is the local address of its connections, where that matters."""
+    """A node's addresses. `source` is the local address of its outgoing connections, if it must be a certain one."""
 
     listen: Address
     advertise: Address | None = None
@@ -27,23 +27,23 @@ class NetworkConfig:
 async def listen(
     transport: TaskTransport, host: str, port: int, make_routing: Callable[[], RoutingServer]
 ) -> tuple[RoutingServer, Address]:
-    """The routing plane and where both listen; with port 0 it is any that is free for both.
+    """Open both planes; return the routing plane and their address. Port 0 is any that is free for both.
 
     Raises:
-        OSError: the address is taken, or not ours.
+        OSError: the address is taken, or not one of this machine.
     """
     for tries_left in reversed(range(LISTEN_TRIES)):
         routing = make_routing()
         try:
             await routing.listen(port, host)
         except OSError as error:
-            # uvloop does not say why.
+            # uvloop's error does not give the cause.
             raise OSError(error.errno or errno.EADDRINUSE, os.strerror(error.errno or errno.EADDRINUSE)) from error
         try:
             return routing, await transport.listen(host, routing.address[1])
         except OSError:
             routing.stop()
-            # The port that is free for UDP may be taken for TCP.
+            # A port that is free for UDP may be taken for TCP.
             if port or not tries_left:
                 raise
     raise AssertionError("the last try returns or raises")

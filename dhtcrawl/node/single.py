@@ -1,9 +1,9 @@
-"""A node: builds the parts, runs crawls, and stops them in named stages.
+"""Builds a node, runs its crawls, and stops them in named stages.
 
     open ──▶ running ──stop intake──▶ drain ──▶ write outputs ──▶ closed
 
-What touches the world (clocks, chance, sockets, disk, threads) is handed in as
-`Ports`; `dhtcrawl.cli` hands in the real ones, `dhtcrawl.sim` its own.
+Clocks, chance, sockets, disk and threads are handed in as `Ports`: the real ones by
+`dhtcrawl.cli`, simulated ones by `dhtcrawl.sim`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FORGET_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything of the world that a node touches."""
+    """The clocks, chance, sockets, disk and threads of a node."""
 
     clock: Clock
     rng: random.Random
@@ -61,11 +61,11 @@ class Ports:
     engine: Engine
     make_committer: Callable[[GroupRunner], Committer]
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
-    # The same for what may never come back: nobody waits for it when the node ends.
+    # The same for functions that may never return: the node does not wait for them when it ends.
     aside: Callable[[Callable[[], Any]], Awaitable[Any]]
     node_id: bytes
     observer: Observer
-    # What the machine is made of, where that can be said: names and positive numbers.
+    # Traits of the machine, as far as they are known: names and positive numbers.
     machine: Callable[[], Mapping[str, float]] = dict
 
 
@@ -84,18 +84,30 @@ class Node:
         self._hosts = HostBook(started_at=ports.clock.monotonic(), fresh=incarnation == 1)
 
     async def crawls(self) -> list[CrawlRecord]:
-        """The crawls in the store."""
+        """The crawls in the store.
+
+        Raises:
+            StorageError: the store cannot be read.
+        """
         return await self.committer.submit(catalog.crawls)
 
     async def create_crawl(self, spec: CrawlSpec) -> CrawlRecord:
-        """A new crawl of `spec`; it has an id and a record, and no task yet."""
+        """Store a new crawl of `spec`, with an id and a record, and no task yet.
+
+        Raises:
+            StorageError: the store cannot be written.
+        """
         nonce = self.ports.rng.randbytes(NONCE_BYTES)
         record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
         await self.committer.submit(lambda txn: catalog.put_crawl(txn, record))
         return record
 
     async def forget(self, crawl_id: bytes, dirs: OutputDirs) -> int:
-        """Drop all records of a crawl and its archive files; how many records there were."""
+        """Drop all records of a crawl and its archive files; return how many records there were.
+
+        Raises:
+            StorageError: the store cannot be written, or a file not removed.
+        """
         await self.committer.submit(lambda txn: forget_files(dirs.archive, txn, crawl_id))
         dropped = 0
         while count := await self.committer.submit(lambda txn: catalog.forget(txn, crawl_id, FORGET_AT_ONCE)):
@@ -103,11 +115,19 @@ class Node:
         return dropped
 
     async def task(self, record: CrawlRecord, key: bytes) -> Task | None:
-        """Where one task stands."""
+        """The record of one task, or None.
+
+        Raises:
+            StorageError: the record cannot be read.
+        """
         return await self.committer.submit(partial(tasks.get_task, crawl=record.crawl_id, key=key))
 
     async def recover(self, record: CrawlRecord, directory: Directory) -> RecoveredCrawl:
-        """What the store and the archive in `directory` have of a crawl; torn files are cut."""
+        """Read a crawl's state from the store, and cut its archive files in `directory` to their committed lengths.
+
+        Raises:
+            StorageError: the store or an archive file cannot be read.
+        """
         archive, further = self._archive(record, directory), record.spec.settings.copies - 1
 
         def recover(txn: Txn) -> CrawlStart:
@@ -123,7 +143,7 @@ class Node:
         return RecoveredCrawl(record, archive, start)
 
     def services(self, recovered: RecoveredCrawl, ports: CrawlPorts, gate: HostLeases | None = None) -> Services:
-        """What a crawl is given; in a swarm `gate` leases it its hosts."""
+        """The services of a crawl; in a swarm `gate` leases hosts to it."""
         return Services(
             config=self.config,
             clock=self.ports.clock,
@@ -143,7 +163,11 @@ class Node:
     async def prepare(
         self, record: CrawlRecord, dirs: OutputDirs, *, disk_used: Callable[[], Awaitable[bool]]
     ) -> RunningCrawl:
-        """Make a crawl of this node by itself ready to run."""
+        """Make a crawl ready to run on this node by itself.
+
+        Raises:
+            StorageError: the store or an archive file cannot be read.
+        """
         recovered, live = await self.recover(record, dirs.archive), LivePages(dirs.pages)
         services = self.services(recovered, PORTS)
         parts = build(services, recovered.start, first_round(recovered.start), live)
@@ -152,11 +176,11 @@ class Node:
         return self.running(record, crawl, dirs, live)
 
     def running(self, record: CrawlRecord, crawl: Crawl, dirs: OutputDirs, live: LivePages) -> RunningCrawl:
-        """A crawl with its outputs, to be run once."""
+        """The crawl together with its outputs, to be run once."""
         return RunningCrawl(record, crawl, dirs, live, self.committer, self.config, self.node_id)
 
     async def copies_archive(self, record: CrawlRecord, directory: Directory) -> Archive:
-        """Where copies of other nodes' bodies go, ready to be written to; once a crawl."""
+        """The archive for copies of other nodes' bodies, ready to be written to; call it once a crawl."""
         archive = self._archive(record, directory, COPIES)
         await self.committer.submit(archive.recover)
         self._runner.participants.append(archive)
@@ -175,7 +199,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredCrawl:
-    """What this node has of a crawl when it starts or goes on."""
+    """A crawl's record, archive and stored state when it starts or goes on."""
 
     record: CrawlRecord
     archive: Archive
@@ -205,10 +229,10 @@ class RunningCrawl:
         self._cpu_before = crawl.counters.cpu_seconds
 
     async def run(self) -> tuple[Summary, Exit]:
-        """Crawl to the end, write the outputs; what came of it, and the exit code.
+        """Crawl to the end and write the outputs; return the summary and the exit code.
 
         Raises:
-            StorageError: the disk failed or is full; the same crawl can go on.
+            StorageError: the disk failed or is full; the same crawl can go on later.
         """
         # A run that was killed may have left a torn or outdated pages.jsonl.
         await self._write(partial(self._outputs, pending_reason=""))
@@ -222,9 +246,12 @@ class RunningCrawl:
         return summary, _exit_code(summary, stopped)
 
     async def run_part(self, claims: Callable[[], Test]) -> None:
-        """Crawl as one node of a swarm until the swarm says that it is over; write what this node has of it.
+        """Crawl as one node of a swarm until the crawl is over, and write this node's part of the outputs.
 
-        `claims()` is an immutable test of this moment: by task key, which tasks are this node's to tell of.
+        `claims()` gives an immutable test of a task key: whether the task is in this node's part.
+
+        Raises:
+            StorageError: the disk failed or is full; the same crawl can go on later.
         """
         write = partial(self._outputs, pending_reason="")
         if self.crawl.counters.pages:
@@ -299,11 +326,11 @@ class RunningCrawl:
 
 @asynccontextmanager
 async def open_node(config: Config, ports: Ports) -> AsyncIterator[Node]:
-    """A node on its store, closed in the end whatever happens.
+    """Open a node on its store; close both at the end, whatever happens.
 
     Raises:
         StoreTooNew: a later version wrote the store.
-        StorageError: it cannot be read or written.
+        StorageError: the store cannot be read or written.
     """
     runner = GroupRunner(ports.engine, sync=config.storage.sync)
     committer = ports.make_committer(runner)
@@ -325,7 +352,7 @@ async def open_node(config: Config, ports: Ports) -> AsyncIterator[Node]:
 def _ended(summary: Summary) -> str:
     if not summary.complete:
         return ""
-    # A crawl that brought nothing is tried anew by the same command.
+    # A crawl that fetched nothing is tried anew by the same command.
     return "complete" if summary.pages else "failed"
 
 

@@ -1,4 +1,4 @@
-"""Puts together one crawl on one node of a swarm: each part from those before it.
+"""Builds one crawl on one node of a swarm, each part from those before it.
 
 record, view ─▶ state, ownership ─▶ links, copier ─▶ ports ─▶ parts of the crawl
 ─▶ assignments ─▶ crawl ─▶ bodies ─▶ board ─▶ coordinator ─▶ run
@@ -47,7 +47,7 @@ from dhtcrawl.swarm.records.send_links import LinkSender
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all crawls of a node have in common."""
+    """The parts of a node that all its crawls share."""
 
     node: Node
     group: asyncio.TaskGroup
@@ -57,7 +57,7 @@ class Shared:
     settings: SwarmSettings
     gate: HostLeases
     moved: Callable[[PeerRow], None]
-    incarnation_of: Callable[[bytes], int | None]  # a member's; None: it is not there
+    incarnation_of: Callable[[bytes], int | None]  # of a node id; None: no such member
     learn: Callable[[CrawlRecord], Awaitable[object]]
     auditor: Auditor
     awake: Callable[[], bool]  # False once this node learns that it did not run for a while
@@ -66,17 +66,17 @@ class Shared:
     announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
     policies: Policies
     merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]]  # (crawl, records of another node)
-    compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with whoever keeps them
+    compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with the nodes that keep them
     traits: NodeTraits  # this node, for planners
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What one crawl is made from, besides what all have in common."""
+    """The parts of one crawl that are made first."""
 
     record: CrawlRecord
     state: RunState
-    policy: Guard | None  # None where it cannot be had here
+    policy: Guard | None  # None if this node cannot run it
     failures: Failures
     ownership: SwarmOwnership
     participants: Participants
@@ -87,7 +87,11 @@ class _Given:
 async def compose(
     shared: Shared, record: CrawlRecord, dirs: OutputDirs, *, disk_used: Callable[[], Awaitable[bool]]
 ) -> tuple[CrawlRun, RunningCrawl]:
-    """The run of a crawl, and the crawl with its outputs: both to be run once."""
+    """Build the run of a crawl, and the crawl with its outputs; each is to be run once.
+
+    Raises:
+        StorageError: the store or an archive file cannot be read.
+    """
     node, peers = shared.node, shared.peers
     recovered, live = await node.recover(record, dirs.archive), LivePages(dirs.pages)
     given, start = _given(shared, record, recovered.start.counters.pages), recovered.start
@@ -216,7 +220,7 @@ def _missing_bodies(shared: Shared, given: _Given, parts: CrawlParts, copying: B
 
 
 def _opened(replicator: Replicator, crawl: bytes, intake: Intake, opened: list[TaskReplica], merged: Merged) -> None:
-    """Pages are to be fetched anew, once their backups know."""
+    """Queue pages that are to be fetched anew once their backups know of it."""
     if opened:
         replicator.keep(crawl, opened, partial(intake.merged, merged))
 

@@ -1,9 +1,9 @@
-"""A group of tasks that end when it is over, in the order in which they began.
+"""A task group that can cancel its tasks, in the order in which they began.
 
-What a node still has under way when it stops (copies for a node that does not
-answer, answers that wait for one) would keep a plain TaskGroup open, as long
-as the other side is away. And a TaskGroup cancels in the order of a set: what
-the others see of our end would differ from run to run.
+Tasks that a node still has under way when it stops (records for a node that does
+not answer, answers that wait for one) would keep a plain TaskGroup open while the
+other side is away. A TaskGroup also cancels in the order of a set, so that what
+other nodes see of the end would differ from run to run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class OrderedTaskGroup(asyncio.TaskGroup):
-    """A TaskGroup that can be told to end."""
+    """A TaskGroup whose tasks can be cancelled in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,9 +30,9 @@ class OrderedTaskGroup(asyncio.TaskGroup):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """As the group of asyncio; what is begun while the group ends is cancelled at once.
+        """Create a task as asyncio's group does, but cancel it at once if the group is ending.
 
-        Whoever begins it is told of something by others, a node that came or a message, and has no part in the end.
+        Callers react to a message or to a new member and need not know that the group ends.
         """
         try:
             task = super().create_task(coro, name=name, context=context)
@@ -45,7 +45,7 @@ class OrderedTaskGroup(asyncio.TaskGroup):
         return task
 
     def cancel_all(self) -> None:
-        """End every task that was created here and is not over."""
+        """Cancel every task that was created here and is not over."""
         for task in list(self._begun):
             task.cancel()
 
