@@ -1,1 +1,1 @@
-"""WARC files: written, read, checked; copies of bodies."""
+"""Writes, reads and checks WARC files; keeps copies of other nodes' bodies."""

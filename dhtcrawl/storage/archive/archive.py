@@ -1,12 +1,12 @@
 """The archive files of one crawl on one node, committed with the store.
 
-Bytes are appended first, fsynced, and believed only once their length stands
-in the same batch as the record that points at them. What a crash leaves behind
-that length is cut off at the next start, so that a file never ends in half a
+Bytes are appended and fsynced first; they count once the file's new length is
+committed in the same batch as the record that points at them. The next start cuts
+off what a crash left behind that length, so that a file never ends in half a
 record. Runs on the committer's thread.
 
-Copies of other nodes' records make a series of files of their own (`dhtcrawl.storage.archive.names`):
-whoever gathers all nodes leaves those aside that nothing points into.
+Copies of other nodes' bodies are a series of files of their own (`dhtcrawl.storage.archive.names`),
+so that gathering can leave out those that no page points into.
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ class Archive:
         self._dirty: dict[str, AppendFile] = {}
 
     def recover(self, txn: Txn) -> None:
-        """Cut every file of ours to its committed length, and begin a new one next."""
+        """Cut every file of this series to its committed length; the next append begins a new file.
+
+        Raises:
+            StorageError: a file is shorter than its committed length, or cannot be opened.
+        """
         committed: dict[str, int] = {}
         start, stop = keys.bounds(keys.ARCHIVE, self._crawl)
         for key, value in txn.scan(start, stop):
             committed[keys.suffix(key).decode()] = unpack(value)
         for name in self._directory.names():
-            # Begun, never committed: nothing points into it.
+            # Begun but never committed: no record points into it.
             if self._is_ours(name) and name not in committed:
                 self._directory.remove(name)
         for name, length in committed.items():
@@ -66,7 +70,7 @@ class Archive:
             self._next = max(self._next, int(self._digits(name)) + 1)
 
     def append(self, item: warc.ArchiveItem) -> tuple[Place, str]:
-        """Append an exchange; where its response lies, and its payload digest.
+        """Append an exchange; return the place of its response and its payload digest.
 
         Raises:
             StorageFull: no space left.
@@ -77,7 +81,7 @@ class Archive:
         return Place(self._node, file.name, written.offset, written.length), written.payload_digest
 
     def append_members(self, data: bytes, length: int) -> Place:
-        """Append members of another archive, of which the first, of `length` bytes, is the response; where it lies.
+        """Append members of another archive; return the place of the first, a response of `length` bytes.
 
         Raises:
             StorageFull: no space left.
@@ -87,7 +91,7 @@ class Archive:
         return Place(self._node, file.name, file.append(data), length)
 
     def begin_alone(self) -> AppendFile:
-        """A file for something big, which comes bit by bit: to be kept (`keep`) or dropped (`drop`) by whoever asked.
+        """Begin a file of its own for a big body that comes bit by bit; the caller ends with `keep` or `drop`.
 
         Raises:
             StorageFull: no space left.
@@ -95,25 +99,25 @@ class Archive:
         return self._begin()[0]
 
     def keep(self, file: AppendFile) -> None:
-        """What `begin_alone` made is whole, and counts with this transaction."""
+        """Commit a whole file of `begin_alone` with this transaction."""
         self._dirty[file.name] = file
 
     def drop(self, file: AppendFile) -> None:
-        """It is not needed after all."""
+        """Remove a file of `begin_alone`."""
         file.close()
         self._directory.remove(file.name)
 
     def read(self, place: Place) -> warc.WarcRecord:
-        """The response record at `place`.
+        """Read the response record at `place`.
 
         Raises:
-            StorageError: it is not there, or damaged.
+            StorageError: the record is not there, or damaged.
         """
         data = self._directory.read(place.file, place.offset, place.length)
         return warc.read_record(data, where=f"{place.file} at {place.offset}")
 
     def prepare(self, txn: Txn) -> None:
-        """Make what was appended durable, and say in `txn` how much that is."""
+        """Make what was appended durable, and write the new lengths into `txn`."""
         for name, file in self._dirty.items():
             if self._sync:
                 file.sync()
@@ -125,7 +129,7 @@ class Archive:
         self._dirty.clear()
 
     def close(self) -> None:
-        """Close the files; what was not prepared will be cut off."""
+        """Close the files; bytes that were not prepared are cut off at the next start."""
         if self._file is not None:
             self._dirty[self._file.name] = self._file
             self._file = None
@@ -145,7 +149,7 @@ class Archive:
         return file
 
     def _begin(self) -> tuple[AppendFile, str]:
-        """A new file with nothing but its warcinfo record, and that record's id."""
+        """Create a file with nothing but its warcinfo record; return it with that record's id."""
         name = f"{self._prefix}{self._next:05d}{SUFFIX}"
         self._next += 1
         file = self._directory.open(name, 0)

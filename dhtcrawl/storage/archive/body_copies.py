@@ -1,16 +1,17 @@
-"""Bodies that lie on several nodes (design invariant I11, `--copies`): what the store has of them.
+"""The store's records about bodies that are on several nodes (design invariant I11, `--copies`).
 
     y, z   at a node with a copy: the page record of a page that another node
            fetched, with its place in a file here, and that page's link keys
     o      at the node that has the page: the ids of those with copies
 
-A copy is told of by nobody: no output lists it, no audit asks for its links.
-When the node that had the page is gone, a copy stands in for it: it becomes a
-page of this node's (`stand_in`), the page's owner says in the task record that
-it lies here (`rehome`: a new generation, fetched but not done), and so its
-links go out once more and further copies are made, as when it was fetched.
+No output lists a copy and no audit asks for its links. When the node that had the
+page is gone, a copy stands in for the page: it becomes a page of this node
+(`stand_in`), the page's owner writes the new place into the task record (`rehome`: a
+new generation, fetched but not done), and so the page's links go out once more and
+further copies are made, as when it was fetched.
 
-All functions take a `Txn` and run on the committer's thread.
+All functions take a `Txn` and run on the committer's thread; those that read a record
+raise `StorageError` if it is damaged.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import get_page
 from dhtcrawl.storage.store.txn import Txn
 
-COPY_FIELD = "copy"  # of the page record of a copy, also when it stands in: it was fetched elsewhere
-# What tells one fetch of a page from another.
+COPY_FIELD = "copy"  # in the page record of a copy, also after it stood in: another node fetched the page
+# The fields that distinguish one fetch of a page from another.
 _FETCH = ("node", "fetched_at", "payload_digest")
 # A request's head has a URL of 8 KiB at most and what the crawl sends with it.
 REQUEST_BYTES_MAX = 32 << 10
@@ -44,17 +45,17 @@ Fields = dict[str, Any]
 
 
 class Parcel(NamedTuple):
-    """A page that lies here, as it is sent to a node that is to have a copy."""
+    """A page of this node, as it is sent to a node that is to have a copy."""
 
     key: bytes
     record: bytes  # the page record as stored
     links: bytes
     place: Place
-    length: int  # of the response's member and the request's behind it
+    length: int  # bytes of the response's member and of the request's behind it
 
 
 def parcel(txn: Txn, crawl: bytes, archive: Directory, key: bytes) -> Parcel | None:
-    """What a copy of a page needs, but for the members' bytes; None where the page is not here, or cannot be read."""
+    """All that a copy of a page needs, except the members' bytes; None if the page is not here or cannot be read."""
     record, links = txn.get(keys.PAGE + crawl + key), txn.get(keys.LINKS + crawl + key)
     if record is None or links is None:
         return None
@@ -62,11 +63,11 @@ def parcel(txn: Txn, crawl: bytes, archive: Directory, key: bytes) -> Parcel | N
     try:
         return Parcel(key, record, links, place, place.length + _request_length(archive, place))
     except StorageError:
-        return None  # somebody took the file away: no reason to stop
+        return None  # the file was removed from outside, which must not stop the node
 
 
 def members(archive: Directory, parcel: Parcel) -> bytes | None:
-    """The bytes of a page's members; None where they cannot be read."""
+    """The bytes of a page's members; None if they cannot be read."""
     try:
         data = archive.read(parcel.place.file, parcel.place.offset, parcel.length)
     except StorageError:
@@ -75,7 +76,7 @@ def members(archive: Directory, parcel: Parcel) -> bytes | None:
 
 
 def _request_length(archive: Directory, place: Place) -> int:
-    """The length of the request's member, which follows its response; 0 where none does."""
+    """The length of the request's member behind its response; 0 if there is none."""
     data = archive.read(place.file, place.offset + place.length, REQUEST_BYTES_MAX)
     gzip = zlib.decompressobj(GZIP)
     try:
@@ -86,7 +87,7 @@ def _request_length(archive: Directory, place: Place) -> int:
 
 
 def is_page(stream: BinaryIO, fields: Fields, length: int) -> bool:
-    """Whether a stream is the members of the page that a record tells of, and no more; takes long for a big one."""
+    """Whether a stream holds exactly the members of the page with this record; takes long for a big one."""
     found = list(islice(scan(stream), 3))
     response = found[0] if found else None
     if response is None or len(found) > 2 or any(member.problems for member in found):
@@ -101,7 +102,7 @@ def is_page(stream: BinaryIO, fields: Fields, length: int) -> bool:
 
 
 def held(txn: Txn, crawl: bytes, key: bytes, fields: Fields) -> Place | None:
-    """Where a copy of this very fetch lies here; None where it does not."""
+    """The place of a copy of this very fetch on this node, or None."""
     value = txn.get(keys.COPY + crawl + key)
     ours = None if value is None else unpack(value)
     if ours is None or any(ours.get(name) != fields.get(name) for name in _FETCH):
@@ -110,18 +111,18 @@ def held(txn: Txn, crawl: bytes, key: bytes, fields: Fields) -> Place | None:
 
 
 def put_copy(txn: Txn, crawl: bytes, key: bytes, fields: Fields, links: bytes, place: Place) -> None:
-    """Note that a copy of a page lies at `place`, here; of several fetches of it the last to come stays."""
+    """Note that a copy of a page lies at `place` on this node; it replaces a copy of another fetch."""
     txn.put(keys.COPY + crawl + key, pack({**fields, COPY_FIELD: True, "place": place}))
     txn.put(keys.COPY_LINKS + crawl + key, links)
 
 
 def stand_in(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[tuple[bytes, Place]]:
-    """Make our copies of these pages pages of ours; where they lie, for those that are here."""
+    """Make this node's copies of these pages its own pages; return the places of those that are here."""
     found = []
     for key in task_keys:
         page = get_page(txn, crawl, key)
         if page is not None:
-            found.append((key, page["place"]))  # fetched here as well, left to us, or asked for before
+            found.append((key, page["place"]))  # fetched here as well, left to this node, or stood in before
             continue
         record, links = txn.get(keys.COPY + crawl + key), txn.get(keys.COPY_LINKS + crawl + key)
         if record is None or links is None:
@@ -138,29 +139,29 @@ def stand_in(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[tuple[b
 
 
 class Rehomed(NamedTuple):
-    """What came of records whose pages lie elsewhere now."""
+    """The records whose pages have a new place."""
 
-    records: list[TaskReplica]  # for their backups, and for who has the page
-    resend: list[bytes]  # pages that lie here: their links go out once more
+    records: list[TaskReplica]  # for their backups, and for the node that has the page
+    resend: list[bytes]  # pages whose new place is this node: their links go out once more
 
 
 def rehome(
     txn: Txn, crawl: bytes, found: Iterable[tuple[bytes, Place]], gone: str, mine: Callable[[bytes], bool]
 ) -> Rehomed:
-    """Pages that lay at `gone` stand where they were found: a new generation, fetched, and done when its links are."""
+    """Give pages that lay at `gone` the places `found`, in a new generation: fetched, done once its links are acked."""
     rehomed = Rehomed([], [])
     for key, place in found:
         value = txn.get(keys.TASK + crawl + key)
         task = None if value is None else unpack_task(value)
         if task is None or task.place is None or task.place.node != gone or place.node == gone or not mine(key):
-            continue  # something else became of it meanwhile
+            continue  # its record has changed meanwhile
         again = replace(task, state=State.FETCHED, gen=task.gen + 1, attempt=0, reason="", detail="", place=place)
         again = replace(again, others=others_beside(place, task.fetchers))
         txn.put(keys.TASK + crawl + key, again.pack())
         rehomed.records.append(TaskReplica(key, again))
         page = get_page(txn, crawl, key)
         if page is not None and page["place"] == place:
-            # The mark makes a restart go on with it.
+            # The mark makes a restart send the links.
             txn.put(keys.FETCHED + crawl + key, b"")
             rehomed.resend.append(key)
     return rehomed
@@ -170,7 +171,7 @@ def rehome(
 
 
 def put_holders(txn: Txn, crawl: bytes, key: bytes, holders: Sequence[bytes]) -> int | None:
-    """Note who has copies of a page of ours; how many were noted before, None where nothing was."""
+    """Store which nodes have copies of a page here; return how many were stored before, or None."""
     full = keys.HOLDERS + crawl + key
     before = txn.get(full)
     txn.put(full, b"".join(holders))
@@ -178,13 +179,13 @@ def put_holders(txn: Txn, crawl: bytes, key: bytes, holders: Sequence[bytes]) ->
 
 
 def note_holders(txn: Txn, crawl: bytes, key: bytes, holders: Sequence[bytes], wanted: int) -> int:
-    """`put_holders`; by how much the number of pages grew of which fewer than `wanted` copies are noted."""
+    """Call `put_holders`; return by how much the number of pages with fewer than `wanted` copies grew."""
     before = put_holders(txn, crawl, key, holders)
     return (len(holders) < wanted) - (before is not None and before < wanted)
 
 
 def undercopied(txn: Txn, crawl: bytes, wanted: int) -> int:
-    """Of how many pages fewer than `wanted` copies are noted; looks through all of them."""
+    """How many pages have fewer than `wanted` copies on record; reads all of them."""
     return sum(len(value) // KEY_BYTES < wanted for _, value in txn.scan(*keys.bounds(keys.HOLDERS, crawl)))
 
 
@@ -192,16 +193,16 @@ class Short(NamedTuple):
     """A page with too few copies."""
 
     key: bytes
-    holders: tuple[bytes, ...]  # who has copies now
-    noted: int  # how many copies are noted, of nodes that are gone, too
+    holders: tuple[bytes, ...]  # the nodes that have copies now
+    noted: int  # how many copies are on record, those of nodes that are gone included
 
 
 def too_few(
     txn: Txn, crawl: bytes, cursor: bytes, limit: int, wanted: int, standing: Callable[[bytes], bytes | None]
 ) -> tuple[list[Short], bytes | None]:
-    """Of `limit` pages from `cursor` on those with fewer than `wanted` copies, and who has these; where to go on.
+    """Those of `limit` pages from `cursor` on that have fewer than `wanted` copies, and the next cursor.
 
-    `standing(node)` names who has now what `node` had: itself, an heir, or nobody.
+    `standing(node)` is the node that has now what `node` had: itself, an heir, or None.
     """
     start, stop = keys.bounds(keys.HOLDERS, crawl)
     short: list[Short] = []

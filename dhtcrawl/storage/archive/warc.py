@@ -1,11 +1,11 @@
-"""Exchanges as WARC/1.0 records (ISO 28500:2009), one gzip member a record.
+"""Writes exchanges as WARC/1.0 records (ISO 28500:2009), one gzip member a record.
 
-Version 1.0, not 1.1: what 1.1 adds to the fields we write is nothing but finer
-dates, and `warcvalid`, which people check archives with, fails on it.
+Version 1.0, not 1.1: to the fields that we write 1.1 adds only finer dates, and
+`warcvalid`, with which people check archives, fails on it.
 
 A response and its request are appended together or not at all, as far as the
-file's `size` tells. The same item gives the same bytes: record ids and
-instants come from outside. The payload is the body as stored, its transfer
+file's `size` tells. The same item gives the same bytes, since record ids and
+instants are given. The payload is the body as stored, its transfer
 coding undone and its content coding kept; digests are `sha1:` in Base32.
 
 Calls block: only the storage thread makes them. A body in memory costs one
@@ -14,7 +14,7 @@ for the digests and once for the file, in constant memory.
 
 Compression is ISA-L's level 1: within a few percent of the size that zlib's
 level 6 reaches, for a quarter of its time.
-Reading (`warcread`, `warcscan`) is offered here too.
+This module re-exports the readers (`warcread`, `warcscan`).
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ VERSION = "WARC/1.0"
 
 _LEVEL = 1
 
-# A line with nothing but white space: where one reader or another ends a head.
+# A line of white space alone: some readers end a head there.
 _BLANK_LINE = re.compile(rb"\n[^\S\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveItem:
-    """An exchange to be archived; what is random or tells the time is given.
+    """An exchange to be archived, with its record ids and instants.
 
     Heads end with their blank line. `chunks` can be called again and yields
-    `body_size` bytes each time; `body` holds the same bytes where they are in
+    `body_size` bytes each time; `body` holds the same bytes if they are in
     memory, else it is None. Ids are `urn:uuid:…`, without angle brackets.
     """
 
@@ -79,7 +79,7 @@ class ArchiveItem:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where an exchange lies: the response's member, and behind it the request's."""
+    """The place of an exchange in its file: the response's member, then the request's."""
 
     offset: int
     length: int
@@ -88,10 +88,10 @@ class Written:
 
 
 def warcinfo(file: AppendFile, *, filename: str, date: datetime, record_id: str, fields: Mapping[str, str]) -> int:
-    """Append the record that says who wrote this file; the offset where it begins.
+    """Append the warcinfo record, which says what wrote this file; return its offset.
 
     Raises:
-        StorageFull: no space; the file is as it was.
+        StorageFull: no space; the file is unchanged.
     """
     block = "".join(f"{name}: {' '.join(value.split())}\r\n" for name, value in fields.items()).encode()
     head = (
@@ -128,11 +128,11 @@ def append_exchange(file: AppendFile, item: ArchiveItem, info_id: str) -> Writte
 
 
 def closed_head(head: bytes) -> bytes:
-    """`head` such that its first blank line is its end.
+    """`head`, changed if need be so that its first blank line is its end.
 
-    As it is, but for a head that no HTTP parser should have let pass: readers
-    would take the payload to begin in its middle, and the digests would not
-    hold. Lines without content are dropped from such a one.
+    A head with a blank line in its middle, which no HTTP parser should have let pass,
+    loses its empty lines: readers would take the payload to begin there, and the
+    digests would not hold.
     """
     blank = _BLANK_LINE.search(head)
     closed = blank is not None and blank.end() == len(head) and blank[0] in (b"\n\r\n", b"\n\n")
@@ -163,19 +163,19 @@ def _append_spooled(file: AppendFile, item: ArchiveItem, info_id: str, request: 
         length = file.size - offset
         file.append(request)
     except BaseException:
-        # Half a record would count as one that nobody can read past.
+        # No reader gets past half a record.
         file.truncate(offset)
         raise
     return Written(offset, length, payload_digest, len(request))
 
 
 def _append_some(file: AppendFile, data: bytes) -> None:
-    if data:  # a compressor keeps small pieces back
+    if data:  # a compressor may buffer small pieces
         file.append(data)
 
 
 def _read_back(item: ArchiveItem) -> Iterable[bytes]:
-    """The spooled body, of exactly the size that Content-Length will claim."""
+    """Read the spooled body, which must have exactly the size that Content-Length will claim."""
     size = 0
     try:
         for chunk in item.chunks():

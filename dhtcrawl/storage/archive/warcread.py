@@ -1,9 +1,8 @@
-"""One WARC record, read back from its gzip member.
+"""Reads one WARC record back from its gzip member; import it from `dhtcrawl.storage.archive.warc`.
 
-For whoever needs a stored body again; `dhtcrawl.storage.archive.warc` is the door. A
-file may have been written by anybody and damaged by anything: every length is
-bounded, and nothing in it raises anything but `StorageError`. Decompression is
-zlib's, not that of the library we write with: a second opinion.
+The file may be written by any program and damaged in any way: every length is
+bounded, and its content raises nothing but `StorageError`. Decompression is zlib's,
+not that of the library that writes, so that a fault of one is found by the other.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dhtcrawl.storage.store.files import Directory
 
 RECORD_HEAD_BYTES_MAX = 64 * 1024  # URLs end at 8 KiB; the rest is short
 HTTP_HEAD_BYTES_MAX = 1024 * 1024  # ours end at 64 KiB, others' may not
-RECORD_BYTES_MAX = 1 << 30  # a record held in memory; bodies of ours end far below
+RECORD_BYTES_MAX = 1 << 30  # a record is held in memory; our bodies are far smaller
 
 GZIP = 31  # zlib's wbits for a gzip member
 RECORD_END = b"\r\n\r\n"
@@ -28,7 +27,7 @@ _REPEATABLE = frozenset({"warc-concurrent-to"})
 
 @dataclass(frozen=True, slots=True)
 class WarcRecord:
-    """One record in memory. `headers` by lower-case name; `head` is empty but for HTTP."""
+    """One record in memory. `headers` are by lower-case name; `head` is empty unless the block is HTTP."""
 
     type: str
     headers: dict[str, str]
@@ -37,12 +36,12 @@ class WarcRecord:
 
 
 def read_record(data: bytes, *, where: str = "the archive") -> WarcRecord:
-    """The record in the bytes of one gzip member; `where` names it in errors.
+    """Read the record in the bytes of one gzip member; `where` names it in errors.
 
     The member's CRC is checked, the record's digests are not.
 
     Raises:
-        StorageError: not exactly one whole record.
+        StorageError: the bytes are not exactly one whole record.
     """
     gzip = zlib.decompressobj(GZIP)
     try:
@@ -70,16 +69,16 @@ def read_record(data: bytes, *, where: str = "the archive") -> WarcRecord:
 
 
 def payload_of(directory: Directory, filename: str, offset: int, length: int) -> bytes:
-    """The body stored in one member of an archive file.
+    """Read the body that is stored in one member of an archive file.
 
     Raises:
-        StorageError: it cannot be read; the message names file and offset.
+        StorageError: the body cannot be read; the message names file and offset.
     """
     return read_record(directory.read(filename, offset, length), where=f"{filename} at {offset}").payload
 
 
 def parse_head(head: bytes, problems: list[str]) -> dict[str, str]:
-    """Named fields by lower-case name; what is missing or malformed goes to `problems`."""
+    """The named fields by lower-case name; missing or malformed ones are added to `problems`."""
     version, *lines = head.split(b"\r\n")
     if version not in (b"WARC/1.0", b"WARC/1.1"):
         problems.append(f"not a WARC record: it begins with {version[:20]!r}")
@@ -101,7 +100,7 @@ def parse_head(head: bytes, problems: list[str]) -> dict[str, str]:
 
 
 def content_length(headers: dict[str, str]) -> int | None:
-    """The record's own, or None where it is missing or no number."""
+    """The record's Content-Length, or None if it is missing or not a number."""
     text = headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 

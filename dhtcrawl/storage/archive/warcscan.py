@@ -1,9 +1,9 @@
-"""A whole WARC file, read strictly: what is in it, and what is wrong with it.
+"""Reads a whole WARC file strictly, and reports its records and their faults; for `dhtcrawl verify`.
 
-For `dhtcrawl verify`; `dhtcrawl.storage.archive.warc` is the door. A file is walked
-member by member in constant memory, every digest is recomputed, and what is
-wrong is told rather than stopped at. Well-known readers pass a file that ends
-in the middle of a record, or one with two records in a member; this does not.
+Import it from `dhtcrawl.storage.archive.warc`. The scan walks a file member by
+member in constant memory, recomputes every digest, and reports a fault instead of
+stopping at it. Well-known readers accept a file that ends in the middle of a record,
+or one with two records in a member; this one does not.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MAGIC = b"\x1f\x8b\x08"
 class GzipMember:
     """What `scan` found between `offset` and `offset + length`.
 
-    The digests are recomputed, `sha1:BASE32`; "" where nothing could be read.
-    `problems` is empty for a record that is as it should be.
+    The digests are recomputed, `sha1:BASE32`; "" if nothing could be read.
+    `problems` is empty for a sound record.
     """
 
     offset: int
@@ -48,7 +48,7 @@ class GzipMember:
 
     @property
     def type(self) -> str:
-        """WARC-Type; empty where nothing could be read."""
+        """WARC-Type; empty if nothing could be read."""
         return self.headers.get("warc-type", "")
 
     @property
@@ -58,10 +58,10 @@ class GzipMember:
 
 
 def scan(stream: BinaryIO) -> Iterator[GzipMember]:
-    """Every member of a seekable `.warc.gz`, sound or not, in constant memory.
+    """Yield every member of a seekable `.warc.gz`, sound or not, in constant memory.
 
-    What is no member, or a damaged one, is skipped up to the next that holds
-    a record, and reported as one `Member` with its problem.
+    Garbage or a damaged member is skipped up to the next member that holds a
+    record, and yielded as one `GzipMember` with its problem.
     """
     source = _Source(stream)
     while source.peek():
@@ -70,14 +70,14 @@ def scan(stream: BinaryIO) -> Iterator[GzipMember]:
             _check_member(source, member)
         except (_Unreadable, zlib.error) as error:
             member.problems.append(f"unreadable: {error}")
-            # From its second byte on: where it went wrong is not where it ends.
+            # Search from its second byte on: where the damage shows is not where the member ends.
             source.skip_to_record(member.offset + 1)
         member.length = source.offset - member.offset
         yield member
 
 
 class _Unreadable(Exception):
-    """The member cannot be followed to its end."""
+    """The member cannot be read to its end."""
 
 
 class _Source:
@@ -158,7 +158,7 @@ def _check_member(source: _Source, member: GzipMember) -> None:
         member.headers = parse_head(head[: -len(RECORD_END)], member.problems)
         size = content_length(member.headers)
     if size is None:
-        for _ in pieces:  # to the member's end, which its CRC guards
+        for _ in pieces:  # read to the member's end, where its CRC is checked
             pass
         return
     tail = _check_block(member, size, rest, pieces)
@@ -171,14 +171,14 @@ def _check_member(source: _Source, member: GzipMember) -> None:
 
 
 class _Payload:
-    """Of the pieces of a block, those that are payload: all of them, or what follows the HTTP head."""
+    """Picks the payload out of the pieces of a block: all of them, or what follows the HTTP head."""
 
     def __init__(self, member: GzipMember) -> None:
         self._member = member
         self._head: bytes | None = b"" if is_http(member.headers) else None
 
     def of(self, piece: bytes, *, last: bool) -> bytes:
-        """The payload's part of the next piece; a head that does not end is noted as a problem."""
+        """The payload in the next piece; a head that does not end is noted as a problem."""
         if self._head is None:
             return piece
         self._head += piece
@@ -193,7 +193,7 @@ class _Payload:
 
 
 def _check_block(member: GzipMember, size: int, first: bytes, pieces: Iterator[bytes]) -> bytes:
-    """Digest `size` bytes as the record's block; the first bytes of what follows."""
+    """Digest `size` bytes as the record's block; return the first bytes behind it."""
     block_sha1, payload_sha1 = hashlib.sha1(usedforsecurity=False), hashlib.sha1(usedforsecurity=False)
     payload = _Payload(member)
     left, piece = size, first
@@ -209,7 +209,7 @@ def _check_block(member: GzipMember, size: int, first: bytes, pieces: Iterator[b
         next_piece = next(pieces, None)
         if next_piece is None:
             member.problems.append(f"Content-Length is wrong: the block is {left} bytes shorter")
-            after = RECORD_END  # one problem is enough
+            after = RECORD_END  # do not report a second problem
             break
         piece = next_piece
     # The record's end may straddle pieces.
@@ -223,14 +223,14 @@ def _check_block(member: GzipMember, size: int, first: bytes, pieces: Iterator[b
 def _compare_digests(member: GzipMember) -> None:
     for name, found in (("block", member.block_digest), ("payload", member.payload_digest)):
         if name == "payload" and member.type == "revisit":
-            continue  # it is that of the record it refers to
+            continue  # the digest is that of the record it refers to
         claimed = member.headers.get(f"warc-{name}-digest", "")
         if claimed.startswith("sha1:") and claimed != found:
             member.problems.append(f"{name} digest mismatch: the record says {claimed}, its bytes give {found}")
 
 
 def _until(pieces: Iterator[bytes], mark: bytes, bytes_max: int) -> tuple[bytes | None, bytes]:
-    """The bytes up to and with `mark`, and those read beyond; None where it does not come."""
+    """The bytes up to and with `mark`, or None if it does not come, and the bytes read beyond it."""
     seen = b""
     for piece in pieces:
         seen += piece

@@ -1,1 +1,1 @@
-"""Outputs of many nodes brought together."""
+"""Merges the outputs of many nodes."""

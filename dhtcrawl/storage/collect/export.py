@@ -1,15 +1,14 @@
-"""What a node hands out of a crawl, so that somebody can gather all nodes' into one collection.
+"""Hands out a node's records and archive files of a crawl, for gathering into one collection.
 
-Rows are records as they are stored, in pages: a page is bounded, whatever lies
-in the store, and the cursor it ends with is where the next one begins. A page
-sees the store as it is when it is read; what is written between two pages may
-or may not be in them.
+Rows are records as they are stored. They come in pages of bounded size; each page
+ends with the cursor at which the next one begins. A page shows the store as it is
+when the page is read; what is written between two pages may or may not be in them.
 
-    suffix of a row   what stands behind kind and crawl id in `keys`; of link keys
-                      (those of copies, too) that are more than a page holds:
-                      task key ‖ offset (4)
+    suffix of a row   the part of the key behind kind and crawl id (see `keys`); for
+                      link keys (those of copies, too) that are more than a page
+                      holds: task key ‖ offset (4)
 
-Archive files are handed out by chunks, and never beyond what is committed: the
+Archive files are handed out by chunks, and never beyond their committed length: the
 rest may be half a record. Runs on the committer's thread.
 """
 
@@ -37,7 +36,7 @@ Row = tuple[bytes, bytes]
 
 
 class CannotExport(Exception):
-    """There is nothing like that here, or it cannot be read; one line for the one who asked."""
+    """What was asked for is not here, or cannot be read; one line for the asking node."""
 
 
 def export_rows(
@@ -45,7 +44,7 @@ def export_rows(
 ) -> tuple[list[Row], bytes | None]:
     """Up to `ROWS_MAX` rows of a kind from `cursor` on (b"" begins), and the next cursor, None at the end.
 
-    A page stays below `bytes_max`, but that its first row is always there.
+    A page stays below `bytes_max`, unless its first row alone is larger.
 
     Raises:
         CannotExport: rows of this kind stay at the node.
@@ -71,7 +70,7 @@ def export_rows(
 
 
 def export_files(txn: Txn, crawl: bytes) -> list[tuple[str, int]]:
-    """The archive files and how much of each is committed, by name."""
+    """The archive files by name, with their committed lengths."""
     start, stop = keys.bounds(keys.ARCHIVE, crawl)
     return [(keys.suffix(key).decode(), unpack(value)) for key, value in txn.scan(start, stop)]
 
@@ -91,7 +90,7 @@ def export_chunk(txn: Txn, crawl: bytes, archive: Directory, name: str, offset: 
     try:
         data = archive.read(name, offset, wanted)
     except StorageError as error:
-        # A file that somebody took away is no reason for the node to stop.
+        # A file that was removed from outside must not stop the node.
         raise CannotExport(str(error)) from error
     if len(data) < wanted:
         raise CannotExport(f"{name}: is shorter than what was committed to it")
@@ -99,7 +98,7 @@ def export_chunk(txn: Txn, crawl: bytes, archive: Directory, name: str, offset: 
 
 
 def _begin(kind: bytes, cursor: bytes) -> tuple[bytes, int | None]:
-    """Where a cursor points: a suffix, and for a part of link keys the offset."""
+    """The suffix that a cursor points at, and the offset if it points at a part of link keys."""
     if kind in IN_PARTS and len(cursor) in (KEY_BYTES + PART_BYTES, 2 * KEY_BYTES + PART_BYTES):
         return cursor[:-PART_BYTES], int.from_bytes(cursor[-PART_BYTES:], "big")
     return cursor, None
@@ -107,7 +106,7 @@ def _begin(kind: bytes, cursor: bytes) -> tuple[bytes, int | None]:
 
 def _part(key: bytes, value: bytes, offset: int, bytes_max: int) -> tuple[list[Row], bytes | None]:
     end = min(offset + bytes_max, len(value))
-    # Also behind the last part: the next page goes on with the next key.
+    # This holds behind the last part, too: the next page goes on with the next key.
     return [(_part_key(key, offset), value[offset:end])], _part_key(key, end)
 
 

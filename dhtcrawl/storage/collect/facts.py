@@ -1,9 +1,9 @@
-"""What a crawl of many nodes comes to: each node's own books, and the sum of them.
+"""Sums up a crawl of many nodes from each node's counters.
 
-Distinct figures (pages, bytes, redirects, errors, skipped) and refetches are
-counted in the collection; what only the one who did it knows (requests, haste) is
-the sum over the nodes. A node's books are kept with the collection, so that one
-that is gone by the next time still counts.
+Pages, bytes, redirects, errors, skipped URLs and refetches are counted in the
+collection; what only the acting node knows (requests, politeness violations) is summed
+over the nodes. A node's counters are kept with the collection, so that they still
+count if the node is gone at the next gathering.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _NODE = b"n"  # among a crawl's notes: `n` ‖ node id (20)
 
 
 class Unreachable(Exception):
-    """A node does not answer, or cannot; one line that says how."""
+    """A node does not answer, or answers with a failure; one line that says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """One node's part, by its own books; `counters` by the names of `dhtcrawl.crawl`.
+    """One node's figures, by its own count; `counters` have the names of `CrawlCounters`.
 
-    `failure` says in one line why nothing can be had of it; then its figures
-    are 0, or those of an earlier time.
+    `failure` says in one line why the node cannot be read; then its figures are 0, or
+    those of an earlier gathering.
     """
 
     node: str
@@ -45,18 +45,18 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class CrawlFacts:
-    """The crawl as its coordinator knows it."""
+    """The state of the crawl, as its coordinator knows it."""
 
     ended: bool  # no node works on it any more
     complete: bool  # because nothing was left to do
-    nodes: int  # that took part, those that are gone included
+    nodes: int  # how many took part, those that are gone included
     seconds: float  # from its start to its end, by one clock
     storage_sync: bool = True
     pending_reason: str = ""  # why what is pending was not fetched: a SkipReason
 
 
 def put_node(txn: Txn, crawl: bytes, facts: NodeFacts, stamp: int) -> None:
-    """Keep a node's books; `stamp` names the end of the crawl at which all of it was gathered, 0 where it goes on."""
+    """Store a node's figures; `stamp` names the end of the crawl at which all was gathered, 0 if the crawl goes on."""
     fields = {
         "counters": dict(facts.counters),
         "cpu_ms": round(facts.cpu_seconds * 1000),
@@ -68,7 +68,11 @@ def put_node(txn: Txn, crawl: bytes, facts: NodeFacts, stamp: int) -> None:
 
 
 def get_node(txn: Txn, crawl: bytes, node: str) -> tuple[NodeFacts, int] | None:
-    """A node's books as they were kept, and their stamp."""
+    """A node's stored figures and their stamp, or None.
+
+    Raises:
+        StorageError: they are damaged.
+    """
     value = txn.get(_node_key(crawl, node))
     if value is None:
         return None
@@ -78,7 +82,7 @@ def get_node(txn: Txn, crawl: bytes, node: str) -> tuple[NodeFacts, int] | None:
 
 
 def read_facts(fields: Mapping[str, Any]) -> NodeFacts:
-    """A node's books from a map with their names, and `reachable`; what is missing or none counts 0."""
+    """A node's figures from a map of them, with `reachable`; a figure that is missing or invalid counts 0."""
     counters = fields.get("counters")
     facts = NodeFacts(
         str(fields.get("node", "")),
@@ -92,7 +96,7 @@ def read_facts(fields: Mapping[str, Any]) -> NodeFacts:
 
 
 def checked(facts: NodeFacts) -> NodeFacts:
-    """The same with every figure that a node can have; what is none counts 0."""
+    """The same figures, bounded in number; one that is not valid counts 0."""
     return replace(
         facts,
         counters={str(name)[:64]: _figure(value) for name, value in list(facts.counters.items())[:64]},
@@ -113,8 +117,8 @@ def summarise(
 ) -> Summary:
     """The summary of a gathered crawl.
 
-    `refetches` counts what the records say of fetches beyond the first;
-    `gathered` is whether every node's were all had.
+    `refetches` counts the fetches beyond the first that the records tell of;
+    `gathered` says whether all rows of every node were received.
     """
     settings = record.spec.settings
     whole = totals.brought == totals.pages and not (totals.unsettled or totals.lost or totals.pages_missing)

@@ -1,10 +1,9 @@
-"""Rows that another node sent, read and held to what a collection relies on.
+"""Reads rows that another node sent, and checks all that a collection relies on.
 
-A node may be broken, of a later version, or lie: its rows are checked before
-any of them is written, so that nothing it says can make the outputs fail, or
-speak for another node, unless that one left its pages to it. A record stands
-under the key of its URL; a place is within an archive file of the sender. Pure;
-only `BadRow` is raised.
+A node may be broken, of a later version, or lie. So its rows are checked before any
+is written: they must not make the outputs fail, nor speak for another node, unless
+that node left its pages to the sender. A record must stand under the key of its URL,
+a place must be in an archive file of the sender. Pure; only `BadRow` is raised.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dhtcrawl.storage.store import records
 from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task, unpack_task
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
-# Three URLs, a title and a header make 30 KB. As JSON, all of it escaped, this is still a line that `verify` reads.
+# Three URLs, a title and a header make 30 KB. Escaped as JSON, a value of this size is a line that `verify` reads.
 VALUE_BYTES_MAX = 128 << 10
 FIELDS_MAX = 64
 DEPTH_MAX = 1 << 40
@@ -34,15 +33,15 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 
 
 class BadRow(Exception):
-    """A row that no sound node of this version sends; one line that says what is wrong."""
+    """A row is not one that a sound node of this version sends; one line that says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who sends rows (node id in hex), of which crawl, and how the crawl places a URL.
+    """The sender of rows (node id in hex), their crawl, and the function from URL to task key.
 
-    `left` names the nodes that left their pages to the sender; these go on
-    saying who fetched them.
+    `left` names the nodes that left their pages to the sender; the pages still name
+    the nodes that fetched them.
     """
 
     crawl: bytes
@@ -52,11 +51,11 @@ class Origin:
 
     @property
     def authors(self) -> tuple[str, ...]:
-        """Whose pages the sender may have."""
+        """The nodes whose pages the sender may have."""
         return (self.node, *self.left)
 
     def author_of(self, name: object) -> str | None:
-        """Whose archive file has this name; None where it is none that the sender may have."""
+        """The node whose archive file has this name; None if the sender may not have such a file."""
         for node in self.authors:
             prefix = f"{self.crawl.hex()[:12]}-{node[:12]}-"
             if isinstance(name, str) and name.startswith(prefix) and NUMBERED.fullmatch(name[len(prefix) :]):
@@ -65,17 +64,21 @@ class Origin:
 
 
 def is_node(text: object) -> bool:
-    """A node id in hex."""
+    """Whether a value is a node id in hex."""
     return isinstance(text, str) and _NODE.fullmatch(text) is not None
 
 
 def is_archive_file(origin: Origin, name: object) -> bool:
-    """A name that the archive files of the sender may have; never a path to elsewhere."""
+    """Whether a name is one that an archive file of the sender may have; never one with a directory in it."""
     return origin.author_of(name) is not None
 
 
 def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
-    """A task record."""
+    """Read a task record.
+
+    Raises:
+        BadRow: the row is not one.
+    """
     try:
         task = unpack_task(_sized(value))
     except StorageError as error:
@@ -98,7 +101,11 @@ def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
 
 
 def read_page(origin: Origin, key: bytes, value: bytes) -> dict[str, Any]:
-    """A page record."""
+    """Read a page record.
+
+    Raises:
+        BadRow: the row is not one.
+    """
     fields = _entry(origin, key, value, "page record")
     sound = (
         origin.key_of(fields["url"]) == key
@@ -111,7 +118,11 @@ def read_page(origin: Origin, key: bytes, value: bytes) -> dict[str, Any]:
 
 
 def read_extra(origin: Origin, suffix: bytes, value: bytes) -> dict[str, Any]:
-    """An index entry of what is no page."""
+    """Read an index entry of a response that is no page.
+
+    Raises:
+        BadRow: the row is not one.
+    """
     fields = _entry(origin, suffix, value, "index entry")
     _, file, offset, _ = fields["place"]
     _need(suffix == file.encode() + offset.to_bytes(8, "big"), "index entry", suffix)
@@ -119,7 +130,11 @@ def read_extra(origin: Origin, suffix: bytes, value: bytes) -> dict[str, Any]:
 
 
 def read_skipped(key: bytes, value: bytes) -> tuple[str, str]:
-    """A skipped link and the reason."""
+    """Read a skipped link; return its URL and the reason.
+
+    Raises:
+        BadRow: the row is not one.
+    """
     match _decoded(value, "skipped link"):
         case [str(url), str(reason)]:
             _need(bool(reason) and url_key(url) == key, "skipped link", key)
@@ -128,13 +143,17 @@ def read_skipped(key: bytes, value: bytes) -> tuple[str, str]:
 
 
 def read_task_key(key: bytes) -> bytes:
-    """A task key by itself, as marks and link keys stand under."""
+    """Read a key that is a task key alone, as those of marks and link keys are.
+
+    Raises:
+        BadRow: the key is not one.
+    """
     _need(len(key) in (KEY_BYTES, 2 * KEY_BYTES), "task key", key)
     return key
 
 
 def _entry(origin: Origin, key: bytes, value: bytes, what: str) -> dict[str, Any]:
-    """What page records and index entries have in common: all that the index needs."""
+    """Read the fields that page records and index entries share, which the index needs."""
     fields: dict[str, Any] = _decoded(value, what)
     _need(isinstance(fields, dict) and 0 < len(fields) <= FIELDS_MAX, what, key)
     for name, field in fields.items():

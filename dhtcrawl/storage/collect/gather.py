@@ -1,29 +1,28 @@
-"""Many nodes' rows become one collection, whatever the order in which they come.
+"""Merges the rows of many nodes into one collection, whatever the order in which they come.
 
-Task records meet in the lattice of `records`. A page that several nodes fetched
-stands once: the copy that the task names, unless its body is not here and
-another's is; else that of the lowest node id. What did not win is put aside,
-with its sender, so that `finish` decides on all that was sent, in any order and
-any number of times, and again when a further node has been reached.
+Task records merge in the lattice of `records`. A page that several nodes fetched
+stands once: the version that the task's place names, unless its body is not here and
+another's is; else that of the lowest node id. The others are put aside, with their
+sender, so that `finish` decides on all that was sent, in any order and any number of
+times, and again when a further node has been reached.
 
     merge_rows   t  merged, its queue entry and mark made to fit
-                 p  in place where nobody's is yet, else aside
+                 p  in place if no node's page is yet, else aside
                  l  with its sender's page, else aside      f  aside
                  s  the smallest reason                     x  all
                  y  aside, as a page that others fetched     z  aside
-    finish       CONTESTED  of pages of one key the best comes to stand in place
+    finish       CONTESTED  of the pages of one key the best is put in place
                  PAGES      a page's task is fetched at least; a dead one's page goes aside
                  LINKS      link keys join the page of their sender
                  COPIES     the same for a copy that stands in
                  MARKS      a done page whose links must go out again stays marked
-    REPEATS    how often pages were fetched that one node did not fetch just once
+    REPEATS    count the refetches of pages that were fetched more than once, or by several nodes
 
-A copy (`--copies`) stands in for a page whose body is not here. Most are not
-needed: `wanted_files` names the files of copies that are, to be brought before
-one finishes once more. Where rows lie aside is `gather_aside`'s business. How
-much of an archive file is committed (`w`) is written by whoever brings the
-file, once it is on disk. Runs on the committer's thread; a step handles a
-bounded number of keys.
+A copy (`--copies`) stands in for a page whose body is not here. Most copies are not
+needed: `wanted_files` names the files of those that are, which the caller brings
+before it calls `finish` once more. `gather_aside` has the keys of rows that are aside.
+`gather_files` writes the committed length of an archive file (`w`), once it is on disk.
+Runs on the committer's thread; a step handles a bounded number of keys.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ from dhtcrawl.url import host_of
 # A step of `finish`, and so a transaction, ends after as many keys or bytes.
 KEYS_AT_ONCE = 1_000
 BYTES_AT_ONCE = 16 << 20
-# Behind everything that a node gives out, so that a real record's wins.
+# Behind every order that a node gives out, so that the order of a real record wins.
 _ORDER_UNKNOWN = (1 << 64) - 1
 
 
 class Phase(IntEnum):
-    """What `finish` is at."""
+    """The steps of `finish`, in their order."""
 
     CONTESTED = 0
     PAGES = 1
@@ -94,13 +93,13 @@ def merge_rows(
     key_of: Callable[[str], bytes],
     left: tuple[str, ...] = (),
 ) -> None:
-    """Add a page of a node's rows to the collection; `key_of` gives a URL's task key.
+    """Add a batch of a node's rows to the collection; `key_of` gives a URL's task key.
 
-    `left` names the nodes that left their pages to this one: their pages stand
-    as theirs. For these, a page has to come before its link keys.
+    `left` names the nodes that left their pages to this one: such pages still stand
+    under the node that fetched them, and have to come before their link keys.
 
     Raises:
-        BadRow: the node sent what no node sends; the transaction must write nothing.
+        BadRow: a row is not one that a node sends; the transaction must write nothing.
     """
     how = _MERGE.get(kind)
     if how is None:
@@ -115,10 +114,13 @@ def merge_rows(
 
 
 def finish(txn: Txn, crawl: bytes, at: GatherProgress, keys_max: int = KEYS_AT_ONCE) -> GatherProgress:
-    """One step towards a collection that holds together; how far it is then.
+    """Do one step towards a consistent collection; return how far it is then.
 
-    Begin with `Progress()` when all rows and files are there, and go on until
+    Begin with `GatherProgress()` when all rows and files are there, and go on until
     `Phase.OVER`.
+
+    Raises:
+        StorageError: a record is damaged.
     """
     step = _STEPS[at.phase]
     cursor, refetches = step(txn, crawl, at.cursor, keys_max)
@@ -128,12 +130,12 @@ def finish(txn: Txn, crawl: bytes, at: GatherProgress, keys_max: int = KEYS_AT_O
     return GatherProgress(Phase(at.phase + 1), b"", refetches)
 
 
-# -- rows as they come --
+# -- merging rows --
 
 
 def _merge_task(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     held = txn.get(keys.TASK + origin.crawl + key)
-    if held == value:  # a backup's copy, as most are
+    if held == value:  # a backup's replica, as most are
         return
     task = foreign.read_task(origin, key, value)
     if held is None:
@@ -150,7 +152,7 @@ def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     in_place = keys.PAGE + origin.crawl + key
     held = txn.get(in_place)
     if held is None or _place_of(held).node == author:
-        # Not twice, should it have been aside before.
+        # It may have been aside before; it must not stand twice.
         txn.delete(aside(origin.crawl, keys.PAGE, key, author))
         txn.put(in_place, value)
     else:
@@ -158,7 +160,7 @@ def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
 
 
 def _author(txn: Txn, origin: Origin, key: bytes) -> str:
-    """Whose page it is that the sender has: its own, where it has one."""
+    """The node whose page the sender has: the sender itself, if it has its own."""
     held = txn.get(keys.PAGE + origin.crawl + key)
     in_place = None if held is None else _place_of(held).node
     for node in origin.authors:
@@ -168,7 +170,7 @@ def _author(txn: Txn, origin: Origin, key: bytes) -> str:
 
 
 def _merge_links(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
-    # Whether they join a page is for `finish` to see, when its page has come.
+    # `finish` decides whether they join a page, once the page has come.
     key, part = _key_and_part(suffix, value)
     held, author = txn.get(keys.PAGE + origin.crawl + key), _author(txn, origin, key)
     if suffix == key and held is not None and _place_of(held).node == author:
@@ -212,7 +214,7 @@ def _merge_copy(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     for full in (keys.PAGE + origin.crawl + key, aside(origin.crawl, keys.PAGE, key, author)):
         held = txn.get(full)
         if held is not None and _place_of(held).node == author:
-            return  # it has the page itself, or the copy came before
+            return  # the sender has the page itself, or this copy came before
     txn.put(full, pack({**fields, COPY_FIELD: True}))
 
 
@@ -232,12 +234,12 @@ _MERGE: dict[bytes, Callable[[Txn, Origin, bytes, bytes], None]] = {
     keys.COPY_LINKS: _merge_copy_links,
 }
 COPIES = (keys.COPY, keys.COPY_LINKS)
-# Tasks first: of a crawl that still runs, what a task says is on disk then has its page in a later read.
+# Tasks first: in a crawl that still runs, a page that a task record tells of is then in a later read.
 GATHERED = tuple(kind for kind in _MERGE if kind not in COPIES)
 
 
 def _put_task(txn: Txn, crawl: bytes, key: bytes, old: Task | None, new: Task) -> None:
-    """Write a task with what its state asks for: a queue entry, or a mark, or neither."""
+    """Write a task with the queue entry or the mark that its state asks for, if any."""
     if old is not None and old.state == State.PENDING:
         txn.delete(_queue_key(crawl, key, old))
     if new.state == State.PENDING:
@@ -253,7 +255,7 @@ def _queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
     return keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key)
 
 
-# -- the end: each step takes keys from a cursor on, and says where to go on, and how many refetches it saw --
+# -- finishing: each step takes keys from a cursor on, and returns the next cursor and the refetches it counted --
 
 
 def _contested(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
@@ -270,14 +272,14 @@ def _contested(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[by
         if task is None or not task.others:  # else it is counted under REPEATS
             refetches += _repeats(task, fetched)
         if not fetched and task is not None and task.state not in (State.FETCHED, State.DONE):
-            continue  # whoever fetched it is gone, and had not finished with it
+            continue  # only copies are here, and the task was opened again
         rank = partial(_rank, txn, crawl, task)
         size += _stand_in_place(txn, crawl, key, held, min(copies.values(), key=rank))
     return None, refetches
 
 
 def _repeats(task: Task | None, fetched: Iterable[str]) -> int:
-    """Fetches beyond the first of a page that these nodes have, and its record tells of."""
+    """How often a page was fetched beyond the first time, by its task record and the nodes that have it."""
     known = Counter(fetched) | Counter(() if task is None else task.fetchers)
     return max(0, known.total() - 1)
 
@@ -308,9 +310,9 @@ def _is_missing(txn: Txn, crawl: bytes, place: Place) -> bool:
 
 
 def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_ONCE) -> tuple[set[str], bytes | None]:
-    """Files of copies that have bodies which are not here, by the pages from `cursor` on; where to go on.
+    """The files of copies whose bodies are missing here, for pages from `cursor` on; and the next cursor.
 
-    To be asked after `finish`.
+    Call it after `finish`.
     """
     start, stop = keys.bounds(keys.PAGE, crawl)
     wanted: set[str] = set()
@@ -325,7 +327,7 @@ def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_
 
 
 def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chosen: bytes | None) -> int:
-    """Put the page that stood in place aside with its link keys, and the chosen one there; bytes moved."""
+    """Put the page in place aside with its link keys, and the chosen one in place; return the bytes moved."""
     if held == chosen:
         return 0
     in_place, links_key = keys.PAGE + crawl + key, keys.LINKS + crawl + key
@@ -355,7 +357,7 @@ def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
         if task is not None and task.state == State.DEAD:
             _stand_in_place(txn, crawl, key, value, None)
         elif task is None or task.state == State.PENDING:
-            # A result counts whatever its task says (I2): whoever knew of it is out of reach.
+            # A fetched page counts whatever its task says (I2): the nodes that knew of it are out of reach.
             found = task if task is not None else _task_of(txn, crawl, key)
             place = _place_of(value)
             others = others_beside(place, found.fetchers)
@@ -379,7 +381,7 @@ def _links(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int, kind: bytes = k
             continue
         node, whole = _place_of(held).node, bytearray()
         for row in group:
-            # A part behind a gap is no use: the sender broke off, and is asked again.
+            # A part behind a gap is useless: the sender broke off, and will be asked again.
             if row.node == node and int.from_bytes(row.part, "big") == len(whole):
                 whole += row.value
                 txn.delete(aside(crawl, kind, key, node, row.part))
@@ -389,7 +391,7 @@ def _links(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int, kind: bytes = k
 
 
 def _lacks_links(txn: Txn, crawl: bytes, key: bytes, page: bytes) -> bool:
-    """Whether a copy that stands in has not got its link keys yet."""
+    """Whether a copy that stands in lacks its link keys."""
     return _is_copy(page) and txn.get(keys.LINKS + crawl + key) is None
 
 

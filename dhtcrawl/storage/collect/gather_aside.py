@@ -1,8 +1,8 @@
-"""Rows of a collection that did not win a place in it, or not yet: among the crawl's notes, with their sender.
+"""Keeps the rows of a collection that have no place in it, or not yet, among the crawl's notes, with their sender.
 
     kind `n`, then: `a` ‖ kind ‖ task key ‖ node (20), and for link keys ‖ offset (4)
 
-`dhtcrawl.storage.collect.gather` says what becomes of them. Runs on the committer's thread.
+`dhtcrawl.storage.collect.gather` decides on them. Runs on the committer's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WHOLE = bytes(PART_BYTES)  # the offset of link keys in one piece
 
 
 class Aside(NamedTuple):
-    """One row."""
+    """One row that is aside."""
 
     key: bytes
     node: str
@@ -30,12 +30,12 @@ class Aside(NamedTuple):
 
 
 def aside(crawl: bytes, kind: bytes, key: bytes, node: str, part: bytes = b"") -> bytes:
-    """Where a row stands."""
+    """The key of a row that is aside."""
     return keys.COUNTERS + crawl + ASIDE + kind + key + bytes.fromhex(node) + part
 
 
 def by_key(txn: Txn, crawl: bytes, kind: bytes, cursor: bytes) -> Iterator[tuple[bytes, Iterator[Aside]]]:
-    """Rows from the task key `cursor` on; those of a key by node, then part."""
+    """The rows from the task key `cursor` on, by task key; those of one key are sorted by node, then part."""
     return groupby(_rows(txn, crawl, kind, cursor), lambda row: row.key)
 
 
@@ -47,7 +47,7 @@ def of_key(txn: Txn, crawl: bytes, kind: bytes, key: bytes) -> list[Aside]:
 
 
 def drop_aside(txn: Txn, crawl: bytes, limit: int) -> int:
-    """Drop up to `limit` rows that did not win, when no more will come; how many went."""
+    """Drop up to `limit` of these rows, when no more will come; return how many were dropped."""
     start, stop = keys.bounds(keys.COUNTERS, crawl, ASIDE)
     dropped = 0
     for full, _ in txn.scan(start, stop):

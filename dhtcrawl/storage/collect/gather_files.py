@@ -1,9 +1,9 @@
-"""Archive files on their way into a collection: bytes first, synced, then believed.
+"""Brings archive files into a collection: bytes are appended and synced before their length counts.
 
-As with a node's own archive, how much of a file counts stands in the store
-(`w`), in a later write than the bytes: what a crash leaves behind that length is
-cut off when the file is gone on with. A file that a node on this machine will
-not touch again is linked instead of copied. Runs on the committer's thread.
+As with a node's own archive, the store has the committed length of a file (`w`),
+which is written after the bytes: when a file is continued after a crash, it is cut to
+that length first. A file that a node on this machine will not touch again is linked
+instead of copied. Runs on the committer's thread.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dhtcrawl.storage.store.files import AppendFile, DiskDirectory, sync_directo
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 
-SYNC_EVERY_BYTES = 64 << 20  # what a crash costs at most, copied once more
+SYNC_EVERY_BYTES = 64 << 20  # at most so much is copied once more after a crash
 _COPY_BYTES = 1 << 20
 
 
 class IncomingFile:
-    """One archive file, appended to until it is as long as it is at its node."""
+    """One archive file, which grows until it is as long as at its node."""
 
     def __init__(self, directory: Path, crawl: bytes, name: str, length: int) -> None:
         self._directory = DiskDirectory(directory)
@@ -37,7 +37,7 @@ class IncomingFile:
         self._synced = 0
 
     def begin(self, txn: Txn) -> int:
-        """Where to go on; no less than the length where nothing is left to bring.
+        """Open the file; return the offset to go on from, the full length if nothing is left to bring.
 
         Raises:
             StorageError: the file cannot be opened.
@@ -45,20 +45,20 @@ class IncomingFile:
         committed = _committed(txn, self._key)
         size, links = _size_and_links(self._path)
         if size < committed:
-            # Somebody took it away, or a part of it: begin anew, and say so first.
+            # The file, or a part of it, was removed: begin anew, and commit that first.
             committed = 0
             txn.put(self._key, pack(0))
         if committed >= self._length and size == committed and self._path.exists():
             return committed
         if links > 1:
-            # It is its node's file too: ours to read, not to cut or to go on with.
+            # It is linked, so it is its node's file, too: we may read it, but neither cut it nor append to it.
             self._directory.replace(self._path.name, _read(self._path, committed))
         self._file = self._directory.open(self._path.name, committed)
         self._synced = committed
         return committed
 
     def append(self, txn: Txn, data: bytes) -> int:
-        """Add bytes; where to go on.
+        """Append bytes; return the offset to go on from.
 
         Raises:
             StorageFull: no space left.
@@ -73,14 +73,14 @@ class IncomingFile:
         return file.size
 
     def close(self) -> None:
-        """Give the file back; what was not synced will be brought again."""
+        """Close the file; bytes that were not synced will be brought again."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def link_file(txn: Txn, crawl: bytes, directory: Path, source: Path, length: int) -> bool:
-    """Make `source`, which nobody writes to any more, a file of the collection; False where it has to be copied."""
+    """Link `source`, to which no node writes any more, into the collection; return False if it has to be copied."""
     path, key = directory / source.name, keys.ARCHIVE + crawl + source.name.encode()
     try:
         found = source.lstat()
@@ -110,7 +110,7 @@ def _link(source: Path, path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """The node may run with `storage.sync` off; what a collection claims is on disk."""
+    """Sync a linked file: its node may run with `storage.sync` off, but a collection's files must be on disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

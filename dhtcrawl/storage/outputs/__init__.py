@@ -1,1 +1,1 @@
-"""What a crawl leaves for people: pages, index, skipped URLs, summary; and their check."""
+"""Writes a crawl's outputs (pages, index, skipped URLs, summary) and verifies them."""

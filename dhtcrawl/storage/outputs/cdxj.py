@@ -1,17 +1,17 @@
-"""Lines of a CDXJ index: where in which archive file a URL's response lies.
+"""Makes the lines of a CDXJ index, which give the archive file and offset of a URL's response.
 
 A line is `surt timestamp {json}`, in the very form that cdxj-indexer prints
-for our archives, so that either's index can replace the other's. A SURT (Sort-
-friendly URI Reordering Transform, Internet Archive) turns the host round and
-folds away what seldom makes a page different: `www.`, case, the order of the
+for our archives, so that either index can replace the other. A SURT (Sort-
+friendly URI Reordering Transform, Internet Archive) reverses the host name and
+drops what seldom makes a page different: `www.`, case, the order of the
 query, session ids. It is a key to sort and look up by, never an identity:
 several of our URLs may share one.
 
-The transform is written out here, from what it must give, instead of taken
-from the `surt` package: that one is under the AGPL where we are under the MIT
-licence, brings a public-suffix library with HTTP client along, is not typed,
-asks the system's resolver about numeric hosts, and takes three to seven times
-as long. `tests/storage/test_cdxj.py` holds the two against each other.
+The transform is written here, from the results that it must give, instead of taken
+from the `surt` package, which is under the AGPL while we are under the MIT licence,
+brings a public-suffix library with an HTTP client along, is not typed, asks the
+system's resolver about numeric hosts, and takes three to seven times as long.
+`tests/storage/test_cdxj.py` compares the two.
 
 Pure; never raises, whatever the URL.
 """
@@ -29,7 +29,7 @@ _WWW = re.compile(r"www[0-9]*\.")
 _DEFAULT_PORTS = {("http", "80"), ("https", "443")}
 _MIME_END = re.compile(r"[;\s]")
 
-# Everything printable stays, but for what would start an escape or a fragment.
+# Printable characters stay, except those that start an escape or a fragment.
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "").replace("#", "")
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
@@ -63,8 +63,8 @@ def line(
 ) -> str:
     """The index line of a response record, with its newline.
 
-    `content_type` is the header as it came, None where there was none;
-    `length` and `offset` are the gzip member's.
+    `content_type` is the header as it came, or None if there was none;
+    `length` and `offset` are those of the gzip member.
     """
     fields = {"url": url}
     if content_type is not None:
@@ -80,8 +80,8 @@ def line(
 def surt(url: str) -> str:
     """The sort key of a canonical URL: `org,example)/path?query`.
 
-    What is not shaped like a canonical http(s) URL is returned as it is, and
-    so is one whose host is dots only, which no name server knows.
+    A text that is not shaped like a canonical http(s) URL is returned as it is, and
+    so is a URL whose host is dots only, which no name server knows.
     """
     match = _CANONICAL.fullmatch(url)
     if match is None:
@@ -96,7 +96,7 @@ def surt(url: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _host_key(scheme: str, authority: str) -> str:
-    """`org,example:8080)`; empty where nothing is left of the host."""
+    """`org,example:8080)`; empty if nothing is left of the host."""
     if authority.startswith("["):
         host, _, port = authority[1:].partition("]")
         port = port.removeprefix(":")
@@ -119,7 +119,7 @@ def _path_key(path: str) -> str:
 
 
 def _without_session_segment(path: str, segment: re.Pattern[str]) -> str:
-    """Without the last such segment that stands somewhere before an `.aspx` page."""
+    """The path without the last such segment that stands before an `.aspx` page."""
     # `/x.aspx`: at least one character, and no question mark, in between.
     for match in reversed(list(segment.finditer(path))):
         page = path.find(".aspx", match.end() + 2)
@@ -140,7 +140,7 @@ def _drop_sessions(args: list[str]) -> None:
     for pattern in _SESSION_ARGUMENTS:
         for i in range(len(args) - 1, -1, -1):
             if match := pattern.search(args[i]):
-                # What stood before the id is joined to the next argument.
+                # The text before the id is joined to the next argument.
                 args[i : i + 2] = [args[i][: match.start()] + "".join(args[i + 1 : i + 2])]
                 break
     for i in range(len(args) - 2, -1, -1):
@@ -151,7 +151,7 @@ def _drop_sessions(args: list[str]) -> None:
 
 
 def _tidy(path: bytes) -> str:
-    """Dot segments resolved, doubled slashes made one, escaped and lower-cased."""
+    """Resolve dot segments, merge double slashes, escape and lower-case a path."""
     if b"//" in path or b"/." in path:
         kept: list[bytes] = []
         for segment in path.split(b"/")[1:]:
@@ -168,7 +168,7 @@ def _fold(text: str) -> str:
 
 
 def _unescape(text: str) -> bytes:
-    """Without percent-escapes, also those that unescaping brings forth."""
+    """Replace percent-escapes, also those that unescaping produces."""
     raw = text.encode("utf-8", "surrogatepass")
     if b"%" not in raw:
         return raw
@@ -177,9 +177,10 @@ def _unescape(text: str) -> bytes:
 
 
 def _unescape_all(raw: bytes) -> bytes:
-    """Escapes never overlap, so replacing them as they close reaches the same
-    end as passing over the whole again and again, which a hostile URL
-    (`%%%%3333…`) makes quadratic.
+    """Replace percent-escapes, also those that unescaping produces, in one pass.
+
+    Escapes never overlap, so replacing each where it ends gives the same result as
+    repeated passes, which a hostile URL (`%%%%3333…`) makes quadratic.
     """
     out = bytearray()
     for byte in raw:

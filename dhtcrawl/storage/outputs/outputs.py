@@ -1,9 +1,9 @@
-"""The outputs that people read, made from the store: a function of its records.
+"""Writes the outputs that people read, as a function of the store's records.
 
-pages.jsonl, index.cdxj and skipped.jsonl are written whole at the end of every
-run and put in place of the old ones at once, so that nothing stands in them
-twice, whatever crashed before. While a crawl runs, `LivePages` adds lines for
-whoever watches. Runs on the committer's thread, in bounded memory.
+pages.jsonl, index.cdxj and skipped.jsonl are written whole at the end of every run
+and replace the old ones atomically, so that no line stands in them twice, whatever
+crashed before. While a crawl runs, `LivePages` adds lines for people who watch.
+Runs on the committer's thread, in bounded memory.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
 
 PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"
-MISSING_FILE = "missing.jsonl"  # only where something is
+MISSING_FILE = "missing.jsonl"  # only if a body is missing
 SORTED_AT_ONCE = 100_000  # lines in memory; some 40 MB
-_HIDDEN = ("place", "mime", "copy")  # of a page record: for the index and for whoever gathers, not for pages.jsonl
+_HIDDEN = ("place", "mime", "copy")  # fields of a page record for the index and for gathering, not for pages.jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,15 @@ class OutputDirs:
     indexes: Directory
     pages: Directory
     reports: Directory
-    scratch: Path | None  # for sorting more than fits into memory
+    scratch: Path | None  # for sorting more lines than fit into memory
 
     @classmethod
     def on_disk(cls, out: Path) -> OutputDirs:
-        """Below `out`, made where they are missing."""
+        """The directories below `out`, created if they are missing.
+
+        Raises:
+            StorageError: one cannot be created.
+        """
         return cls(
             DiskDirectory(out),
             DiskDirectory(out / "archive"),
@@ -59,14 +63,14 @@ class OutputDirs:
 
     @classmethod
     def in_memory(cls) -> OutputDirs:
-        """For tests and the simulator."""
+        """Directories in memory, for tests and the simulator."""
         root, archive, indexes, pages, reports = (MemoryDirectory() for _ in range(5))
         return cls(root, archive, indexes, pages, reports, None)
 
 
 @dataclass(slots=True)
 class OutputCounters:
-    """What the outputs hold, counted while they were written."""
+    """Counts of what the outputs hold, taken while they were written."""
 
     pages: int = 0
     redirects: int = 0
@@ -75,9 +79,9 @@ class OutputCounters:
     urls_seen: int = 0
     pending: int = 0
     unsettled: int = 0
-    brought: int = 0  # tasks that are fetched or done; as many as pages, or the store is damaged
+    brought: int = 0  # tasks that are fetched or done; equals `pages` unless the store is damaged
     lost: int = 0
-    pages_missing: int = 0  # fetched, but the body is not in the archive
+    pages_missing: int = 0  # fetched pages whose body is not in the archive
     skipped: Counter[str] = field(default_factory=Counter)
 
 
@@ -87,7 +91,7 @@ def page_line(fields: dict[str, Any]) -> bytes:
 
 
 class LivePages:
-    """pages.jsonl as it grows; made right at the end of the run."""
+    """Appends to pages.jsonl while a crawl runs; the file is written anew at the end of the run."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -100,7 +104,7 @@ class LivePages:
         self._file.append(b"".join(map(page_line, pages)))
 
     def close(self) -> None:
-        """Before the file is replaced."""
+        """Close the file; called before it is replaced."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -119,16 +123,16 @@ def write_outputs(
     """Write pages.jsonl, index.cdxj and skipped.jsonl, and audit the crawl.
 
     With `ours` they are one node's part of a swarm's crawl: tasks that are not
-    `ours` are another node's to tell of, and nothing is audited.
+    `ours` are left to the outputs of other nodes, and nothing is audited.
 
     Fetched pages whose body is not here are counted, and listed in
-    missing.jsonl, which is there only then.
+    missing.jsonl, which exists only then.
 
-    `pending_reason` is why what is still pending was not fetched, "" where it
-    will be by the next run. `key_of` gives a URL's task key.
+    `pending_reason` is why pending tasks were not fetched, "" if the next run
+    fetches them. `key_of` gives a URL's task key.
 
     Raises:
-        StorageError: an output cannot be written; the old ones stay.
+        StorageError: an output cannot be written; the old one stays.
     """
     totals = OutputCounters()
     archive = _committed(txn, crawl, dirs)
@@ -148,7 +152,7 @@ def write_outputs(
 
 
 def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 500_000) -> int:
-    """In-scope links of fetched pages that have no record at all (design: `lost` is counted, not assumed)."""
+    """Count the in-scope links of fetched pages that have no record at all: `lost` is counted, not assumed."""
     lost: set[bytes] = set()
     known: set[bytes] = set()
     start, stop = keys.bounds(keys.LINKS, crawl)
@@ -164,7 +168,7 @@ def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 500_000)
 
 
 def _committed(txn: Txn, crawl: bytes, dirs: OutputDirs) -> dict[str, int]:
-    """The committed length of each archive file that is really there."""
+    """The committed length of each archive file that exists."""
     present = set(dirs.archive.names())
     start, stop = keys.bounds(keys.ARCHIVE, crawl)
     lengths = {keys.suffix(key).decode(): unpack(value) for key, value in txn.scan(start, stop)}
@@ -194,7 +198,7 @@ def _is_there(archive: dict[str, int], place: Place) -> bool:
 def _missing_lines(
     txn: Txn, crawl: bytes, totals: OutputCounters, archive: dict[str, int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Pages whose body is not here; those without a page record are counted here first."""
+    """Lines for the pages whose body is not here; pages without a page record are first counted here."""
     for fields in _records(txn, crawl, keys.PAGE):
         place = Place(*fields["place"])
         if not _is_there(archive, place):
@@ -256,7 +260,7 @@ def _skipped_lines(
     start, stop = keys.bounds(keys.SKIPPED, crawl)
     for _, value in txn.scan(start, stop):
         url, reason = unpack(value)
-        # Another page may have led to it after all, by a shorter or better way.
+        # Another page may have led to it after all, at a smaller depth or without nofollow.
         followed = reason != SkipReason.NOT_A_URL and txn.get(keys.TASK + crawl + key_of(url)) is not None
         if not followed:
             yield _skipped(totals, url, reason, "")
@@ -272,7 +276,7 @@ def _json_line(fields: dict[str, Any]) -> bytes:
 
 
 def _sorted(lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> Iterator[bytes]:
-    """Lines in the order of their sort keys; more than fit at once go through files."""
+    """The lines in the order of their sort keys; more lines than fit into memory are sorted through files."""
     batch: list[tuple[str, bytes]] = []
     with ExitStack() as files:
         runs: list[Iterator[tuple[str, bytes]]] = []
@@ -288,7 +292,7 @@ def _sorted(lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> Iterato
 
 
 def _spilled(batch: list[tuple[str, bytes]], files: ExitStack, scratch: Path) -> Iterator[tuple[str, bytes]]:
-    """Write a sorted batch away now; the iterator reads it back."""
+    """Write a sorted batch to a file at once; the iterator reads it back."""
     try:
         file = files.enter_context(tempfile.TemporaryFile(dir=scratch))  # noqa: SIM115
         for sort_key, line in batch:

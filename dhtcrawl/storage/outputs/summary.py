@@ -1,4 +1,4 @@
-"""summary.json: what a crawl came to. The names are what scripts rely on."""
+"""Writes summary.json, a crawl's figures. Scripts rely on the names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dhtcrawl.storage.store.files import Directory
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """One node's part."""
+    """One node's part of the figures."""
 
     node: str
     pages: int
@@ -49,10 +49,14 @@ class Summary:
     per_node: list[NodeShare]
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """As JSON, in the order of the fields."""
+        """The summary as JSON, in the order of the fields."""
         return json.dumps(dataclasses.asdict(self), indent=indent, ensure_ascii=False)
 
 
 def write_summary(root: Directory, summary: Summary) -> None:
-    """Put summary.json in place of an older one."""
+    """Write summary.json, replacing an older one.
+
+    Raises:
+        StorageError: it cannot be written; the old one stays.
+    """
     root.replace(SUMMARY_FILE, [summary.to_json(indent=2).encode() + b"\n"])

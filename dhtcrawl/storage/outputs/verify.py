@@ -1,14 +1,13 @@
-"""Whether what a crawl left in its output directory is sound and agrees.
+"""Checks that the files in a crawl's output directory are sound and agree, for `dhtcrawl verify DIR`.
 
-For `dhtcrawl verify DIR`. Every archive member is read and its digests
-recomputed; every index line points at a record with its URL and digest; every
-page is there once, with all its fields and its payload in the archive; the
-summary counts what the files hold. Nothing of the store is read, so that this
-works on a copy too, and nothing is changed.
+Every archive member is read and its digests recomputed; every index line must point
+at a record with its URL and digest; every page must be there once, with all its
+fields and its payload in the archive; the summary must count what the files hold. The
+check does not read the store, so that it works on copied outputs, and changes nothing.
 
-Memory: two 64-bit marks a page at any time, in Python sets about 200 bytes.
-Marks are cut from SHA-1: two things that ought to differ pass as one with a
-chance of one in 2**64. Blocks; not for the event loop.
+Memory: two 64-bit marks a page at any time, in Python sets about 200 bytes. A mark
+is a part of a SHA-1: two different things get the same one with a chance of one in
+2**64. Blocks; not for the event loop.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ _INDEXED = ("response", "revisit")
 
 @dataclass(slots=True)
 class VerifyCounters:
-    """How much was read."""
+    """Counts of what was read."""
 
     archives: int = 0
     records: int = 0
@@ -86,7 +85,7 @@ class VerifyCounters:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was found; `problems` keeps the first `PROBLEMS_KEPT_MAX` of `problems_total`."""
+    """The result of a check; `problems` keeps the first `PROBLEMS_KEPT_MAX` of `problems_total`."""
 
     counters: VerifyCounters = field(default_factory=VerifyCounters)
     problems: list[str] = field(default_factory=list)
@@ -94,11 +93,11 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return self.problems_total == 0
 
     def problem(self, place: str, what: str) -> None:
-        """Note one, as a line that names file and place."""
+        """Note a problem, as a line that names file and place."""
         self.problems_total += 1
         if len(self.problems) < PROBLEMS_KEPT_MAX:
             self.problems.append(f"{place}: {what}")
@@ -108,13 +107,13 @@ def verify(out: Path) -> VerifyReport:
     """Check the outputs under `out`.
 
     Raises:
-        StorageError: `out` does not hold a crawl's outputs at all.
+        StorageError: `out` does not hold a crawl's outputs.
     """
     if not any((out / name).exists() for name in ("archive", "pages", "summary.json")):
         raise StorageError(f"{out} holds no crawl: name the directory that was given to --out")
     report = VerifyReport()
-    # What pages and index lines promise is marked first and struck out while
-    # the archive passes by; what stays marked is then looked up again.
+    # The payloads and records that pages and index lines name are marked first, and unmarked
+    # as the archive is read; those that stay marked are then looked up again for the report.
     payloads = _read_pages(out, report)
     places = _read_indexes(out, report)
     _read_archives(out, report, payloads, places)
@@ -128,7 +127,7 @@ def verify(out: Path) -> VerifyReport:
 
 
 def _read_pages(out: Path, report: VerifyReport) -> set[int]:
-    """Check each line by itself; marks of all (URL, payload digest) the archive must hold."""
+    """Check each line of pages.jsonl; return the marks of all (URL, payload digest) that the archive must hold."""
     urls: set[int] = set()
     payloads: set[int] = set()
     for place, page in _objects(out, "pages/*.jsonl", report):
@@ -152,7 +151,7 @@ def _read_pages(out: Path, report: VerifyReport) -> set[int]:
 
 
 def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
-    """Check each line by itself; marks of the records that must be in the archive."""
+    """Check each index line; return the marks of the records that must be in the archive."""
     places: set[int] = set()
     for path in sorted(out.glob("indexes/*.cdxj")):
         before = b""
@@ -172,7 +171,7 @@ def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
 
 
 def _index_mark(line: bytes) -> int | str:
-    """The mark of the record a line points at, or what is wrong with the line."""
+    """The mark of the record that a line points at, or the problem with the line."""
     parts = line.split(b" ", 2)
     fields = _object(parts[2]) if len(parts) == 3 else None
     if fields is None or not all(isinstance(fields.get(name), str) for name in _INDEX_FIELDS):
@@ -248,7 +247,7 @@ def _read_skipped(out: Path, report: VerifyReport) -> Counter[str]:
 
 
 def _read_missing(out: Path, report: VerifyReport) -> int:
-    """Pages that were fetched and whose body is not here: each a problem; how many."""
+    """Report each fetched page whose body is missing as a problem; return how many there are."""
     count = 0
     for place, row in _objects(out, "reports/missing.jsonl", report):
         count += 1
@@ -279,7 +278,7 @@ def _read_summary(out: Path, report: VerifyReport, reasons: Counter[str], bodies
         report.problem(
             "summary.json", f"pages_missing is {summary['pages_missing']!r}, but reports/ lists {bodies_missing}"
         )
-    # A reason that never came up may be listed with 0, or left out.
+    # A reason that never occurred may be listed with 0, or left out.
     skipped = summary.get("skipped", {})
     if not isinstance(skipped, dict) or {name: n for name, n in skipped.items() if n != 0} != reasons:
         report.problem("summary.json", f"skipped is {skipped!r}, but the report counts {dict(reasons)!r}")
@@ -296,7 +295,7 @@ def _objects(out: Path, pattern: str, report: VerifyReport) -> Iterator[tuple[st
 
 
 def _lines(out: Path, path: Path, report: VerifyReport) -> Iterator[tuple[str, bytes]]:
-    """The lines of a file without their newline, each with its place."""
+    """Yield each line of a file without its newline, with its place for the report."""
     name = path.relative_to(out).as_posix()
     number = 0
     try:

@@ -1,1 +1,1 @@
-"""LevelDB behind one thread: task records, queues, crawl records."""
+"""Keeps task records, queues and crawl records in LevelDB, on one thread."""

@@ -1,4 +1,8 @@
-"""What a store is and which crawls it holds: format, incarnation, crawl records."""
+"""The records about a store itself: its format, its incarnation, its crawls.
+
+All functions take a `Txn` and run on the committer's thread. Those that read a
+record raise `StorageError` if it is damaged and `StoreTooNew` if a later version wrote it.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +32,17 @@ __all__ = [
 FORMAT_VERSION = 1
 
 CLOSED_KEPT_MS: Final = 30 * 86_400_000  # of the node's own running time, see `put_closed`
-CLOSED_KEPT_MAX: Final = 10_000  # then the one closed first is dropped
+CLOSED_KEPT_MAX: Final = 10_000  # the note of the crawl forgotten first is dropped for another one
 _CLOSED = b"\x00closed"
 _RAN_KEY = b"\x00ran"
 
 
 def check_format(txn: Txn) -> None:
-    """Mark a new store with its format, and refuse one that we cannot read.
+    """Mark a new store with its format, or check that of an old one.
 
     Raises:
-        StoreTooNew: a later version wrote it.
-        StorageError: it is no store of ours.
+        StoreTooNew: a later version wrote the store.
+        StorageError: it is not a store of dhtcrawl.
     """
     value = txn.get(keys.FORMAT_KEY)
     if value is None:
@@ -56,7 +60,7 @@ def check_format(txn: Txn) -> None:
 
 
 def next_incarnation(txn: Txn) -> int:
-    """How often the node has started, this time included."""
+    """Count one more start of the node; return how many there were."""
     value = txn.get(keys.INCARNATION_KEY)
     incarnation: int = 1 + (0 if value is None else unpack(value))
     txn.put(keys.INCARNATION_KEY, pack(incarnation))
@@ -64,7 +68,7 @@ def next_incarnation(txn: Txn) -> int:
 
 
 def mark_swarm(txn: Txn, node: str) -> None:
-    """Note that this node (its id, hex) took part in a swarm: records may be copies, bodies and links elsewhere."""
+    """Note that this node (its id, hex) took part in a swarm: so records may be replicas, and bodies at other nodes."""
     if swarm_node(txn) != node:
         txn.put(keys.SWARM_KEY, pack(node))
 
@@ -90,13 +94,13 @@ def crawls(txn: Txn) -> list[CrawlRecord]:
 
 
 def get_crawl(txn: Txn, crawl: bytes) -> CrawlRecord | None:
-    """The record of one crawl, where there is one."""
+    """The record of one crawl, or None."""
     value = txn.get(keys.key(keys.CRAWL, crawl))
     return None if value is None else read_fields(crawl, unpack(value))
 
 
 def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
-    """Merge a copy of a crawl's record into the store's, or store it; what the store has now.
+    """Merge another replica of a crawl's record into the store; return the merged record.
 
     Fields that a later version stored stay.
     """
@@ -109,7 +113,7 @@ def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
 
 
 def set_ended(txn: Txn, crawl: bytes, ended: str) -> None:
-    """Note how a crawl ended: "complete", or "" where there is work left."""
+    """Note how a crawl ended: a word such as "complete", or "" if there is work left."""
     key = keys.key(keys.CRAWL, crawl)
     value = txn.get(key)
     assert value is not None, "a crawl that ends has a record"
@@ -117,7 +121,7 @@ def set_ended(txn: Txn, crawl: bytes, ended: str) -> None:
 
 
 def forget(txn: Txn, crawl: bytes, limit: int) -> int:
-    """Drop up to `limit` of a crawl's records, its own record last; how many went."""
+    """Drop up to `limit` of a crawl's records, its own record last; return how many were dropped."""
     dropped = 0
     for kind in sorted(keys.KINDS, key=lambda kind: kind == keys.CRAWL):
         start, stop = keys.bounds(kind, crawl)
@@ -132,9 +136,9 @@ def forget(txn: Txn, crawl: bytes, limit: int) -> int:
 def put_closed(txn: Txn, crawl: bytes) -> None:
     """Note that a crawl was forgotten here, so that no node that was away brings it back (I4).
 
-    The note lasts for 30 days, counted in the time that this node has run:
-    there are no instants in the store, and running time never goes faster
-    than the calendar, so it lasts 30 days or longer, never less.
+    The note lasts for 30 days of this node's running time. The store has no
+    instants, and running time never goes faster than the calendar, so the note
+    lasts 30 days or longer, never less.
     """
     notes = list(txn.scan(_CLOSED, keys.after(_CLOSED)))
     if len(notes) >= CLOSED_KEPT_MAX:
@@ -143,15 +147,15 @@ def put_closed(txn: Txn, crawl: bytes) -> None:
 
 
 def is_closed(txn: Txn, crawl: bytes) -> bool:
-    """Whether this crawl was forgotten here not long ago."""
+    """Whether this crawl was forgotten here and its note still lasts."""
     return txn.get(_CLOSED + crawl) is not None
 
 
 def count_run_time(txn: Txn, ran_ms: int) -> int:
-    """Add to the time that this node has run, and drop the notes that are old by it; how many went.
+    """Add to this node's running time, and drop the notes that are too old; return how many were dropped.
 
-    To be called now and then, with the time since the last call. What a crash
-    leaves uncounted makes notes last longer.
+    Call it now and then, with the time since the last call. Time that a crash leaves
+    uncounted makes notes last longer.
     """
     now_ms = _ran_ms(txn) + ran_ms
     txn.put(_RAN_KEY, pack(now_ms))

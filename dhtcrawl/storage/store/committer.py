@@ -1,14 +1,13 @@
-"""Transactions, one after another, committed in groups with one fsync.
+"""Runs transactions one after another, and commits them in groups with one fsync.
 
 A transaction is a function of a `Txn`. It runs off the event loop, sees every
-write of the transactions before it, and its future is done only when what it
-wrote is on disk: what a caller has been told is true after a power cut.
-Transactions that arrive while a group is being written form the next group, so
-that the cost of an fsync is shared by as many as there are and nobody waits
-for a timer.
+write of the transactions before it, and its future is done only when its writes are
+on disk: what a caller has been told is true after a power cut. Transactions that
+arrive while a group is being written form the next group: they share the cost of
+an fsync, and no caller waits for a timer.
 
-One thread owns the engine and the archive, which is why transactions need no
-locks: check-then-write (URL-seen, the lattice) is atomic by construction.
+One thread owns the engine and the archive, so transactions need no locks:
+check-then-write (URL-seen, the lattice) is atomic by construction.
 `ThreadCommitter` is the real one. The simulator's (`dhtcrawl.sim.committer`)
 runs the same groups between the turns of its event loop.
 """
@@ -27,19 +26,23 @@ from dhtcrawl.storage.store.txn import Engine, Txn
 
 T = TypeVar("T")
 
-# Bounds the memory of a group and the time to its fsync; more waits its turn.
+# Bounds the memory of a group and the time to its fsync; further transactions wait for the next group.
 GROUP_JOBS_MAX = 256
 
 
 class Participant(Protocol):
-    """What commits together with the store: the archive."""
+    """Commits its files together with the store, as the archive does."""
 
     def prepare(self, txn: Txn) -> None:
-        """Make everything appended durable and record how much that is."""
+        """Make everything appended durable and write the new lengths into `txn`.
+
+        Raises:
+            StorageError: the disk failed.
+        """
         ...
 
     def close(self) -> None:
-        """Give files back; what was not prepared is void."""
+        """Close the files; bytes that were not prepared do not count."""
         ...
 
 
@@ -47,21 +50,21 @@ class Committer(Protocol):
     """Runs transactions."""
 
     def submit(self, function: Callable[[Txn], T]) -> asyncio.Future[T]:
-        """A future of the function's value, done once its writes are durable.
+        """Run a transaction; the future gets its value once its writes are durable.
 
-        An exception of the function undoes its writes and becomes the
-        future's, but for a StorageError: a disk that fails closes the
-        committer, and that group's and every later future get the error.
+        An exception of the function undoes its writes and becomes the future's. A
+        StorageError does more: the disk has failed, so this group's and every later
+        future get the error.
         """
         ...
 
     @property
     def failed(self) -> StorageError | None:
-        """Why the disk takes nothing more, once a write has failed."""
+        """The error after which nothing more is written, or None."""
         ...
 
     async def close(self) -> None:
-        """Commit what was submitted, then stop; to submit more is a bug."""
+        """Commit what was submitted, then stop; submitting more is a bug."""
         ...
 
 
@@ -70,7 +73,7 @@ Outcome = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class Group:
-    """Transactions that are written together. Blocks; no asyncio."""
+    """Collects transactions that are written together. Blocks; no asyncio."""
 
     def __init__(self, runner: GroupRunner) -> None:
         self._runner = runner
@@ -78,22 +81,22 @@ class Group:
         self._outcomes: list[Outcome] = []
 
     def __len__(self) -> int:
-        """Transactions that were run, or refused."""
+        """How many transactions were run, or refused."""
         return len(self._outcomes)
 
     @property
     def futures(self) -> list[asyncio.Future[Any]]:
-        """Who waits for them, in order."""
+        """The futures of the transactions, in order."""
         return [future for future, _, _ in self._outcomes]
 
     def run(self, job: Job) -> None:
-        """Run one transaction, which sees what those before it wrote; once the disk has failed it is only noted."""
+        """Run one transaction, which sees the writes of those before it; once the disk has failed, refuse it."""
         function, future = job
         value, error = None, None
         if self._runner.failed is None:
             try:
                 value, error = self._run(function)
-            except StorageError as failure:  # a disk that fails, or a record that is damaged: we cannot go on
+            except StorageError as failure:  # the disk fails, or a record is damaged: no transaction may follow
                 self._runner.failed = failure
         self._outcomes.append((future, value, error))
 
@@ -111,12 +114,12 @@ class Group:
             return run_transaction(function, txn), None
         except StorageError:
             raise
-        except StopIteration as error:  # which no future takes
+        except StopIteration as error:  # a future does not accept it
             txn.rollback()
             stopped = RuntimeError("a transaction raised StopIteration")
             stopped.__cause__ = error
             return None, stopped
-        except Exception as error:  # the caller's bug: the caller's to handle
+        except Exception as error:  # a bug of the caller, which gets it
             txn.rollback()
             return None, error
 
@@ -139,7 +142,7 @@ class GroupRunner:
         return group.commit()
 
     def write(self, writes: dict[bytes, bytes | None]) -> None:
-        """Make what a group wrote durable, and what its participants have; `failed` says so where it cannot."""
+        """Make a group's writes and its participants' files durable; set `failed` if that is impossible."""
         if not writes:
             return
         try:
@@ -170,7 +173,7 @@ def deliver(outcomes: list[Outcome]) -> None:
 
 
 class ThreadCommitter:
-    """Transactions on a thread of their own."""
+    """The real `Committer`: runs transactions on a thread of its own."""
 
     def __init__(self, runner: GroupRunner) -> None:
         self._runner = runner

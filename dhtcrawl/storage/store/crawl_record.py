@@ -1,4 +1,4 @@
-"""What every node of a swarm keeps of a crawl, and how two copies of it become one.
+"""The record of a crawl that every node of a swarm keeps, and the merge of two replicas of it.
 
     running ◀──▶ paused        a user, at any node
        │           │
@@ -9,12 +9,11 @@
              ▼
        ended: a word           the coordinator; `running` again by a user, or by a node that comes back with work
 
-Every arrow raises `version`. Two copies merge to the state of the higher
-version; of equal versions, which only nodes that could not hear one another
-make, an end beats none and "complete" every other end, for it is a fact and
-the others are wishes. Aliases, participants and adoptions merge by union. So
-merging is commutative, associative and idempotent, and copies may meet in any
-order.
+Every arrow raises `version`. Two replicas merge to the state of the higher version.
+Equal versions with different states arise only at nodes that could not hear one
+another: then an end beats none, and "complete" every other end, for it is a fact and
+the others are wishes. Aliases, participants and adoptions merge by union. So merging
+is commutative, associative and idempotent, and replicas may meet in any order.
 
 On the wire a record is one string of bytes: a msgpack map, deflated.
 """
@@ -40,27 +39,27 @@ RUNNING, PAUSED, STOPPING = STATES = ("running", "paused", "stopping")
 COMPLETE, FAILED, STOPPED = "complete", "failed", "stopped"
 
 VERSION_MAX: Final = 2**53
-# The union keeps the smallest, which makes it a lattice still. One alias a seed that redirects elsewhere.
+# A union that is too large keeps the smallest, so that it remains a lattice. There is one alias a redirected seed.
 ALIASES_MAX: Final = 4_096
 PARTICIPANTS_MAX: Final = 4_096
-# A frame holds 1 MiB. Some 40,000 seeds fit; inflated, what a liar sends can cost sixty times its length.
+# A frame holds 1 MiB. Some 40,000 seeds fit; a malicious record can be sixty times its length when inflated.
 WIRE_BYTES_MAX: Final = 900 << 10
 INFLATED_BYTES_MAX: Final = 3 << 20
 SPEC_BYTES_MAX: Final = 2 << 20
 DIGEST_BYTES: Final = 8
-DETAIL_CHARS_MAX: Final = 200  # of a peer's words, in an error
+DETAIL_CHARS_MAX: Final = 200  # of a peer's text in an error
 
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
 
 
 class NotARecord(ValueError):
-    """What a peer sent is no crawl's record; the message says what about it."""
+    """A peer sent bytes that are not a crawl's record; the message says what is wrong with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlRecord:
-    """A crawl as the store knows it. `ended` is "" while there is work left."""
+    """A crawl's record. `ended` is "" while there is work left."""
 
     crawl_id: bytes
     spec: CrawlSpec
@@ -71,13 +70,13 @@ class CrawlRecord:
     cause: str = ""  # why it is stopping, in the words of `ended`
     version: int = 0  # how often state or end were changed
     participants: list[str] = field(default_factory=list)  # ids, in hex, of the nodes that ever ran it
-    # Of participants that left: who has their archive now. Who adopted may leave in turn: follow the chain.
+    # A participant that left to the heir that has its archive now. An heir may leave in turn: follow the chain.
     adopted: dict[str, str] = field(default_factory=dict)
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
 
 def changed(record: CrawlRecord, state: str, *, cause: str = "", ended: str = "") -> CrawlRecord:
-    """The record after a change of state or end; itself where it says so already."""
+    """The record after a change of state or end; the same object if nothing changes."""
     assert state in STATES, state
     if (record.state, record.cause, record.ended) == (state, cause, ended):
         return record
@@ -85,19 +84,19 @@ def changed(record: CrawlRecord, state: str, *, cause: str = "", ended: str = ""
 
 
 def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
-    """The one record that two copies of it amount to; its lists are sorted."""
+    """Merge two replicas of a record; the lists of the result are sorted."""
     assert a.crawl_id == b.crawl_id, "these are two crawls"
     return replace(
         max(a, b, key=_rank),
         aliases=_smallest([*a.aliases, *b.aliases], ALIASES_MAX),
         participants=_smallest([*a.participants, *b.participants], PARTICIPANTS_MAX),
-        # Of two adopters the greater id: any rule would do that all copies share.
+        # Of two heirs the greater id wins; any rule would do that is the same at all nodes.
         adopted=dict(sorted(dict(sorted([*a.adopted.items(), *b.adopted.items()])).items())[:PARTICIPANTS_MAX]),
     )
 
 
 def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> str | None:
-    """Who has what `node` had: itself while it is there, or whom it left it to; None: nobody who is there."""
+    """The node that has the pages of `node` now: itself while it is there, else its heir; None if neither is there."""
     met = {node}
     while not is_there(node):
         heir = record.adopted.get(node)
@@ -109,7 +108,7 @@ def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> 
 
 
 def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
-    """Who left their pages to `node`, be it by way of others who left in turn."""
+    """The nodes that left their pages to `node`, directly or through heirs that left in turn."""
     found = []
     for leaver in record.adopted:
         heir, met = record.adopted[leaver], {leaver}
@@ -122,7 +121,7 @@ def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
 
 
 def record_digest(record: CrawlRecord) -> bytes:
-    """Eight bytes that differ where two copies of a crawl's record say something different."""
+    """Eight bytes that differ if two replicas of a crawl's record differ."""
     if record._digest:
         return record._digest
     alike = merge_crawls(record, record)
@@ -133,14 +132,14 @@ def record_digest(record: CrawlRecord) -> bytes:
 
 
 def fits_the_wire(record: CrawlRecord) -> bool:
-    """Whether other nodes can be told of this crawl: not of one with a hundred thousand seeds."""
+    """Whether the record fits into a frame; that of a crawl with a hundred thousand seeds does not."""
     return len(record.spec.canonical()) <= SPEC_BYTES_MAX and len(to_wire(record)) <= WIRE_BYTES_MAX
 
 
 def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> bytes:
-    """The record for other nodes; for those who know it as it was, `since`, only what came to it.
+    """The record for other nodes; for nodes that have it as it was, `since`, only the changes.
 
-    Who has the same node ids `among` which to look hears of participants as bits, and not 40 letters each.
+    For a receiver that has the same list of node ids, `among`, participants are sent as bits instead of 40 letters.
     """
     fields = write_fields(record)
     if since is not None:
@@ -148,7 +147,7 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
         for name, before in (("aliases", since.aliases), ("participants", since.participants)):
             known = set(before)
             fields[name] = [each for each in fields[name] if each not in known]
-        # Sorted: what is sent shall not depend on a hash.
+        # Sorted, so that the bytes do not depend on a hash.
         fields["adopted"] = dict(sorted(record.adopted.items() - since.adopted.items()))
     if among:
         placed, new = [node.hex() for node in among], fields["participants"]
@@ -158,12 +157,12 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
 
 
 def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord:
-    """The record in bytes from a peer, with everything checked; a copy of ours saves checking the spec again.
+    """Read a record from a peer's bytes and check all of it; with our own, `known`, the spec is not checked again.
 
-    `among` are the ids that it was written with, if it was.
+    `among` are the ids that it was written with, if any.
 
     Raises:
-        NotARecord: it is none, or one of a version that we do not speak.
+        NotARecord: the bytes are not a record, or one of a version that we do not speak.
     """
     fields = _map(_inflated(data), "record")
     crawl_id, nonce, version, state = (fields.get(name) for name in ("crawl", "nonce", "version", "state"))
@@ -192,7 +191,7 @@ def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[by
 
 
 def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
-    """The record in a stored map; what versions before swarms left out is as for one node."""
+    """The record in a stored map; fields that versions before swarms left out are those of a single node."""
     return CrawlRecord(
         crawl_id,
         CrawlSpec.from_canonical(fields["spec"]),
@@ -257,7 +256,7 @@ def _map(data: bytes, name: str) -> dict[str, Any]:
 
 
 def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
-    """Anybody can make an id for nonsense, so the spec is held to what a user may type."""
+    """Read a spec and check it as a user's input is checked, since a peer can make an id for any nonsense."""
     if type(canonical) is not bytes or len(canonical) > SPEC_BYTES_MAX:
         raise NotARecord("spec: missing, or too long")
     if type(nonce) is not bytes or len(nonce) != NONCE_BYTES:
@@ -277,7 +276,7 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
         raise NotARecord(f"spec: {str(error)[:DETAIL_CHARS_MAX]}") from error
     settings = CrawlSettings(**values)
     spec = CrawlSpec(tuple(dict.fromkeys(seeds)), settings)
-    # A node that leaves out a setting, or takes "yes" for true, would crawl something else than the others.
+    # A node that left out a setting, or took "yes" for true, would crawl other pages than the rest.
     if settings != typed or spec.canonical() != canonical:
         raise NotARecord("spec: not as this version writes it")
     return spec
@@ -302,7 +301,7 @@ def _ids(value: object, name: str) -> list[str]:
 
 
 def _bits(which: Iterable[bool]) -> bytes:
-    """One for each, the first one the most significant; as many bytes as it takes without leading zeros."""
+    """One bit for each, the first the most significant, in as few bytes as hold it without leading zeros."""
     number = int("".join("01"[one] for one in which), 2)
     return number.to_bytes((number.bit_length() + 7) // 8)
 
@@ -323,7 +322,7 @@ def _adopted(value: object) -> dict[str, str]:
 
 
 def _word(fields: Mapping[str, Any], name: str) -> str:
-    """Also a word that only later versions know."""
+    """Read a word; one that only later versions know is accepted, too."""
     value = fields.get(name, "")
     if type(value) is not str or (value and not _WORD.fullmatch(value)):
         raise NotARecord(f"{name}: no word")

@@ -1,4 +1,4 @@
-"""LevelDB by plyvel as the store's `Engine`: an ordered map of bytes with atomic batches.
+"""The store's `Engine` on LevelDB, by plyvel: an ordered map of bytes with atomic batches.
 
 `dhtcrawl.storage.store.memory.MemoryEngine` is the fake that ships with it. Both pass
 `tests/storage/test_engine_contract.py`. Calls block; `dhtcrawl.storage.store.committer` keeps them off the event loop.
@@ -20,9 +20,9 @@ OPEN_FILES_MAX = 200  # of LevelDB's tables
 
 
 class LevelEngine:
-    """LevelDB. One process at a time holds a directory."""
+    """A LevelDB database; only one process at a time can open a directory."""
 
-    # Bloom filters make a miss, the usual answer to "URL seen?", cost no
+    # With Bloom filters a miss, the usual answer to "URL seen?", costs no
     # disk read (LevelDB doc/index.md, "Filters"; 10 bits a key give 1 %).
     def __init__(self, path: Path, *, cache_bytes: int = 32 << 20, write_buffer_bytes: int = 16 << 20) -> None:
         try:
@@ -34,13 +34,13 @@ class LevelEngine:
                 lru_cache_size=cache_bytes,
                 write_buffer_size=write_buffer_bytes,
                 max_open_files=OPEN_FILES_MAX,
-                # A hole in the log is damage to be told of, not a place to stop reading.
+                # A hole in the log is to be reported as damage, not taken for the log's end.
                 paranoid_checks=True,
             )
         except (plyvel.Error, OSError) as error:
             raise storage_error(error, f"cannot open the store {path}") from error
 
-    # Without checksums LevelDB can miss keys in a damaged block, and what was
+    # Without checksums LevelDB can miss keys in a damaged block, and a page that was
     # fetched would count as never seen.
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -73,15 +73,15 @@ class LevelEngine:
 
 
 def storage_error(error: Exception, what: str) -> StorageError:
-    """LevelDB's or the system's error as ours, with the remedy."""
-    # plyvel hands LevelDB's words on as bytes.
+    """Turn an error of LevelDB or the system into ours, with the remedy."""
+    # plyvel passes LevelDB's message on as bytes.
     text = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in text:
         return StorageFull(f"{what}: no space left on the disk; free some and run the same command again")
     if isinstance(error, NotADirectoryError | FileExistsError) or "Not a directory" in text:
         return StorageError(f"{what}: a file is in the way; name another directory with --out or --data-dir")
-    # Not "lock" anywhere: paths have it, and a damaged block too.
+    # Not "lock" anywhere in the text: paths may contain it, and so does "block".
     if text.startswith("IO error: lock "):
         return StorageError(f"{what}: another dhtcrawl process is using it; stop that one first")
     if isinstance(error, PermissionError) or "Permission denied" in text:

@@ -1,6 +1,6 @@
-"""Append-only files, whose tail is only believed up to a committed length.
+"""Append-only files, which count only up to a committed length.
 
-The real one and the in-memory one pass the same contract suite. Calls block;
+The real files and those in memory pass the same contract suite. Calls block;
 they run on the committer's thread.
 """
 
@@ -17,7 +17,7 @@ from dhtcrawl.storage.store.engine import storage_error
 
 
 class AppendFile(Protocol):
-    """A file that only grows, but for the torn tail cut off when it is opened."""
+    """A file that only grows, except that a torn tail is cut off when it is opened."""
 
     name: str
 
@@ -25,7 +25,7 @@ class AppendFile(Protocol):
     def size(self) -> int: ...
 
     def append(self, data: bytes) -> int:
-        """Write `data` at the end; the offset where it begins.
+        """Write `data` at the end; return the offset where it begins.
 
         Raises:
             StorageFull: no space; nothing was appended, `size` is unchanged.
@@ -33,47 +33,59 @@ class AppendFile(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Take back what was appended after `size`, and never fail at it.
+        """Remove what was appended after `size`; never fails.
 
-        For a writer whose second append failed. What was committed is not
-        the caller's to take back.
+        For a writer whose second append failed. Committed bytes must not be
+        removed.
         """
         ...
 
     def sync(self) -> None:
-        """Return once everything appended survives a power cut."""
+        """Return once everything appended survives a power cut.
+
+        Raises:
+            StorageError: the disk failed.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 class Directory(Protocol):
-    """Where append files live."""
+    """A directory of append files."""
 
     def open(self, name: str, committed: int | None) -> AppendFile:
         """Open or create `name` and cut it to `committed` bytes; None keeps all of it.
 
         Raises:
-            StorageError: the file is shorter than `committed`; it is left as it is, or missing.
+            StorageError: the file is shorter than `committed`, and stays as it is; or it cannot be opened.
         """
         ...
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; shorter only at the end of the file."""
+        """Read `length` bytes from `offset`, fewer only at the end of the file.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
         ...
 
     def names(self) -> list[str]:
-        """The files here, sorted."""
+        """The names of the files, sorted."""
         ...
 
     def remove(self, name: str) -> None: ...
 
     def replace(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Make `name` hold exactly `chunks`: all of it or, after a crash, what it held before."""
+        """Make `name` hold exactly `chunks`, or, after a crash or an error, what it held before.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
         ...
 
     def free_bytes(self) -> int:
-        """How much there is room for."""
+        """The free space, in bytes."""
         ...
 
 
@@ -121,7 +133,7 @@ class DiskDirectory:
             temporary.replace(self._path / name)
             sync_directory(self._path)
         except BaseException as error:
-            # Also when `chunks` fails: a disk that is full needs the space.
+            # Even if `chunks` fails: a full disk needs the space.
             temporary.unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise storage_error(error, f"cannot write {self._path / name}") from error
@@ -136,7 +148,7 @@ class DiskDirectory:
 
 
 class DiskFile:
-    """A file on disk, unbuffered: one write a call."""
+    """An unbuffered file on disk: each call is one write."""
 
     def __init__(self, path: Path, committed: int | None) -> None:
         self.name = path.name
@@ -181,9 +193,9 @@ class DiskFile:
         assert 0 <= size <= self.size
         self.size = size
         os.lseek(self._fd, size, os.SEEK_SET)
-        # Gives the space back, and leaves no torn tail should this process
-        # end in order. Where even that fails the tail stays until the file
-        # is opened again: it was never committed.
+        # Frees the space, and leaves no torn tail if the process ends in order. If
+        # even that fails, the tail stays until the file is opened again: it was
+        # never committed.
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, size)
 
@@ -207,7 +219,7 @@ def sync_directory(path: Path) -> None:
 
 
 class MemoryDirectory:
-    """The fake: files as byte arrays, which outlive the node that wrote them."""
+    """The fake: keeps files as byte arrays, which outlive the node that wrote them."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}

@@ -1,4 +1,4 @@
-"""Whether a store keeps its invariants: read only, every record once.
+"""Checks the invariants of a store: read only, every record once.
 
 | checked                                                                 | invariant |
 |-------------------------------------------------------------------------|-----------|
@@ -9,8 +9,8 @@
 | pending or dead ⇒ not marked                                             |           |
 | dead ⇒ a reason, and neither queue entry nor page                       | I2        |
 
-A node of a swarm (`catalog.mark_swarm`) also has copies of others' tasks, and
-pages whose task another node keeps, or has won. What is left of the above:
+A node of a swarm (`catalog.mark_swarm`) also has replicas of others' tasks, and pages
+whose task record other nodes keep, or names another node's page. There remains:
 
 | checked                                                                 | invariant |
 |-------------------------------------------------------------------------|-----------|
@@ -45,7 +45,7 @@ PROBLEMS_KEPT_MAX = 1_000
 
 @dataclass(slots=True)
 class Findings:
-    """What was looked at, and what is wrong; at most `PROBLEMS_KEPT_MAX` problems are kept."""
+    """Counts what was checked and its problems; at most `PROBLEMS_KEPT_MAX` problems are kept."""
 
     tasks: int = 0
     pages: int = 0
@@ -54,14 +54,14 @@ class Findings:
     problems_total: int = 0
 
     def add(self, problem: str) -> None:
-        """One more problem."""
+        """Add a problem."""
         self.problems_total += 1
         if len(self.problems) < PROBLEMS_KEPT_MAX:
             self.problems.append(problem)
 
 
 def check(txn: Txn, crawl: bytes, spec: CrawlSpec, archive: Directory | None) -> Findings:
-    """Every record of a crawl against the others; `archive` None leaves the files out."""
+    """Check every record of a crawl against the others; `archive` None leaves the files out."""
     findings = Findings()
     node = catalog.swarm_node(txn)
     _check_tasks(txn, crawl, spec, node, findings)
@@ -73,7 +73,7 @@ def check(txn: Txn, crawl: bytes, spec: CrawlSpec, archive: Directory | None) ->
 
 
 class _Around(NamedTuple):
-    """What lies under a task's key besides its record."""
+    """Which other records stand under a task's key."""
 
     queued: bool
     page: bool
@@ -102,7 +102,7 @@ def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, node: str | None, find
 
 
 def _check_alone(task: Task, around: _Around, findings: Findings) -> None:
-    """A task of a node that has them all."""
+    """Check a task of a node that has all tasks of the crawl."""
     state, marked = task.state.name.lower(), around.marked
     if around.queued != (task.state == State.PENDING):
         findings.add(f"{task.url}: is {state}, but {'still' if around.queued else 'not'} in its host's queue")
@@ -124,7 +124,7 @@ def _check_links(txn: Txn, crawl: bytes, task: Task, around: _Around, width: int
 
 
 def _check_shared(task: Task, around: _Around, node: str, findings: Findings) -> None:
-    """A task of a node of a swarm: perhaps a copy, perhaps fetched elsewhere, or here too by mistake."""
+    """Check a task of a swarm's node: it may be a replica, or fetched by another node, or by both."""
     state = task.state.name.lower()
     if around.queued and task.state != State.PENDING:
         findings.add(f"{task.url}: is {state}, but still in its host's queue")
@@ -152,7 +152,7 @@ def _tasks(txn: Txn, crawl: bytes, findings: Findings) -> Iterator[tuple[bytes, 
 def _readable(value: bytes) -> Task | None:
     try:
         task = unpack_task(value)
-        host_of(task.url)  # what is no URL has none
+        host_of(task.url)  # raises if it is not a URL
         return task
     except (StorageError, ValueError, AttributeError):
         return None
@@ -176,7 +176,7 @@ def _check_queues(txn: Txn, crawl: bytes, findings: Findings) -> None:
 
 
 def _check_orphans(txn: Txn, crawl: bytes, node: str | None, findings: Findings) -> None:
-    # In a swarm the task of a page may be kept by others; then its page record and link keys have each other.
+    # In a swarm other nodes may keep the task of a page; then its page record and link keys need each other.
     needs = {keys.PAGE: keys.TASK, keys.LINKS: keys.TASK, keys.FETCHED: keys.TASK}
     if node is not None:
         needs |= {keys.PAGE: keys.LINKS, keys.LINKS: keys.PAGE}

@@ -1,11 +1,12 @@
-"""Tasks that were given up as failed: what a person may have tried again, or dropped.
+"""Lists tasks that were given up as failed, so that a user may have them tried again or dropped.
 
-    given_up   those of a part of the store, with what was said of them
+    given_up   the tasks of a part of the store, with their failures
     release    a new generation, from `pending` on
     drop       off the list, for good: a new generation that is dead for another reason
 
-The list is Yu et al.'s (2014) manual queue. It takes a scan: nobody asks for it
-while a crawl runs well. All functions take a `Txn` and run on the committer's thread.
+The list is Yu et al.'s (2014) manual queue. It takes a scan, since a crawl that runs
+well does not need it. All functions take a `Txn` and run on the committer's thread.
+Those that read a record raise `StorageError` if it is damaged.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from dhtcrawl.storage.store.txn import Txn
 
 
 class GivenUp(NamedTuple):
-    """A task that came to nothing."""
+    """A task that was given up."""
 
     key: bytes
     url: str
     depth: int
     attempts: int
-    detail: str  # what happened, and where several nodes tried: to each of them
+    detail: str  # the failure; if several nodes tried, that of each
 
 
 def is_given_up(task: Task) -> bool:
-    """Whether a task is dead because it failed, and not because it is not ours to fetch."""
+    """Whether a task is dead because fetching it failed, and not because it must not be fetched."""
     return task.state == State.DEAD and task.reason == SkipReason.FAILED
 
 
 def given_up(
     txn: Txn, crawl: bytes, cursor: bytes, *, scanned_max: int, found_max: int, mine: Test
 ) -> tuple[list[GivenUp], bytes | None]:
-    """Ours among `scanned_max` records from the task key `cursor` on, `found_max` at most, and where to go on."""
+    """Up to `found_max` given-up tasks of ours among `scanned_max` records from `cursor` on, and the next cursor."""
     start, stop = keys.bounds(keys.TASK, crawl)
     found: list[GivenUp] = []
     for scanned, (full, value) in enumerate(txn.scan(start + cursor, stop)):
@@ -57,7 +58,7 @@ release = partial(replicas.reopen, when=is_given_up)
 
 
 def drop(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[TaskReplica]:
-    """Take tasks off the list; their records, for the backups."""
+    """Take tasks off the list; return their records, for the backups."""
     dropped: list[TaskReplica] = []
     for key in task_keys:
         value = txn.get(keys.TASK + crawl + key)

@@ -1,4 +1,4 @@
-"""Where things lie in a node's LevelDB.
+"""The layout of a node's LevelDB: the keys of all records.
 
 Every key is `kind ‖ crawl id (16) ‖ …`, so that all of a crawl's records of a
 kind are one range, in key-space order, and several crawls share a store.
@@ -38,7 +38,7 @@ SWARM_KEY = b"\x00swarm"
 CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE = (
     b"c", b"n", b"t", b"q", b"f", b"p", b"x", b"l", b"s", b"h", b"w",
 )  # fmt: skip
-# Only of crawls that keep several copies of a body.
+# Kinds that only crawls with several copies of a body have.
 COPY, COPY_LINKS, HOLDERS = COPIES = (b"y", b"z", b"o")
 KINDS = (CRAWL, COUNTERS, TASK, QUEUE, FETCHED, PAGE, EXTRA, LINKS, SKIPPED, HOST, ARCHIVE, *COPIES)
 
@@ -53,7 +53,7 @@ def key(kind: bytes, crawl: bytes, rest: bytes = b"") -> bytes:
 
 
 def bounds(kind: bytes, crawl: bytes, prefix: bytes = b"") -> tuple[bytes, bytes]:
-    """Start and stop of a scan over everything that begins so."""
+    """Start and stop of a scan over all keys that begin so."""
     start = kind + crawl + prefix
     return start, after(start)
 
@@ -65,12 +65,12 @@ def after(prefix: bytes) -> bytes:
 
 
 def suffix(full: bytes) -> bytes:
-    """What stands behind kind and crawl id."""
+    """The part of a key behind kind and crawl id."""
     return full[1 + CRAWL_ID_BYTES :]
 
 
 def queue_key(crawl: bytes, host_key: bytes, depth: int, order: int, task: bytes) -> bytes:
-    """A host's queue is sorted by depth, then by the order of discovery."""
+    """The key of a queue entry; a host's queue is sorted by depth, then by the order of discovery."""
     return QUEUE + crawl + host_key + _PRIORITY.pack(min(depth, DEPTH_MAX), order) + task
 
 
@@ -85,5 +85,5 @@ def queue_task(full: bytes) -> bytes:
 
 
 def extra_key(crawl: bytes, file: str, offset: int) -> bytes:
-    """One key a record of the archive, so that none hides another."""
+    """The key of an index entry; each archive record has one, so that none replaces another."""
     return EXTRA + crawl + file.encode() + offset.to_bytes(8, "big")

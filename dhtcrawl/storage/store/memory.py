@@ -1,4 +1,4 @@
-"""The engine without a disk: for tests and the simulator."""
+"""The `Engine` without a disk, for tests and the simulator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MemoryEngine:
 
     def write(self, batch: Batch, *, sync: bool) -> None:
         if self._scans:
-            # Those under way go on with what they began with, as LevelDB's do.
+            # Scans under way keep the data with which they began, as LevelDB's do.
             self._data = self._data.copy()
         for key, value in batch.items():
             if value is None:

@@ -1,12 +1,11 @@
-"""Who may fetch which task, at one moment: what a transaction is given to go by.
+"""Snapshots of which tasks a node may fetch, for transactions.
 
 Transactions run on the committer's thread while the event loop goes on changing
-what a node owns, has lent and has borrowed. So a transaction asks a value that
-was taken on the loop when the transaction was submitted. Transactions run in
-the order in which they were submitted: whoever changes an answer on the loop,
-and then submits a transaction that puts the queues right, corrects what the
-earlier ones decided. What their results lead to in memory is checked once more
-on the loop.
+which tasks the node owns and which are assigned. So a transaction gets a snapshot that
+was taken on the loop when the transaction was submitted. Transactions run in the
+order in which they were submitted: code that changes ownership on the loop, and then
+submits a transaction that puts the queues right, corrects what earlier ones decided.
+What their results bring into memory is checked once more on the loop.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ NO_KEYS: frozenset[bytes] = frozenset()
 class OwnershipSnapshot:
     """Which tasks belong into this node's queues; never changes."""
 
-    claims: Test  # of an immutable claim: the node owns the task and has learned what there is to know of it
-    here: frozenset[bytes] = NO_KEYS  # tasks of other nodes that this one fetches for them
-    elsewhere: frozenset[bytes] = NO_KEYS  # tasks of this node that others have
+    claims: Test  # of an immutable claim: the node owns the task and has synced about it
+    here: frozenset[bytes] = NO_KEYS  # tasks of other nodes that are assigned to this one
+    elsewhere: frozenset[bytes] = NO_KEYS  # tasks of this node that other nodes have
 
     def mine(self, key: bytes) -> bool:
         """Whether this node may fetch a task (I12)."""
         return self.claims(key) or key in self.here
 
     def held(self, key: bytes) -> bool:
-        """Whether another node has a task of this one."""
+        """Whether another node has a task of this node."""
         return key in self.elsewhere
 
 
@@ -40,7 +39,7 @@ class TakeSnapshot(Protocol):
     """Takes a snapshot on the event loop."""
 
     def __call__(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
-        """The ownership of this moment, for `task_keys` only or, with None, for all."""
+        """The ownership as it is now, for `task_keys` only or, with None, for all tasks."""
         ...
 
 
@@ -53,7 +52,7 @@ def _never(_: bytes) -> bool:
 
 
 EVERYTHING = OwnershipSnapshot(_always)  # of a node by itself
-NOTHING = OwnershipSnapshot(_never)  # of a crawl whose records are only kept
+NOTHING = OwnershipSnapshot(_never)  # of a crawl that does not run here, but whose records are kept
 
 
 def nothing(_: Iterable[bytes] | None = None) -> OwnershipSnapshot:

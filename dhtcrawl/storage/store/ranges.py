@@ -1,13 +1,14 @@
-"""A node's records of a part of the key space: in pages, and as digests by which two nodes compare them.
+"""Reads a node's records of a part of the key space, in pages, and as digests by which two nodes compare them.
 
-What REFRESH_TASK answers (design invariant I5). Two nodes that share keys
-compare digests of equal parts of a range, then move only the parts that
-differ; the idea is that of Merkle trees in Dynamo (DeCandia et al. 2007,
-section 4.7), computed when asked for instead of kept.
+REFRESH_TASK answers with them (design invariant I5). Two nodes that share keys
+compare digests of equal parts of a range, then send only the parts that differ: the
+idea of Merkle trees in Dynamo (DeCandia et al. 2007, section 4.7), but computed when
+they are asked for.
 
-A digest of a part is the sum, modulo 2^64, of a 64-bit hash of each record's
-key and `essence`: any order gives the same. Every call looks at a bounded
-number of records, so that nobody else waits long for the committer.
+The digest of a part is the sum, modulo 2^64, of a 64-bit hash of each record's key
+and `essence`, so that the order does not matter. Every call reads a bounded number of
+records, so that other transactions do not wait long. All raise `StorageError` if a
+record is damaged.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from dhtcrawl.storage.store.records import State, others_of, unpack, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica, essence
 from dhtcrawl.storage.store.txn import Txn
 
-# Some 10 ms of the committer's thread.
+# So many records take some 10 ms of the committer's thread.
 RECORDS_A_CALL = 2_000
 # A node that joins compares the same records with each of its neighbours.
 HASHES_KEPT_MAX = 16_384
 DIGEST_BYTES = 8
-# Of a record on the wire beyond its stored value: its key, and what a row has more.
+# The bytes of a record on the wire besides its stored value: its key, and the row's own.
 ROW_BYTES_MORE = 2 * KEY_BYTES + 8
 FIRST, LAST = bytes(KEY_BYTES), b"\xff" * KEY_BYTES
 _MODULUS = 1 << 8 * DIGEST_BYTES
@@ -40,7 +41,7 @@ _SPACE = 1 << 8 * KEY_BYTES
 
 
 class RecordPage(NamedTuple):
-    """Records in key order; `cursor` is where to go on, None at the end of the range."""
+    """Records in key order; `cursor` is where the next page begins, None at the end of the range."""
 
     copies: list[TaskReplica]
     cursor: bytes | None
@@ -58,7 +59,7 @@ class Part:
 
 @dataclass(slots=True)
 class Digests:
-    """Parts of a range that have records, by number; `cursor` is where to go on, None once all are in."""
+    """The parts of a range that have records, by number; `cursor` is where to go on, None when all are read."""
 
     parts: dict[int, Part] = field(default_factory=dict)
     cursor: bytes | None = b""
@@ -71,7 +72,7 @@ class Digests:
         return bytes(packed)
 
     def digest(self, number: int) -> int:
-        """The digest of a part; 0 where it is empty."""
+        """The digest of a part; 0 if it is empty."""
         part = self.parts.get(number)
         return 0 if part is None else part.digest
 
@@ -86,10 +87,10 @@ def page(
     bytes_max: int,
     wanted: Callable[[bytes], bool],
 ) -> RecordPage:
-    """Up to `limit` records with first <= placement <= last behind `cursor`, of `bytes_max` on the wire together.
+    """Up to `limit` records with first <= placement <= last behind `cursor`, at most `bytes_max` on the wire together.
 
-    May be empty and not the last, where many records are not `wanted`. A
-    single record that does not fit by itself ends the page before it, with
+    A page that is not the last may be empty, if many records are not `wanted`. A
+    single record that is larger than `bytes_max` ends the page before it, with
     `cursor` where it was.
     """
     copies: list[TaskReplica] = []
@@ -110,10 +111,10 @@ def page(
 def add_digests(
     txn: Txn, crawl: bytes, first: bytes, last: bytes, bits: int, into: Digests, wanted: Callable[[bytes], bool]
 ) -> None:
-    """The next records of a range of 2^bits parts; call it, in transactions of their own, until `cursor` is None.
+    """Add the next records of a range of 2^bits parts; call it, each in a transaction, until `cursor` is None.
 
-    A range of a single placement, which is one host with host keys, is divided by
-    what follows the placement in the key.
+    A range of a single placement (with host keys: one host) is divided by the part of
+    the key that follows the placement.
     """
     assert into.cursor is not None, "there is no more"
     number_of = part_numbers(first, last, bits)
@@ -136,25 +137,25 @@ def add_digests(
 
 
 def some(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[TaskReplica]:
-    """Those of these records that are here."""
+    """The records with these keys, as far as they are here."""
     values = ((key, txn.get(keys.TASK + crawl + key)) for key in task_keys)
     return [TaskReplica(key, unpack_task(value)) for key, value in values if value is not None]
 
 
 def same(txn: Txn, crawl: bytes, hashes: Iterable[tuple[bytes, int]]) -> list[bool]:
-    """Which of some records, told by key and `record_hash`, are here just so."""
+    """For each key and `record_hash`: whether the same record is here."""
     values = ((key, wanted, txn.get(keys.TASK + crawl + key)) for key, wanted in hashes)
     return [value is not None and _hash(key, value) == wanted for key, wanted, value in values]
 
 
 def record_hash(copy: TaskReplica) -> int:
-    """64 bits of a record's key and `essence`."""
+    """A 64-bit hash of a record's key and `essence`."""
     key, task = copy
     return _hash_fields(key, essence(task))
 
 
 def part_numbers(first: bytes, last: bytes, bits: int) -> Callable[[bytes], int]:
-    """Which of the 2^bits equal parts of a range a task key lies in."""
+    """The function from a task key to its part, of the 2^bits equal parts of a range."""
     if first == last:
         shift = 8 * KEY_BYTES - bits
         return lambda key: int.from_bytes(key[KEY_BYTES:], "big") >> shift
@@ -164,7 +165,7 @@ def part_numbers(first: bytes, last: bytes, bits: int) -> Callable[[bytes], int]
 
 
 def part_bounds(first: bytes, last: bytes, bits: int, number: int) -> tuple[int, int]:
-    """The lowest and the highest number in a part; the part is empty where they are the wrong way round."""
+    """The lowest and the highest number in a part; if the lowest is higher, the part is empty."""
     low, span = (0, _SPACE) if first == last else _low_and_span(first, last)
     return low + -(-number * span >> bits), low + (-(-(number + 1) * span >> bits)) - 1
 
@@ -175,7 +176,7 @@ def _low_and_span(first: bytes, last: bytes) -> tuple[int, int]:
 
 
 def _start(crawl: bytes, first: bytes, cursor: bytes) -> bytes:
-    """Where a scan begins: at `first`, and behind the task key `cursor`."""
+    """The key at which a scan begins: at `first`, and behind the task key `cursor`."""
     return keys.TASK + crawl + (cursor + b"\0" if cursor >= first and cursor else first)
 
 

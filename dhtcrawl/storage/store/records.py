@@ -1,15 +1,15 @@
-"""Records and how two copies of one become one: a lattice (design invariant I2).
+"""Task records and the merge of two replicas of one: a lattice (design invariant I2).
 
     pending ──▶ fetched ──▶ done
        │           ▲
        └──▶ dead ──┘  (a result counts whatever its attempt)
 
-Two copies merge to the higher `gen`; within it `done`, then `dead`, beats any
+Two replicas merge to the higher `gen`; within it `done`, then `dead`, beats any
 attempt; else the higher attempt wins, then the state. Depth merges by minimum.
-Who fetched the page is counted for each node (a grow-only counter: Shapiro et
-al. 2011, section 3.1.1) and merges by maximum: whatever becomes of a record, it
-still says how often its page was fetched. Merging is commutative, associative and idempotent, so copies may meet in any
-order and any number of times.
+Fetches are counted for each node (a grow-only counter: Shapiro et al. 2011,
+section 3.1.1) and merge by maximum, so that a record always says how often its page
+was fetched. Merging is commutative, associative and idempotent, so replicas may meet
+in any order and any number of times.
 
 A stored value is one byte of format version and a msgpack array or map.
 """
@@ -29,21 +29,21 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 
 VALUE_VERSION = 1
 _VERSION = bytes([VALUE_VERSION])
-# What stands before the number of an archive file that holds copies of other nodes' bodies.
+# The letter before the number of an archive file that holds copies of other nodes' bodies.
 COPIES = "c"
-# Of nodes that fetched a page besides the one that has it; those with the smallest ids are kept.
+# How many nodes that fetched a page, besides the one that has it, are kept: those with the smallest ids.
 OTHERS_MAX = 40
-_PLAIN = 12  # fields of a stored task that one node fetched at most; `others` is one more
-# A record is read several times between two changes: kept as long as a few thousand others are not read in between.
+_PLAIN = 12  # fields of a stored task with empty `others`, which would be one more
+# A record is read several times between two changes: the cache has it until a few thousand others are read.
 TASKS_KEPT_MAX = 4096
 
 
 class State(IntEnum):
     """Where a task stands; the order is the lattice's.
 
-    Number 1 was "leased", which no version wrote: what is lent is known in
-    memory only. The number stays taken, and is read as pending, so that the
-    other numbers keep their meaning in stores and on the wire.
+    Number 1 was "leased", which no version wrote: assignments are kept in memory
+    only. The number stays reserved, and is read as pending, so that the other
+    numbers keep their meaning in stores and on the wire.
     """
 
     PENDING = 0
@@ -61,7 +61,7 @@ _STATES = {number: State(number) for number in (_RETIRED, *map(int, State))}
 
 
 class SkipReason:
-    """Why a URL was not fetched, as reports/skipped.jsonl says it."""
+    """Why a URL was not fetched, in the words of reports/skipped.jsonl."""
 
     OUT_OF_SCOPE = "out-of-scope"
     EXCLUDED = "excluded"
@@ -89,18 +89,18 @@ class Place(NamedTuple):
 
     @property
     def is_copy(self) -> bool:
-        """Whether `node` did not fetch it, but has a copy (`--copies`)."""
+        """Whether `node` did not fetch the page, but has a copy of its body (`--copies`)."""
         return holds_copies(self.file)
 
 
 def holds_copies(name: str) -> bool:
-    """Whether an archive file has nothing but copies of what other nodes fetched."""
+    """Whether an archive file holds copies of pages that other nodes fetched."""
     return name.rpartition("-")[2].startswith(COPIES)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task record. `order` is the discovery's place in time on this node."""
+    """A task record. `order` numbers the tasks of a node in the order of their discovery."""
 
     url: str
     depth: int
@@ -113,12 +113,12 @@ class Task:
     seed: bool = False  # a seed, or what a seed redirects to
     reason: str = ""  # of a dead task: a SkipReason
     detail: str = ""
-    place: Place | None = None  # of a fetched or done one: the winning copy
-    others: tuple[str, ...] = ()  # who fetched the page besides `place.node`: node ids, sorted, once for each time
+    place: Place | None = None  # of a fetched or done task: where its body lies
+    others: tuple[str, ...] = ()  # nodes that fetched the page besides `place.node`: ids, sorted, once for each fetch
 
     @property
     def fetchers(self) -> tuple[str, ...]:
-        """Who fetched the page, as far as is known: node ids, sorted, once for each time."""
+        """The nodes known to have fetched the page: ids, sorted, once for each fetch."""
         if self.place is None or self.place.is_copy:
             return self.others
         return tuple(sorted((*self.others, self.place.node)))
@@ -166,15 +166,15 @@ def is_task(fields: object) -> bool:
 
 
 def merge(a: Task, b: Task) -> Task:
-    """The one record that two copies of it amount to."""
+    """Merge two replicas of a record."""
     if a.gen == b.gen and a.state == b.state == State.DONE:
-        # Both fetched it: the lowest attempt wins, then the node id. The rest
-        # makes it the same one whichever comes first.
+        # Both replicas are of a page that was fetched: the lowest attempt wins, then the
+        # node id. The other fields make the winner the same in either order.
         winner = min(a, b, key=lambda task: (task.attempt, task.place or (), task.reason, task.detail))
     else:
         winner = max(a, b, key=_rank)
-    # How it was found goes with the shallowest finder, as one: a mix of two
-    # finders' fields would make the merge depend on the order of meeting.
+    # The fields about the discovery are those of the replica with the smallest depth, all
+    # of them: a mix would make the merge depend on the order in which replicas meet.
     finder = min(a, b, key=lambda task: (task.depth, task.order, task.referrer, task.hops))
     return replace(
         winner,
@@ -188,7 +188,7 @@ def merge(a: Task, b: Task) -> Task:
 
 
 def fetched_again(task: Task, node: str) -> tuple[str, ...]:
-    """`Task.others`, once `node` has fetched the page again, and its place stays what it is."""
+    """`Task.others` after `node` has fetched the page again while its place stays the same."""
     return tuple(sorted((*task.others, node))[:OTHERS_MAX])
 
 
@@ -204,7 +204,7 @@ def _others(winner: Task, a: Task, b: Task) -> tuple[str, ...]:
     if not a.others and not b.others:
         loser = b if winner is a else a
         if loser.place is None or loser.place == winner.place:
-            return ()  # as nearly always
+            return ()  # the usual case
     return others_beside(winner.place, (Counter(a.fetchers) | Counter(b.fetchers)).elements())
 
 
@@ -214,7 +214,7 @@ def _rank(task: Task) -> tuple[Any, ...]:
 
 
 def pack(value: object) -> bytes:
-    """Any other record as a stored value."""
+    """The stored value of any other record."""
     return _VERSION + cast(bytes, msgpack.packb(value))
 
 

@@ -1,20 +1,20 @@
-"""Copies of task records: what comes from other nodes meets what is here (design invariants I2, I4, I6).
+"""Merges replicas of task records from other nodes into the store (design invariants I2, I4, I6).
 
-    merge_in   records of another node: the lattice decides, field by field of I2
-    bury       tombstones of another node: the same, for records that are here
-    requeue    the queue entries of a few records, as they have to be now
+    merge_in   merge records of another node by the lattice, field by field of I2
+    bury       merge tombstones of another node into records that are here
+    requeue    put the queue entries of a few records right
     sweep      the same for the whole store, piece by piece, after the view changed
-    drop       records that their new holders acknowledged (I5)
-    reopen     pages whose body is gone (I11), and what was given up, when a person says so
+    drop       drop records that their new holders acknowledged (I5)
+    reopen     open pages whose body is gone (I11), or given-up tasks that a user releases
 
-A record is in its host's queue exactly when its task is open, this node owns
-it (`mine`) and it is not leased to another node for now (`held`). `order` is a
-node's own; everything else of a record converges. What two copies must agree
-in to count as equal is their `essence`; how a task was found (referrer, hops)
-is left out of it, since no decision of the swarm depends on it.
+A record is in its host's queue exactly when its task is open, belongs to this node
+(`mine`) and is not with another node (`held`). `order` is each node's own; all other
+fields of a record converge. Two replicas are equal if their `essence` is; it leaves
+out how a task was found (referrer, hops), on which no decision of the swarm depends.
 
-All functions take a `Txn` and run on the committer's thread, and so do the
-functions that they are given: those of an `OwnershipSnapshot`.
+All functions take a `Txn` and run on the committer's thread, and so do the functions
+of an `OwnershipSnapshot` that they are given. Those that read a record raise
+`StorageError` if it is damaged and `StoreTooNew` if a later version wrote it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from dhtcrawl.url import host_of
 
 
 class TaskReplica(NamedTuple):
-    """A record under its key."""
+    """A task key and its record."""
 
     key: bytes
     task: Task
 
 
 class End(NamedTuple):
-    """How a task ended, without what is known of it anyway: a tombstone."""
+    """A tombstone: how a task ended, without the fields that its replicas have anyway."""
 
     key: bytes
     state: State
@@ -53,21 +53,21 @@ class End(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """What a batch of copies came to. What was unqueued goes first: a key in both was queued again."""
+    """The result of a merge. Apply `unqueued` before `queued`: a key in both was queued again."""
 
-    further: list[TaskReplica]  # our record where it is further on than what came (I6: a write is a read)
-    queued: list[Queued]  # new in our queue, or at another place in it
-    unqueued: list[tuple[str, bytes]]  # (host, key) that left our queue
-    resend: list[bytes]  # pages we fetched whose links must go out again
+    further: list[TaskReplica]  # our records that are further on than those that came (I6: a write is a read)
+    queued: list[Queued]  # new in our queues, or at another place in them
+    unqueued: list[tuple[str, bytes]]  # (host, key) that left our queues
+    resend: list[bytes]  # pages that we fetched, whose links must go out again
     new: int
-    # As they came: those that were not here, and those of `queued`. Whoever owns them sees to their backups (I1).
+    # As they came: records that were not here, and those of `queued`. Their owner gives them to its backups (I1).
     fresh: tuple[TaskReplica, ...] = ()
-    changed: tuple[TaskReplica, ...] = ()  # others that are further on than ours were, as they are now
-    holders: tuple[str, ...] = ()  # nodes, in hex, that have the bodies of pages which we learned of
+    changed: tuple[TaskReplica, ...] = ()  # our other records that changed by the merge, as they are now
+    holders: tuple[str, ...] = ()  # nodes, in hex, that have the bodies of pages that we learned of
 
 
 class Swept(NamedTuple):
-    """What a part of the store came to; `cursor` is None at the end."""
+    """The result of sweeping a part of the store; `cursor` is None at its end."""
 
     queued: list[Queued]
     unqueued: list[tuple[str, bytes]]
@@ -76,7 +76,7 @@ class Swept(NamedTuple):
 
 
 def essence(task: Task) -> tuple[Any, ...]:
-    """What copies are compared by; records that merged both ways agree in it."""
+    """The fields by which replicas are compared; two that were merged with each other have the same."""
     same = (task.gen, task.state, task.attempt, task.depth, task.place, task.seed, task.reason)
     return (*same, task.others) if task.others else same
 
@@ -93,9 +93,9 @@ def merge_in(
 ) -> Merged:
     """Merge records of another node into ours; a new one gets the next of `orders`.
 
-    A page that we fetched must send its links again where a shorter way to it
-    came and `depth_matters` (the crawl has a depth limit), or where its record
-    comes back to us as fetched and nobody here goes on with it.
+    A page that we fetched must send its links again if a smaller depth came and
+    `depth_matters` (the crawl has a depth limit), or if its record comes back to us
+    as fetched and this node is not working on it.
     """
     into = _Into(txn, crawl, mine, held)
     fresh: list[TaskReplica] = []
@@ -109,7 +109,9 @@ def merge_in(
             continue
         order = _order(value)
         if value == task.pack_with(order):
-            into.place(key, task, task, order)  # to make a Task of ours would cost more than all of this
+            into.place(
+                key, task, task, order
+            )  # equal records are the usual case: make no Task of ours, which costs more than this
         else:
             ours = unpack_task(value)
             both = into.meet(key, ours, replace(task, order=order))
@@ -122,7 +124,7 @@ def merge_in(
 
 
 def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test) -> tuple[list[bool], Merged]:
-    """Merge tombstones into our records; False for each whose record we lack, which must be sent whole."""
+    """Merge tombstones into our records; False for each that must be sent whole, because we lack its record."""
     into = _Into(txn, crawl, mine, held)
     known: list[bool] = []
     for end in ends:
@@ -136,10 +138,10 @@ def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test)
 
 
 def requeue(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, held: Test) -> Merged:
-    """Queue what should be queued by now, and the reverse: leases ended, owners changed.
+    """Put the queue entries of these tasks right, after assignments ended or owners changed.
 
-    Tasks that were in their queue already are told, too: a shorter way to one
-    that another node has puts it there, and nobody who fetches hears of it.
+    Tasks that were in their queue already are returned, too: if a smaller depth is
+    found for a task that another node has, it is queued without the frontier's knowledge.
     """
     into = _Into(txn, crawl, mine, held)
     for key in task_keys:
@@ -154,7 +156,7 @@ def requeue(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, h
 def lend(
     txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, held: Test
 ) -> tuple[list[TaskReplica], Merged]:
-    """Take tasks that are `held` by now out of their queues; the records of those that are still open."""
+    """Take tasks that were assigned, and so are `held`, out of their queues; return the records of the open ones."""
     into = _Into(txn, crawl, mine, held)
     found: list[TaskReplica] = []
     for key in task_keys:
@@ -167,10 +169,10 @@ def lend(
 
 
 def sweep(txn: Txn, crawl: bytes, cursor: bytes, limit: int, *, mine: Test, held: Test, keep: Test) -> Swept:
-    """Bring the queues in line with who owns what, for `limit` records from the task key `cursor` on.
+    """Put the queues right after ownership changed, for `limit` records from the task key `cursor` on.
 
-    Drops, without asking anybody, what is not to `keep`: only for records that
-    their holders have. What still has to send its links is never dropped.
+    Drops the records that are not to `keep`, which other nodes must have. A page that
+    still has to send its links is never dropped.
     """
     into = _Into(txn, crawl, mine, held)
     dropped = 0
@@ -185,10 +187,10 @@ def sweep(txn: Txn, crawl: bytes, cursor: bytes, limit: int, *, mine: Test, held
 
 
 def drop(txn: Txn, crawl: bytes, copies: Iterable[TaskReplica], *, keep: Test) -> Swept:
-    """Let go of records whose new holders have them as in `copies` (I5).
+    """Drop records whose new holders have them as in `copies` (I5).
 
-    What has changed since, is to `keep` after all, or still has to send its
-    links, stays. `cursor` of the answer is None.
+    A record that has changed since, is to `keep` after all, or still has to send its
+    links, stays. `cursor` of the result is None.
     """
     into = _Into(txn, crawl, keep, _never)
     dropped = 0
@@ -203,7 +205,7 @@ def drop(txn: Txn, crawl: bytes, copies: Iterable[TaskReplica], *, keep: Test) -
 def bodies_at(
     txn: Txn, crawl: bytes, cursor: bytes, limit: int, node: str, mine: Test
 ) -> tuple[list[bytes], bytes | None]:
-    """Task keys of our pages whose body only `node` is known to hold, among `limit` records from `cursor` on."""
+    """Our pages whose body only `node` is known to have, among `limit` records from `cursor` on; the next cursor."""
     found, after = _slice(txn, crawl, cursor, limit)
     tasks = ((key, unpack_task(value)) for key, value in found if mine(key))
     return [key for key, task in tasks if lies_at(task, node)], after
@@ -217,10 +219,10 @@ def lies_at(task: Task, node: str) -> bool:
 def reopen(
     txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, when: Callable[[Task], bool], mine: Test, held: Test
 ) -> tuple[list[TaskReplica], Merged]:
-    """Open tasks again, `when` they still are what they were: a new generation, to be fetched anew.
+    """Open tasks again, in a new generation, if `when` still holds for them.
 
     Returns:
-        The records, for their backups, and what it did to our queue.
+        The records, for their backups, and the changes of our queues.
     """
     into = _Into(txn, crawl, mine, held)
     opened: list[TaskReplica] = []
@@ -228,7 +230,7 @@ def reopen(
         value = txn.get(keys.TASK + crawl + key)
         task = None if value is None else unpack_task(value)
         if task is None or not when(task):
-            continue  # something else became of it meanwhile
+            continue  # its record has changed meanwhile
         again = replace(task, state=State.PENDING, gen=task.gen + 1, attempt=0, reason="", detail="", place=None)
         again = replace(again, others=task.fetchers)
         txn.put(keys.TASK + crawl + key, again.pack())
@@ -238,13 +240,13 @@ def reopen(
 
 
 def settled(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
-    """Those of these keys whose record says what came of the task."""
+    """Those of these keys whose record has an outcome."""
     values = ((key, txn.get(keys.TASK + crawl + key)) for key in task_keys)
     return [key for key, value in values if value is not None and unpack_task(value).state >= State.FETCHED]
 
 
 class _Into:
-    """The store that copies are merged into, and what came of it so far."""
+    """Merges replicas into the store, and collects the result."""
 
     __slots__ = ("_crawl", "_held", "_mine", "_txn", "further", "holders", "new", "queued", "resend", "unqueued")
 
@@ -262,12 +264,12 @@ class _Into:
 
     @property
     def merged(self) -> Merged:
-        """What came of it."""
+        """The result so far."""
         queued, resend = list(self.queued.values()), list(self.resend)
         return Merged(self.further, queued, self.unqueued, resend, self.new, holders=tuple(self.holders))
 
     def add(self, key: bytes, task: Task, order: int) -> None:
-        """A record that was not here, at its place in our order."""
+        """Add a record that was not here, with a number of our order."""
         self._txn.put(keys.TASK + self._crawl + key, task.pack_with(order))
         self._note(task.place)
         if self._queueable(key, task):
@@ -275,7 +277,7 @@ class _Into:
         self.new += 1
 
     def meet(self, key: bytes, ours: Task, came: Task) -> Task:
-        """Another copy of a record; the one that both amount to."""
+        """Merge another replica of a record; return the merged record."""
         both = ours if came == ours else merge(ours, came)
         self._note(both.place)
         if both != ours:
@@ -286,9 +288,9 @@ class _Into:
         return both
 
     def close(self, value: bytes, end: End) -> bool:
-        """The usual tombstone, for an open record of its generation; False where it is another.
+        """Apply a tombstone to an open record of the same generation; return False for any other case.
 
-        What `meet` would do, without making a Task: every page costs each of its backups one of these.
+        Does what `meet` would do, without making a Task: each page costs each of its backups one call.
         """
         stored = unpack(value)
         if not is_task(stored) or others_of(stored) or end.others:
@@ -303,7 +305,7 @@ class _Into:
         return True
 
     def place(self, key: bytes, before: Task, task: Task, order: int) -> None:
-        """Put a record into its queue, at its place, or take it out; its entry was written for `before`."""
+        """Put a record into its queue at its place, or take it out; its present entry was written for `before`."""
         if before.state != State.PENDING and task.state != State.PENDING:
             return
         host = host_of(task.url)
@@ -318,12 +320,12 @@ class _Into:
             self._enqueue(key, task, order, entry)
 
     def tell(self, key: bytes, task: Task) -> None:
-        """Let it be known that a task is in its queue, if it is."""
+        """Add a task to `queued`, if it belongs in its queue."""
         if key not in self.queued and self._queueable(key, task):
             self.queued[key] = Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
 
     def owe_links(self, key: bytes, before: Task | None, task: Task, depth_matters: bool) -> None:
-        """Mark a page of ours whose links must go out again, so that a restart goes on with it, too."""
+        """Mark a page of ours if its links must go out again, so that a restart sends them, too."""
         if task.state not in (State.FETCHED, State.DONE):
             return
         shorter = depth_matters and (before is None or task.depth < before.depth)
@@ -332,7 +334,7 @@ class _Into:
             return
         page = self._txn.get(keys.PAGE + self._crawl + key)
         if page is None:
-            return  # it lies at another node, which is told as it is told of every change
+            return  # the page is at another node, which hears of this change as of any other
         sent = unpack(page)
         back = back and Place(*sent["place"]) == task.place
         if back or (shorter and task.depth < sent["depth"]):
@@ -340,7 +342,7 @@ class _Into:
             self.resend[key] = None
 
     def let_go(self, key: bytes, task: Task) -> bool:
-        """Remove a record with its queue entry; False where its page still has to send its links."""
+        """Remove a record with its queue entry; return False if its page still has to send its links."""
         if self._txn.get(keys.FETCHED + self._crawl + key) is not None:
             return False
         if task.state == State.PENDING:
@@ -363,7 +365,7 @@ class _Into:
         self.queued[key] = Queued(task.depth, order, key, task.url, task.referrer, task.hops, task.seed)
 
     def _leave(self, key: bytes, depth: int, order: int, host: str) -> None:
-        """Take a record out of its queue, if it is there."""
+        """Remove a record's queue entry, if there is one."""
         entry = self._entry(key, depth, order, host)
         if self._txn.get(entry) is not None:
             self._txn.delete(entry)
@@ -378,7 +380,7 @@ def _order(value: bytes) -> int:
 
 
 def _slice(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-    """`limit` records from the task key `cursor` on, read before anything is written, and where to go on."""
+    """`limit` records from the task key `cursor` on, read before anything is written, and the next cursor."""
     start, stop = keys.bounds(keys.TASK, crawl)
     found: list[tuple[bytes, bytes]] = []
     for full, value in txn.scan(start + cursor, stop):

@@ -1,12 +1,13 @@
-"""The life of a task in the store: every step is one atomic transaction.
+"""The steps of a task's life in the store.
 
-    accept   a link arrives: seen? else a record and its place in the queue
-    fetched  the body is archived: page record, link keys, out of the queue
-    settle   all out-links are acked: the record becomes a done-tombstone
-    kill     no outcome will come: the record becomes a dead-tombstone
-    skip     a link that is not ours to fetch: its reason, once
+    accept   a link arrives: unless it was seen, write a record and a queue entry
+    fetched  the body is archived: write page record and link keys, and leave the queue
+    settle   all out-links are acked: the record becomes a tombstone, done
+    kill     the task is given up: the record becomes a tombstone, dead
+    skip     a link is not followed: write the reason, once
 
-All functions take a `Txn` and run on the committer's thread.
+All functions take a `Txn` and run on the committer's thread. Those that read a record
+raise `StorageError` if it is damaged and `StoreTooNew` if a later version wrote it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dhtcrawl.url import host_of
 
 
 class Link(NamedTuple):
-    """A URL on its way to its owner: what STORE_TASK carries."""
+    """A URL on its way to its owner, as STORE_TASK carries it."""
 
     key: bytes
     url: str
@@ -46,20 +47,20 @@ class Queued(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What a batch of links came to."""
+    """The result of accepting a batch of links."""
 
-    queued: list[Queued]  # new, or found again on a shorter way
+    queued: list[Queued]  # new, or found again at a smaller depth
     resend: list[bytes]  # fetched before at a greater depth: their links must go out again
     new: int
-    changed: list[tuple[bytes, Task]]  # what the backups must have before the links are acked: record, under its key
+    changed: list[tuple[bytes, Task]]  # keys and records that the backups must have before the links are acked
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPage:
-    """What a fetch brought, to be written with `fetched`."""
+    """A page that was fetched, to be written with `fetched`."""
 
     key: bytes
-    depth: int  # the depth its links were sent with
+    depth: int  # the depth for which its links were sent
     fields: dict[str, Any]  # the line of pages.jsonl, without place
     link_keys: bytes
     skipped: list[tuple[str, str]]  # (url, reason) of links not followed
@@ -74,12 +75,12 @@ def accept(
     depth_matters: bool,
     safe: Callable[[bytes], bool] = lambda _: True,
 ) -> Accepted:
-    """Write the links not seen before.
+    """Write the links that were not seen before.
 
-    `depth_matters` where the crawl has a depth limit: only then can a page
-    found on a shorter way have links that were beyond the limit before.
-    `safe(key)`: if there is a record, the backups have it; if not, it came
-    from an owner that vanished perhaps before they had it.
+    `depth_matters` if the crawl has a depth limit: only then can a smaller depth of a
+    page bring links within the limit that were beyond it.
+    `safe(key)` says whether the backups have the record of the task, if there is one; if
+    not, it came from an owner that perhaps vanished before they had it.
     """
     queued: list[Queued] = []
     resend: list[bytes] = []
@@ -108,10 +109,10 @@ def accept(
             txn.put(record_key, new.pack())
             queued.append(_enqueue(txn, crawl, link.key, new))
         elif old.state == State.DEAD or not depth_matters or txn.get(keys.PAGE + crawl + link.key) is None:
-            # Where another node has the page, that node is told as it is told of every change.
+            # If another node has the page, it hears of this change as of any other.
             txn.put(record_key, new.pack())
         else:
-            # The mark makes a restart go on with it.
+            # The mark makes a restart send the links.
             txn.put(record_key, new.pack())
             txn.put(keys.FETCHED + crawl + link.key, b"")
             resend.append(link.key)
@@ -124,11 +125,11 @@ def _enqueue(txn: Txn, crawl: bytes, key: bytes, task: Task) -> Queued:
 
 
 class Arrival(NamedTuple):
-    """What a body that was fetched came to."""
+    """The result of writing a page that was fetched."""
 
     task: Task  # the record as it is now
     again: bool  # the page had been fetched before: a refetch
-    resend: bool  # a shorter way to it was found while it was being fetched: its links must go out again
+    resend: bool  # a smaller depth was found while it was being fetched: its links must go out again
 
 
 def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: int) -> Arrival:
@@ -136,7 +137,7 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     record_key = keys.TASK + crawl + page.key
     value = txn.get(record_key)
     if value is None:
-        # Handed over to a new owner while it was being fetched here, or after we had fetched it before.
+        # The record was handed over to a new owner while the page was being fetched, or after an earlier fetch.
         old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "", others=_earlier(txn, crawl, page))
     else:
         old = unpack_task(value)
@@ -146,8 +147,8 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
         known = replace(old, others=fetched_again(old, place.node))
         txn.put(record_key, known.pack())
         return Arrival(known, again=True, resend=False)
-    # Dead beats fetched where copies meet, so a result that comes after all
-    # has to belong to a later generation.
+    # Dead beats fetched when replicas merge, so a page of a dead task has to belong
+    # to a later generation.
     gen = old.gen + (old.state == State.DEAD)
     new = replace(old, state=State.FETCHED, gen=gen, attempt=attempt, reason="", detail="", place=place)
     txn.put(record_key, new.pack())
@@ -159,13 +160,13 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
 
 
 def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> tuple[str, ...]:
-    """Whose page of this key is here, as `Task.others`."""
+    """The node that fetched an earlier page of this key which is here, as `Task.others`."""
     before = get_page(txn, crawl, page.key)
     return () if before is None or before["place"].is_copy else (before["place"].node,)
 
 
 def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:
-    """A page was found on a shorter way: its links, and its depth, as they are now."""
+    """Write the link keys and the present depth of a page that was found at a smaller depth."""
     task, page = get_task(txn, crawl, key), get_page(txn, crawl, key)
     assert page is not None, "only a fetched page is linked again"
     txn.put(keys.LINKS + crawl + key, link_keys)
@@ -174,9 +175,9 @@ def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:
 
 
 def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -> Task | None:
-    """All out-links are acked: done. The record as it is now; None where other nodes have it by now.
+    """Make a page done, whose out-links are all acked; return its record, or None if other nodes keep that now.
 
-    None, too, where its links were sent with a greater depth than it has by now: they go out again before.
+    Returns None, too, if its links were sent for a greater depth than it has now: they go out again first.
     """
     record_key = keys.TASK + crawl + key
     value = txn.get(record_key)
@@ -195,11 +196,11 @@ def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -
 
 
 def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: int) -> Task | None:
-    """Give a task up for `reason`; the record as it is now, or None where it was over already."""
+    """Give a task up for `reason`; return the new record, or None if the task was over or is not here."""
     record_key = keys.TASK + crawl + key
     value = txn.get(record_key)
     if value is None:
-        return None  # it was handed over to its owner, who will try for itself
+        return None  # it was handed over to its owner, which will try for itself
     task = unpack_task(value)
     if task.state != State.PENDING:
         return None
@@ -218,9 +219,9 @@ def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]]) -> None:
 
 
 def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
-    """Remember that a restart must leave `host` alone for `wait_s`; 0 forgets it.
+    """Store that a restart must leave `host` alone for `wait_s`; 0 removes that.
 
-    A duration: nobody knows, after a restart, how much of it has passed.
+    It is a duration, because a restart cannot know how much of it has passed.
     """
     key = keys.HOST + crawl + host_key(host)
     if wait_s:
@@ -230,7 +231,7 @@ def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
 
 
 def owed(txn: Txn, crawl: bytes) -> dict[str, float]:
-    """Hosts that asked for longer waits than the crawl's delay, in seconds."""
+    """The waits, in seconds, of hosts that asked for more than the crawl's delay."""
     start, stop = keys.bounds(keys.HOST, crawl)
     rows = (unpack(value) for _, value in txn.scan(start, stop))
     return {host: wait_ms / 1000 for host, wait_ms in rows}
@@ -255,9 +256,9 @@ def _queued(txn: Txn, crawl: bytes, key: bytes) -> Queued:
 
 
 def hosts_with_work(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tuple[bytes, str]], bytes | None]:
-    """Hosts that have queued tasks, from the host key `cursor` on, and where to go on.
+    """Hosts that have queued tasks, from the host key `cursor` on, and the next cursor.
 
-    One seek a host: the scan jumps over what is queued behind the first task.
+    One seek a host: the scan jumps over the tasks behind the first of each host.
     """
     found: list[tuple[bytes, str]] = []
     _, stop = keys.bounds(keys.QUEUE, crawl)
@@ -284,25 +285,35 @@ def unsettled(txn: Txn, crawl: bytes, limit: int, cursor: bytes = b"") -> list[b
 
 
 def is_left(txn: Txn, crawl: bytes, mine: Callable[[bytes], bool]) -> bool:
-    """Whether there is anything to do yet: a task in a queue that is ours, or a page that is not done."""
+    """Whether work is left: a queued task that is `mine`, or a page that is not done."""
     start, stop = keys.bounds(keys.QUEUE, crawl)
     queued = any(mine(keys.queue_task(full)) for full, _ in txn.scan(start, stop))
     return queued or bool(unsettled(txn, crawl, 1))
 
 
 def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
-    """Those of these keys that have no record here, each once: what an audit of links asks."""
+    """Those of these keys that have no record here, each once, for an audit of links."""
     return [key for key in dict.fromkeys(task_keys) if txn.get(keys.TASK + crawl + key) is None]
 
 
 def get_task(txn: Txn, crawl: bytes, key: bytes) -> Task | None:
-    """The record of one task."""
+    """The record of one task, or None.
+
+    Raises:
+        StoreTooNew: a later version wrote it.
+        StorageError: it is damaged.
+    """
     value = txn.get(keys.TASK + crawl + key)
     return None if value is None else unpack_task(value)
 
 
 def get_page(txn: Txn, crawl: bytes, key: bytes) -> dict[str, Any] | None:
-    """The page record of one task, with its `place`."""
+    """The page record of one task with its `place`, or None.
+
+    Raises:
+        StoreTooNew: a later version wrote it.
+        StorageError: it is damaged.
+    """
     value = txn.get(keys.PAGE + crawl + key)
     if value is None:
         return None

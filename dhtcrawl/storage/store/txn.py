@@ -1,7 +1,7 @@
 """An ordered map of bytes, as a database and as one transaction sees it.
 
-`Engine` is all that we ask of a database: LevelDB (`dhtcrawl.storage.store.engine`) or a sorted dictionary
-(`dhtcrawl.storage.store.memory`). A `Txn` lays the writes of its group over one.
+`Engine` is all that we need of a database: LevelDB (`dhtcrawl.storage.store.engine`) or a sorted dictionary
+(`dhtcrawl.storage.store.memory`). A `Txn` shows an engine with the writes of its group on top.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ Batch = Mapping[bytes, bytes | None]  # None deletes
 
 
 class Engine(Protocol):
-    """Keys in byte order. Single-threaded: one caller at a time."""
+    """An ordered map in byte order. Single-threaded: one caller at a time."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of `key`, or None.
 
         Raises:
-            StorageError: it cannot be read, or is damaged.
+            StorageError: the value cannot be read, or is damaged.
         """
         ...
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order, as they are when the first is taken.
+        """Yield pairs with start <= key < stop, in order, as they are when the first is taken.
 
         Raises:
             StorageError: they cannot be read, or are damaged.
@@ -33,7 +33,7 @@ class Engine(Protocol):
         ...
 
     def write(self, batch: Batch, *, sync: bool) -> None:
-        """All of `batch` or nothing; with `sync` it survives a power cut.
+        """Write all of `batch` or nothing; with `sync` it survives a power cut.
 
         Raises:
             StorageFull: no space is left; nothing of the batch is visible.
@@ -42,7 +42,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back; further calls are a bug."""
+        """Close the database; further calls are a bug."""
         ...
 
 
@@ -55,7 +55,7 @@ class Txn:
         self._engine = engine
         self._group = group
         self._undo: list[tuple[bytes, bytes | None, bool]] = []
-        # The group's keys in order, until this transaction writes: one that
+        # The group's keys in order, until this transaction writes: a transaction that
         # only reads, and seeks from host to host, sorts them once.
         self._ordered: list[bytes] | None = None
 
@@ -78,7 +78,7 @@ class Txn:
         self._ordered = None
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order, this group's writes included."""
+        """Yield pairs with start <= key < stop, in order, this group's writes included."""
         if self._ordered is None:
             self._ordered = sorted(self._group)
         first, last = bisect_left(self._ordered, start), bisect_left(self._ordered, stop)
@@ -102,7 +102,7 @@ class Txn:
                 yield own, written
 
     def rollback(self) -> None:
-        """Take back what this transaction wrote; the group's other writes stay."""
+        """Undo the writes of this transaction; the group's other writes stay."""
         for key, value, was_there in reversed(self._undo):
             if was_there:
                 self._group[key] = value
