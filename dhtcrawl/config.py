@@ -26,6 +26,9 @@ from dhtcrawl.units import parse_size as parse_size
 UNLIMITED: Final = 0
 PAIR_VALUE_CHARS_MAX: Final = 200
 
+# Variables that name a file, and switch on the debug mode (docs/development.md).
+_NO_SETTINGS = frozenset({"DHTCRAWL_CONFIG", "DHTCRAWL_CHECK_THREADS"})
+
 
 def setting(
     default: Any,
@@ -241,7 +244,7 @@ def load(
     for variable, text in (environ or {}).items():
         if variable in by_variable:
             values[by_variable[variable]] = (text, variable)
-        elif variable.startswith("DHTCRAWL_") and variable != "DHTCRAWL_CONFIG":
+        elif variable.startswith("DHTCRAWL_") and variable not in _NO_SETTINGS:
             raise ConfigError(f"environment: {variable} is no setting; see 'dhtcrawl config show' for all of them")
     for key, value in (flags or {}).items():
         _require_known(key, "command line", known)

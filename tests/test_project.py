@@ -91,6 +91,7 @@ def test_the_whole_check_runs_with_or_without_the_conformance_data(tmp_path: Pat
     if data_is_there:
         data.mkdir(parents=True)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env.pop("REQUIRE_ALL_TESTS", None)  # the script sets it where it wants it
     said = subprocess.run(["bash", str(script)], env=env, capture_output=True, text=True, check=True).stdout
     *said_before, tested = said.splitlines()
     assert [line.strip() for line in said_before[:2]] == ["make setup", "make check"]

@@ -172,7 +172,7 @@ def owner_of(url: str, node: Node, crawl: str) -> str:
 def queued_at(node: Node, crawl: str) -> float:
     """How many tasks of a crawl a node has to fetch; 0 while it knows nothing of it."""
     rows = node.ask(f"crawls/{crawl}")["per_node"] if node.counters(crawl) else []
-    return next((float(row["counters"]["queued"]) for row in rows if row["node"] == node.id), 0.0)
+    return next((float(row["counters"].get("queued", 0)) for row in rows if row["node"] == node.id), 0.0)
 
 
 def assert_whole(server: Nginx, crawl: SwarmCrawl, crawler: Crawler) -> dict[str, int]:

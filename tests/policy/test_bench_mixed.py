@@ -87,7 +87,7 @@ def test_the_command_runs_what_is_asked_for_and_fails_when_a_target_is_not_met(
 
     monkeypatch.setattr(bench_policies, "EXPERIMENTS", (run("one", good), run("two", bad)))
     assert bench_policies.main(["--experiment", "one", "--json", str(tmp_path / "rows.json")]) == 0
-    assert [row["what"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]] == ["good"]
+    assert [row["name"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]] == ["good"]
     assert bench_policies.main(["--markdown", str(tmp_path / "rows.md")]) == 1
     assert (tmp_path / "rows.md").read_text() == markdown_table([good, bad])
     assert "it \\| is" in markdown_table([good, bad])
@@ -109,5 +109,5 @@ def test_what_has_been_measured_is_written_when_the_rest_is_interrupted(
     rows = tmp_path / "rows.json"
     with pytest.raises(KeyboardInterrupt):
         bench_policies.main(["--json", str(rows), "--markdown", str(tmp_path / "rows.md")])
-    assert [each["what"] for each in json.loads(rows.read_text())["rows"]] == ["done"]
+    assert [each["name"] for each in json.loads(rows.read_text())["rows"]] == ["done"]
     assert (tmp_path / "rows.md").read_text() == markdown_table([row])
