@@ -79,7 +79,7 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
                 finally:
                     announcing.cancel()
     if not handed_over:
-        fail(f"{swarm.records_left} records were not handed over; start the node again with the same --data-dir")
+        fail(f"{swarm.handed.refused} records were not handed over; start the node again with the same --data-dir")
         return Exit.LEFT_WORK
     return Exit.COMPLETE
 

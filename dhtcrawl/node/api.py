@@ -93,7 +93,7 @@ class Api:
         )
         self._swarm.leave()
         await self._swarm.over.wait()
-        return {"handed_over": self._swarm.records_handed_over, "left": self._swarm.records_left, "alone": alone}
+        return {"handed_over": self._swarm.handed.pushed, "left": self._swarm.handed.refused, "alone": alone}
 
     async def drain(self) -> dict[str, Any]:
         return {"drained": await self._swarm.drain()}
@@ -116,9 +116,9 @@ class Api:
         found |= {f"{name}_total": float(totals[name]) for name in sorted(totals)}
         found["crawls_running"] = len(swarm.crawls.runs)
         found["pages_undercopied"] = sum(run.parts.counters.pages_undercopied for run in swarm.crawls.runs.values())
-        found["links_taken_total"] = swarm.inbox.links_taken
-        found["records_taken_total"] = swarm.inbox.records_taken
-        found["records_sent_total"] = swarm.replicator.records_sent
+        found["links_taken_total"] = swarm.records.inbox.links_taken
+        found["records_taken_total"] = swarm.records.inbox.records_taken
+        found["records_sent_total"] = swarm.records.replicator.records_sent
         usage = resource.getrusage(resource.RUSAGE_SELF)
         found["process_cpu_seconds_total"] = usage.ru_utime + usage.ru_stime
         return found

@@ -224,7 +224,7 @@ class CrawlRun:
     def draining(self) -> bool:
         """Whether any work that was begun is not over."""
         waiting = self.crawl.waiting
-        taking = bool(self.copying.desk.busy) or self.assignments.lending
+        taking = bool(self.copying.service.busy) or self.assignments.any_assigned
         return self.links.busy or taking or any(count for word, count in waiting.items() if word != "queued")
 
     # What happens around it

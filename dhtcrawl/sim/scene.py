@@ -305,18 +305,18 @@ class Scene:
 
 def is_active(host: SimHost) -> bool:
     """Whether it takes itself for one that owns, and all who have to know it do."""
-    return host.swarm is not None and host.swarm.ready.is_set() and host.swarm.entrance.active
+    return host.swarm is not None and host.swarm.ready.is_set() and host.swarm.join.active
 
 
 def is_owner(host: SimHost) -> bool:
     """Whether it has told the others that it owns, though it may not fetch yet."""
     swarm = host.swarm
-    return swarm is not None and hasattr(swarm, "gossip") and swarm.gossip.members.me.state is NodeState.ACTIVE
+    return swarm is not None and swarm.listening and swarm.gossip.members.me.state is NodeState.ACTIVE
 
 
 def view_of(host: SimHost) -> View:
     """Who is there, as it believes."""
-    return host.swarm.gossip.view if host.swarm is not None and hasattr(host.swarm, "gossip") else View(())
+    return host.swarm.gossip.view if host.swarm is not None and host.swarm.listening else View(())
 
 
 def known(host: SimHost) -> dict[bytes, None]:

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 from dhtcrawl.config import Config
 from dhtcrawl.errors import BootstrapUnreachable, StorageFull
 from dhtcrawl.node.planes import NetworkConfig
-from dhtcrawl.node.single import Node, Ports, open_node
+from dhtcrawl.node.single import Ports, open_node
 from dhtcrawl.node.swarm_node import SwarmNode
+from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.sim.committer import CrashingCommitter
@@ -267,7 +268,7 @@ class SimHost:
         swarm.leave()
         assert self._running.task is not None
         await self._running.task
-        return swarm.handed_over
+        return bool(swarm.handed)
 
     async def stop(self) -> None:
         """Stop in order, without handing over."""
@@ -301,10 +302,7 @@ class SimHost:
         alone = False
         try:
             async with open_node(self._world.config, self._ports(clock)) as node:
-                self.swarm = _WatchedNode(
-                    self,
-                    self._world.witness,
-                    self._world.tally,
+                self.swarm = SwarmNode(
                     node,
                     NetworkConfig(
                         listen=(self.address, PORT),
@@ -313,6 +311,7 @@ class SimHost:
                     ),
                     outputs=lambda _: self.disk.outputs,
                     disk_used=lambda _: _never,
+                    through=partial(_Watched, self, self._world.witness, self._world.tally),
                 )
                 await self.swarm.run()
         except* BootstrapUnreachable:
@@ -364,29 +363,21 @@ class SimHost:
         )
 
 
-class _WatchedNode(SwarmNode):
-    """A node whose messages are seen by the witness, those to itself included."""
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What answers for a node, seen by the witness; what the node asks itself comes through here, too."""
 
-    def __init__(
-        self,
-        host: SimHost,
-        witness: Witness | None,
-        tally: MessageTally,
-        node: Node,
-        network: NetworkConfig,
-        **parts: Any,
-    ) -> None:
-        super().__init__(node, network, **parts)
-        self._host = host
-        self._witness = witness
-        self._tally = tally
+    host: SimHost
+    witness: Witness | None
+    tally: MessageTally
+    handler: Handler
 
-    def _handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
-        self._tally.asked(self._host.id, hello.node_id, message)
-        told: list[Callable[[Reply], None]] = [partial(self._tally.answered, self._host.id, hello.node_id)]
-        if self._witness is not None:
-            told.append(self._witness.asked(self._host, hello.node_id, message))
-        reply = super()._handle(hello, message)
+    def __call__(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
+        self.tally.asked(self.host.id, hello.node_id, message)
+        told: list[Callable[[Reply], None]] = [partial(self.tally.answered, self.host.id, hello.node_id)]
+        if self.witness is not None:
+            told.append(self.witness.asked(self.host, hello.node_id, message))
+        reply = self.handler(hello, message)
         if isinstance(reply, asyncio.Future):
             reply.add_done_callback(lambda done: _tell(told, done))
         else:

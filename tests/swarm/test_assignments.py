@@ -217,7 +217,7 @@ async def test_without_a_policy_nothing_is_lent_and_nobody_reports() -> None:
         b.part.assign()
         given = TaskOutcome(one.key, "a", TaskResult.FAILED, 1.0)
         assert not b.part.passes_on(one, given), "it is for this node to try again"
-        assert (b.part.lending, b.part.lent(), b.part.is_borrowed(one.key)) == (False, {}, False)
+        assert (b.part.any_assigned, b.part.lent(), b.part.is_borrowed(one.key)) == (False, {}, False)
 
 
 async def test_a_crawl_that_does_not_run_here_is_unknown() -> None:

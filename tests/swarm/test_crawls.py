@@ -74,10 +74,9 @@ class CrawlsBench(Bench):
             self.committer,
             group,
             incarnation=1,
-            start=self._start,
         )
 
-    async def _start(self, known: CrawlRecord) -> Any:
+    async def start(self, known: CrawlRecord) -> Any:
         await asyncio.sleep(0.5)
         run = FakeRun(self, known)
         self.started.append(run)
@@ -92,7 +91,9 @@ class CrawlsBench(Bench):
 @asynccontextmanager
 async def a_world() -> AsyncIterator[CrawlsBench]:
     async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
-        yield CrawlsBench(group)
+        world = CrawlsBench(group)
+        await world.crawls.load(world.start)
+        yield world
 
 
 async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
@@ -101,6 +102,19 @@ async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
         assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
         assert catalog.from_wire(world.peers.called[0][2]["record"]) == made
         assert list(world.crawls.runs) == [made.crawl_id]
+
+
+async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_those_in_it() -> None:
+    async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
+        world = CrawlsBench(group)
+        await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
+        assert not world.started
+        assert not world.crawls.runs
+        assert world.crawls.get(record().crawl_id) == record()
+        await world.crawls.load(world.start)
+        assert list(world.crawls.runs) == [record().crawl_id]
+        await world.hear("crawl_tell", {"record": catalog.to_wire(record(1))})
+        assert len(world.started) == 2
 
 
 async def test_a_crawl_that_two_tell_of_at_once_runs_once() -> None:

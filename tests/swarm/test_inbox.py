@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -69,11 +70,11 @@ class InboxBench(Bench):
 
         self.run: FakeRun | None = FakeRun(state_of)
         self.inbox = Inbox(
-            lambda: self.peers,
+            self.peers,
             self.registry,
             self.committer,
             group,
-            incarnation=1,
+            orders=itertools.count(1),
             run_of=lambda crawl: self.run,
             refresh=lambda asker, message: _refuse(),
         )

@@ -24,11 +24,11 @@ DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
 
 
 class Desk:
-    """A node's tidings, and what it learned from the answers."""
+    """A node's news for owners, and what it learned from the answers."""
 
     def __init__(self, peers: FakePeers, group: asyncio.TaskGroup) -> None:
         self.learned: list[TaskReplica] = []
-        self.tidings = OwnerNews(peers, group, further=self._further)
+        self.news = OwnerNews(peers, group, further=self._further)
 
     async def _further(self, crawl: bytes, copies: list[TaskReplica]) -> None:
         assert crawl == CRAWL
@@ -52,12 +52,12 @@ async def test_each_owner_is_told_of_its_own_in_one_message() -> None:
         desk = Desk(peers, group)
         ones, twos, ours = owned_by(1, 5), owned_by(2, 3), owned_by(0, 2)
         for each in [*ones, *twos, *ours]:
-            desk.tidings.tell(CRAWL, [each])
+            desk.news.tell(CRAWL, [each])
         await asyncio.sleep(1.0)
         assert keys_to(peers, 1) == [each.key for each in ones]
         assert keys_to(peers, 2) == [each.key for each in twos]
         assert len(peers.said) == 2
-        assert desk.tidings.records_sent == 8
+        assert desk.news.records_sent == 8
 
 
 async def test_what_an_owner_knows_better_is_learned() -> None:
@@ -67,7 +67,7 @@ async def test_what_an_owner_knows_better_is_learned() -> None:
         told = owned_by(1, 1)
         better = TaskReplica(told[0].key, replace(told[0].task, gen=3))
         peers.handlers[node(1)] = lambda message: Ack(bytes([Code.ACCEPTED]), records=(wire.record_of(better),))
-        desk.tidings.tell(CRAWL, told)
+        desk.news.tell(CRAWL, told)
         await asyncio.sleep(1.0)
         assert [(each.key, each.task.gen) for each in desk.learned] == [(better.key, 3)]
 
@@ -84,10 +84,10 @@ async def test_who_does_not_answer_is_not_asked_again() -> None:
 
         peers.handlers[node(1)] = fails
         ones = owned_by(1, 2)
-        desk.tidings.tell(CRAWL, ones[:1])
+        desk.news.tell(CRAWL, ones[:1])
         await asyncio.sleep(5.0)
         assert len(tried) == 1, "a sync will tell it"
-        desk.tidings.tell(CRAWL, ones[1:])
+        desk.news.tell(CRAWL, ones[1:])
         await asyncio.sleep(1.0)
         assert len(tried) == 2
 
@@ -95,6 +95,6 @@ async def test_who_does_not_answer_is_not_asked_again() -> None:
 async def test_who_is_joining_tells_nobody() -> None:
     async with asyncio.TaskGroup() as group:
         peers = FakePeers(view_of([1, 2], [0]))
-        Desk(peers, group).tidings.tell(CRAWL, owned_by(1, 1, peers.view))
+        Desk(peers, group).news.tell(CRAWL, owned_by(1, 1, peers.view))
         await asyncio.sleep(1.0)
         assert not peers.said

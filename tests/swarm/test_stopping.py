@@ -14,9 +14,9 @@ from dhtcrawl.swarm.membership.join import Join
 from .story import a_world
 
 
-def entrance_of(host: SimHost) -> Join:
+def join_of(host: SimHost) -> Join:
     assert host.swarm is not None
-    return host.swarm.entrance
+    return host.swarm.join
 
 
 async def test_a_node_stops_although_its_backups_have_crashed() -> None:
@@ -73,11 +73,11 @@ async def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
     async with a_world(nodes=1) as world:
         newcomer, first = world.sim.add(), world.hosts[0]
         newcomer.begin([first])
-        await world.until(lambda: len(view_of(newcomer).members) == 2 and not entrance_of(newcomer)._joining)
+        await world.until(lambda: len(view_of(newcomer).members) == 2 and not join_of(newcomer)._joining)
         first.pause()  # nobody takes it in, nor does it write anything
         try:
             await asyncio.sleep(0.2)
-            assert not entrance_of(newcomer).active
+            assert not join_of(newcomer).active
             async with asyncio.timeout(1.0):
                 await newcomer.fail_disk()
         finally:

@@ -241,7 +241,7 @@ class Assignments:
             self._group.create_task(self.lender.recall_all())
 
     @property
-    def lending(self) -> bool:
+    def any_assigned(self) -> bool:
         """Whether another node has a task of ours."""
         return self.lender is not None and self.lender.busy
 

@@ -81,7 +81,7 @@ class BodyCopies:
         self._crawl = crawl
         self._absences = absences
         self.further = copier.further
-        self.desk = CopyService(
+        self.service = CopyService(
             peers, committer, run.record, disk.archive, disk.make_copies, disk.offload, lambda: not run.held_back
         )
         self._watch = CopyWatch(
@@ -174,11 +174,15 @@ class CopiedRun(Protocol):
 def serve(registry: CallRegistry, run_of: Callable[[bytes], CopiedRun | None]) -> None:
     """Answer the calls about copies for all crawls; `run_of(crawl)` is None for one that does not run."""
 
-    def desk_of(run: CopiedRun) -> CopyService | None:
-        return run.copying.desk if run.copying.further else None
+    def service_of(run: CopiedRun) -> CopyService | None:
+        return run.copying.service if run.copying.further else None
 
-    registry.serve(calls.CopyPages, by_crawl(run_of, lambda run: desk.on_copy if (desk := desk_of(run)) else _none))
-    registry.serve(calls.StandIn, by_crawl(run_of, lambda run: desk.on_stand_in if (desk := desk_of(run)) else _none))
+    registry.serve(
+        calls.CopyPages, by_crawl(run_of, lambda run: service.on_copy if (service := service_of(run)) else _none)
+    )
+    registry.serve(
+        calls.StandIn, by_crawl(run_of, lambda run: service.on_stand_in if (service := service_of(run)) else _none)
+    )
 
 
 def _none(_asker: bytes, _args: object) -> Refused:

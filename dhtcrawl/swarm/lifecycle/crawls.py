@@ -93,6 +93,9 @@ class RunningHere(InboxRun, CopiedRun, Protocol):
     def host_free(self, host: str) -> None: ...
 
 
+StartRun = Callable[[CrawlRecord], Awaitable[RunningHere]]
+
+
 @loop_state
 class Crawls:
     """Keeps the records of all crawls at one node, and starts and ends their runs."""
@@ -105,15 +108,13 @@ class Crawls:
         group: asyncio.TaskGroup,
         *,
         incarnation: int,
-        start: Callable[[CrawlRecord], Awaitable[RunningHere]],
     ) -> None:
-        """`start(record)` makes and starts the run of a crawl; `changed` tells the run of a newer record."""
         self.runs: dict[bytes, RunningHere] = {}
         self._peers = peers
         self._committer = committer
         self._group = group
         self._incarnation = incarnation
-        self._start = start
+        self._start: StartRun | None = None
         self._records: dict[bytes, CrawlRecord] = {}
         self._settled: View | None = None
         self._starting: dict[bytes, None] = {}
@@ -152,8 +153,12 @@ class Crawls:
         """Whether a crawl has not ended."""
         return any(not record.ended for record in self._records.values())
 
-    async def load(self) -> None:
-        """Go on with the crawls in the store."""
+    async def load(self, start: StartRun) -> None:
+        """Go on with the crawls in the store, and start those that come from here on; until then they are only known.
+
+        `start(record)` makes and starts the run of a crawl; `changed` tells the run of a newer record.
+        """
+        self._start = start
         for record in await self._committer.submit(catalog.crawls):
             self._records[record.crawl_id] = record
             await self._begin(record)
@@ -346,12 +351,12 @@ class Crawls:
             await self._begin(record)
 
     async def _begin(self, record: CrawlRecord) -> None:
-        crawl = record.crawl_id
-        if self._stopping or record.ended or crawl in self.runs or crawl in self._starting:
+        crawl, start = record.crawl_id, self._start
+        if start is None or self._stopping or record.ended or crawl in self.runs or crawl in self._starting:
             return
         self._starting[crawl] = None
         try:
-            run = await self._start(record)
+            run = await start(record)
         finally:
             del self._starting[crawl]
             self._gone.set()

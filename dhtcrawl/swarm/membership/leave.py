@@ -1,6 +1,6 @@
 """How a node leaves: nothing in flight, nothing that only it has, then goodbye.
 
-drain ──▶ somebody owns ──▶ pages to an heir ──▶ records to whoever is to keep them ──▶ LEFT
+drain ──▶ another owns ──▶ pages to an heir ──▶ records to whoever is to keep them ──▶ LEFT
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEIRS_TRIED = 3
 
 @loop_state
 class Leave:
-    """Of one node, once."""
+    """Takes one node out of its swarm, once."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Leave:
         crawls: Crawls,
         replicator: Replicator,
         adoption: Adoption,
-        entrance: Join,
+        join: Join,
         *,
         drain_s: float,
     ) -> None:
@@ -43,7 +43,7 @@ class Leave:
         self._crawls = crawls
         self._replicator = replicator
         self._adoption = adoption
-        self._entrance = entrance
+        self._join = join
         self._drain_s = drain_s
 
     async def drain(self) -> bool:
@@ -57,12 +57,12 @@ class Leave:
             return False
         return True
 
-    async def _somebody_owns(self) -> None:
+    async def _another_owns(self) -> None:
         """Where all others are joining: own until one of them has heard from here what is over.
 
         With the last owner gone they would become active with what their disks had, and fetch the rest again.
         """
-        if not self._entrance.active or self._others_own or all(record.ended for record in self._crawls):
+        if not self._join.active or self._others_own or all(record.ended for record in self._crawls):
             return
         log.info("all other members are still joining; this node goes on until one of them is active")
         try:
@@ -82,13 +82,13 @@ class Leave:
         """Leave; what became of the records that others are to have."""
         if not await self.drain():
             log.warning("requests in flight did not end in time; others will fetch these pages again")
-        await self._somebody_owns()
+        await self._another_owns()
         await self._adoption.close()
         left_to: list[tuple[CrawlRecord, bytes]] = []
         for record in list(self._crawls):
             if not record.ended and self._node.hex() in record.participants:
                 left_to += await self._bequeath(record)
-        handed = await self._entrance.leave(self._drain_s)
+        handed = await self._join.leave(self._drain_s)
         for record, heir in left_to:
             if record.spec.settings.depth >= 0:
                 # Shorter ways to pages were found meanwhile.

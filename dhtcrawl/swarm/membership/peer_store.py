@@ -151,7 +151,7 @@ class PeerStore:
 
 
 class GossipStanding:
-    """The gossip as the entrance wants it."""
+    """The gossip as `Join` wants it."""
 
     def __init__(self, gossip: Gossip) -> None:
         self._gossip = gossip

@@ -13,8 +13,7 @@ other replicas cannot wait for each other (I13).
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -77,16 +76,17 @@ class Inbox:
 
     def __init__(
         self,
-        peers: Callable[[], Peers],
+        peers: Peers,
         registry: CallRegistry,
         committer: Committer,
         group: asyncio.TaskGroup,
         *,
-        incarnation: int,
+        orders: Iterator[int],
         run_of: Callable[[bytes], InboxRun | None],
         refresh: Callable[[bytes, RefreshTask], Awaitable[Records | Refused]],
         awake: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`orders` number what is queued, whichever way it came; they are drawn on the committer's thread."""
         self.owning = False  # links are refused until this node knows what it owns (I12)
         self.links_taken = 0
         self.records_taken = 0
@@ -94,7 +94,7 @@ class Inbox:
         self._registry = registry
         self._committer = committer
         self._group = group
-        self.orders = itertools.count(incarnation << 40)
+        self._orders = orders
         self._run_of = run_of
         self._refresh = refresh
         self._awake = awake
@@ -141,8 +141,7 @@ class Inbox:
 
     def _sort(self, links: list[Link | None], tried: tuple[bytes, ...]) -> tuple[bytearray, bytearray, list[PeerRow]]:
         """Find each link's owner: the codes, an index into the owners for each that moved, and these owners."""
-        peers = self._peers()
-        view, own = peers.view, peers.node_id
+        view, own = self._peers.view, self._peers.node_id
         codes, moved = bytearray(), bytearray()
         named: dict[bytes, int] = {}
         rows: list[PeerRow] = []
@@ -208,7 +207,7 @@ class Inbox:
                 replicas.merge_in,
                 crawl=crawl,
                 copies=records,
-                orders=self.orders,
+                orders=self._orders,
                 mine=now.mine,
                 held=now.held,
                 depth_matters=run is not None and run.depth_matters,

@@ -35,7 +35,11 @@ class OwnerNews:
     """Sends the news of one node, for all its crawls."""
 
     def __init__(
-        self, peers: Peers, group: asyncio.TaskGroup, *, further: Callable[[bytes, list[TaskReplica]], Awaitable[None]]
+        self,
+        peers: Peers,
+        group: asyncio.TaskGroup,
+        *,
+        further: Callable[[bytes, list[TaskReplica]], Awaitable[object]],
     ) -> None:
         """`further(crawl, copies)` merges what an owner knew better."""
         self.records_sent = 0

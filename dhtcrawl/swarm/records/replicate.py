@@ -41,7 +41,7 @@ class Replicator:
         *,
         replicas: int,
         acks: int,
-        further: Callable[[bytes, list[TaskReplica]], Awaitable[None]],
+        further: Callable[[bytes, list[TaskReplica]], Awaitable[object]],
         heir_of: Callable[[bytes, str], str | None] = lambda crawl, node: node,
     ) -> None:
         """`further(crawl, copies)` merges records that a backup knew better (I6), and returns once that is done.

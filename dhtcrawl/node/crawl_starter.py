@@ -1,0 +1,70 @@
+"""Lets the crawls of a node run: each is made with what all have in common, and runs until it has ended here."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from functools import partial
+
+from dhtcrawl.config import pairs
+from dhtcrawl.node.crawl_run import CrawlRun
+from dhtcrawl.node.single import RunningCrawl
+from dhtcrawl.node.swarm_crawl import Shared, compose
+from dhtcrawl.node.swarm_parts import Ground, SwarmParts
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.swarm.assignment.facts import NodeTraits
+from dhtcrawl.swarm.assignment.policies import Policies
+from dhtcrawl.swarm.lifecycle.crawls import Crawls
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CrawlStarter:
+    """Starts the crawls of one node."""
+
+    ground: Ground
+    crawls: Crawls
+    shared: Shared
+
+    async def start(self, record: CrawlRecord) -> CrawlRun:
+        """The run of a crawl, which has begun; its outputs are written when it ends."""
+        ground, crawl = self.ground, record.crawl_id
+        run, running = await compose(self.shared, record, ground.outputs(crawl), disk_used=ground.disk_used(crawl))
+        self.shared.group.create_task(self._run(run, running))
+        return run
+
+    async def _run(self, run: CrawlRun, running: RunningCrawl) -> None:
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(run.run())
+            try:
+                await running.run_part(lambda: run.ownership.claim.owns)
+            finally:
+                looking.cancel()
+                self.crawls.ended(run.record().crawl_id)
+
+
+def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -> CrawlStarter:
+    """What starts the crawls of a node with these parts."""
+    node, planes, records, lifecycle = ground.node, parts.planes, parts.records, parts.lifecycle
+    join, crawls = parts.membership.join, lifecycle.crawls
+    shared = Shared(
+        node=node,
+        group=group,
+        peers=planes.peers,
+        replicator=records.replicator,
+        owner_news=records.owner_news,
+        settings=node.config.swarm,
+        gate=parts.gate,
+        moved=parts.membership.peer_store.greet,
+        incarnation_of=planes.peers.incarnation_of,
+        learn=crawls.learn,
+        auditor=lifecycle.auditor,
+        awake=planes.awake,
+        reconciling=lambda: join.busy,
+        tell_crawl=crawls.tell,
+        announce=crawls.announce,
+        policies=Policies(ground.id, node.ports.aside),
+        merge=records.inbox.merge,
+        compare=partial(records.syncer.compare, keepers=records.replicator.backups),
+        traits=NodeTraits(planes.rtts, node.ports.machine, pairs(node.config.node.labels)),
+    )
+    return CrawlStarter(ground, crawls, shared)

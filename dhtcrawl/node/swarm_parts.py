@@ -1,0 +1,273 @@
+"""The parts of a node of a swarm, in groups; each is built from those before it.
+
+    ground, transport ─▶ planes ─▶ crawls ─▶ records ─▶ gate ─▶ lifecycle ─▶ membership
+
+`build` makes all of them and lets them hear of one another; nothing runs before
+`dhtcrawl.node.swarm_node` lets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from dhtcrawl.node.planes import NetworkConfig
+from dhtcrawl.node.reception import FEATURES, Reception
+from dhtcrawl.node.single import Node
+from dhtcrawl.rpc.contact import Address
+from dhtcrawl.rpc.discovery.server import RoutingServer
+from dhtcrawl.rpc.membership.gossip import Gossip
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
+from dhtcrawl.rpc.membership.hello import MemberRecord
+from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
+from dhtcrawl.rpc.peers.port import CallRegistry
+from dhtcrawl.rpc.peers.task_peers import TaskPeers
+from dhtcrawl.rpc.tasks.transport import TaskTransport
+from dhtcrawl.storage.outputs.outputs import OutputDirs
+from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.bodies import copying
+from dhtcrawl.swarm.bodies.adopt import Adoption
+from dhtcrawl.swarm.bodies.exports import Exports
+from dhtcrawl.swarm.hosts.host_leases import HostLeases, HostLeaseSettings
+from dhtcrawl.swarm.hosts.leases import LeaseTerms
+from dhtcrawl.swarm.lifecycle.audit import Auditor
+from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
+from dhtcrawl.swarm.membership.join import Join
+from dhtcrawl.swarm.membership.leave import Leave
+from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
+from dhtcrawl.swarm.records.inbox import Inbox
+from dhtcrawl.swarm.records.owner_news import OwnerNews
+from dhtcrawl.swarm.records.replicate import Replicator
+from dhtcrawl.swarm.records.sync import Syncer
+
+REPAIR_S = 600.0  # how often everything is compared, whatever happened
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a node has before it is in the network."""
+
+    node: Node
+    network: NetworkConfig
+    registry: CallRegistry
+    reception: Reception
+    outputs: Callable[[bytes], OutputDirs]  # where a crawl's files go
+    disk_used: Callable[[bytes], Callable[[], Awaitable[bool]]]
+    boottime: Callable[[], float] | None  # a clock that goes on while the machine sleeps
+
+    @property
+    def id(self) -> bytes:
+        return bytes.fromhex(self.node.node_id)
+
+    def archive_of(self, crawl: bytes) -> Directory:
+        """Where the bodies of a crawl are."""
+        return self.outputs(crawl).archive
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """How a node reaches the others, and who they are."""
+
+    routing: RoutingServer
+    address: Address
+    gossip: Gossip
+    peers: TaskPeers
+
+    def awake(self) -> bool:
+        """False where this node did not run for so long that it has to join again, which begins with this call."""
+        return not self.gossip.check_paused()
+
+    def rtt_s(self, address: Address) -> float | None:
+        """The smoothed round trip to a member, in seconds; None where nothing was measured."""
+        return self.routing.plane.calls.rtt.measured_s(address)
+
+    def rtts(self) -> dict[bytes, float]:
+        """The round trips that were measured, in seconds, by member."""
+        measured = {member.id: self.rtt_s(member.address) for member in self.gossip.view.members}
+        return {node: rtt_s for node, rtt_s in measured.items() if rtt_s is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParts:
+    """What brings task records to the nodes that keep them."""
+
+    syncer: Syncer
+    inbox: Inbox
+    replicator: Replicator
+    owner_news: OwnerNews
+
+    def take_links(self, owning: bool) -> None:
+        """Whether links are taken from here on."""
+        self.inbox.owning = owning
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleParts:
+    """The crawls, and what is done with them from their start to their export."""
+
+    crawls: Crawls
+    auditor: Auditor
+    adoption: Adoption
+    given_up: ManualQueue
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipParts:
+    """How a node comes to own, and whom it remembers."""
+
+    join: Join
+    peer_store: PeerStore
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmParts:
+    """All parts of a node that listens."""
+
+    planes: Planes
+    records: RecordParts
+    gate: HostLeases
+    lifecycle: LifecycleParts
+    membership: MembershipParts
+
+
+def build(
+    ground: Ground, group: asyncio.TaskGroup, transport: TaskTransport, routing: RoutingServer, address: Address
+) -> SwarmParts:
+    """The parts of a node whose planes listen; requests are answered from here on."""
+    planes = build_planes(ground, transport, routing, address)
+    crawls = Crawls(planes.peers, ground.registry, ground.node.committer, group, incarnation=ground.node.incarnation)
+    records = build_records(ground, group, planes, crawls)
+    gate = build_gate(ground, planes, records, crawls)
+    lifecycle = build_lifecycle(ground, planes, records, crawls)
+    membership = build_membership(ground, planes, records, gate, crawls)
+    join = membership.join
+    ground.reception.open(records.inbox.handle, lambda: join.active)
+    return SwarmParts(planes, records, gate, lifecycle, membership)
+
+
+def build_planes(ground: Ground, transport: TaskTransport, routing: RoutingServer, address: Address) -> Planes:
+    """The gossip, and the peers that it knows."""
+    ports, reception = ground.node.ports, ground.reception
+    gossip = Gossip(
+        routing,
+        MemberRecord.newcomer(ground.id, address, ground.node.incarnation, FEATURES),
+        clock=ports.clock,
+        rng=ports.rng,
+        ask_members=partial(ask_members, transport),
+        settings=GossipSettings(suspicion_s=ground.node.config.swarm.suspicion_s),
+        boottime=ground.boottime,
+    )
+    ground.registry.serve(ExchangeMembers, gossip.answer_members)
+    peers = TaskPeers(
+        ground.id,
+        transport,
+        reception.handle,
+        reception.hello,
+        lambda: gossip.view,
+        gossip.members.get,
+        routing.plane,
+    )
+    return Planes(routing, address, gossip, peers)
+
+
+def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, crawls: Crawls) -> RecordParts:
+    """Records that come are merged for `crawls`, in one order, whichever way they come."""
+    committer, settings = ground.node.committer, ground.node.config.swarm
+    orders = itertools.count(ground.node.incarnation << 40)  # drawn on the committer's thread
+    syncer = Syncer(
+        planes.peers,
+        committer.submit,
+        crawls.ids,
+        settings.replicas,
+        crawls.merged,
+        lambda crawl: crawls.terms(crawl, orders),
+    )
+    ground.registry.serve(calls.Have, syncer.on_have)
+    inbox = Inbox(
+        planes.peers,
+        ground.registry,
+        committer,
+        group,
+        orders=orders,
+        run_of=crawls.run_of,
+        refresh=syncer.on_refresh,
+        awake=planes.awake,
+    )
+    replicator = Replicator(
+        planes.peers,
+        group,
+        replicas=settings.replicas,
+        acks=settings.acks,
+        further=inbox.merge,
+        heir_of=crawls.heir_of,
+    )
+    return RecordParts(syncer, inbox, replicator, OwnerNews(planes.peers, group, further=inbox.merge))
+
+
+def build_gate(ground: Ground, planes: Planes, records: RecordParts, crawls: Crawls) -> HostLeases:
+    """The leases of hosts: this node's own, and those that it gives as a gatekeeper."""
+    ports, config, inbox = ground.node.ports, ground.node.config, records.inbox
+    return HostLeases(
+        planes.peers,
+        ground.registry,
+        ports.clock,
+        crawls.host_free,
+        rng=ports.rng,
+        settings=HostLeaseSettings(
+            started_at=ports.clock.monotonic(),
+            fresh=ground.node.incarnation == 1,
+            terms=LeaseTerms(ttl_s=config.swarm.lease_s, requests=config.swarm.lease_requests),
+            robots_ttl_s=config.politeness.robots_ttl_s,
+        ),
+        fit=lambda: inbox.owning and planes.awake(),
+    )
+
+
+def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, crawls: Crawls) -> LifecycleParts:
+    """What other nodes and people ask about crawls beside their runs."""
+    registry, committer, peers = ground.registry, ground.node.committer, planes.peers
+    auditor = Auditor(peers, committer)
+    registry.serve(calls.AuditKeys, auditor.on_audit_keys)
+    Exports(committer, ground.archive_of, crawls.wait_for_end).serve(registry)
+    adoption = Adoption(peers, committer, ground.archive_of)
+    registry.serve(calls.Adopt, adoption.on_adopt)
+    copying.serve(registry, crawls.run_of)
+    given_up = ManualQueue(peers, registry, committer, crawls, keep=records.replicator.keep)
+    return LifecycleParts(crawls, auditor, adoption, given_up)
+
+
+def build_membership(
+    ground: Ground, planes: Planes, records: RecordParts, gate: HostLeases, crawls: Crawls
+) -> MembershipParts:
+    """Joining; what a gatekeeper before us does not tell of hosts that are ours now, the gate waits for instead."""
+    clock = ground.node.ports.clock
+    join = Join(
+        planes.peers,
+        GossipStanding(planes.gossip),
+        records.syncer,
+        crawls,
+        clock,
+        replicas=ground.node.config.swarm.replicas,
+        repair_s=REPAIR_S,
+        adopt=gate.office.adopt,
+        owning=records.take_links,
+    )
+    return MembershipParts(join, PeerStore(planes.gossip, ground.node.committer, clock, planes.address))
+
+
+def farewell(ground: Ground, parts: SwarmParts) -> Leave:
+    """What is to be done before this node goes for good."""
+    return Leave(
+        ground.id,
+        parts.planes.gossip,
+        parts.lifecycle.crawls,
+        parts.records.replicator,
+        parts.lifecycle.adoption,
+        parts.membership.join,
+        drain_s=ground.node.config.node.drain_timeout_s,
+    )
