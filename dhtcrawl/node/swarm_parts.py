@@ -38,8 +38,10 @@ from dhtcrawl.swarm.lifecycle.audit import Auditor
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.swarm.membership.join import Join
+from dhtcrawl.swarm.membership.join_steps import JoinSettings
 from dhtcrawl.swarm.membership.leave import Leave
 from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
+from dhtcrawl.swarm.membership.ports import OwnerPorts
 from dhtcrawl.swarm.records.inbox import Inbox
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
@@ -252,10 +254,8 @@ def build_membership(
         records.syncer,
         crawls,
         clock,
-        replicas=ground.node.config.swarm.replicas,
-        repair_s=REPAIR_S,
-        adopt=gate.office.adopt,
-        owning=records.take_links,
+        JoinSettings(own=ground.id, replicas=ground.node.config.swarm.replicas, repair_s=REPAIR_S),
+        OwnerPorts(adopt=gate.office.adopt, owning=records.take_links),
     )
     return MembershipParts(join, PeerStore(planes.gossip, ground.node.committer, clock, planes.address))
 

@@ -23,6 +23,7 @@ from dhtcrawl.rpc.contact import KEY_BITS
 from dhtcrawl.rpc.membership.view import MemberState, View
 
 Span: TypeAlias = tuple[bytes, bytes]  # a range of placements: the first and the last
+EVERYTHING: Span = (bytes(KEY_BYTES), b"\xff" * KEY_BYTES)
 
 
 class Reach:

@@ -18,7 +18,6 @@ import pytest
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.loop_state import faults
 from dhtcrawl.node.crawl_ports import SwarmReplication
-from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.tasks.messages import Code
 from dhtcrawl.sim import committer
 from dhtcrawl.sim.chance import draw
@@ -33,10 +32,12 @@ from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves, WaveVerdict
 from dhtcrawl.swarm.membership.join import Join
+from dhtcrawl.swarm.membership.join_steps import Hold, Settle
 from dhtcrawl.swarm.records import sync
 from dhtcrawl.swarm.records.inbox import Inbox
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.sync import Syncer
+from dhtcrawl.swarm.replica_sets import Span
 
 CALM = Scenario(nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, crash_every_s=1.5, holder_grace_s=20)
 
@@ -183,10 +184,10 @@ def test_a_newcomer_that_takes_what_others_have_in_flight_is_caught(monkeypatch:
 
 
 def test_a_newcomer_that_owns_before_it_knows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def only_greets(self: Join, node: bytes) -> None:
+    async def only_greets(self: Join, node: bytes, within: Sequence[Span]) -> None:
         await self._membership.exchange(node)
         await self._crawls.pull(node)
-        self._met[node] = self._membership.view.owning
+        self._state.met(node, self._membership.view, self._membership.view)
 
     monkeypatch.setattr(Join, "_meet", only_greets)
     # Of four nodes all keep everything, so nobody has to hand over what a newcomer did not ask for.
@@ -266,16 +267,13 @@ def test_a_node_that_goes_on_without_its_disk_is_caught_and_the_simulation_ends(
 
 
 def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: Join) -> None:
-        self._membership.become(MemberState.ACTIVE)
-        self._owning(True)
-        self._crawls.settled(self._membership.view)
-        self._crawls.hold(False)
+    async def at_once(self: Join, node: bytes) -> None:
+        self._do((Settle(self._membership.view), Hold(False)))
         await asyncio.sleep(5)
-        await real(self)
+        await real(self, node)
 
-    real = Join._activate
-    monkeypatch.setattr(Join, "_activate", at_once)
+    real = Join._tell
+    monkeypatch.setattr(Join, "_tell", at_once)
     assert "I12" in _told(scenario(joins=1), 1)
 
 

@@ -9,11 +9,15 @@ from typing import Any, cast
 from harness.bench import Bench
 
 from dhtcrawl.rpc.membership.view import MemberState, View
-from dhtcrawl.swarm.membership.join import NOBODY_THERE_S, OWED_PAUSE_MAX_S, Join
+from dhtcrawl.swarm.membership.join import Join
+from dhtcrawl.swarm.membership.join_state import NOBODY_THERE_S
+from dhtcrawl.swarm.membership.join_steps import JoinSettings
+from dhtcrawl.swarm.membership.keeping_up import OWED_PAUSE_MAX_S
+from dhtcrawl.swarm.membership.ports import OwnerPorts
 from dhtcrawl.swarm.membership.repairs import PATIENCE_S
 from dhtcrawl.swarm.records.range_sync import SyncResult
-from dhtcrawl.swarm.records.sync import EVERYTHING, HandedOver, Syncer
-from dhtcrawl.swarm.replica_sets import Span
+from dhtcrawl.swarm.records.sync import HandedOver, Syncer
+from dhtcrawl.swarm.replica_sets import EVERYTHING, Span
 from swarm.fake_peers import node, view_of
 
 
@@ -39,10 +43,8 @@ class JoinBench(Bench):
             cast(Syncer, self),
             self,
             self.clock,
-            replicas=3,
-            repair_s=600.0,
-            adopt=lambda rows: None,
-            owning=lambda owning: None,
+            JoinSettings(own=node(0), replicas=3, repair_s=600.0),
+            OwnerPorts(adopt=lambda rows: None, owning=lambda owning: None),
         )
         self.entrance.begin_alone()
 

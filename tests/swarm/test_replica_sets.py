@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.swarm.records.sync import EVERYTHING
-from dhtcrawl.swarm.replica_sets import Keeping, Reach, Sharing, bucket_sizes, kept_by, neighbours, replica_set
+from dhtcrawl.swarm.replica_sets import (
+    EVERYTHING,
+    Keeping,
+    Reach,
+    Sharing,
+    bucket_sizes,
+    kept_by,
+    neighbours,
+    replica_set,
+)
 
 REPLICAS = 3
 

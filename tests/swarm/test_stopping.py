@@ -10,6 +10,7 @@ from dhtcrawl.sim.scene import view_of
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.spec import make_spec
 from dhtcrawl.swarm.membership.join import Join
+from dhtcrawl.swarm.membership.join_state import JoinPhase
 
 from .story import a_world
 
@@ -73,7 +74,9 @@ async def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
     async with a_world(nodes=1) as world:
         newcomer, first = world.sim.add(), world.hosts[0]
         newcomer.begin([first])
-        await world.until(lambda: len(view_of(newcomer).members) == 2 and not join_of(newcomer)._joining)
+        await world.until(
+            lambda: len(view_of(newcomer).members) == 2 and join_of(newcomer).phase is not JoinPhase.JOINING
+        )
         first.pause()  # nobody takes it in, nor does it write anything
         try:
             await asyncio.sleep(0.2)

@@ -32,7 +32,7 @@ from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.records.holdings import Holdings, RecordTerms, Submit
 from dhtcrawl.swarm.records.range_sync import RangeSync, SyncResult, push
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
-from dhtcrawl.swarm.replica_sets import Keeping, Sharing, Span, replica_set
+from dhtcrawl.swarm.replica_sets import EVERYTHING, Keeping, Sharing, Span, replica_set
 
 # Bounds of answering REFRESH_TASK: how many at once, the rest wait; how many
 # transactions for a page in which no record is the asker's.
@@ -42,7 +42,6 @@ SHARINGS_KEPT_MAX = 256
 # A newcomer's peers mostly keep the same records. In syncs one after the other
 # only the first sends them all; two at once, so that a silent peer blocks one.
 SYNCS_MAX = 2
-EVERYTHING: Span = (FIRST, LAST)
 _ENVELOPE_BYTES = 256
 
 

@@ -1,0 +1,306 @@
+"""How a node comes to own, and keeps up with the view: what it does next (design invariants I4, I5, I12). Pure.
+
+    JOINING ──▶ WAITING ──▶ SYNCING ──▶ TELLING ──▶ CHECKING ──▶ ACTIVE
+       ▲                       │                                 │    ▲
+       ├── no owner was met ◀──┘      the view changed, or time ─┘    │
+       │                                                ▼             │
+       │                        STRANGERS ──▶ COMPARING ──▶ HANDING_OVER ──▶ OWING
+       │
+       └── from everywhere: declared dead, or did not run for a while        LEAVING: from everywhere, for good
+
+    JOINING       begins, or begins again: what is under way ends
+    WAITING       for an owner; without any the lowest id of those that are there begins
+    SYNCING       meets every neighbour: the owners copy their writes here, and it pulls what they had before
+    TELLING       is active for the others, takes links, and says so to every neighbour; each starts no more tasks that
+                  are the newcomer's, and names those that it has in flight
+    CHECKING      meets those that came, and all again where an owner vanished meanwhile
+    ACTIVE        fetches, in line with the view
+    STRANGERS     meets owners that it did not see join (two swarms have met, or two parts of one), and fetches nothing
+                  before
+    COMPARING     syncs the ranges that a vanished owner kept; from time to time everything
+    HANDING_OVER  gives away what others are to keep; a change of the view ends it
+    OWING         waits before it offers again what somebody did not take
+
+The shell asks `next` what to do, does it, reports how it went, and asks again;
+`next` returns None once the node leaves. What happens at any moment (a view, a
+declaration) has a method that returns effects. Each call brings the view and
+`now`, in seconds on the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final
+
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.swarm.membership.join_steps import (
+    AwaitChange,
+    Become,
+    Effects,
+    HandOver,
+    Hold,
+    JoinSettings,
+    Meet,
+    Own,
+    Pause,
+    Settle,
+    Step,
+    Tell,
+)
+from dhtcrawl.swarm.membership.keeping_up import AT_ONCE, PAUSE_S, KeepingUp
+from dhtcrawl.swarm.membership.neighbourhood import Neighbourhood
+from dhtcrawl.swarm.replica_sets import EVERYTHING
+
+# In a swarm whose nodes all start at once: how long one waits for somebody who is active already.
+NOBODY_ACTIVE_S = 2.0
+# Somebody took this node for dead, and by its view nobody is there. Whoever said so is, and tells of the others sooner.
+NOBODY_THERE_S = 10.0
+
+
+class JoinPhase(Enum):
+    """What a node is at; the diagram of this module says what each means."""
+
+    JOINING = "joining"
+    WAITING = "waiting"
+    SYNCING = "syncing"
+    TELLING = "telling"
+    CHECKING = "checking"
+    ACTIVE = "active"
+    STRANGERS = "strangers"
+    COMPARING = "comparing"
+    HANDING_OVER = "handing over"
+    OWING = "owing"
+    LEAVING = "leaving"
+
+
+_P = JoinPhase
+# The arrows of the diagram; those to JOINING and LEAVING go out from everywhere but LEAVING.
+_AFTER: Final[Mapping[JoinPhase, frozenset[JoinPhase]]] = {
+    _P.JOINING: frozenset({_P.WAITING}),
+    _P.WAITING: frozenset({_P.SYNCING}),
+    _P.SYNCING: frozenset({_P.TELLING}),
+    _P.TELLING: frozenset({_P.CHECKING}),
+    _P.CHECKING: frozenset({_P.ACTIVE}),
+    _P.ACTIVE: frozenset({_P.STRANGERS}),
+    _P.STRANGERS: frozenset({_P.COMPARING}),
+    _P.COMPARING: frozenset({_P.HANDING_OVER, _P.ACTIVE}),
+    _P.HANDING_OVER: frozenset({_P.OWING, _P.ACTIVE}),
+    _P.OWING: frozenset({_P.ACTIVE}),
+    _P.LEAVING: frozenset(),
+}
+_OWNING: Final = frozenset({_P.ACTIVE, _P.STRANGERS, _P.COMPARING, _P.HANDING_OVER, _P.OWING})
+_ENDING: Final = frozenset({_P.JOINING, _P.LEAVING})
+
+
+@loop_state
+class JoinState:
+    """One node's way into the swarm."""
+
+    def __init__(self, settings: JoinSettings, now: float) -> None:
+        self._own = settings.own
+        self._phase = JoinPhase.JOINING
+        self._changed = False
+        self._first = False  # nobody was active, and it is on this node to begin
+        self._alone_after_s = NOBODY_ACTIVE_S
+        self._started_at = now
+        self._around = Neighbourhood(settings.own, settings.replicas)
+        self._keeping = KeepingUp(settings, now)
+
+    @property
+    def phase(self) -> JoinPhase:
+        """What the node is at."""
+        return self._phase
+
+    @property
+    def active(self) -> bool:
+        """Whether the node fetches what it owns."""
+        return self._phase in _OWNING
+
+    @property
+    def changed(self) -> bool:
+        """Whether something happened that was not looked at: it ends what waits for a change."""
+        return self._changed
+
+    @property
+    def busy(self) -> bool:
+        """Whether this node is not yet where the view wants it."""
+        return self._phase is not JoinPhase.ACTIVE or self._changed
+
+    def wants(self, node: bytes, view: View) -> bool:
+        """Whether `node` is still to be met or told."""
+        return self._phase not in _ENDING and node in self._around.of(view)
+
+    # What happens at any moment
+
+    def begin_alone(self) -> None:
+        """Start a new swarm: wait for nobody."""
+        self._alone_after_s = 0.0
+
+    def view_changed(self, view: View) -> Effects:
+        """The view is another one, perhaps only in who answered lately."""
+        strangers = self._around.see(view)
+        if strangers is None:
+            return ()
+        self._changed = True
+        if strangers and self.active and not set(strangers).isdisjoint(self._around.of(view)):
+            # At once: what is under way may wait for a node that hangs.
+            return (Settle(None),)
+        return ()
+
+    def rejoin(self, now: float) -> Effects:
+        """The others have taken over, or may have: own nothing until it is known again what happened."""
+        if self._phase is JoinPhase.LEAVING:
+            return ()
+        self._move(JoinPhase.JOINING)
+        self._alone_after_s = NOBODY_THERE_S
+        self._started_at = now
+        self._changed = True
+        return Own(False), Hold(True), Settle(None)
+
+    def leave(self) -> Effects:
+        """Own nothing any more."""
+        self._move(JoinPhase.LEAVING)
+        self._changed = True
+        return Hold(True), Own(False), Become(MemberState.JOINING)
+
+    # How that went which `next` asked for
+
+    def met(self, node: bytes, began: View, view: View) -> None:
+        """`node` knows this one, which has what `node` had for it; the view was `began` before the two spoke."""
+        self._around.met(node, began.owning | view.owning)
+
+    def told(self, node: bytes) -> None:
+        """`node` knows that this one is active, and starts none of its tasks."""
+        self._around.told(node)
+
+    def waited(self, timed_out: bool, view: View, now: float) -> Effects:
+        """Something changed, or the time is over."""
+        if self._phase is JoinPhase.OWING:
+            self._changed = True
+            self._move(JoinPhase.ACTIVE)
+        elif self._phase is JoinPhase.ACTIVE:
+            self._changed = False
+            near = list(self._around.take_strangers(view))
+            self._keeping.begin(view, near, timed_out, now)
+            self._move(JoinPhase.STRANGERS)
+            # What is this node's to fetch may have been fetched on their side.
+            return (Settle(None),) if near else ()
+        return ()
+
+    def handed_over(self, *, needed: bool, refused: bool) -> None:
+        """Others were offered what they are to keep: some is `needed` here still, some was `refused`.
+
+        What is needed is offered again in a while. Whoever is to have it has it, so nobody waits for that.
+        """
+        self._keeping.handed_over(needed=needed, refused=refused)
+        if self._phase is JoinPhase.HANDING_OVER:
+            self._move(JoinPhase.OWING if refused else JoinPhase.ACTIVE)
+
+    def interrupted(self) -> None:
+        """Something changed before all was handed over. What was taken so far is taken."""
+        if self._phase is JoinPhase.HANDING_OVER:
+            self._move(JoinPhase.ACTIVE)
+
+    # What to do next
+
+    def next(self, view: View, now: float) -> Step | None:
+        """What the shell does next, by the view of the moment; None: the node leaves."""
+        step = None
+        while step is None and self._phase is not JoinPhase.LEAVING:
+            step = _NEXT[self._phase](self, view, now)
+        return step
+
+    def _move(self, phase: JoinPhase) -> None:
+        known = _ENDING if self._phase is not JoinPhase.LEAVING else {JoinPhase.LEAVING}
+        assert phase in _AFTER[self._phase] or phase in known, f"{self._phase} to {phase}"
+        self._phase = phase
+
+    def _begin(self, view: View, now: float) -> None:
+        self._changed = False
+        self._move(JoinPhase.WAITING)
+
+    def _look_for_an_owner(self, view: View, now: float) -> Step | None:
+        self._first = self._first_of_all(view, now)
+        if not self._first and not view.owning - {self._own}:
+            return Step(then=Pause(PAUSE_S))
+        self._around.forget_met()
+        self._move(JoinPhase.SYNCING)
+        return None
+
+    def _first_of_all(self, view: View, now: float) -> bool:
+        """Whether nobody is active, and it is on this node to begin: the lowest id of those that are there."""
+        if len(view):
+            return False
+        waits_s = self._alone_after_s if len(view.members) <= 1 else NOBODY_ACTIVE_S
+        return now - self._started_at >= waits_s and min(view.ids, default=self._own) == self._own
+
+    def _sync(self, view: View, now: float) -> Step:
+        if todo := self._around.to_meet(view):
+            return Step(then=Meet(todo[:AT_ONCE], (EVERYTHING,)))
+        if not self._first and not self._around.met_an_owner(view):
+            # Those who own are gone again, or were only heard of: nobody has told this node anything.
+            self._move(JoinPhase.JOINING)
+            return Step(then=Pause(PAUSE_S))
+        # From here on links come to this node; nothing is fetched before every neighbour knows.
+        self._around.forget_told()
+        self._move(JoinPhase.TELLING)
+        return Step((Become(MemberState.ACTIVE), Own(True)))
+
+    def _tell(self, view: View, now: float) -> Step | None:
+        if todo := self._around.to_tell(view):
+            return Step(then=Tell(todo[:AT_ONCE]))
+        self._move(JoinPhase.CHECKING)
+        return None
+
+    def _check(self, view: View, now: float) -> Step:
+        # An owner that vanished meanwhile leaves this node keys that it has not asked for.
+        if todo := self._around.to_meet(view):
+            return Step(then=Meet(todo[:AT_ONCE], (EVERYTHING,)))
+        self._around.forget_met()
+        self._around.forget_told()
+        self._around.forget_strangers()
+        self._keeping.joined(view)
+        self._move(JoinPhase.ACTIVE)
+        return Step((Settle(view), Hold(False)))
+
+    def _stay(self, view: View, now: float) -> Step:
+        return Step(then=AwaitChange(self._keeping.wait_s(now)))
+
+    def _meet_strangers(self, view: View, now: float) -> Step | None:
+        if meeting := self._keeping.next_meeting(()):
+            return Step(then=meeting)
+        self._keeping.compare(now)
+        self._move(JoinPhase.COMPARING)
+        return None
+
+    def _compare(self, view: View, now: float) -> Step | None:
+        if meeting := self._keeping.next_meeting(self._around.of(view)):
+            return Step(then=meeting)
+        if self._keeping.compared(view, now):
+            self._move(JoinPhase.HANDING_OVER)
+        else:
+            self._changed = True
+            self._move(JoinPhase.ACTIVE)
+        return None
+
+    def _hand_over(self, view: View, now: float) -> Step:
+        return Step((Settle(self._keeping.view),), HandOver())
+
+    def _owe(self, view: View, now: float) -> Step:
+        return Step(then=AwaitChange(self._keeping.owed_s))
+
+
+_NEXT: Final[Mapping[JoinPhase, Callable[[JoinState, View, float], Step | None]]] = {
+    _P.JOINING: JoinState._begin,
+    _P.WAITING: JoinState._look_for_an_owner,
+    _P.SYNCING: JoinState._sync,
+    _P.TELLING: JoinState._tell,
+    _P.CHECKING: JoinState._check,
+    _P.ACTIVE: JoinState._stay,
+    _P.STRANGERS: JoinState._meet_strangers,
+    _P.COMPARING: JoinState._compare,
+    _P.HANDING_OVER: JoinState._hand_over,
+    _P.OWING: JoinState._owe,
+}

@@ -1,0 +1,83 @@
+"""Whom a node has met and told while it joins, and which owners it did not see join. Pure.
+
+What a neighbour knew when it was met holds as long as nobody vanishes. An owner
+that vanishes leaves those who stay a share of what they know with this node,
+so whoever was met while that one owned is met again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.swarm.replica_sets import neighbours
+
+
+@loop_state
+class Neighbourhood:
+    """The other members that may share keys with one node."""
+
+    def __init__(self, own: bytes, replicas: int) -> None:
+        self._own = own
+        self._replicas = replicas
+        self._seen: View | None = None
+        self._strangers: dict[bytes, None] = {}  # owners that this node did not see join
+        self._met: dict[bytes, frozenset[bytes]] = {}  # whom it met while joining, and who owned then
+        self._told: set[bytes] = set()  # who knows that it is active
+
+    def of(self, view: View) -> list[bytes]:
+        """The ids of the neighbours by a view, in order."""
+        return neighbours(view, self._own, self._replicas)
+
+    def see(self, view: View) -> list[bytes] | None:
+        """Take a view in; the owners that nobody saw join, or None where the members and owners are as before."""
+        before, self._seen = self._seen, view
+        if before is not None and view.alike(before):
+            return None
+        # Whoever was gone may come from the other side of a cut, and know more than when it was met. And an owner
+        # that comes after somebody was met, and vanishes, leaves a share of what they know as well.
+        self._met = {node: owned | view.owning for node, owned in self._met.items() if node in view}
+        self._told.intersection_update(view.ids)
+        known = View(()) if before is None else before
+        strangers = [node for node in view.missing_in(known) if node in view.owning]
+        self._strangers.update(dict.fromkeys(strangers))
+        return strangers
+
+    def met(self, node: bytes, owners: frozenset[bytes]) -> None:
+        """`node` and this one have the same records; `owners` are those who owned from when they began."""
+        self._met[node] = owners
+
+    def told(self, node: bytes) -> None:
+        """`node` knows that this one is active."""
+        self._told.add(node)
+
+    def to_meet(self, view: View) -> list[bytes]:
+        """The neighbours that were not met yet, or that are to be met again as an owner has vanished."""
+        owners = view.owning
+        return [node for node in self.of(view) if node not in self._met or self._met[node] - owners]
+
+    def to_tell(self, view: View) -> list[bytes]:
+        """The neighbours that were not told yet."""
+        return [node for node in self.of(view) if node not in self._told]
+
+    def met_an_owner(self, view: View) -> bool:
+        """Whether anybody who owns by `view` was met."""
+        return bool(view.owning & self._met.keys())
+
+    def forget_met(self) -> None:
+        """Everybody is to be met."""
+        self._met = {}
+
+    def forget_told(self) -> None:
+        """Everybody is to be told."""
+        self._told = set()
+
+    def forget_strangers(self) -> None:
+        """Everybody has been met."""
+        self._strangers.clear()
+
+    def take_strangers(self, view: View) -> Iterator[bytes]:
+        """The strangers among the neighbours by `view`; from here on none is a stranger."""
+        strangers, self._strangers = self._strangers, {}
+        return (node for node in (self.of(view) if strangers else ()) if node in strangers)
