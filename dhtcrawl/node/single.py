@@ -28,7 +28,7 @@ from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.crawl.services import Observer, Services
 from dhtcrawl.crawl.single_node import PORTS, NoAssignment, SoleBudget
 from dhtcrawl.errors import Exit
-from dhtcrawl.fetch.host_access import UnleasedHosts
+from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.keyspace import task_key_bytes
@@ -46,9 +46,11 @@ from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Engine, Txn
-from dhtcrawl.swarm.hosts.host_leases import HostLeases
 
 FORGET_AT_ONCE = 10_000
+
+# A node by itself names no class of the swarm: their import would cost its start.
+Leases = tuple[HostBook, HostAccess]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,9 @@ class Node:
         self._runner.participants.append(archive)
         return RecoveredCrawl(record, archive, start)
 
-    def services(self, recovered: RecoveredCrawl, ports: CrawlPorts, gate: HostLeases | None = None) -> Services:
-        """The services of a crawl; in a swarm `gate` leases hosts to it."""
+    def services(self, recovered: RecoveredCrawl, ports: CrawlPorts, leases: Leases | None = None) -> Services:
+        """The services of a crawl; in a swarm `leases` are the clocks of its hosts, and the access to them."""
+        hosts, gate = leases or (self._hosts, UnleasedHosts())
         return Services(
             config=self.config,
             clock=self.ports.clock,
@@ -151,12 +154,12 @@ class Node:
             http=self.ports.http,
             committer=self.committer,
             archive=recovered.archive,
-            hosts=gate.book if gate is not None else self._hosts,
+            hosts=hosts,
             node=self.node_id,
             incarnation=self.incarnation,
             offload=self.ports.offload,
             ports=ports,
-            gate=gate if gate is not None else UnleasedHosts(),
+            gate=gate,
             observer=self.ports.observer,
         )
 

@@ -120,7 +120,7 @@ async def compose(
         SwarmReplication(record.crawl_id, shared.replicator, shared.owner_news, links, copier, given.ownership),
         SwarmRecord(record.crawl_id, shared.announce, given.participants, given.absences),
     )
-    services = node.services(recovered, ports, shared.gate)
+    services = node.services(recovered, ports, (shared.gate.book, shared.gate))
     parts = build(services, start, next_round, live)
     assignments = _assignments(shared, given, parts)
     budget = SwarmBudget(given.state, shared.awake, given.allowance, parts.counters)
