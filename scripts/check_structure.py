@@ -6,7 +6,12 @@
     complexity   a function branches at most so often (McCabe 1976, as ruff's C901 counts)
     cycle        no module imports itself by way of others, not even for types or within a function
     name         no two modules define a class of one name
+    raises       a public function names what its own body raises under `Raises:` in its docstring
     core         the import contract `cores` lists the modules whose docstring claims to be without I/O, and no others
+
+`Raises:` may also stand in the docstring of a method's class, of its base or of the Protocol that it fulfils. For an
+error that a helper makes, such as `refusal(…)`, any `Raises:` will do. Commands, whose docstring is their help, and
+assertions are left out.
 
 Inherited members count; where the base is over the limit already, the base alone is told of. Values are exempt from the
 first three: frozen dataclasses, NamedTuples, Enums and TypedDicts, and classes named `…Settings` or `…Counters`.
@@ -28,11 +33,12 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 CLAIM: Final = re.compile(r"\b([Pp]ure|[Nn]o I/O|without I/O)\b")
 VALUES: Final = frozenset({"NamedTuple", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag", "TypedDict"})
 EXEMPT_ENDINGS: Final = ("Settings", "Counters")
+OUR_BUGS: Final = frozenset({"AssertionError", "NotImplementedError"})
 
 Modules = Mapping[str, ast.Module]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -61,7 +67,13 @@ def violations(root: Path, limits: Mapping[str, int], cores: Iterable[str]) -> l
     """
     modules = {_module(root, path): ast.parse(path.read_text("utf-8")) for path in sorted(root.rglob("*.py"))}
     classes = [_read_class(n, at) for at, tree in modules.items() for n in tree.body if isinstance(n, ast.ClassDef)]
-    found = [*_names(classes), *_sizes(classes, limits), *_cycles(modules), *_cores(modules, set(cores))]
+    found = [
+        *_names(classes),
+        *_sizes(classes, limits),
+        *_cycles(modules),
+        *_cores(modules, set(cores)),
+        *_raises(modules),
+    ]
     return sorted([*found, *_complexity(root, modules, limits["complexity"])])
 
 
@@ -157,6 +169,57 @@ def _cores(modules: Modules, marked: set[str]) -> Iterator[Violation]:
         yield Violation("core", name, "claims to be without I/O: add it to the contract `cores` in pyproject.toml")
     for name in marked - claiming:
         yield Violation("core", name, "is in the contract `cores`: its docstring has to say `without I/O`")
+
+
+def _raises(modules: Modules) -> Iterator[Violation]:
+    classes = [(at, node) for at, tree in modules.items() for node in tree.body if isinstance(node, ast.ClassDef)]
+    for at, tree in modules.items():
+        for node in filter(_is_public, tree.body):
+            yield from _undocumented(f"{at}.{node.name}", node, [node])
+    for at, owner in classes:
+        for method in filter(_is_public, owner.body if not owner.name.startswith("_") else ()):
+            said_by = [method, owner, *_interfaces(method.name, owner, [each for _, each in classes])]
+            yield from _undocumented(f"{at}.{owner.name}.{method.name}", method, said_by)
+
+
+def _is_public(node: ast.stmt) -> TypeGuard[Function]:
+    if not isinstance(node, Function) or node.name.startswith("_"):
+        return False
+    return not any(_name(each) in ("command", "group") for each in node.decorator_list)
+
+
+def _interfaces(name: str, node: ast.ClassDef, classes: Iterable[ast.ClassDef]) -> Iterator[ast.ClassDef | Function]:
+    """The bases of a class and the Protocols whose methods it has, and the method of that name in each."""
+    bases, own = {_name(base) for base in node.bases}, _methods(node)
+    for each in classes:
+        is_protocol = (
+            "Protocol" in map(_name, each.bases) and name in _methods(each) and _methods(each).keys() <= own.keys()
+        )
+        if each.name in bases or is_protocol:
+            yield from (each, _methods(each).get(name, each))
+
+
+def _methods(node: ast.ClassDef) -> dict[str, Function]:
+    """By name; without properties, for which an attribute will do."""
+    methods = [each for each in node.body if isinstance(each, Function)]
+    return {each.name: each for each in methods if "property" not in map(_name, each.decorator_list)}
+
+
+def _undocumented(at: str, function: Function, said_by: Iterable[ast.ClassDef | Function]) -> Iterator[Violation]:
+    said = "".join((ast.get_docstring(each) or "").partition("Raises:")[2] for each in said_by)
+    raised = [node.exc for node in _own(function) if isinstance(node, ast.Raise) and node.exc]
+    for error in sorted({_name(each) for each in raised if isinstance(each, ast.Call) or _name(each)[:1].isupper()}):
+        is_said = re.search(rf"\b{error}\b", said) if error[:1].isupper() else said
+        if not is_said and error not in OUR_BUGS:
+            yield Violation("raises", at, f"raises {error}: say so in its docstring, under `Raises:`")
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """What is in a function, but not in functions and classes within it."""
+    for each in ast.iter_child_nodes(node):
+        if not isinstance(each, Function | ast.Lambda | ast.ClassDef):
+            yield each
+            yield from _own(each)
 
 
 def _complexity(root: Path, modules: Modules, limit: int) -> Iterator[Violation]:

@@ -111,6 +111,46 @@ def test_a_public_method_too_many_is_found_and_private_ones_do_not_count(house: 
     assert house.broken() == ["methods house.m.A"]
 
 
+def test_a_public_function_says_which_errors_its_body_raises(house: MadeUp) -> None:
+    house.module("m", "def f(): raise KeyError('x')\nclass A:\n def g(self): raise Odd")
+    assert house.broken() == ["raises house.m.A.g", "raises house.m.f"]
+    house.module("m", "def f():\n '''F.\n\n Raises:\n  ValueError: no.\n '''\n raise KeyError('x')")
+    assert house.broken() == ["raises house.m.f"]
+    house.module("m", "def f():\n '''F.\n\n Raises:\n  KeyError: no.\n '''\n raise KeyError('x')")
+    assert house.broken() == []
+
+
+def test_an_error_that_a_helper_makes_needs_a_word_too(house: MadeUp) -> None:
+    house.module("m", "def f(): raise odd('x')")
+    assert house.broken() == ["raises house.m.f"]
+    house.module("m", "def f():\n '''F.\n\n Raises:\n  Odd: no.\n '''\n raise odd('x')")
+    assert house.broken() == []
+
+
+def test_a_class_a_base_or_a_protocol_may_say_what_a_method_raises(house: MadeUp) -> None:
+    said = "'''S.\n\n  Raises:\n   Odd: no.\n  '''"
+    port = f"class P(Protocol):\n @property\n def x(self): pass\n def f(self):\n  {said}\n"
+    base = f"class B:\n def f(self):\n  {said}\n"
+    own = "class A:\n def __init__(self): self.x = 1\n def f(self): raise Odd('x')"
+    house.module("m", own)
+    assert house.broken() == ["raises house.m.A.f"]
+    for documented in (own.replace("A:\n", f"A:\n {said}\n"), port + own, base + own.replace("A:", "A(B):")):
+        house.module("m", documented)
+        assert house.broken() == []
+    house.module("m", port.replace("def f", "def g") + own)
+    assert house.broken() == ["raises house.m.A.f"]
+
+
+def test_private_and_inner_functions_commands_and_assertions_need_no_word_about_errors(house: MadeUp) -> None:
+    house.module(
+        "m",
+        "def _f(): raise Odd('x')\nclass _A:\n def f(self): raise Odd('x')\n"
+        "@click.command('c')\ndef c(): raise Odd('x')\ndef g():\n def h(): raise Odd('x')\n return h\n"
+        "def k(): raise AssertionError('x')\ndef m():\n try: g()\n except Odd as odd: raise",
+    )
+    assert house.broken() == []
+
+
 def test_a_constructor_s_parameter_too_many_is_found(house: MadeUp) -> None:
     house.module("m", "class A:\n def __init__(self, a, *, b): pass")
     assert house.broken() == []

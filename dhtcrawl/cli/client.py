@@ -38,7 +38,7 @@ class NodeClient:
     """One node by its admin address. Every method raises the same:
 
     Raises:
-        NodeUnreachable: nobody answers there.
+        NodeUnreachable: no node answers there.
         NotNow: the node says that it cannot tell yet.
         UsageError: the node says that this cannot be asked.
         DhtcrawlError: it failed, or what answers is no node.
@@ -47,7 +47,7 @@ class NodeClient:
     def __init__(self, address: Address) -> None:
         host, port = address
         self.name = format_address(address)
-        if is_wildcard(host):  # a node listens there, nobody is reached there
+        if is_wildcard(host):  # a node listens there, but is not reached there
             host = "::1" if ":" in host else "127.0.0.1"
         self._base = f"http://{format_address((host, port))}"
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
@@ -249,7 +249,12 @@ def admin_of(config: Config) -> Address:
 
 
 def asked(options: dict[str, Any], question: Callable[[NodeClient], Awaitable[T]]) -> T:
-    """What the node answers to a question; the same errors as `NodeClient`'s."""
+    """What the node answers to a question.
+
+    Raises:
+        ConfigError, UsageError: `admin_address` finds no address.
+        DhtcrawlError: what `NodeClient` raises.
+    """
     address = admin_address(options)
 
     async def main() -> T:

@@ -53,6 +53,8 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
         UsageError: the directory holds another crawl, or this one complete.
         ConfigError, UsageError: `fetch.concurrency` takes more open files than the system allows.
         NothingFetched: no seed brought a page.
+        StorageError: the outputs cannot be written.
+        DhtcrawlError: a node does not start, or sends nonsense.
     """
     raise_file_limit(config)  # here, where the option is known; the nodes inherit it
     base = out / NODES_DIR

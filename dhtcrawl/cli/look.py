@@ -38,7 +38,12 @@ def json_option(command: F) -> F:
 
 
 def look(options: dict[str, Any], question: Question, words: Words, *, as_json: bool, watch: bool = False) -> int:
-    """Ask a node and print the answer, with `watch` again and again."""
+    """Ask a node and print the answer, with `watch` again and again.
+
+    Raises:
+        ConfigError, UsageError: `admin_address` finds no address.
+        DhtcrawlError: what `NodeClient` raises.
+    """
     address = admin_address(options)
 
     async def main() -> None:

@@ -46,7 +46,12 @@ def list_of(answers: list[dict[str, Any]], width: int) -> str:
 def decide(
     crawl: str | None, release: Sequence[str], drop: Sequence[str], options: dict[str, Any], *, as_json: bool
 ) -> int:
-    """Release and drop tasks; 1 where a node did not answer."""
+    """Release and drop tasks; 1 where a node did not answer.
+
+    Raises:
+        UsageError: the crawl is not named, an address cannot be used, or 'all' is both released and dropped.
+        DhtcrawlError: what `asked` raises.
+    """
     if not crawl:
         raise UsageError("which crawl? give the start of its id; see 'dhtcrawl crawls --manual'")
     wanted: dict[Decision, list[str] | None] = {}

@@ -67,7 +67,11 @@ def keep_heap() -> None:
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on uvloop."""
+    """Run a coroutine on uvloop.
+
+    Raises:
+        Exception: the coroutine's; of a group that task groups raise, its first.
+    """
     import uvloop
 
     keep_heap()

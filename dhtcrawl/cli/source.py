@@ -21,7 +21,12 @@ T = TypeVar("T")
 
 
 class HttpSource:
-    """One crawl as `dhtcrawl.cli.gather.Source`. Which nodes have a part of it may raise what `NodeClient` does."""
+    """One crawl as `dhtcrawl.cli.gather.Source`.
+
+    Raises:
+        Unreachable: the node that was asked for rows, files or a chunk does not give them.
+        DhtcrawlError: `nodes` raises what `NodeClient` does.
+    """
 
     def __init__(self, client: NodeClient, crawl: str, local_dirs: Mapping[str, Path] | None = None) -> None:
         """`local_dirs`: node id (hex) → its archive directory, of nodes on this machine."""

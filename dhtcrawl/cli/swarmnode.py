@@ -39,6 +39,7 @@ def run_node(config: Config, join: JoinOptions) -> int:
     Raises:
         BootstrapUnreachable: none of the nodes to join through answered.
         UsageError: an address is taken, or another process holds the data directory.
+        StorageError: the data directory cannot be used.
     """
     data_dir = Path(config.node.data_dir)
     with locked(data_dir):

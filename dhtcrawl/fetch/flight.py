@@ -34,7 +34,7 @@ from dhtcrawl.url import host_of
 
 
 class Spoiled(Exception):
-    """A kept-alive connection holds bytes that nobody asked for; nothing was sent on it."""
+    """A kept-alive connection holds bytes that answer no request; nothing was sent on it."""
 
 
 class Flight:
@@ -62,7 +62,11 @@ class Flight:
         self.deadline: Deadline
 
     def check(self, ip: str) -> None:
-        """Raises AddressRefused where this request may not talk to `ip`."""
+        """Let this request talk to `ip`.
+
+        Raises:
+            AddressRefused: it may not.
+        """
         if not permits(self.host, ip, self.private_hosts):
             raise AddressRefused(f"{self.host} is at {ip}, which is not a public address")
 
@@ -96,7 +100,12 @@ class GuardedResolver(AbstractResolver):
 
 
 class GuardedRequest(ClientRequest):
-    """aiohttp's request with our headers only, which looks at its connection before it sends."""
+    """aiohttp's request with our headers only, which looks at its connection before it sends.
+
+    Raises:
+        Spoiled: the kept-alive connection cannot be used.
+        AddressRefused: it leads to an address that may not be asked.
+    """
 
     def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
         """None: a server sees what `Request.headers` says."""

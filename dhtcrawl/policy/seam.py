@@ -131,6 +131,9 @@ class Planner:
         """A table from what each node reports; `before` is the last one, or empty.
 
         The same table again: nothing is published. Empty: no plan, and all nodes count the same.
+
+        Raises:
+            ConfigError: this node lacks a library that it takes.
         """
         raise NotImplementedError
 

@@ -74,7 +74,7 @@ async def serve(
 ) -> AsyncIterator[Address]:
     """Answer on `host` and `port` (0: any free one) until left; yields the address.
 
-    `api` is asked nothing before `is_open`; whoever asks then is told to come again.
+    `api` is asked nothing before `is_open`; a client that asks before is told to come again.
 
     Raises:
         UsageError: the address is taken, or not this machine's.
@@ -131,7 +131,11 @@ def application(api: NodeApi, host: str, is_open: Callable[[], bool]) -> web.App
 
 
 class Handlers:
-    """Reads a request, asks the node, writes the answer."""
+    """Reads a request, asks the node, writes the answer.
+
+    Raises:
+        ApiError: by every method; a middleware answers with its status.
+    """
 
     def __init__(self, api: NodeApi) -> None:
         self._api = api

@@ -2,7 +2,7 @@
 
 `dhtcrawl.web.admin` serves any `NodeApi`; the node's own stands in the swarm's
 room, a fake in the tests. Values are JSON's types with these keys at least;
-whoever reads them passes over keys it does not know. Ids are hex, addresses
+a client passes over keys it does not know. Ids are hex, addresses
 `HOST:PORT`, and what a peer said was checked before it gets here.
 """
 
@@ -34,7 +34,11 @@ class ApiError(Exception):
 
 
 class NodeApi(Protocol):
-    """One running node, and through it the swarm. Every method may raise `ApiError`."""
+    """One running node, and through it the swarm.
+
+    Raises:
+        ApiError: by every method, where what is asked cannot be.
+    """
 
     async def status(self) -> dict[str, Any]:
         """The node itself.

@@ -77,7 +77,11 @@ _KNOWN_CODES = bytes(range(len(Code))) + bytes([Code.FAILED]) * (256 - len(Code)
 
 
 def need(condition: bool, field: str) -> None:
-    """Malformed, naming the field, unless `condition` holds."""
+    """Go on where `condition` holds.
+
+    Raises:
+        Malformed: it does not; the message names the field.
+    """
     if not condition:
         raise Malformed(f"{field}: not within the protocol's limits")
 

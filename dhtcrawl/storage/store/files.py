@@ -29,6 +29,7 @@ class AppendFile(Protocol):
 
         Raises:
             StorageFull: no space; nothing was appended, `size` is unchanged.
+            StorageError: the disk failed; the same.
         """
         ...
 
@@ -52,7 +53,11 @@ class AppendFile(Protocol):
 
 
 class Directory(Protocol):
-    """A directory of append files."""
+    """A directory of append files.
+
+    Raises:
+        StorageError: by every method, if the disk fails.
+    """
 
     def open(self, name: str, committed: int | None) -> AppendFile:
         """Open or create `name` and cut it to `committed` bytes; None keeps all of it.
@@ -74,7 +79,9 @@ class Directory(Protocol):
         """The names of the files, sorted."""
         ...
 
-    def remove(self, name: str) -> None: ...
+    def remove(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
+        ...
 
     def replace(self, name: str, chunks: Iterable[bytes]) -> None:
         """Make `name` hold exactly `chunks`, or, after a crash or an error, what it held before.
