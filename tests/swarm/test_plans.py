@@ -53,6 +53,8 @@ class PlansBench(Bench):
         self.peers.calls["crawl_plan"] = lambda args: {"epoch": 0}
         self.adopted: list[tuple[int, Mapping[str, Any]]] = []
         self.rate = 1.0
+        self.answers = asyncio.Event()  # cleared: the planner's thread hangs
+        self.answers.set()
         self.planner = planner
         self.plans = Plans(
             crawl,
@@ -66,6 +68,7 @@ class PlansBench(Bench):
 
     async def aside(self, work: Callable[[], Any]) -> Any:
         await asyncio.sleep(0.1)
+        await self.answers.wait()
         return work()
 
     def hears(self, epoch: int = 0, **report: Any) -> Any:
@@ -170,18 +173,12 @@ async def test_a_planner_that_throws_or_makes_no_table_is_told_of_once(caplog: p
 
 async def test_a_planner_that_hangs_is_not_asked_again_before_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
     async with a_world(crawl_of(OWN)) as world:
-        back = asyncio.Event()
-
-        async def slow(work: Callable[[], Any]) -> Any:
-            await back.wait()
-            return work()
-
-        world.plans._aside = slow
+        world.answers.clear()
         await asyncio.sleep(PLANS_WITHIN_S + 5 * EVERY_S)
         assert any("has not answered" in line for line in caplog.messages)
         assert isinstance(world.planner, Rates)
         assert world.planner.asked == 0
-        back.set()
+        world.answers.set()
         await asyncio.sleep(2 * EVERY_S)
         assert world.adopted
         assert world.planner.asked >= 2

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -40,6 +40,56 @@ ITEMS_MAX = 20_000
 Table = Mapping[str, Any]
 
 
+class Plan(NamedTuple):
+    """A table, and as it is sent."""
+
+    epoch: int  # 0: none yet
+    table: Table
+    packed: bytes
+
+
+class PlannerRun:
+    """Runs the planner of one crawl off the event loop, one plan at a time, and logs once what is wrong with it."""
+
+    def __init__(self, crawl_id: bytes, planner: Planner, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        """`aside(function)` runs it on a thread that is not waited for at the end."""
+        self._crawl_id = crawl_id
+        self._planner = planner
+        self._aside = aside
+        self._thinking: asyncio.Future[Any] | None = None
+        self._said = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the planner is still at work on its last plan."""
+        return self._thinking is not None
+
+    async def plan(self, nodes: Mapping[bytes, Table], before: Table, now: float) -> Table | None:
+        """A table of these reports, as the others get it: with tuples for lists; None where there is none to send."""
+        work = partial(_made, self._planner, nodes, before, now)
+        self._thinking = asyncio.ensure_future(self._aside(work))
+        done, _ = await asyncio.wait({self._thinking}, timeout=PLANS_WITHIN_S)
+        if not done:
+            self._say(f"its planner has not answered for {PLANS_WITHIN_S:g} s")
+            self._thinking.add_done_callback(self._came_late)
+            return None
+        packed, why = self._thinking.result()
+        self._thinking = None
+        table = unpacked(packed, PLAN_TABLE_BYTES_MAX)
+        if why or table is None:
+            self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
+            return None
+        return table
+
+    def _came_late(self, _: object) -> None:
+        self._thinking = None
+
+    def _say(self, why: str) -> None:
+        if why != self._said:
+            self._said = why
+            log.warning("no new plan for crawl %s: %s", self._crawl_id.hex()[:12], why[:300])
+
+
 @loop_state
 class Plans:
     """Reports, and as the coordinator plans, for one crawl on one node."""
@@ -56,26 +106,20 @@ class Plans:
         aside: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
         """`aside(function)` runs it on a thread that is not waited for at the end."""
-        self.epoch = 0  # of the table that is adopted here; 0: none
         self._crawl_id = crawl_id
-        self._key = crawl_key(crawl_id)
         self._peers = peers
         self._clock = clock
-        self._planner = planner
+        self._planner = PlannerRun(crawl_id, planner, aside)
         self._report = partial(facts, planner.wants)
         self._adopt = adopt
-        self._aside = aside
-        self._table: Table = {}
-        self._packed = b""
-        self._highest = 0  # that a member has named
+        self._plan = Plan(0, {}, b"")
+        self._highest = 0  # epoch that a member has named
         self._reports: dict[bytes, Table] = {}
-        self._thinking: asyncio.Future[Any] | None = None
-        self._said = ""
         self._wake = asyncio.Event()
 
     def newer(self, epoch: int) -> None:
         """Note that another node has a plan of this epoch: ask for it soon if ours is older."""
-        if self.epoch < epoch:
+        if self._plan.epoch < epoch:
             self._wake.set()
 
     def on_report(self, asker: bytes, args: calls.ReportPlan) -> calls.PlanTable:
@@ -89,16 +133,17 @@ class Plans:
             raise BadArguments("report")
         self._highest = max(self._highest, args.epoch)
         self._reports[asker] = report
-        return calls.PlanTable(self.epoch, self._packed if self.epoch > args.epoch else None)
+        return calls.PlanTable(self._plan.epoch, self._plan.packed if self._plan.epoch > args.epoch else None)
 
     async def run(self) -> None:
         """Report, ask and plan, until cancelled."""
+        key = crawl_key(self._crawl_id)
         while True:
             self._wake.clear()
-            coordinator = self._peers.view.owner(self._key)
+            coordinator = self._peers.view.owner(key)
             if coordinator is not None and coordinator.id == self._peers.node_id:
                 self._reports[self._peers.node_id] = self._report()
-                await self._plan()
+                await self._make_plan()
             elif coordinator is not None:
                 self._reports.clear()
                 await self._ask(coordinator.id)
@@ -110,49 +155,32 @@ class Plans:
                 continue
 
     async def _ask(self, coordinator: bytes) -> None:
-        asked = calls.ReportPlan(self._crawl_id, self.epoch, msgpack.packb(self._report()))
+        asked = calls.ReportPlan(self._crawl_id, self._plan.epoch, msgpack.packb(self._report()))
         answer = await self._peers.call(coordinator, asked)
         if isinstance(answer, Failure) or answer.table is None:
             return
         table = unpacked(answer.table, PLAN_TABLE_BYTES_MAX)
-        if table is not None and self.epoch < answer.epoch:
+        if table is not None and self._plan.epoch < answer.epoch:
             self._take(answer.epoch, table)
 
-    async def _plan(self) -> None:
+    async def _make_plan(self) -> None:
         """Make a table of the reports and publish it if it is new; ours again if a member names a later epoch."""
-        if self._thinking is not None:
-            return  # the planner is still at work on the last one
+        if self._planner.busy:
+            return
         there = [member.id for member in self._peers.view.members]
         nodes = {node: self._reports.get(node, {}) for node in there}
         self._reports = {node: self._reports[node] for node in there if node in self._reports}
-        work = partial(_made, self._planner, nodes, self._table, self._clock.monotonic())
-        self._thinking = asyncio.ensure_future(self._aside(work))
-        done, _ = await asyncio.wait({self._thinking}, timeout=PLANS_WITHIN_S)
-        if not done:
-            self._say(f"its planner has not answered for {PLANS_WITHIN_S:g} s")
-            self._thinking.add_done_callback(self._came_late)
+        table = await self._planner.plan(nodes, self._plan.table, self._clock.monotonic())
+        if table is None:
             return
-        packed, why = self._thinking.result()
-        self._thinking = None
-        # As the others get it: with tuples for lists.
-        table = unpacked(packed, PLAN_TABLE_BYTES_MAX)
-        if why or table is None:
-            self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
-        elif (table and table != self._table) or (self._table and self._highest > self.epoch):
-            self._take(max(self._highest, self.epoch) + 1, table or self._table)
-
-    def _came_late(self, _: object) -> None:
-        self._thinking = None
+        plan = self._plan
+        if (table and table != plan.table) or (plan.table and self._highest > plan.epoch):
+            self._take(max(self._highest, plan.epoch) + 1, table or plan.table)
 
     def _take(self, epoch: int, table: Table) -> None:
-        self.epoch, self._table, self._packed = epoch, table, msgpack.packb(table)
+        self._plan = Plan(epoch, table, msgpack.packb(table))
         log.info("plan %d of crawl %s", epoch, self._crawl_id.hex()[:12])
         self._adopt(epoch, table)
-
-    def _say(self, why: str) -> None:
-        if why != self._said:
-            self._said = why
-            log.warning("no new plan for crawl %s: %s", self._crawl_id.hex()[:12], why[:300])
 
 
 def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: float) -> tuple[bytes, str]:
