@@ -70,7 +70,7 @@ class Guests(Swarm):
         others = [guest.address for guest in self.guests if guest is not self.guests[number]]
         self.guests[number].start(*others[:WELL_KNOWN])
 
-    def _new(self, options: Sequence[str]) -> Node:
+    def add(self, *options: str) -> Node:
         name = f"node{len(self.nodes)}"
         guest = Guest(self._hosts, name, self._home / name, ["--open-swarm", *self._options, *options])
         self.nodes.append(guest)

@@ -7,6 +7,7 @@ process's monotonic clock.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Mapping
@@ -15,7 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
+from .deadline import until
+
 _HOLD_MAX_S = 60.0
+FREE_MAX_S = 120.0
+FREE_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,12 @@ NOT_FOUND = Answer(b"<p>no such page", 404)
 
 
 class StubServer:
-    """Serves `answers`; a list is used up one by one, its last answer stays."""
+    """Serves `answers`; a list is used up one by one, its last answer stays.
 
-    def __init__(self) -> None:
+    `address` is a host and a port, which is waited for while another process has it.
+    """
+
+    def __init__(self, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.answers: dict[str, Answer | list[Answer]] = {}
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
@@ -58,15 +66,15 @@ class StubServer:
             disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
-                stub._answer(self)
+                stub.answer(self)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _bound(address, Handler)
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{address[0]}:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     def __enter__(self) -> Self:
@@ -101,7 +109,8 @@ class StubServer:
             return answer
         return answer.pop(0) if len(answer) > 1 else answer[0]
 
-    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer one request, on its thread."""
         asked = Asked(handler.path, time.monotonic())
         with self._lock:
             self.asked.append(asked)
@@ -123,3 +132,18 @@ class StubServer:
             # The crawler gave up waiting: that is what some tests ask for.
             handler.close_connection = True
         asked.ended_at = time.monotonic()
+
+
+def _bound(address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    servers: list[ThreadingHTTPServer] = []
+
+    def free() -> bool:
+        try:
+            servers.append(ThreadingHTTPServer(address, handler))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        return bool(servers)
+
+    until(free, f"{address} is free", FREE_MAX_S, FREE_EVERY_S)
+    return servers[0]

@@ -139,11 +139,18 @@ class Swarm:
         """So many more nodes, all at once; the very first alone, the rest through those that run."""
         started = []
         if not self.alive:
-            started.append(self._new(options).start().ready())
+            started.append(self.add(*options).start().ready())
         through = self.alive[0].address
-        rest = [self._new(options).start(through) for _ in range(count - len(started))]
+        rest = [self.add(*options).start(through) for _ in range(count - len(started))]
         started += [node.ready() for node in rest]
         return started
+
+    def add(self, *options: str) -> Node:
+        """One more node, to be started."""
+        home = self._home / f"node{len(self.nodes)}"
+        node = Node(Crawler(home), home / "data", [*self._options, *options])
+        self.nodes.append(node)
+        return node
 
     def restart(self, *nodes: Node) -> None:
         """Start them again, all at once, through those that run; they need not be ready yet."""
@@ -172,12 +179,6 @@ class Swarm:
         """No node printed a traceback."""
         for node in self.nodes:
             assert "Traceback" not in node.running.stderr, self.logs()
-
-    def _new(self, options: Sequence[str]) -> Node:
-        home = self._home / f"node{len(self.nodes)}"
-        node = Node(Crawler(home), home / "data", [*self._options, *options])
-        self.nodes.append(node)
-        return node
 
 
 class SwarmCrawl:
