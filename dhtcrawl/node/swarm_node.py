@@ -21,7 +21,7 @@ from dhtcrawl.node.crawl_starter import crawl_starter
 from dhtcrawl.node.planes import NetworkConfig, listen
 from dhtcrawl.node.reception import Reception, directly
 from dhtcrawl.node.single import Node
-from dhtcrawl.node.swarm_parts import Ground, RecordParts, SwarmParts, build, farewell
+from dhtcrawl.node.swarm_parts import Ground, RecordParts, SwarmParts, build
 from dhtcrawl.node.task_group import OrderedTaskGroup
 from dhtcrawl.node.view_events import ViewEvents
 from dhtcrawl.rpc.contact import Address
@@ -101,7 +101,9 @@ class SwarmNode:
         return bool(self.handed)
 
     def leave(self) -> None:
-        """Hand everything over, then stop."""
+        """Hand everything over, then stop. A second call has it wait for nothing any more."""
+        if self._leaving and self._parts is not None:
+            self._parts.membership.leave.hasten()
         self._leaving = True
         self._stopping.set()
 
@@ -111,7 +113,7 @@ class SwarmNode:
         Raises:
             RuntimeError: it does not listen yet.
         """
-        return await farewell(self._ground, self._there).drain()
+        return await self._there.membership.leave.drain()
 
     def shutdown(self) -> None:
         """Stop in order, without handing over: the backups take over until this node is back."""
@@ -193,7 +195,7 @@ class SwarmNode:
         group.create_task(peer_store.seek())
         await self._stopping.wait()
         if self._leaving:
-            self.handed = await farewell(self._ground, parts).say()
+            self.handed = await parts.membership.leave.run()
         await self._stop(parts)
         # What is still under way may wait for a node that is gone; each may be cancelled at any time.
         group.cancel_all()

@@ -40,6 +40,7 @@ from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import JoinSettings
 from dhtcrawl.swarm.membership.leave import Leave
+from dhtcrawl.swarm.membership.leave_state import LeaveSettings
 from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
 from dhtcrawl.swarm.membership.ports import OwnerPorts
 from dhtcrawl.swarm.records.inbox import Inbox
@@ -120,9 +121,10 @@ class LifecycleParts:
 
 @dataclass(frozen=True, slots=True)
 class MembershipParts:
-    """How a node comes to own, and whom it remembers."""
+    """How a node comes to own and leaves, and whom it remembers."""
 
     join: Join
+    leave: Leave
     peer_store: PeerStore
 
 
@@ -146,7 +148,7 @@ def build(
     records = build_records(ground, group, planes, crawls)
     gate = build_gate(ground, planes, records, crawls)
     lifecycle = build_lifecycle(ground, planes, records, crawls)
-    membership = build_membership(ground, planes, records, gate, crawls)
+    membership = build_membership(ground, planes, records, gate, lifecycle)
     join = membership.join
     ground.reception.open(records.inbox.handle, lambda: join.active)
     return SwarmParts(planes, records, gate, lifecycle, membership)
@@ -244,30 +246,29 @@ def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, crawls
 
 
 def build_membership(
-    ground: Ground, planes: Planes, records: RecordParts, gate: HostLeases, crawls: Crawls
+    ground: Ground, planes: Planes, records: RecordParts, gate: HostLeases, lifecycle: LifecycleParts
 ) -> MembershipParts:
-    """Joining; what a gatekeeper before us does not tell of hosts that are ours now, the gate waits for instead."""
-    clock = ground.node.ports.clock
+    """Joining and leaving.
+
+    What a gatekeeper before us does not tell of hosts that are ours now, the gate waits for instead.
+    """
+    clock, config, crawls = ground.node.ports.clock, ground.node.config, lifecycle.crawls
     join = Join(
         planes.peers,
         GossipStanding(planes.gossip),
         records.syncer,
         crawls,
         clock,
-        JoinSettings(own=ground.id, replicas=ground.node.config.swarm.replicas, repair_s=REPAIR_S),
+        JoinSettings(own=ground.id, replicas=config.swarm.replicas, repair_s=REPAIR_S),
         OwnerPorts(adopt=gate.office.adopt, owning=records.take_links),
     )
-    return MembershipParts(join, PeerStore(planes.gossip, ground.node.committer, clock, planes.address))
-
-
-def farewell(ground: Ground, parts: SwarmParts) -> Leave:
-    """What is to be done before this node goes for good."""
-    return Leave(
-        ground.id,
-        parts.planes.gossip,
-        parts.lifecycle.crawls,
-        parts.records.replicator,
-        parts.lifecycle.adoption,
-        parts.membership.join,
-        drain_s=ground.node.config.node.drain_timeout_s,
+    leave = Leave(
+        LeaveSettings(own=ground.id, replicas=config.swarm.replicas, drain_s=config.node.drain_timeout_s),
+        planes.gossip,
+        crawls,
+        records.syncer,
+        records.replicator,
+        lifecycle.adoption,
+        join,
     )
+    return MembershipParts(join, leave, PeerStore(planes.gossip, ground.node.committer, clock, planes.address))

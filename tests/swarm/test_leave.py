@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from storage.stores import SPEC
@@ -13,7 +13,10 @@ from storage.stores import SPEC
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
-from dhtcrawl.swarm.membership.leave import HEIRS_TRIED, Leave
+from dhtcrawl.swarm.membership.join import Join
+from dhtcrawl.swarm.membership.keeping_up import NEEDED_PAUSE_S
+from dhtcrawl.swarm.membership.leave import Leave
+from dhtcrawl.swarm.membership.leave_state import HEIRS_TRIED, LeaveSettings
 from dhtcrawl.swarm.records.sync import HandedOver
 from swarm.fake_peers import node, view_of
 
@@ -36,12 +39,22 @@ class Leaver:
         self.active = True
         self.refuse: set[bytes] = set()  # who takes no pages
         me: Any = self
-        self.part = Leave(US, me, me, me, me, _Entrance(self), drain_s=DRAIN_S)  # type: ignore[arg-type]
+        self.outcomes: list[HandedOver] = []  # of offering records; then all is taken
+        self.part = Leave(LeaveSettings(US, replicas=3, drain_s=DRAIN_S), me, me, me, me, me, cast(Join, _Join(self)))
 
     # Gossip
 
     async def leave(self) -> None:
         self.did.append("goodbye")
+
+    async def exchange(self, node: bytes) -> bool:
+        return True
+
+    # Syncer
+
+    async def hand_over(self, view: View) -> HandedOver:
+        self.did.append("records")
+        return self.outcomes.pop(0) if self.outcomes else HandedOver()
 
     # Crawls
 
@@ -72,7 +85,7 @@ class Leaver:
         return [each[1] for each in self.did if isinstance(each, tuple)]
 
 
-class _Entrance:
+class _Join:
     def __init__(self, leaver: Leaver) -> None:
         self._leaver = leaver
 
@@ -80,9 +93,8 @@ class _Entrance:
     def active(self) -> bool:
         return self._leaver.active
 
-    async def leave(self, seconds: float) -> HandedOver:
-        self._leaver.did.append("records")
-        return HandedOver()
+    def leave(self) -> None:
+        self._leaver.did.append("disowns")
 
 
 def now() -> float:
@@ -91,33 +103,33 @@ def now() -> float:
 
 async def test_pages_go_to_an_heir_and_records_after_them_and_the_heir_hears_of_shorter_ways() -> None:
     leaver = Leaver()
-    assert await leaver.part.say() == HandedOver()
+    assert await leaver.part.run() == HandedOver()
     (heir, again) = leaver.asked
     pages = ("pages", heir, False)
-    assert leaver.did == ["hold", "adopts nothing more", pages, "records", pages, "goodbye"]
+    assert leaver.did == ["hold", "adopts nothing more", pages, "disowns", "records", pages, "goodbye"]
     assert heir == again != US
     assert leaver.record.adopted == {US.hex(): heir.hex()}
 
 
 async def test_where_depth_is_not_counted_the_heir_is_asked_once() -> None:
     leaver = Leaver(depth=-1)
-    await leaver.part.say()
+    await leaver.part.run()
     assert len(leaver.asked) == 1
 
 
 async def test_copies_of_others_pages_go_along_where_pages_are_copied() -> None:
     leaver = Leaver(copies=2)
-    await leaver.part.say()
+    await leaver.part.run()
     assert ("pages", leaver.asked[0], True) in leaver.did
 
 
 async def test_who_takes_no_pages_is_passed_over() -> None:
     leaver = Leaver()
-    await leaver.part.say()
+    await leaver.part.run()
     first = leaver.asked[0]
     leaver = Leaver()
     leaver.refuse = {first}
-    await leaver.part.say()
+    await leaver.part.run()
     assert leaver.asked[0] == first
     assert leaver.record.adopted == {US.hex(): leaver.asked[1].hex()}
 
@@ -125,7 +137,7 @@ async def test_who_takes_no_pages_is_passed_over() -> None:
 async def test_where_nobody_takes_the_pages_they_stay_and_the_node_leaves() -> None:
     leaver = Leaver(view=view_of(range(8)))
     leaver.refuse = {node(number) for number in range(8)}
-    assert await leaver.part.say() == HandedOver()
+    assert await leaver.part.run() == HandedOver()
     assert len(leaver.asked) == HEIRS_TRIED
     assert leaver.record.adopted == {}
     assert leaver.did[-1] == "goodbye"
@@ -134,7 +146,7 @@ async def test_where_nobody_takes_the_pages_they_stay_and_the_node_leaves() -> N
 @pytest.mark.parametrize("fields", [{"ended": "complete"}, {"participants": [node(1).hex()]}])
 async def test_a_crawl_that_is_over_or_had_no_part_of_ours_has_no_heir(fields: dict[str, Any]) -> None:
     leaver = Leaver(**fields)
-    await leaver.part.say()
+    await leaver.part.run()
     assert leaver.asked == []
 
 
@@ -153,7 +165,7 @@ async def test_what_is_in_flight_is_waited_for_but_not_for_ever(what: str) -> No
 async def test_the_last_owner_waits_until_another_member_owns() -> None:
     leaver = Leaver(view=view_of([0], [1, 2]))
     asyncio.get_running_loop().call_later(4.0, setattr, leaver, "view", view_of([0, 1], [2]))
-    await leaver.part.say()
+    await leaver.part.run()
     assert now() == pytest.approx(4.0, abs=0.1)
     assert leaver.did[-1] == "goodbye"
 
@@ -161,12 +173,34 @@ async def test_the_last_owner_waits_until_another_member_owns() -> None:
 @pytest.mark.parametrize("alone", [True, False])
 async def test_it_waits_for_no_owner_for_ever_and_not_at_all_where_there_is_nobody(alone: bool) -> None:
     leaver = Leaver(view=view_of([0]) if alone else view_of([0], [1]))
-    await leaver.part.say()
+    await leaver.part.run()
     assert now() == pytest.approx(0.0 if alone else DRAIN_S, abs=0.1)
 
 
 async def test_who_never_became_active_waits_for_nobody() -> None:
     leaver = Leaver(view=view_of([], [0, 1]))
     leaver.active = False
-    await leaver.part.say()
+    await leaver.part.run()
     assert now() == pytest.approx(0.0, abs=0.1)
+
+
+async def test_what_is_not_taken_is_offered_again_until_the_time_is_over() -> None:
+    leaver = Leaver()
+    leaver.outcomes = [HandedOver(refused=1), HandedOver(needed=1)]
+    assert await leaver.part.run() == HandedOver()
+    assert now() == pytest.approx(2 * NEEDED_PAUSE_S, abs=0.1)
+    leaver = Leaver()
+    leaver.outcomes = [HandedOver(refused=1)] * 100
+    began_at = now()
+    assert not await leaver.part.run()
+    assert now() - began_at == pytest.approx(DRAIN_S, abs=NEEDED_PAUSE_S)
+
+
+async def test_who_is_told_again_to_leave_waits_for_nothing_any_more() -> None:
+    leaver = Leaver(view=view_of([0], [1]))
+    leaver.draining = True
+    leaver.outcomes = [HandedOver(refused=1)] * 2
+    asyncio.get_running_loop().call_later(1.0, leaver.part.hasten)
+    assert not await leaver.part.run()
+    assert now() == pytest.approx(1.0, abs=0.1)
+    assert (leaver.did.count("records"), leaver.did[-1]) == (1, "goodbye")

@@ -1,4 +1,4 @@
-"""A node joins the swarm, keeps up with the view, and hands everything over when it goes.
+"""A node joins the swarm, and keeps up with the view.
 
 What it does next is decided in `join_state`, which has the diagram; here it is
 awaited. Nobody owns before it knows, and every neighbour knows before it
@@ -19,10 +19,10 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.membership import join_steps as steps
 from dhtcrawl.swarm.membership.join_state import JoinPhase, JoinState
-from dhtcrawl.swarm.membership.keeping_up import AT_ONCE, NEEDED_PAUSE_S, PAUSE_S
+from dhtcrawl.swarm.membership.keeping_up import PAUSE_S
 from dhtcrawl.swarm.membership.ports import Membership, OwnedCrawls, OwnerPorts
-from dhtcrawl.swarm.records.sync import HandedOver, Syncer
-from dhtcrawl.swarm.replica_sets import Span, neighbours
+from dhtcrawl.swarm.records.sync import Syncer
+from dhtcrawl.swarm.replica_sets import Span
 
 log = logging.getLogger(__name__)
 
@@ -108,9 +108,9 @@ class Join:
             case steps.Pause(seconds):
                 await asyncio.sleep(seconds)
             case steps.Meet(nodes, within):
-                await _all(self._meet(node, within) for node in nodes)
+                await at_once(self._meet(node, within) for node in nodes)
             case steps.Tell(nodes):
-                await _all(self._tell(node) for node in nodes)
+                await at_once(self._tell(node) for node in nodes)
             case steps.AwaitChange(seconds):
                 await self._await_change(seconds)
             case steps.HandOver():
@@ -166,33 +166,13 @@ class Join:
             handed = handing.result()
             self._state.handed_over(needed=bool(handed.needed), refused=bool(handed.refused))
 
-    async def leave(self, patience_s: float) -> HandedOver:
-        """Own nothing any more, and hand every record over; true where all of it was taken.
-
-        What was in flight must be over, and written. Nobody there to take it
-        is no failure: the last node keeps its store. Whoever is to have a
-        record and does not answer is asked again for `patience_s`: it may be
-        dead, and its place another's in a moment. What still has to send its
-        links, for a shorter way to it was found, is waited for as long.
-        """
-        effects = self._state.leave()
-        self._changed.set()  # `run` ends
-        self._do(effects)
-        view = self._membership.view
-        if not len(view):
-            return HandedOver()
-        todo = neighbours(view, self._settings.own, self._settings.replicas)
-        for first in range(0, len(todo), AT_ONCE):
-            await _all(self._membership.exchange(node) for node in todo[first : first + AT_ONCE])
-        give_up_at = self._clock.monotonic() + patience_s
-        while True:
-            handed = await self._syncer.hand_over(self._membership.view)
-            if not (handed.refused or handed.needed) or self._clock.monotonic() >= give_up_at:
-                return handed
-            await asyncio.sleep(NEEDED_PAUSE_S)
+    def leave(self) -> None:
+        """Own nothing any more, and let `run` end. What was in flight must be over, and written."""
+        self._do(self._state.leave())
 
 
-async def _all(coroutines: Iterable[Coroutine[Any, Any, object]]) -> None:
+async def at_once(coroutines: Iterable[Coroutine[Any, Any, object]]) -> None:
+    """Run all at the same time; return once all are over."""
     async with asyncio.TaskGroup() as group:
         for coroutine in coroutines:
             group.create_task(coroutine)

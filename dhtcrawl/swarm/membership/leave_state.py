@@ -1,0 +1,268 @@
+"""How a node leaves: what it does next, and for how long it waits (design invariants I4, I5, I11). Pure.
+
+    DRAINING ──▶ STAYING ──▶ BEQUEATHING ──▶ DISOWNING ──▶ HANDING_OVER ──▶ UPDATING ──▶ GONE
+
+    DRAINING      starts nothing more, and waits until what was begun is over and its backups know
+    STAYING       waits, where all others are joining, until one of them owns: with the last owner gone they would
+                  become active with what their disks had, and fetch the rest again
+    BEQUEATHING   takes no more pages as an heir; gives those of each crawl that goes on to the closest node that takes
+                  them, which the crawl's record then names
+    DISOWNING     owns nothing from here on, and tells every neighbour so
+    HANDING_OVER  pushes each record to the nodes that are to keep it; once more after a while, where one did not answer
+                  (it may be dead, and its place another's in a moment) or a record still has to send its links
+    UPDATING      gives the heirs the shorter ways to pages that were found meanwhile, then says LEFT
+    GONE          asks for nothing more
+
+Each phase that waits begins no pause after `drain_s`, nor when the node was asked once more to leave (`hasten`). What
+is being given ends by itself, and records are pushed at least once. Times are seconds on the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, TypeAlias
+
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.swarm.membership.join_steps import Pause
+from dhtcrawl.swarm.membership.keeping_up import AT_ONCE, NEEDED_PAUSE_S
+from dhtcrawl.swarm.replica_sets import neighbours
+
+LOOK_S = 0.05  # between two looks at what a phase waits for
+HEIRS_TRIED = 3
+
+
+@dataclass(frozen=True)
+class LeaveSettings:
+    """What a node's leaving is judged by."""
+
+    own: bytes  # the node's id
+    replicas: int
+    drain_s: float  # how long each phase may wait
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the shell sees when it asks what to do next."""
+
+    view: View
+    unfinished: bool  # something that was begun is not over, or its backups do not know
+    needed: bool  # this node is active, and a crawl goes on
+
+
+@dataclass(frozen=True)
+class Estate:
+    """The pages that a node has of one crawl."""
+
+    crawl: bytes
+    copies: bool  # those of others' pages go along
+    depth_matters: bool
+
+
+@dataclass(frozen=True)
+class StartNothing:
+    """Begin no further request."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Tell whoever reads the log."""
+
+    text: str
+    warning: bool = True
+
+
+@dataclass(frozen=True)
+class StopAdopting:
+    """Become no node's heir any more; once what is being taken is here, call `bequeath`."""
+
+
+@dataclass(frozen=True)
+class Bequeath:
+    """Give an estate to `heir` and, the first time, name it in the crawl's record if it took all; then call `given`."""
+
+    estate: Estate
+    heir: bytes
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Disown:
+    """Own nothing any more."""
+
+
+@dataclass(frozen=True)
+class Greet:
+    """Exchange member records with these nodes, all at once."""
+
+    nodes: list[bytes]
+
+
+@dataclass(frozen=True)
+class PushRecords:
+    """Offer each record to the nodes that are to keep it, and drop what they have; then call `pushed`."""
+
+
+@dataclass(frozen=True)
+class SayGoodbye:
+    """Tell the others that this node has left."""
+
+
+LeaveStep: TypeAlias = (
+    StartNothing | Pause | Notice | StopAdopting | Bequeath | Disown | Greet | PushRecords | SayGoodbye
+)
+
+
+class LeavePhase(Enum):
+    """What a leaving node is at; the diagram of this module says what each means."""
+
+    DRAINING = "draining"
+    STAYING = "staying"
+    BEQUEATHING = "bequeathing"
+    DISOWNING = "disowning"
+    HANDING_OVER = "handing over"
+    UPDATING = "updating"
+    GONE = "gone"
+
+
+@loop_state
+class LeaveState:
+    """One node's way out of its swarm: the shell does what `next` says, reports how it went, and asks again."""
+
+    def __init__(self, settings: LeaveSettings) -> None:
+        self.phase = LeavePhase.DRAINING
+        self.drained = True  # False: DRAINING ended before what it waited for
+        self._settings = settings
+        self._hastened = False
+        self._until: float | None = None  # when this phase stops waiting; None: it has not begun
+        self._estates: list[Estate] | None = None  # still to be given
+        self._heirs: list[bytes] | None = None  # still to be asked to take the first of them
+        self._given: list[Bequeath] = []
+        self._greet: list[bytes] | None = None
+        self._left_over: bool | None = None  # whether records are to be pushed again; None: they are to be pushed now
+
+    def hasten(self) -> None:
+        """Wait for nothing any more."""
+        self._hastened = True
+
+    # How that went which `next` asked for
+
+    def bequeath(self, estates: Iterable[Estate]) -> None:
+        """These are to be given: no more come."""
+        self._estates = list(estates)
+
+    def given(self, gift: Bequeath, taken: bool) -> None:
+        """An heir was asked; whether it has all of the estate on its disk."""
+        if taken and not gift.again:
+            self._given.append(gift)
+            self._next_estate()
+
+    def pushed(self, *, left_over: bool) -> None:
+        """All records were offered; whether some have to be offered again."""
+        self._left_over = left_over
+
+    # What to do next
+
+    def next(self, seen: Situation, now: float) -> LeaveStep | None:
+        """What the shell does next; None: the node has left."""
+        step = None
+        while step is None and self.phase is not LeavePhase.GONE:
+            step = _NEXT[self.phase](self, seen, now)
+        return step
+
+    def _enter(self, phase: LeavePhase) -> None:
+        self.phase = phase
+        self._until = None
+
+    def _wait(self, now: float, pause_s: float = LOOK_S) -> Pause | None:
+        """The next pause of a phase that waits; None once its time is over."""
+        over = self._hastened or self._until is None or now >= self._until
+        return None if over else Pause(pause_s)
+
+    def _drain(self, seen: Situation, now: float) -> LeaveStep | None:
+        if self._until is None:
+            self._until = now + self._settings.drain_s
+            return StartNothing()
+        pause = self._wait(now) if seen.unfinished else None
+        if pause is None:
+            self._enter(LeavePhase.STAYING)
+            self.drained = not seen.unfinished
+            if seen.unfinished:
+                return Notice("requests in flight did not end in time; others will fetch these pages again")
+        return pause
+
+    def _stay(self, seen: Situation, now: float) -> LeaveStep | None:
+        others_own = seen.view.owning != {self._settings.own} or seen.view.ids == (self._settings.own,)
+        if self._until is None and seen.needed and not others_own:
+            self._until = now + self._settings.drain_s
+            text = "all other members are still joining; this node goes on until one of them is active"
+            return Notice(text, warning=False)
+        pause = None if others_own else self._wait(now)
+        if pause is None:
+            waited_in_vain = self._until is not None and not others_own
+            self._enter(LeavePhase.BEQUEATHING)
+            if waited_in_vain:
+                return Notice("no other node became active in time; what this node knows stays in its store")
+        return pause
+
+    def _bequeath(self, seen: Situation, now: float) -> LeaveStep | None:
+        if self._estates is None:
+            return StopAdopting()
+        if not self._estates:
+            self._enter(LeavePhase.DISOWNING)
+            return Disown()
+        first = self._heirs is None
+        if self._heirs is None:
+            members = seen.view.closest_active(self._settings.own, HEIRS_TRIED + 1)
+            self._heirs = [member.id for member in members if member.id != self._settings.own]
+        estate = self._estates[0]
+        if self._heirs:
+            return Bequeath(estate, self._heirs.pop(0))
+        self._next_estate()
+        return None if first else Notice(f"no node took the pages of crawl {estate.crawl.hex()[:12]}; they stay here")
+
+    def _next_estate(self) -> None:
+        self._estates, self._heirs = (self._estates or [])[1:], None
+
+    def _disown(self, seen: Situation, now: float) -> LeaveStep | None:
+        if not len(seen.view):
+            self._enter(LeavePhase.UPDATING)  # no node is there to take anything: this one keeps its store
+            return None
+        if self._greet is None:
+            self._greet = neighbours(seen.view, self._settings.own, self._settings.replicas)
+        if self._greet:
+            nodes, self._greet = self._greet[:AT_ONCE], self._greet[AT_ONCE:]
+            return Greet(nodes)
+        self._enter(LeavePhase.HANDING_OVER)
+        return None
+
+    def _hand_over(self, seen: Situation, now: float) -> LeaveStep | None:
+        if self._until is None:
+            self._until = now + self._settings.drain_s
+        if self._left_over is None:
+            return PushRecords()
+        pause = self._wait(now, NEEDED_PAUSE_S) if self._left_over else None
+        if pause is None:
+            self._enter(LeavePhase.UPDATING)
+        self._left_over = None
+        return pause
+
+    def _update(self, seen: Situation, now: float) -> LeaveStep | None:
+        while self._given:
+            gift = self._given.pop(0)
+            if gift.estate.depth_matters:
+                return replace(gift, again=True)
+        self._enter(LeavePhase.GONE)
+        return SayGoodbye()
+
+
+_NEXT: Final[Mapping[LeavePhase, Callable[[LeaveState, Situation, float], LeaveStep | None]]] = {
+    LeavePhase.DRAINING: LeaveState._drain,
+    LeavePhase.STAYING: LeaveState._stay,
+    LeavePhase.BEQUEATHING: LeaveState._bequeath,
+    LeavePhase.DISOWNING: LeaveState._disown,
+    LeavePhase.HANDING_OVER: LeaveState._hand_over,
+    LeavePhase.UPDATING: LeaveState._update,
+}

@@ -1,0 +1,145 @@
+"""The core of leaving, with whatever the others answer: no loop, no clock, no network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhtcrawl.swarm.membership.join_steps import Pause
+from dhtcrawl.swarm.membership.keeping_up import NEEDED_PAUSE_S
+from dhtcrawl.swarm.membership.leave_state import (
+    HEIRS_TRIED,
+    LOOK_S,
+    Bequeath,
+    Disown,
+    Estate,
+    LeaveSettings,
+    LeaveState,
+    LeaveStep,
+    PushRecords,
+    SayGoodbye,
+    Situation,
+    StartNothing,
+    StopAdopting,
+)
+from swarm.fake_peers import node, view_of
+
+DRAIN_S = 2.0
+SETTINGS = LeaveSettings(node(0), replicas=3, drain_s=DRAIN_S)
+ANYWAY_S = 0.5  # what giving something takes
+
+members = st.sets(st.integers(0, 6))
+estates = st.lists(st.integers(0, 5).map(lambda n: Estate(bytes([n]), False, n % 2 == 0)), max_size=4, unique=True)
+
+
+class Leaving:
+    """A node that leaves while anything may happen around it, as `data` draws it; what it did, and when."""
+
+    def __init__(self, data: st.DataObject, hasten_at: float | None = None) -> None:
+        self.state = LeaveState(SETTINGS)
+        self.estates = data.draw(estates)
+        self.did: list[LeaveStep] = []
+        self.at: list[float] = []
+        self.taken: list[Bequeath] = []
+        self.unfinished_at_the_end_of_draining = False
+        now, hastened = 0.0, False
+        while True:
+            if hasten_at is not None and now >= hasten_at and not hastened:
+                hastened = True
+                self.state.hasten()
+            seen = self._seen(data)
+            step = self.state.next(seen, now)
+            if step is None:
+                return
+            if isinstance(step, StopAdopting):
+                self.unfinished_at_the_end_of_draining = not self.state.drained
+            self.did.append(step)
+            self.at.append(now)
+            now += self._carry_out(step, data)
+            assert len(self.did) < 1_000, "it ends"
+
+    def _seen(self, data: st.DataObject) -> Situation:
+        owning, joining = data.draw(members), data.draw(members)
+        return Situation(view_of(owning, joining - owning), data.draw(st.booleans()), data.draw(st.booleans()))
+
+    def _carry_out(self, step: LeaveStep, data: st.DataObject) -> float:
+        match step:
+            case Pause(seconds):
+                return seconds
+            case StopAdopting():
+                self.state.bequeath(self.estates)
+            case Bequeath():
+                taken = data.draw(st.booleans())
+                if taken and not step.again:
+                    self.taken.append(step)
+                self.state.given(step, taken)
+            case PushRecords():
+                self.state.pushed(left_over=data.draw(st.booleans()))
+            case _:
+                return 0.0
+        return ANYWAY_S
+
+    def first(self, kind: type[Any]) -> int:
+        return next((n for n, step in enumerate(self.did) if isinstance(step, kind)), len(self.did))
+
+    def paused_s(self) -> float:
+        return sum(step.seconds for step in self.did if isinstance(step, Pause))
+
+
+@given(st.data())
+def test_leaving_ends_whatever_the_others_do_and_each_phase_waits_no_longer_than_it_may(data: st.DataObject) -> None:
+    leaving = Leaving(data)
+    assert leaving.did[0] == StartNothing()
+    assert [step for step in leaving.did if isinstance(step, SayGoodbye)] == [leaving.did[-1]]
+    assert leaving.at[leaving.first(StopAdopting)] <= 2 * (DRAIN_S + LOOK_S) + 1e-6, "draining, and staying"
+    pushes = [at for step, at in zip(leaving.did, leaving.at, strict=True) if isinstance(step, PushRecords)]
+    if pushes:
+        assert pushes[-1] - pushes[0] <= DRAIN_S + NEEDED_PAUSE_S
+
+
+@given(st.data())
+def test_nothing_is_bequeathed_twice_nor_to_more_nodes_than_it_takes(data: st.DataObject) -> None:
+    leaving = Leaving(data)
+    offers = [step for step in leaving.did if isinstance(step, Bequeath)]
+    first = [step for step in offers if not step.again]
+    assert max(Counter(step.estate for step in leaving.taken).values(), default=1) == 1
+    for estate, times in Counter(step.estate for step in first).items():
+        asked = [step.heir for step in first if step.estate == estate]
+        assert times <= HEIRS_TRIED + 1
+        assert len(set(asked)) == times, "nobody is asked twice"
+        assert node(0) not in asked
+        assert all(step.heir == asked[-1] for step in leaving.taken if step.estate == estate), (
+            "who took it was the last"
+        )
+    again = [(step.estate, step.heir) for step in offers if step.again]
+    assert again == [(step.estate, step.heir) for step in leaving.taken if step.estate.depth_matters]
+
+
+@given(st.data())
+def test_records_go_after_the_node_has_stopped_adopting_and_owning_and_before_goodbye(data: st.DataObject) -> None:
+    leaving = Leaving(data)
+    order = [leaving.first(kind) for kind in (StartNothing, StopAdopting, Disown, PushRecords)]
+    assert order == sorted(order)
+    assert sum(isinstance(step, Disown) for step in leaving.did) == 1
+    for number, step in enumerate(leaving.did):
+        if isinstance(step, Bequeath):
+            assert step.again == (number > leaving.first(Disown))
+            assert not (step.again and PushRecords() in leaving.did[number:])
+
+
+@given(st.data(), st.floats(0, 2 * DRAIN_S))
+def test_a_second_request_ends_all_waiting_and_drops_no_estate(data: st.DataObject, hasten_at: float) -> None:
+    leaving = Leaving(data, hasten_at)
+    later = [step for step, at in zip(leaving.did, leaving.at, strict=True) if at >= hasten_at]
+    assert not [step for step in later if isinstance(step, Pause)]
+    assert isinstance(leaving.did[-1], SayGoodbye)
+
+
+@given(st.data())
+def test_draining_in_time_is_told_from_draining_in_vain(data: st.DataObject) -> None:
+    leaving = Leaving(data)
+    if leaving.unfinished_at_the_end_of_draining:
+        assert leaving.at[leaving.first(StopAdopting)] >= DRAIN_S
