@@ -16,11 +16,9 @@ class Chance(Protocol):
 
     def getrandbits(self, k: int, /) -> int:
         """A number of `k` random bits, not negative."""
-        ...
 
     def randrange(self, start: int, /) -> int:
         """A number from 0 to below `start`."""
-        ...
 
     def choice(self, seq: Sequence[T]) -> T:
         """One element of `seq`.
@@ -28,7 +26,6 @@ class Chance(Protocol):
         Raises:
             IndexError: `seq` is empty.
         """
-        ...
 
     def sample(self, population: Sequence[T], k: int) -> list[T]:
         """`k` different elements of `population`, in random order.
@@ -36,8 +33,6 @@ class Chance(Protocol):
         Raises:
             ValueError: `population` has fewer.
         """
-        ...
 
     def shuffle(self, x: MutableSequence[Any]) -> None:
         """Put `x` into random order, in place."""
-        ...

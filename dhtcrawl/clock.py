@@ -17,11 +17,9 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes back."""
-        ...
 
     def wall(self) -> datetime:
         """The current instant, in UTC, for outputs only."""
-        ...
 
 
 class SystemClock:

@@ -42,12 +42,10 @@ class CrawlSpec:
 
     @property
     def key_mode(self) -> KeyMode:
-        """What places this crawl's tasks."""
         return cast(KeyMode, self.settings.key)
 
     @property
     def user_agent(self) -> str:
-        """The User-Agent header, with the contact where there is one."""
         contact = self.settings.contact
         return f"{self.settings.user_agent} (+{contact})" if contact else self.settings.user_agent
 
@@ -57,7 +55,6 @@ class CrawlSpec:
         return frozenset(map(host_of, self.seeds)) if self.settings.allow_private else frozenset()
 
     def key_of(self, url: str) -> bytes:
-        """The task key of a canonical URL in this crawl."""
         return task_key(url, host_of(url), self.key_mode)
 
     def canonical(self) -> bytes:
@@ -71,7 +68,6 @@ class CrawlSpec:
         return cast(bytes, msgpack.packb(dict(sorted(said.items()))))
 
     def crawl_id(self, nonce: bytes) -> bytes:
-        """The crawl's 16-byte id."""
         return hashlib.sha256(self.canonical() + nonce).digest()[:CRAWL_ID_BYTES]
 
     @classmethod

@@ -54,23 +54,18 @@ class Source(Protocol):
 
     async def nodes(self) -> list[NodeFacts]:
         """All nodes that hold something of the crawl; one that does not answer has a `failure`."""
-        ...
 
     async def rows(self, node: str, kind: bytes, cursor: bytes) -> tuple[Sequence[tuple[bytes, bytes]], bytes | None]:
         """A page of rows from `cursor` on (b"" begins), and the next cursor, None at the end."""
-        ...
 
     async def files(self, node: str) -> list[tuple[str, int]]:
         """The node's archive files, and how much of each is committed."""
-        ...
 
     async def chunk(self, node: str, name: str, offset: int, limit: int) -> bytes:
         """1 to `limit` bytes of an archive file."""
-        ...
 
     def local_dir(self, node: str) -> Path | None:
         """The node's archive directory, where it is on this machine."""
-        ...
 
 
 async def gather(

@@ -217,7 +217,6 @@ class _Process:
         self.node, self.address, self.admin = said["node"], said["address"], said["admin"]
 
     async def drain(self) -> None:
-        """Let it finish what is in flight, and tell its backups."""
         await self._tell(NodeClient.drain)
 
     async def stop(self) -> None:
@@ -233,16 +232,13 @@ class _Process:
                     fail(f"a node did not stop in order: {error}")
 
     async def wait(self) -> None:
-        """Until it has ended."""
         await self._process.wait()
 
     def failure(self) -> DhtcrawlError:
-        """Why it ended before it was told to."""
         kind = StorageFull if self._process.returncode == Exit.DISK_FULL else DhtcrawlError
         return kind(f"a node ended ({self._last_words()}); the same command goes on from what was written")
 
     def kill(self) -> None:
-        """End it now."""
         if self._process.returncode is None:
             self._process.kill()
 

@@ -39,7 +39,6 @@ class Machine:
         return self._found
 
     def look(self) -> None:
-        """See what there is; blocks."""
         known, disk_bytes_per_s = resources(), self._try_disk()
         if known and disk_bytes_per_s:
             self._found = {**known, "disk_bytes_per_s": disk_bytes_per_s}

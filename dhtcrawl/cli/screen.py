@@ -18,7 +18,6 @@ class Screen:
 
     @property
     def every_s(self) -> float:
-        """How long to wait between two lines."""
         return TERMINAL_EVERY_S if self._terminal else PIPE_EVERY_S
 
     def say(self, text: str) -> None:
@@ -34,7 +33,6 @@ class Screen:
         self._write(f"\r\x1b[K{line[:width]}")
 
     def clear(self) -> None:
-        """Before something else is printed."""
         if self._terminal:
             self._write("\r\x1b[K")
 

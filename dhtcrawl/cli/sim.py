@@ -74,7 +74,6 @@ def _run(choose: Callable[[int], Scenario], changes: dict[str, Any], seed: int) 
 
 
 def _results(run: Callable[[int], ScenarioResult], seeds: range, jobs: int) -> Iterator[ScenarioResult]:
-    """The results, in the order of the seeds."""
     if jobs == 1 or len(seeds) == 1:
         yield from map(run, seeds)
         return

@@ -114,7 +114,6 @@ def _boottime() -> float:
 
 
 async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None:
-    """Say where the node is once it takes part."""
     await swarm.ready.wait()
     where = {
         "node": swarm.id.hex(),

@@ -74,7 +74,6 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
 
 @contextmanager
 def _interrupts() -> Iterator[asyncio.Event]:
-    """An event that the first SIGINT or SIGTERM sets."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

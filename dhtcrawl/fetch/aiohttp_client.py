@@ -96,7 +96,6 @@ class AiohttpClient:
                     self._idle[flight.transport] = None
 
     async def close(self) -> None:
-        """Close all connections and give the threads back."""
         if self._session is not None:
             await self._session.close()
         self._idle.clear()
@@ -119,7 +118,6 @@ class AiohttpClient:
                 response.close()
 
     async def _head(self, request: HttpRequest, flight: Flight) -> aiohttp.ClientResponse:
-        """Send the request and wait for the response's head."""
         session = self._session or self._open_session()
         url, limits = request.url, flight.limits
         # With the query inside the path, yarl keeps an empty one ("/p?").

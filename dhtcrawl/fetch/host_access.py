@@ -52,26 +52,21 @@ class HostAccess(Protocol):
 
     async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
         """What `start()` comes to, a request to `host`; `LeaseLost` where its lease ended before or meanwhile."""
-        ...
 
     async def robots(self, origin: str, agent: str) -> RobotsAnswer:
         """What to do about the robots.txt of `scheme://host[:port]`, for a product token."""
-        ...
 
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
         """What came of a fetch that `robots` asked for; None: nothing, others may try."""
-        ...
 
 
 class UnleasedHosts:
     """What a node without a swarm has instead: hosts need no lease, and robots.txt is its own affair."""
 
     async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
-        """As `HostAccess`."""
         return await start()
 
     async def robots(self, origin: str, agent: str) -> RobotsAnswer:
-        """As `HostAccess`."""
         return RobotsFetch()
 
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:

@@ -78,7 +78,6 @@ class Body:
 
     @property
     def spooled(self) -> bool:
-        """Whether the bytes lie in a file rather than in `data`."""
         return self._file is not None
 
     def chunks(self) -> Iterator[bytes]:
@@ -122,7 +121,6 @@ class Exchange:
     truncated: Truncated | None = None
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, by its lower-case name."""
         for key, value in self.headers:
             if key == name:
                 return value
@@ -149,8 +147,6 @@ class HttpClient(Protocol):
         Raises:
             StorageFull: a large body could not be spooled.
         """
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...

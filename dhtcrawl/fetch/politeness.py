@@ -71,7 +71,6 @@ class HostClock:
         self.in_flight += 1
 
     def end(self, now: float) -> None:
-        """The last byte came, or the attempt failed."""
         self.in_flight -= 1
         self.last_end_at = max(self.last_end_at, now)
 
@@ -99,7 +98,6 @@ class Health:
         self.silences = 0  # requests in a row without a useful answer
 
     def succeeded(self) -> None:
-        """It answered, and not merely that it is busy."""
         self.answered = True
         self.failures = self.silences = 0
 
@@ -124,7 +122,6 @@ class HealthBook:
         self._origins_max = origins_max
 
     def of(self, origin: str) -> Health:
-        """The health of one origin."""
         health = self._origins.get(origin)
         if health is None:
             health = self._origins[origin] = Health()
@@ -133,7 +130,6 @@ class HealthBook:
         return health
 
     def forget(self, origin: str) -> None:
-        """It is new again."""
         self._origins.pop(origin, None)
 
 

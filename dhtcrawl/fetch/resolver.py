@@ -40,11 +40,9 @@ class Resolver(Protocol):
         Raises:
             NameFailure: there are none, or nobody answered.
         """
-        ...
 
     def close(self) -> None:
         """Give back threads or sockets."""
-        ...
 
 
 class SystemResolver:

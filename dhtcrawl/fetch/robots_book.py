@@ -45,7 +45,6 @@ class RobotsBook:
         self._delays: dict[str, float] = {}  # by origin; only those with a wish
 
     def put(self, origin: str, rules: Robots, age_s: float = 0.0) -> None:
-        """`rules` were fetched for `origin`, `age_s` ago."""
         before = self._rules.pop(origin, None)
         self._bytes += rules.size - (before[0].size if before is not None else 0)
         self._rules[origin] = (rules, self._now() + max(0.0, self._ttl_s - age_s))
@@ -60,7 +59,6 @@ class RobotsBook:
             self._delays[origin] = min(delay_s, self._crawl_delay_max_s)
 
     def known(self, origin: str) -> bool:
-        """Whether rules are in force for `origin`."""
         entry = self._rules.get(origin)
         if entry is None:
             return False

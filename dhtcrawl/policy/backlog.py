@@ -44,7 +44,6 @@ class Backlog:
         self._rounds: dict[tuple[bytes, str], _Round] = {}  # the least recently heard of first
 
     def size(self, node: bytes, host: str) -> int:
-        """How many a node may have."""
         known = self._rounds.get((node, host))
         return FIRST if known is None else known.size
 

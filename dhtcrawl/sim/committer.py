@@ -97,7 +97,6 @@ class LoopCommitter:
         self._group.run(self._jobs.popleft())
 
     def _finish(self) -> None:
-        """Run what is left of the group."""
         while self._may_run:
             self._run_first()
 
@@ -152,7 +151,6 @@ class CrashingCommitter(LoopCommitter):
         self._told.clear()
 
     def fail(self) -> None:
-        """The disk takes nothing from now on."""
         self._runner.failed = StorageFull("the simulated disk is full; give it space")
 
     async def close(self) -> None:

@@ -60,12 +60,10 @@ class Faults:
         return bool(self._lasting.away or self.leaving or self._lasting.paused or self._lasting.cut)
 
     def prepare(self) -> None:
-        """Before the first node starts: which are slow."""
         for host in self._rng.sample(self._swarm.hosts, min(self._scenario.slow_nodes, len(self._swarm.hosts))):
             host.slow_down()
 
     async def run(self) -> None:
-        """Let them happen, one after another."""
         scenario = self._scenario
         kinds: list[tuple[str, int, Callable[[], Awaitable[bool]]]] = [
             ("crash", scenario.crashes, self._crash),

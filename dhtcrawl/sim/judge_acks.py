@@ -44,7 +44,6 @@ class Acks:
         self._dropped: dict[tuple[SimHost, bytes], tuple[float, Rank]] = {}  # who dropped a record, when
 
     def look(self, host: SimHost) -> None:
-        """A host does something: remember what it sees."""
         view, views = view_of(host), self._views.setdefault(host, [])
         if not views or views[-1][1] is not view:
             views.append((self._scene.time(), view))
@@ -53,7 +52,6 @@ class Acks:
     # Messages
 
     def asked(self, host: SimHost, message: Request) -> Callable[[Reply], None]:
-        """A message has come to a node; what to call with its answer."""
         self.look(host)
         if isinstance(message, StoreTask):
             joining = host.swarm is not None and not is_owner(host)
@@ -195,7 +193,6 @@ class Acks:
         return [*before[-1:], *(view for seen_at, view in views if seen_at > at)]
 
     def _without(self, view: View, host: SimHost) -> View:
-        """The others of a view."""
         known = self._beside.setdefault(host, [])
         for seen, others in known:
             if seen is view:

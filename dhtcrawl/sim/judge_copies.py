@@ -30,14 +30,12 @@ class CopyCounts:
         self._wrong: dict[tuple[SimHost, int], None] = {}  # in which of its lives; it is told once
 
     def look(self) -> None:
-        """Ask every node that has nothing under way."""
         for host in self._scene.awake if self._copies > 1 else ():
             counted = self._counted(host)
             if counted is not None:
                 self._compare(host, counted)
 
     def at_the_end(self, hosts: Sequence[SimHost]) -> None:
-        """See what nodes that have stopped in order wrote down."""
         for host in hosts if self._copies > 1 else ():
             value = host.disk.engine.get(keys.key(keys.COUNTERS, self._crawl))
             if value is not None:

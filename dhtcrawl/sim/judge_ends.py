@@ -72,7 +72,6 @@ class Ends:
         self._have_tombstones(host, views, f"after {host.name} has joined", [host], joins_since=since)
 
     def crashes(self) -> None:
-        """A node is gone without a word."""
         self._crashed_at = self._scene.time()
 
     def left(self, host: SimHost, handed_over: bool) -> None:
@@ -96,7 +95,6 @@ class Ends:
     # The crawl
 
     def wrote(self, host: SimHost, crawl: CrawlBook) -> None:
-        """A node has written down how the crawl stands."""
         scene = self._scene
         if not crawl.ended:
             if self.ended_at is not None and crawl.version > self._version:

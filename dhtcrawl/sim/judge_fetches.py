@@ -69,7 +69,6 @@ class Fetches:
     # What is asked for
 
     def asks(self, host: SimHost, url: str) -> None:
-        """A node asks the web."""
         number = self._asked[url] = self._asked.get(url, 0) + 1
         key = self._key_of(url)
         self._is_fit(host, url)
@@ -137,12 +136,10 @@ class Fetches:
             self._allow(key, self._ignorant(key) - ignorant)
 
     def ends(self, host: SimHost) -> None:
-        """A process ends: it has nothing in flight any more."""
         self._flying.pop(host, None)
         self._stood_still.pop(host, None)
 
     def went_on(self, host: SimHost, paused_s: float) -> None:
-        """A node goes on that stood still for so long."""
         if paused_s > self._suspicion_s + 1.0 and host.swarm is not None and host.swarm.join.active:
             self._stood_still[host] = None
         self._arrives(host)

@@ -59,7 +59,6 @@ class Rank(NamedTuple):
 
     @property
     def words(self) -> str:
-        """For people."""
         if self.gen < 0:
             return "nothing"
         return f"{State(self.state).name.lower()}, generation {self.gen}, attempt {self.attempt}"
@@ -158,7 +157,6 @@ class Ledger:
         self._key_bytes = key_bytes
 
     def open(self, name: str, node: bytes) -> int:
-        """A new disk; its number."""
         self.disks.append(DiskBook(name, node))
         return len(self.disks) - 1
 
@@ -182,7 +180,6 @@ class Ledger:
         return changes
 
     def name(self, key: bytes) -> str:
-        """A task, for people."""
         return self.url.get(key, key.hex())
 
     def copies(self, key: bytes, at_least: Rank, besides: int | None = None) -> int:
@@ -197,11 +194,9 @@ class Ledger:
         )
 
     def remains(self, key: bytes) -> bool:
-        """Whether any disk has a record of a task."""
         return any(disk.lost_at is None and key in disk.tasks for disk in self.disks)
 
     def lose(self, number: int) -> None:
-        """A disk is gone."""
         lost = self.disks[number]
         lost.lost_at = self._time()
         left = [disk.tasks for disk in self.disks if disk.lost_at is None]

@@ -61,7 +61,6 @@ class Datagrams(Protocol):
         Raises:
             OSError: the address is taken.
         """
-        ...
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -123,15 +122,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def pause(self, host: str) -> None:
-        """Nothing runs for this host until it is resumed."""
         self._paused.setdefault(host, [])
 
     def resume(self, host: str) -> None:
-        """What was held back runs now, in order."""
         self._ready.extend(self._paused.pop(host, ()))
 
     def is_paused(self, host: str) -> bool:
-        """Whether it stands still."""
         return host in self._paused
 
     async def create_connection(self, *args: Any, **kwargs: Any) -> Any:
@@ -187,7 +183,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle._run()
 
     def _sweep(self) -> None:
-        """Let go of timers that were cancelled."""
         timers = self._scheduled
         if self._timer_cancelled_count > max(_CANCELLED_MIN, len(timers) // 2):
             for _, _, timer in timers:
@@ -200,7 +195,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._timer_cancelled_count -= 1
 
     def _jump(self) -> None:
-        """To the next timer."""
         if not self._scheduled:
             raise Deadlock(self._stuck())
         self._now = max(self._now, self._scheduled[0][0])

@@ -110,11 +110,9 @@ class DatagramNetwork:
         self.wires.partition(*sides, one_way=one_way)
 
     def heal(self) -> None:
-        """End the partition."""
         self.wires.heal()
 
     def send(self, data: bytes, source: Address, target: Address) -> None:
-        """One datagram sets out."""
         rng = self._rng(source[0])
         # All draws are made for every datagram, so that one that is lost does not shift the next.
         lost, twice = rng.random() < self.weather.loss, rng.random() < self.weather.duplication
@@ -134,7 +132,6 @@ class DatagramNetwork:
             self._loop.call_later(delay_s, self._deliver, data, source, target, context=context)
 
     def release(self, endpoint: _Endpoint) -> None:
-        """The endpoint was closed."""
         if self._endpoints.get(endpoint.address) is endpoint:
             del self._endpoints[endpoint.address]
 

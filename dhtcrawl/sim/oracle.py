@@ -91,7 +91,6 @@ class Oracle:
     # What is seen
 
     def engine(self, host: SimHost) -> WatchedEngine:
-        """A disk for a host, in place of the one that it had."""
         if host in self.scene.numbers:
             self.ledger.lose(self.scene.numbers[host])
         number = self.scene.numbers[host] = self.ledger.open(host.name, host.id)
@@ -116,13 +115,11 @@ class Oracle:
             self.ends.wrote(host, changes.crawl)
 
     def asked(self, host: SimHost, asker: bytes, message: Request) -> Callable[[Reply], None]:
-        """A message has come to a node; what to call with its answer."""
         self.messages += asker != host.id
         self._look(host)
         return self.acks.asked(host, message)
 
     def fetches(self, host: SimHost, url: str) -> None:
-        """A node asks the web."""
         self._look(host)
         self.fetched.asks(host, url)
 
@@ -134,16 +131,13 @@ class Oracle:
         self._goes(host)
 
     def disk_lost(self, host: SimHost) -> None:
-        """Its disk is gone, and it has a new one."""
         self.acks.disk_lost(host)
 
     def disk_failed(self, host: SimHost) -> None:
-        """Its disk refused a write, and that has ended it."""
         self.ends.crashes()
         self._goes(host)
 
     def left(self, host: SimHost, handed_over: bool) -> None:
-        """A node has left in order."""
         self.ends.left(host, handed_over)
         if handed_over and any(is_owner(each) for each in self.scene.side_of(host)[1:]):
             self.fetched.ends(host)
@@ -152,23 +146,18 @@ class Oracle:
             self._goes(host)
 
     def partitions(self, sides: Sequence[Sequence[SimHost]], one_way: bool) -> None:
-        """The network is cut between the first of these sides and all others, perhaps only one way."""
         self.fetched.befalls(lambda: self.scene.is_cut(sides))
 
     def healed(self) -> None:
-        """The network is whole again."""
         self.scene.heals()
 
     def pauses(self, host: SimHost) -> None:
-        """A host is about to stand still."""
         self.fetched.befalls(lambda: self.scene.pauses(host))
 
     def resumes(self, host: SimHost) -> None:
-        """It goes on."""
         self.fetched.went_on(host, self.scene.resumes(host))
 
     def step(self) -> None:
-        """Look around, now and then."""
         self.scene.look()
         for host in self.scene.up:
             self._look(host)

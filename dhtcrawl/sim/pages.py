@@ -258,13 +258,11 @@ class Pages:
         return {"page": f"/p/{number}.html", "private": f"/private/{number}.html", "file": f"/f/{number}.bin"}[kind]
 
     def _day_of(self, host: str, path: str) -> int | None:
-        """The number of a calendar's page."""
         if not self._shape.trap or host != self.hosts[0] or not path.startswith("/day/"):
             return None
         return _to_int(path.removeprefix("/day/"))
 
     def _number_of(self, host: str, path: str) -> int | None:
-        """The number of the page at `path`, or None where none is."""
         if path == "/":
             return 0
         number = _to_int(path.rpartition("/")[2].partition(".")[0])

@@ -62,7 +62,6 @@ class Scenario:
     duration_s: float = 0.0  # the simulation ends then, wherever the crawl is; 0: when the crawl does
 
     def web(self) -> WebShape:
-        """The shape of the made-up web."""
         return WebShape(
             hosts=self.hosts,
             pages=self.pages,
@@ -102,7 +101,6 @@ class ScenarioResult:
     tail: list[str] = field(default_factory=list)  # what happened around the first broken promise
 
     def to_json(self) -> str:
-        """One line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
 

@@ -47,11 +47,9 @@ class Cuts:
         self._cuts: list[_Cut] = []
 
     def add(self, few: Sequence[SimHost], now: float) -> None:
-        """The network is cut between these hosts and all others."""
         self._cuts.append(_Cut(dict.fromkeys(few), now))
 
     def heal(self, now: float) -> None:
-        """The network is whole; the sides may not know of each other yet."""
         for cut in self._cuts:
             cut.healed_at = now if cut.healed_at is None else cut.healed_at
 
@@ -61,7 +59,6 @@ class Cuts:
 
     @property
     def any(self) -> bool:
-        """Whether a host is out of another's sight."""
         return any(cut.over_at is None for cut in self._cuts)
 
     def side(self, host: SimHost) -> tuple[bool, ...]:
@@ -109,7 +106,6 @@ class _Stopwatch:
         return self._counted_s + (0.0 if self._since is None else now - self._since)
 
     def turn(self, on: bool, now: float) -> None:
-        """Run from now on, or stand."""
         self._counted_s = self.seconds(now)
         self._since = now if on else None
 
@@ -158,7 +154,6 @@ class Scene:
         self._peace = _Stopwatch()
 
     def broken(self, invariant: str, text: str) -> None:
-        """Something does not hold."""
         trace = self.swarm.trace
         trace.mark(f"{invariant} is broken")
         if len(self.violations) < VIOLATIONS_MAX:
@@ -168,7 +163,6 @@ class Scene:
 
     @property
     def up(self) -> list[SimHost]:
-        """Those that run."""
         return [
             host for host in self.swarm.hosts if host.swarm is not None and self._away.gone.get(host) != host.starts
         ]
@@ -191,7 +185,6 @@ class Scene:
         return [host, *(other for other in self.awake if other is not host and self.cuts.side(other) == side)]
 
     def disk(self, host: SimHost) -> DiskBook:
-        """What is on the disk of a host."""
         return self.ledger.disks[self.numbers[host]]
 
     def is_back(self, host: SimHost) -> bool:
@@ -225,18 +218,15 @@ class Scene:
     # What happens
 
     def befell(self) -> None:
-        """Something happened."""
         self.befell_at = self.time()
 
     def leaves_sight(self, host: SimHost) -> None:
-        """It crashes, stops, or has left."""
         self._count_peace()
         self._away.gone[host] = host.starts
         self._away.paused.pop(host, None)
         self._absent(host)
 
     def pauses(self, host: SimHost) -> None:
-        """It stands still."""
         self._count_peace()
         self._away.paused[host] = host.starts
         self._absent(host)
@@ -254,18 +244,15 @@ class Scene:
         return self._away.end(host, self.time())
 
     def is_cut(self, sides: Sequence[Sequence[SimHost]]) -> None:
-        """The network is, between the first of these sides and all others."""
         self._count_peace()
         self.cuts.add(sides[0], self.time())
         self.befell()
 
     def heals(self) -> None:
-        """The network is whole."""
         self.cuts.heal(self.time())
         self.befell()
 
     def look(self) -> None:
-        """See who is back, and whether all know one another again."""
         for host, starts in list(self._away.gone.items()):
             if host.swarm is not None and host.starts != starts:
                 del self._away.gone[host]

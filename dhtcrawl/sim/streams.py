@@ -149,20 +149,16 @@ class Streams:
             end.deliver_held()
 
     def stop_listening(self, server: _Server) -> None:
-        """The server was closed."""
         if self._listeners.get(server.address) is server:
             del self._listeners[server.address]
 
     def forget(self, end: StreamTransport) -> None:
-        """It has ended."""
         self._ends.pop(end, None)
 
     def cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from one host to the other."""
         return source in self._down or target in self._down or self.wires.cut(source, target)
 
     def delay(self, source: str, target: str) -> float:
-        """One way between two hosts, in seconds."""
         return self.wires.delay(source, target)
 
 
@@ -232,12 +228,10 @@ class StreamTransport(asyncio.Transport):
         return self._out.unread_bytes
 
     def accept(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """The listening host finds the connection."""
         if not self.dead:
             self.start(factory())
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        """The connection is made."""
         if self.dead:
             return
         self._protocol = protocol
@@ -302,12 +296,10 @@ class StreamTransport(asyncio.Transport):
     # What the network does
 
     def reset(self) -> None:
-        """The other host does not know this connection."""
         if not self.dead:
             self._end(ConnectionResetError(ECONNRESET, "Connection reset by peer"))
 
     def deliver_held(self) -> None:
-        """A partition has healed."""
         streams = self._streams
         delay_s = streams.delay(self.local[0], self.remote[0])
         streams.loop.call_later(delay_s, self._read, context=self.context)
@@ -352,7 +344,6 @@ class StreamTransport(asyncio.Transport):
         streams.loop.call_at(self._line.arrives_at, self._arrive, context=self.peer.context)
 
     def _arrive(self) -> None:
-        """The next piece reaches the peer."""
         piece, peer = self._line.pieces.popleft(), self.peer
         if peer.dead:
             # Nobody is there; or somebody new, who never heard of it.

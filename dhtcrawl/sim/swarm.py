@@ -57,15 +57,12 @@ class Witness(Protocol):
 
     def engine(self, host: SimHost) -> MemoryEngine:
         """A new disk for a host, which reports what is written to it."""
-        ...
 
     def asked(self, host: SimHost, asker: bytes, message: Request) -> Callable[[Reply], None]:
         """A message came to a node; what comes back is called with the answer."""
-        ...
 
     def fetches(self, host: SimHost, url: str) -> None:
         """A node asks the web."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,6 @@ class SimSwarm:
         self.hosts: list[SimHost] = []
 
     def add(self) -> SimHost:
-        """One more machine, not started yet."""
         host = SimHost(self, len(self.hosts))
         self.hosts.append(host)
         return host
@@ -136,12 +132,10 @@ class SimSwarm:
 
     @property
     def wires(self) -> Wires:
-        """What lies between the hosts."""
         return self.streams.wires
 
     @property
     def up(self) -> list[SimHost]:
-        """Those that run."""
         return [host for host in self.hosts if host.swarm is not None]
 
 
@@ -178,12 +172,10 @@ class SimHost:
                     return self.swarm
 
     def begin(self, bootstrap: list[SimHost]) -> None:
-        """Start the node."""
         self._running.bootstrap = [host.address for host in bootstrap]
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Start it as it was started before."""
         self.starts += 1
         self._world.streams.restart(self.address)
         token = current_host.set(self.address)
@@ -203,7 +195,6 @@ class SimHost:
         return await task
 
     async def crash(self) -> None:
-        """From one moment to the next it is gone."""
         self._world.trace.event("crash", node=self.id)
         self._world.datagrams.crash(self.address)
         self._world.streams.crash(self.address)
@@ -242,12 +233,10 @@ class SimHost:
             self._world.loop.resume(self.address)
 
     def slow_down(self) -> None:
-        """From its next start its disk and its line are slow."""
         self.slow = True
         self._world.wires.slow_down(self.address, SLOW_WAY_S)
 
     def jump(self, by_s: float) -> None:
-        """Its wall clock jumps."""
         if self._running.clock is not None:
             self._running.clock.off_s += by_s
 
@@ -271,7 +260,6 @@ class SimHost:
         return bool(swarm.handed)
 
     async def stop(self) -> None:
-        """Stop in order, without handing over."""
         assert self.swarm is not None, "it runs"
         self.swarm.shutdown()
         assert self._running.task is not None

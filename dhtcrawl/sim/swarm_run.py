@@ -79,7 +79,6 @@ class _Run:
         self.result = ScenarioResult(scenario.nodes, seed, 0, 0, 0, [], 0.0, 0.0, "")
 
     async def run(self) -> None:
-        """Live, judge, and fill in `result`."""
         time = asyncio.get_running_loop().time
         trace = Trace(time, tail=TAIL_EVENTS)
         try:

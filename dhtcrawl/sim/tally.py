@@ -26,29 +26,24 @@ class MessageTally:
         self.bytes: Counter[str] = Counter()  # of the requests' frames, and of answers with records
 
     def asked(self, node: bytes, asker: bytes, message: Request) -> None:
-        """A request of `asker` has arrived at `node`."""
         if asker == node:
             return
         self.count(message.kind.name, message.items, len(encode(0, message)))
 
     def answered(self, node: bytes, asker: bytes, reply: Reply) -> None:
-        """The answer of `node` sets out for `asker`."""
         if asker != node and isinstance(reply, Records) and reply.records:
             self.records[PULLED] += len(reply.records)
             self.bytes[PULLED] += len(encode(0, reply))
 
     def count(self, kind: str, records: int, length: int) -> None:
-        """One request of so many bytes."""
         self.frames[kind] += 1
         self.records[kind] += records
         self.bytes[kind] += length
 
     @property
     def records_moved(self) -> int:
-        """Task records of all kinds."""
         return sum(self.records.values())
 
     @property
     def record_frames(self) -> int:
-        """Frames that carried them."""
         return sum(self.frames[kind] for kind in RECORD_KINDS) + self.frames[PULLED]

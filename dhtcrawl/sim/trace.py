@@ -54,7 +54,6 @@ class Trace:
 
     @property
     def hash(self) -> str:
-        """The hash of all events so far, in hex."""
         return self._sha.hexdigest()
 
     def lines(self) -> list[str]:

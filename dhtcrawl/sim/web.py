@@ -116,7 +116,6 @@ class SimClient:
         self._machine = machine
 
     async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
-        """See `HttpClient.exchange`."""
         started_at, fetched_at = self._clock.monotonic(), self._clock.wall()
         host = host_of(request.url)
         refusal = _refusal(host, request, self._web)

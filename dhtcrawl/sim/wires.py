@@ -54,7 +54,6 @@ class Wires:
         return self._delays[pair] + self._slow.get(source, 0.0) + self._slow.get(target, 0.0)
 
     def slow_down(self, host: str, by_s: float) -> None:
-        """Every way from and to this host takes so much longer."""
         self._slow[host] = by_s
 
     def partition(self, *sides: Iterable[str], one_way: OneWay = "") -> None:
@@ -66,7 +65,6 @@ class Wires:
         self._one_way = one_way
 
     def heal(self) -> None:
-        """End the partition."""
         self._side = {}
 
     def cut(self, source: str, target: str) -> bool:

@@ -155,8 +155,6 @@ class Handlers:
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     def plain(self, ask: Callable[[], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """A handler of a method without arguments."""
-
         async def handle(_: web.Request) -> web.Response:
             return json_response(await ask())
 

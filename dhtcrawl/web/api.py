@@ -47,19 +47,15 @@ class NodeApi(Protocol):
         members (a map: state → how many), crawls (how many are not ended),
         storage_sync.
         """
-        ...
 
     async def peers(self) -> list[dict[str, Any]]:
         """All members, this node included: node, address, state, self (bool); rtt_s and seen_s, or None."""
-        ...
 
     async def crawls(self) -> list[dict[str, Any]]:
         """The crawls this node knows: crawl, state, seeds (the first few), seeds_total, ended, counters (its own)."""
-        ...
 
     async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
         """Begin a crawl: crawl (its id). Seeds are canonical; `settings` are those of `CrawlSettings`, all of them."""
-        ...
 
     async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
         """One crawl, over the whole swarm.
@@ -70,11 +66,9 @@ class NodeApi(Protocol):
         queued, in_flight), per_node (node and counters), coordinator (a node
         id or None), waiting_for (lines: what it still takes to end).
         """
-        ...
 
     async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
         """Pause, resume or stop a crawl: crawl, state."""
-        ...
 
     async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
         """Tasks that came to nothing, over the whole swarm.
@@ -82,14 +76,12 @@ class NodeApi(Protocol):
         tasks (url, depth, attempts, detail), silent (nodes that did not
         answer, whose tasks are missing), cut (bool: there are more).
         """
-        ...
 
     async def decide(self, crawl_id: bytes, decision: Decision, urls: list[str] | None) -> dict[str, Any]:
         """Have tasks that came to nothing tried again, or drop them; None: all of them.
 
         count (of those that it was done to), silent (nodes that did not answer).
         """
-        ...
 
     async def leave(self) -> dict[str, Any]:
         """Hand everything over, then stop the node.
@@ -98,31 +90,24 @@ class NodeApi(Protocol):
         others should), alone (bool: the last node, which keeps its store).
         Returns when the rest of the swarm has what it needs.
         """
-        ...
 
     async def drain(self) -> dict[str, Any]:
         """Start nothing more; returns once all that was begun is over, and the backups know: drained (bool)."""
-        ...
 
     async def shutdown(self) -> dict[str, Any]:
         """Stop the node in order, without handing over; returns at once."""
-        ...
 
     async def locate(self, url: str, crawl_id: bytes | None) -> list[dict[str, Any]]:
         """For each crawl, or the one named: crawl, key, owner and backups (each: node, address, state)."""
-        ...
 
     async def why(self, url: str, crawl_id: bytes | None) -> list[dict[str, Any]]:
         """For each crawl, or the one named, where a URL stands: as `dhtcrawl.crawl.explain` says it, of the owner."""
-        ...
 
     async def explain_host(self, host: str) -> dict[str, Any]:
         """A host: gatekeeper, robots, clock, queue, failures; values are scalars, or maps and lists of scalars."""
-        ...
 
     async def export_record(self, crawl_id: bytes) -> bytes:
         """A crawl's record as nodes send it to each other, `dhtcrawl.storage.store.crawl_record.to_wire`."""
-        ...
 
     async def export_nodes(self, crawl_id: bytes) -> list[dict[str, Any]]:
         """Who has a part of a crawl.
@@ -130,21 +115,17 @@ class NodeApi(Protocol):
         node, counters, cpu_seconds, rss_bytes_max, seconds, archive_dir (a
         path where it is on this machine, or None), reachable (bool).
         """
-        ...
 
     async def export_rows(
         self, crawl_id: bytes, node: bytes, kind: bytes, cursor: bytes
     ) -> tuple[list[Row], bytes | None]:
         """Some rows of a kind in a node's store, from `cursor` on (b"" is the beginning), and the next cursor."""
-        ...
 
     async def export_files(self, crawl_id: bytes, node: bytes) -> list[tuple[str, int]]:
         """A node's archive files of a crawl, and how many bytes of each are committed."""
-        ...
 
     async def export_chunk(self, crawl_id: bytes, node: bytes, name: str, offset: int, limit: int) -> bytes:
         """Up to `limit` bytes of an archive file from `offset` on; fewer than asked only at the committed end."""
-        ...
 
     def metrics(self) -> dict[str, float]:
         """Figures for Prometheus, read without waiting.
@@ -153,7 +134,6 @@ class NodeApi(Protocol):
         `pages_total`, `members{state="active"}`. What only grows ends in
         `_total`. Base units: seconds, bytes.
         """
-        ...
 
 
 def submission(body: object) -> CrawlSpec:

@@ -32,7 +32,6 @@ class Net(Protocol):
 
     def predict(self, samples: Array) -> Array:
         """Seconds for each sample; shape (s, 6) → (s,), all positive."""
-        ...
 
 
 class PaperNet:
@@ -124,7 +123,6 @@ class LogNet:
         return loss, gradient
 
     def predict(self, samples: Array) -> Array:
-        """Seconds for each sample."""
         w1, b1, w2, line, b2 = self._parts(self._weights)
         inputs = (np.log(samples) - self._mean) / self._scale
         logs = (np.tanh(inputs @ w1.T + b1) @ w2 + inputs @ line + b2) * self._out_scale + self._out_mean

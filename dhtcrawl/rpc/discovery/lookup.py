@@ -93,7 +93,6 @@ class Lookup:
         return asks
 
     def answered(self, node_id: bytes, contacts: Iterable[Contact]) -> None:
-        """`node_id` replied with these contacts."""
         if self._leave_waiting(node_id, LookupState.QUERIED):
             self._add(contacts)
 

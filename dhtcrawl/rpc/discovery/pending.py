@@ -75,7 +75,6 @@ class PendingRpc:
         self.finish()
 
     def finish(self) -> Done | None:
-        """The callback, the first time."""
         done, self.done = self.done, None
         self._registry.pop(self.question.message_id, None)
         if self.timer is not None:
@@ -131,12 +130,10 @@ class PendingRpcs:
         return call
 
     def expects(self, message_id: bytes, address: Address) -> bool:
-        """A question of this id went to this address and is still open."""
         call = self._by_id.get(message_id)
         return call is not None and call.address == address
 
     def reply(self, message_id: bytes, value: object) -> None:
-        """The expected reply came in."""
         call = self._by_id[message_id]
         if call.sent_at is not None:
             self.rtt.sample(call.address, asyncio.get_running_loop().time() - call.sent_at)

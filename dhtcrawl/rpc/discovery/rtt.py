@@ -38,7 +38,6 @@ class Estimator:
 
     @property
     def smoothed_s(self) -> float | None:
-        """The smoothed round trip, once there was one."""
         return self._srtt
 
     @property
@@ -56,7 +55,6 @@ class RttBook:
         self._known: OrderedDict[Address, Estimator] = OrderedDict()
 
     def sample(self, address: Address, rtt_s: float) -> None:
-        """`address` answered after `rtt_s`."""
         self._all.sample(rtt_s)
         self._known.setdefault(address, Estimator()).sample(rtt_s)
         self._known.move_to_end(address)
@@ -69,5 +67,4 @@ class RttBook:
         return None if known is None else known.smoothed_s
 
     def timeout_s(self, address: Address) -> float:
-        """How long the first try may take."""
         return self._known.get(address, self._all).timeout_s

@@ -66,13 +66,11 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     @property
     def plane(self) -> RoutingProtocol:
-        """The protocol, once the node listens."""
         assert self.protocol is not None, "listen first"
         return self.protocol
 
     @property
     def address(self) -> Address:
-        """Where the node listens."""
         host, port = self.transport.get_extra_info("sockname")[:2]
         return host, port
 
@@ -90,7 +88,6 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         )
 
     async def run(self) -> None:
-        """Keep the table and the values in order until `stop`."""
         await self._upkeep.run()
 
     def stop(self) -> None:

@@ -84,7 +84,6 @@ class RoutingTable:
         self._due_at = 0.0  # before then no contact has to be pinged
 
     def clear(self) -> None:
-        """Forget all contacts."""
         self._buckets.clear()
         self._used.clear()
         self._by_id.clear()
@@ -100,7 +99,6 @@ class RoutingTable:
                 yield entry.contact
 
     def get(self, node_id: bytes) -> Contact | None:
-        """The verified contact with this id."""
         entry = self._by_id.get(node_id)
         return None if entry is None else entry.contact
 
@@ -197,7 +195,6 @@ class RoutingTable:
         return entry.failures == 1
 
     def drop(self, node_id: bytes) -> None:
-        """Remove a contact; it is no error if it is not there."""
         entry = self._by_id.pop(node_id, None)
         if entry is not None:
             del entry.bucket.entries[node_id]
@@ -268,7 +265,6 @@ class RoutingTable:
         return [self._key_in(i, rng) for i in range(depth)]
 
     def _depth(self) -> int:
-        """The closest neighbour's bucket."""
         return next((index for index in self._used if self._buckets[index].entries), 0)
 
     def _key_in(self, index: int, rng: Chance) -> bytes:

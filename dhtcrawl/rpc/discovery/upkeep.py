@@ -39,11 +39,9 @@ class Tended(Protocol):
     @property
     def plane(self) -> RoutingProtocol:
         """What sends, and has the table."""
-        ...
 
     async def refresh(self, key: bytes) -> None:
         """Fill the bucket of `key`."""
-        ...
 
 
 class Upkeep:
@@ -57,13 +55,11 @@ class Upkeep:
         self._pauses: list[asyncio.Future[None]] = []  # one a task of `run`
 
     def stop(self) -> None:
-        """`run` ends soon."""
         self._stopped = True
         for pause in self._pauses:
             _end(pause)
 
     async def run(self) -> None:
-        """Runs until `stop`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._probe())
             group.create_task(self._hand_over())

@@ -51,7 +51,6 @@ class Verifier:
         self._waiting: dict[Address, Callable[[], None]] = {}
 
     def heard(self, contact: Contact) -> None:
-        """A node says that it is `contact`, or that it knows it."""
         match self._table.hear(contact, self._clock.monotonic()):
             case ContactVerdict.WANTED | ContactVerdict.SUSPECT:
                 # One try: a forged sender must not make us flood another node.
@@ -60,7 +59,6 @@ class Verifier:
                 self._challenge(contact)
 
     def note(self, contact: Contact, happened: bool) -> None:
-        """`contact` answered a question of ours, or did not."""
         if self._calls.closed:
             return
         now = self._clock.monotonic()
@@ -93,7 +91,6 @@ class Verifier:
         return address in self._verified
 
     def is_pinged(self, address: Address) -> bool:
-        """A ping is on its way there."""
         return address in self._pings
 
     def when_verified(self, address: Address, then: Callable[[], None]) -> None:
@@ -105,7 +102,6 @@ class Verifier:
                 del self._waiting[address]
 
     def close(self) -> None:
-        """The plane stops."""
         self._waiting.clear()
 
     def _ping(self, address: Address, done: Done, tries: int) -> None:

@@ -83,7 +83,6 @@ class Gossip:
 
     @property
     def view(self) -> View:
-        """Who owns what, as of now."""
         return self.members.view()
 
     @property
@@ -101,7 +100,6 @@ class Gossip:
         return self._probes.counters
 
     def fingerprint(self) -> bytes:
-        """Equal at two nodes that know the same members in the same roles."""
         return self.members.fingerprint()
 
     # What we do
@@ -119,7 +117,6 @@ class Gossip:
         return known
 
     def rows(self) -> list[Row]:
-        """All records as they go over the wire."""
         return self._exchange.rows()
 
     def learn(self, rows: Any, sender: bytes | None = None) -> None:
@@ -127,7 +124,6 @@ class Gossip:
         self._exchange.learn(rows, sender)
 
     def answer_members(self, asker: bytes, asked: ExchangeMembers) -> MemberRows:
-        """The handler of the call `members`."""
         return self._exchange.answer(asker, asked)
 
     def check_paused(self) -> bool:
@@ -193,7 +189,6 @@ class Gossip:
             log.info("leave: not everybody has confirmed it")
 
     async def run(self) -> None:
-        """Runs until `stop`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._probing(group))
             group.create_task(self._rounds.run())
@@ -302,12 +297,10 @@ class _ExchangeRounds:
         self._now.set()
 
     def stop(self) -> None:
-        """`run` ends soon."""
         self._stopping = True
         self._now.set()
 
     async def run(self) -> None:
-        """Runs until `stop`."""
         wait_s = self._settings.exchange_retry_s
         while not self._stopping:
             await _within(self._spread(wait_s), self._now)

@@ -30,7 +30,6 @@ class LocalHealth:
         return True
 
     def was_suspected(self) -> None:
-        """Another node got no answer from us."""
         self._add(1)
 
     def was_alone(self) -> None:
@@ -38,7 +37,6 @@ class LocalHealth:
         self._add(1)
 
     def was_answered(self) -> None:
-        """Another node answered in time."""
         self._add(-1)
 
     def _add(self, points: int) -> None:

@@ -50,7 +50,6 @@ class MemberExchange:
         self._heard = heard
 
     def rows(self) -> list[Row]:
-        """All records, by id."""
         return [record.row() for record in self._members.records(self._clock.monotonic())]
 
     def learn(self, rows: Any, sender: bytes | None, sees: int = 0, *, news: bool = True) -> None:
@@ -62,7 +61,6 @@ class MemberExchange:
         self._heard(learned, known)
 
     def answer(self, asker: bytes, asked: ExchangeMembers) -> MemberRows:
-        """The handler of `members`."""
         self.learn(asked.rows, asker, asked.sees)
         return self._page(asked.cursor)
 
@@ -86,7 +84,6 @@ class MemberExchange:
         return False
 
     def _page(self, cursor: bytes) -> MemberRows:
-        """The records after the cursor, and the next cursor."""
         records = self._members.records(self._clock.monotonic())
         first = bisect_right(records, cursor, key=_id_of)
         page = records[first : first + ROWS_A_CALL_MAX]

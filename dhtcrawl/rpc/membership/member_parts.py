@@ -86,7 +86,6 @@ class ShownMembers:
         self._members[place : place + known] = [] if face is None else [face]
 
     def view(self) -> View:
-        """The same object until a node is put."""
         if self._view is None:
             self._view = View(self._members)
         return self._view

@@ -107,7 +107,6 @@ class Members:
         return sorted((self._me, *self._live.values(), *told), key=_id_of)
 
     def view(self) -> View:
-        """Who owns what; the same object until that changes."""
         return self._shown.view()
 
     def fingerprint(self) -> bytes:
@@ -121,7 +120,6 @@ class Members:
         return fingerprint.digest()
 
     def _face(self, node_id: bytes) -> Member | None:
-        """A node as the view has it."""
         record = self.get(node_id)
         if record is None or record.state.is_gone:
             return None
@@ -131,7 +129,6 @@ class Members:
         return Member(node_id, record.address, MemberState.SUSPECTED if suspected else MemberState.ACTIVE)
 
     def _show(self, node_id: bytes) -> None:
-        """There is a new view, where this node may be another."""
         self._shown.put(node_id, self._face(node_id))
 
     # What we do ourselves
@@ -295,7 +292,6 @@ class Members:
     # Whom to ask, and what comes of it
 
     def next_target(self, busy: Container[bytes] = ()) -> MemberRecord | None:
-        """The next of a shuffled round of all (SWIM, section 4.3) that is not `busy`."""
         return self._asking.next(self._live, busy)
 
     def some(self, n: int, exclude: bytes | None = None) -> list[MemberRecord]:

@@ -51,7 +51,6 @@ class Rumours:
         return len(self._by_id)
 
     def put(self, record: MemberRecord) -> None:
-        """A change, to be told from now on."""
         row = record.row()
         self._count += 1
         rumour = self._by_id[record.id] = _Rumour(row, packed_bytes(row), self._count)
@@ -62,7 +61,6 @@ class Rumours:
                 self._enter(node_id, known)
 
     def drop(self, node_id: bytes) -> None:
-        """Tell no more of this node."""
         self._by_id.pop(node_id, None)
 
     def take(self, room_bytes: int, members: int, rows_max: int = ROWS_A_DATAGRAM_MAX) -> list[Row]:

@@ -84,12 +84,10 @@ class View:
 
     @cached_property
     def ids(self) -> tuple[bytes, ...]:
-        """The ids of all members, in order."""
         return tuple(map(_id_of, self.members))
 
     @cached_property
     def owner_ids(self) -> tuple[bytes, ...]:
-        """The ids of those who can own, in order."""
         return tuple(map(_id_of, self._owning))
 
     @cached_property
@@ -104,7 +102,6 @@ class View:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Equal where two views are alike."""
         told = b"".join(m.id + (b"j" if m.state is MemberState.JOINING else b"o") for m in self.members)
         return sha256(told).digest()
 

@@ -43,17 +43,14 @@ class Peers(Protocol):
     @property
     def view(self) -> View:
         """Who owns what, as of now."""
-        ...
 
     async def ask(self, node: bytes, message: Request, timeout_s: float | None = None) -> Answer | Failure:
         """A node's answer to a message of the task plane."""
-        ...
 
     async def call(
         self, node: bytes, args: CallArgs[R], *, timeout_s: float | None = None, reply_bytes_max: int | None = None
     ) -> R | Failure:
         """A node's answer to a call; without a time and a size, those of its terms."""
-        ...
 
 
 class CallRegistry:
@@ -72,7 +69,6 @@ class CallRegistry:
         self._handlers[name] = call, handler
 
     def served(self) -> Iterable[str]:
-        """The names of the calls that are answered."""
         return self._handlers.keys()
 
     def answer(self, asker: bytes, call: Call, group: asyncio.TaskGroup) -> Reply | asyncio.Future[Reply]:

@@ -103,7 +103,6 @@ class Archive:
         self._dirty[file.name] = file
 
     def drop(self, file: AppendFile) -> None:
-        """Remove a file of `begin_alone`."""
         file.close()
         self._directory.remove(file.name)
 

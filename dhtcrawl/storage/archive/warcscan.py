@@ -48,12 +48,10 @@ class GzipMember:
 
     @property
     def type(self) -> str:
-        """WARC-Type; empty if nothing could be read."""
         return self.headers.get("warc-type", "")
 
     @property
     def url(self) -> str:
-        """WARC-Target-URI; empty for a record that has none."""
         return self.headers.get("warc-target-uri", "")
 
 

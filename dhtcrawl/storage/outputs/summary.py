@@ -49,7 +49,6 @@ class Summary:
     per_node: list[NodeShare]
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The summary as JSON, in the order of the fields."""
         return json.dumps(dataclasses.asdict(self), indent=indent, ensure_ascii=False)
 
 

@@ -93,11 +93,9 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
         return self.problems_total == 0
 
     def problem(self, place: str, what: str) -> None:
-        """Note a problem, as a line that names file and place."""
         self.problems_total += 1
         if len(self.problems) < PROBLEMS_KEPT_MAX:
             self.problems.append(f"{place}: {what}")

@@ -39,11 +39,9 @@ class Participant(Protocol):
         Raises:
             StorageError: the disk failed.
         """
-        ...
 
     def close(self) -> None:
         """Close the files; bytes that were not prepared do not count."""
-        ...
 
 
 class Committer(Protocol):
@@ -56,16 +54,13 @@ class Committer(Protocol):
         StorageError does more: the disk has failed, so this group's and every later
         future get the error.
         """
-        ...
 
     @property
     def failed(self) -> StorageError | None:
         """The error after which nothing more is written, or None."""
-        ...
 
     async def close(self) -> None:
         """Commit what was submitted, then stop; submitting more is a bug."""
-        ...
 
 
 Job = tuple[Callable[[Txn], Any], "asyncio.Future[Any]"]
@@ -86,7 +81,6 @@ class Group:
 
     @property
     def futures(self) -> list[asyncio.Future[Any]]:
-        """The futures of the transactions, in order."""
         return [future for future, _, _ in self._outcomes]
 
     def run(self, job: Job) -> None:

@@ -31,7 +31,6 @@ class AppendFile(Protocol):
             StorageFull: no space; nothing was appended, `size` is unchanged.
             StorageError: the disk failed; the same.
         """
-        ...
 
     def truncate(self, size: int) -> None:
         """Remove what was appended after `size`; never fails.
@@ -39,7 +38,6 @@ class AppendFile(Protocol):
         For a writer whose second append failed. Committed bytes must not be
         removed.
         """
-        ...
 
     def sync(self) -> None:
         """Return once everything appended survives a power cut.
@@ -47,7 +45,6 @@ class AppendFile(Protocol):
         Raises:
             StorageError: the disk failed.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -65,7 +62,6 @@ class Directory(Protocol):
         Raises:
             StorageError: the file is shorter than `committed`, and stays as it is; or it cannot be opened.
         """
-        ...
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Read `length` bytes from `offset`, fewer only at the end of the file.
@@ -73,11 +69,9 @@ class Directory(Protocol):
         Raises:
             StorageError: the file cannot be read.
         """
-        ...
 
     def names(self) -> list[str]:
         """The names of the files, sorted."""
-        ...
 
     def remove(self, name: str) -> None:
         """Remove a file; one that is not there is no error."""
@@ -89,11 +83,9 @@ class Directory(Protocol):
         Raises:
             StorageError: the file cannot be written.
         """
-        ...
 
     def free_bytes(self) -> int:
         """The free space, in bytes."""
-        ...
 
 
 class DiskDirectory:

@@ -54,7 +54,6 @@ class Findings:
     problems_total: int = 0
 
     def add(self, problem: str) -> None:
-        """Add a problem."""
         self.problems_total += 1
         if len(self.problems) < PROBLEMS_KEPT_MAX:
             self.problems.append(problem)

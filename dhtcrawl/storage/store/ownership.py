@@ -40,7 +40,6 @@ class TakeSnapshot(Protocol):
 
     def __call__(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         """The ownership as it is now, for `task_keys` only or, with None, for all tasks."""
-        ...
 
 
 def _always(_: bytes) -> bool:

@@ -65,14 +65,12 @@ class Digests:
     cursor: bytes | None = b""
 
     def pack(self, bits: int) -> bytes:
-        """The digests of all 2^bits parts, as sent."""
         packed = bytearray(DIGEST_BYTES << bits)
         for number, part in self.parts.items():
             packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = part.digest.to_bytes(DIGEST_BYTES, "big")
         return bytes(packed)
 
     def digest(self, number: int) -> int:
-        """The digest of a part; 0 if it is empty."""
         part = self.parts.get(number)
         return 0 if part is None else part.digest
 

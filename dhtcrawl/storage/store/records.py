@@ -124,7 +124,6 @@ class Task:
         return tuple(sorted((*self.others, self.place.node)))
 
     def pack(self) -> bytes:
-        """The stored value."""
         return self.pack_with(self.order)
 
     def pack_with(self, order: int) -> bytes:

@@ -264,12 +264,10 @@ class _Into:
 
     @property
     def merged(self) -> Merged:
-        """The result so far."""
         queued, resend = list(self.queued.values()), list(self.resend)
         return Merged(self.further, queued, self.unqueued, resend, self.new, holders=tuple(self.holders))
 
     def add(self, key: bytes, task: Task, order: int) -> None:
-        """Add a record that was not here, with a number of our order."""
         self._txn.put(keys.TASK + self._crawl + key, task.pack_with(order))
         self._note(task.place)
         if self._queueable(key, task):
@@ -365,7 +363,6 @@ class _Into:
         self.queued[key] = Queued(task.depth, order, key, task.url, task.referrer, task.hops, task.seed)
 
     def _leave(self, key: bytes, depth: int, order: int, host: str) -> None:
-        """Remove a record's queue entry, if there is one."""
         entry = self._entry(key, depth, order, host)
         if self._txn.get(entry) is not None:
             self._txn.delete(entry)

@@ -22,7 +22,6 @@ class Engine(Protocol):
         Raises:
             StorageError: the value cannot be read, or is damaged.
         """
-        ...
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield pairs with start <= key < stop, in order, as they are when the first is taken.
@@ -30,7 +29,6 @@ class Engine(Protocol):
         Raises:
             StorageError: they cannot be read, or are damaged.
         """
-        ...
 
     def write(self, batch: Batch, *, sync: bool) -> None:
         """Write all of `batch` or nothing; with `sync` it survives a power cut.
@@ -39,11 +37,9 @@ class Engine(Protocol):
             StorageFull: no space is left; nothing of the batch is visible.
             StorageError: the disk failed.
         """
-        ...
 
     def close(self) -> None:
         """Close the database; further calls are a bug."""
-        ...
 
 
 class Txn:
@@ -60,19 +56,16 @@ class Txn:
         self._ordered: list[bytes] | None = None
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, or None."""
         if key in self._group:
             return self._group[key]
         return self._engine.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Write `value` under `key`."""
         self._undo.append((key, self._group.get(key), key in self._group))
         self._group[key] = value
         self._ordered = None
 
     def delete(self, key: bytes) -> None:
-        """Remove `key`, if it is there."""
         self._undo.append((key, self._group.get(key), key in self._group))
         self._group[key] = None
         self._ordered = None
