@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dhtcrawl.errors import ConfigError, DhtcrawlError, UsageError
-from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit
-from dhtcrawl.units import parse_duration as parse_duration
-from dhtcrawl.units import parse_size as parse_size
+from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit, parse_duration, parse_size
 
 UNLIMITED: Final = 0
 PAIR_VALUE_CHARS_MAX: Final = 200
@@ -198,14 +196,8 @@ class Config:
         return _refusal(key, problem, self.origins.get(key), self.options.get(key))
 
 
-SECTIONS: Final = {
-    "crawl": CrawlSettings,
-    "fetch": FetchSettings,
-    "politeness": PolitenessSettings,
-    "frontier": FrontierSettings,
-    "storage": StorageSettings,
-    "node": NodeSettings,
-    "swarm": SwarmSettings,
+SECTIONS: Final[Mapping[str, type[Any]]] = {
+    f.name: type(f.default) for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.default)
 }
 
 
@@ -330,11 +322,12 @@ def _require_storable(texts: tuple[str, ...], kind: str) -> None:
     for text in texts:
         if any(ord(char) < 32 or ord(char) == 127 for char in text):
             raise _Wrong(" has a control character; remove it")
-        # A path may be any bytes; everything else is stored and sent as UTF-8.
-        if kind != "path" and not _is_utf8(text):
+        # A path may be any bytes, which Python reads as surrogates; everything else is stored and sent as UTF-8.
+        if kind != "path" and any("\ud800" <= char <= "\udfff" for char in text):
             raise _Wrong(f" is {text!r}, which is not UTF-8; check the encoding")
 
 
+_BOOLS: Final = dict.fromkeys(("true", "on", "yes", "1"), True) | dict.fromkeys(("false", "off", "no", "0"), False)
 _PARSERS: Final[Mapping[str, Callable[[object], object]]] = {
     "duration": parse_duration,
     "size": parse_size,
@@ -391,23 +384,11 @@ def _address(text: str) -> str:
     return stripped
 
 
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _bool(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
     text = str(value).lower()
-    if text in ("true", "on", "yes", "1"):
-        return True
-    if text in ("false", "off", "no", "0"):
-        return False
-    raise ValueError("use on or off")
+    if text not in _BOOLS:
+        raise ValueError("use on or off")
+    return _BOOLS[text]
 
 
 def _int(value: object) -> int:

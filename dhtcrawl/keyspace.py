@@ -28,7 +28,7 @@ def _sha1(data: bytes) -> bytes:
 
 def url_key(url: str) -> bytes:
     """The 20-byte key of a canonical URL."""
-    return hashlib.sha1(url.encode(), usedforsecurity=False).digest()
+    return _sha1(url.encode())
 
 
 @lru_cache(maxsize=65_536)

@@ -47,11 +47,6 @@ def check_loop_state() -> None:
     _checks = True
 
 
-def checks_loop_state() -> bool:
-    """Whether the mode is on."""
-    return _checks
-
-
 def loop_state(cls: type[T]) -> type[T]:
     """Mark a class whose objects the event loop changes."""
     if not _checks:

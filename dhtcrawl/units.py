@@ -1,8 +1,7 @@
 """How people write durations, sizes and addresses, and what they are told when it is none.
 
-Every function here takes what a flag, a variable or a TOML file may hold and
-raises `ValueError` with what would be right; `dhtcrawl.config` says which
-setting it was.
+Each `parse_…` takes what a flag, a variable or a TOML file may hold and raises
+`ValueError` with what would be right; `dhtcrawl.config` says which setting it was.
 """
 
 from __future__ import annotations
@@ -31,11 +30,7 @@ _ADDRESS_HINT: Final = "use HOST:PORT, such as 127.0.0.1:8468 or [::1]:8468"
 
 
 def parse_duration(value: object) -> float:
-    """Seconds from `2`, `"1.5s"`, `"200ms"`, `"10m"`, `"2h"`, `"1d"`.
-
-    Raises:
-        ValueError: with what would be right.
-    """
+    """Seconds from `2`, `"1.5s"`, `"200ms"`, `"10m"`, `"2h"`, `"1d"`."""
     seconds = _scaled(value, _DURATION_S, 'use a duration such as "10s", "200ms" or "2h"')
     if seconds > DURATION_MAX_S:
         raise ValueError('use a shorter duration, "10000d" at most')
@@ -43,11 +38,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_size(value: object) -> int:
-    """Bytes from `4096`, `"2MiB"`, `"1.5GB"`.
-
-    Raises:
-        ValueError: with what would be right.
-    """
+    """Bytes from `4096`, `"2MiB"`, `"1.5GB"`."""
     size = _scaled(value, _SIZE_BYTES, 'use a size such as "10MiB" or "2GB"')
     if size > INT_MAX:
         raise ValueError('use a smaller size, such as "100TB"')
@@ -55,11 +46,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_disk_limit(value: object) -> str:
-    """A size of the data, a share of the disk, or "": as it was written, once it is known to be one.
-
-    Raises:
-        ValueError: with what would be right.
-    """
+    """A size of the data, a share of the disk, or "": as it was written, once it is known to be one."""
     text = str(value).strip()
     if not text:
         return ""
@@ -77,11 +64,7 @@ def parse_disk_limit(value: object) -> str:
 
 
 def parse_address(value: object) -> Address:
-    """Host and port of `127.0.0.1:8468`, `[::1]:8468` or `node.example.org:8468`; port 0 is one.
-
-    Raises:
-        ValueError: with what would be right.
-    """
+    """Host and port of `127.0.0.1:8468`, `[::1]:8468` or `node.example.org:8468`; port 0 is one."""
     match = _ADDRESS.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or int(match[3]) > PORT_MAX:
         raise ValueError(_ADDRESS_HINT)
@@ -103,25 +86,25 @@ def format_address(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def ip_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address, IPv4 where it is mapped into IPv6; None where the text is none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches `host`, an IP address or a name. Of names only `localhost` is sure to be."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
+    address = ip_of(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_wildcard(host: str) -> bool:
     """Whether listening on `host` means every address of this machine."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    address = ip_of(host)
+    return address is not None and address.is_unspecified
 
 
 def _scaled(value: object, units: Mapping[str, float], hint: str) -> float:

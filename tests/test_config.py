@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.config import SECTIONS, Config, all_settings, load, pairs, parse_duration, parse_size
+from dhtcrawl.config import SECTIONS, Config, all_settings, load, pairs
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.units import parse_duration, parse_size
 
 
 def write(directory: Path, text: str) -> Path:

@@ -7,13 +7,12 @@ through unless `--open-swarm` says that this is meant.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from dataclasses import dataclass
 
 from dhtcrawl.config import Config
 from dhtcrawl.errors import SwarmRefused, UsageError
-from dhtcrawl.units import Address, format_address, is_loopback, is_wildcard, parse_address
+from dhtcrawl.units import Address, format_address, ip_of, is_loopback, is_wildcard, parse_address
 
 PORT = 8468
 LISTEN_CLOSED: Address = ("127.0.0.1", PORT)
@@ -121,9 +120,9 @@ def own_address(other: Address) -> str | None:
 def _ip(config: Config, key: str, host: str, port: int) -> str:
     if host.lower() == "localhost":
         return "127.0.0.1"
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
+    address = ip_of(host)
+    if address is None:
         raise config.refusal(
             key, f" {format_address((host, port))}: a name may mean several addresses; use an IP address"
-        ) from None
+        )
+    return str(address)

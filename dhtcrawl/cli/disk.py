@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from dhtcrawl.config import parse_size
+from dhtcrawl.units import parse_size
 
 CHECK_EVERY_S = 1.0
 

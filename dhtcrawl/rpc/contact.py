@@ -7,15 +7,15 @@ nothing behind this module meets a malformed id.
 
 from __future__ import annotations
 
-import ipaddress
 from functools import lru_cache
+from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.units import PORT_MAX, ip_of
 
 KEY_BITS = 8 * KEY_BYTES
 HOST_CHARS_MAX = 64  # an IPv6 address is 39, and a zone may follow
-PORT_MAX = 65_535
 # Other implementations may use a larger k; more than this in a reply is not looked at.
 CONTACTS_IN_REPLY_MAX = 64
 
@@ -46,18 +46,11 @@ def parse_id(value: object) -> bytes | None:
 @lru_cache(maxsize=4096)
 def canonical_host(text: str) -> str | None:
     """The one form of an IP address that can be written to, else None. IPv4 mapped into IPv6 becomes IPv4."""
-    if len(text) > HOST_CHARS_MAX:
-        return None
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_multicast or address.is_unspecified:
+    address = ip_of(text) if len(text) <= HOST_CHARS_MAX else None
+    if address is None or address.is_multicast or address.is_unspecified:
         return None
     # 240.0.0.0/4, and with it the broadcast address.
-    if isinstance(address, ipaddress.IPv4Address) and address.is_reserved:
+    if isinstance(address, IPv4Address) and address.is_reserved:
         return None
     return str(address)
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_address
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.guard import permits
@@ -21,6 +20,7 @@ from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Truncated
 from dhtcrawl.sim.machines import SimMachine
 from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response, WebShape
+from dhtcrawl.units import ip_of
 from dhtcrawl.url import host_of, hostname_of, path_of
 
 __all__ = ["DOWN_HOST", "Response", "SimClient", "SimWeb", "Violation", "Visit"]
@@ -176,18 +176,10 @@ class SimClient:
 def _refusal(host: str, request: HttpRequest, web: SimWeb) -> tuple[FetchFailureKind, str] | None:
     """Why no connection to `host` comes about."""
     literal = hostname_of(host).strip("[]")
-    if _is_address(literal) and not permits(host, literal, request.private_hosts):
+    if ip_of(literal) and not permits(host, literal, request.private_hosts):
         return FetchFailureKind.PRIVATE_ADDRESS, f"{host} is at {literal}, which is not a public address"
-    if host == DOWN_HOST or _is_address(literal):
+    if host == DOWN_HOST or ip_of(literal):
         return FetchFailureKind.CONNECT, "connection refused"
     if host not in web.hosts:
         return FetchFailureKind.DNS, "the name does not resolve"
     return None
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -17,7 +17,6 @@ Every refusal and error is one line of JSON, `{"error": "…"}`.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import re
@@ -28,7 +27,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from dhtcrawl.errors import ConfigError, DhtcrawlError, StorageFull, UsageError
-from dhtcrawl.units import is_loopback, is_wildcard
+from dhtcrawl.units import ip_of, is_loopback, is_wildcard
 from dhtcrawl.web.api import ApiError
 
 log = logging.getLogger(__name__)
@@ -65,15 +64,7 @@ def may_name(host: str, bound: str) -> bool:
     """Whether a request may call us `host`, when we listen on `bound`."""
     if is_loopback(host) or host == bound.lower():
         return True
-    return is_wildcard(bound) and _is_ip(host)
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return is_wildcard(bound) and ip_of(host) is not None
 
 
 def stranger(bound: str) -> Middleware:

@@ -13,7 +13,6 @@ worse claim wins, and only the node itself raises its epoch.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -22,9 +21,10 @@ from typing import Any, Self
 
 import msgpack
 
-from dhtcrawl.rpc.contact import PORT_MAX, Address, canonical_host, parse_id
+from dhtcrawl.rpc.contact import Address, canonical_host, parse_id
 from dhtcrawl.rpc.discovery.datagram import packed_bytes
 from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX, VERSION, WORD_CHARS_MAX
+from dhtcrawl.units import PORT_MAX, ip_of
 
 EPOCH_MAX = 2**31 - 1
 FEATURES_MAX = 16
@@ -134,10 +134,8 @@ def merge(a: MemberRecord, b: MemberRecord) -> MemberRecord:
 @lru_cache(maxsize=4096)
 def is_loopback(host: str) -> bool:
     """Whether it is a loopback address, which means another machine to a node elsewhere."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = ip_of(host)
+    return address is not None and address.is_loopback
 
 
 def parse_record(row: object, sender_host: str | None, *, first_hand: bool = False) -> MemberRecord | None:
