@@ -125,6 +125,23 @@ def add(server: Any, contact: tuple[bytes, str, int]) -> None:
         server.protocol.router.add_contact(Node(*contact))
 
 
+def neighbours(server: Any, key: bytes) -> list[Any]:
+    """The contacts in a node's table that are closest to a key, of either kind; each has an `id`."""
+    if isinstance(server, RoutingServer):
+        return list(server.plane.table.closest(key))
+    return list(server.protocol.router.find_neighbors(Node(key), server.ksize))
+
+
+async def ping(server: Any, contact: tuple[bytes, str, int]) -> None:
+    """Ask a contact, so that the table learns from the outcome."""
+    if not isinstance(server, RoutingServer):
+        await server.protocol.call_ping(Node(*contact))
+        return
+    over = asyncio.get_running_loop().create_future()
+    server.plane.begin(Contact(*contact), "ping", (server.node.id,), lambda *_: over.set_result(None))
+    await over
+
+
 def xor(a: bytes, b: bytes) -> int:
     return int.from_bytes(a, "big") ^ int.from_bytes(b, "big")
 
@@ -155,8 +172,7 @@ def spider(server: Any, key: bytes) -> Any:
     """A look-up for the nodes closest to a key, of either kind."""
     if isinstance(server, RoutingServer):
         return server.find_closest(key)
-    node, router = Node(key), server.protocol.router
-    return NodeSpiderCrawl(server.protocol, node, router.find_neighbors(node), server.ksize, server.alpha).find()
+    return NodeSpiderCrawl(server.protocol, Node(key), neighbours(server, key), server.ksize, server.alpha).find()
 
 
 def request(name: str, *args: Any) -> bytes:

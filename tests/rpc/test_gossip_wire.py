@@ -129,7 +129,7 @@ def test_datagrams_with_anything_in_them_change_nothing_and_raise_nothing(calls:
             before = states_of(node)
             for name, args in calls:
                 hostile.transport.sendto(request(name, *args), (host(1), PORT))
-                node.learn(args)
+                node.answer_members(b"h" * 20, ExchangeMembers(tuple(args), b"", 0))
             await asyncio.sleep(2)
             assert s.world.nodes[host(1)].plane.counters.handler_errors == 0
             assert states_of(node) == before

@@ -12,13 +12,27 @@ from random import Random
 from typing import Any
 
 import pytest
-from kademlia.node import Node
 from kademlia.storage import ForgetfulStorage
 from kademlia.utils import digest
 
 from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.discovery.lookup import ASKS_MAX
-from rpc.routing_swarm import PORT, Plane, Raw, add, both, host, request, simulate, spider, table_of, world, xor
+from rpc.routing_swarm import (
+    PORT,
+    Plane,
+    Raw,
+    add,
+    both,
+    host,
+    neighbours,
+    ping,
+    request,
+    simulate,
+    spider,
+    table_of,
+    world,
+    xor,
+)
 
 NOBODY = ("10.9.9.9", PORT)
 
@@ -47,7 +61,7 @@ async def test_1_the_closest_neighbours_are_the_closest(kind: str) -> None:
         wrong = 0
         for _ in range(200):
             target = rng.randbytes(20)
-            found = [n.id for n in node.protocol.router.find_neighbors(Node(target), 20)]
+            found = [n.id for n in neighbours(node, target)]
             wrong += found != sorted(ids, key=lambda i: xor(i, target))[:20]
     assert wrong > 150 if kind == "stock" else wrong == 0
 
@@ -101,10 +115,10 @@ async def test_3_a_silence_does_not_cost_a_contact_its_place(kind: str) -> None:
         asker, other = await w.node(kind, host(1)), await w.node(kind, host(2))
         add(asker, contact(other))
         w.net.partition([host(1)], [host(2)])
-        await asker.protocol.call_ping(Node(*contact(other)))
+        await ping(asker, contact(other))
         w.net.heal()
         await asyncio.sleep(5)
-        result = [node.id for node in asker.protocol.router.find_neighbors(Node(key(1)))]
+        result = [node.id for node in neighbours(asker, key(1))]
     assert len(result) == (0 if kind == "stock" else 1)
 
 

@@ -122,11 +122,6 @@ class Lookup:
         reachable = [candidate for candidate in self._ordered if candidate.state is not LookupState.UNREACHABLE]
         return [candidate.contact for candidate in reachable[:n] if candidate.state is LookupState.HEARD]
 
-    def state(self, node_id: bytes) -> LookupState | None:
-        """How far the look-up has got with `node_id`; None when no peer named it."""
-        candidate = self._by_id.get(node_id)
-        return None if candidate is None else candidate.state
-
     def _frontier(self) -> Iterator[_Candidate]:
         """The `width` closest that are not unreachable; callers mostly stop at the first ones."""
         left = self._width

@@ -37,7 +37,6 @@ from dhtcrawl.rpc.discovery.datagram import (
     packed_bytes,
 )
 from dhtcrawl.rpc.discovery.pending import TRIES, Done, PendingRpc, PendingRpcs, RoutingCounters
-from dhtcrawl.rpc.discovery.router import Router
 from dhtcrawl.rpc.discovery.table import RoutingTable
 from dhtcrawl.rpc.discovery.verify import Verifier
 
@@ -56,7 +55,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     def __init__(self, source_node: Node, storage: Any, ksize: int, *, clock: Clock, rng: Random) -> None:
         super().__init__(source_node, storage, ksize)
         self.table = RoutingTable(source_node.id, ksize)
-        self.router = Router(self, ksize, source_node)
+        self.router = None  # the library's table, in whose place `table` is
         self.counters = RoutingCounters()
         self.calls = PendingRpcs(self._send, rng, self.counters)
         self.verifier = Verifier(source_node.id, self.table, self.calls, self.counters, clock)
@@ -135,7 +134,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     # Questions of ours
 
     def begin(self, contact: Contact, name: str, args: tuple[object, ...], done: Done) -> PendingRpc:
-        """Ask a contact; the table learns from the outcome. See `Calls.begin`."""
+        """Ask a contact; the table learns from the outcome. See `PendingRpcs.begin`."""
         return self.calls.begin(contact.address, name, args, partial(self._finished, contact, done))
 
     async def call(
@@ -166,20 +165,6 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     async def store(self, address: Address, node_id: bytes, key: bytes, value: Any) -> tuple[bool, Any]:
         return await self.call(address, "store", node_id, key, value)
 
-    async def find_node(self, address: Address, node_id: bytes, key: bytes) -> tuple[bool, Any]:
-        return await self.call(address, "find_node", node_id, key)
-
-    async def find_value(self, address: Address, node_id: bytes, key: bytes) -> tuple[bool, Any]:
-        return await self.call(address, "find_value", node_id, key)
-
-    async def stun(self, address: Address) -> tuple[bool, Any]:
-        return await self.call(address, "stun")
-
-    def handle_call_response(self, result: tuple[bool, Any], node: Node) -> tuple[bool, Any]:
-        """The stock `call_…` methods end here."""
-        self.verifier.note(Contact(node.id, node.ip, node.port), result[0])
-        return result
-
     def _finished(self, contact: Contact, done: Done, happened: bool, value: Any) -> None:
         self.verifier.note(contact, happened)
         done(happened, value)
@@ -190,10 +175,6 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             return
         self.verifier.answered_from(address)
         self.calls.reply(reply.message_id, reply.value)
-
-    def welcome_if_new(self, node: Node) -> None:
-        """The stock hook: a request came from `node`."""
-        self.verifier.heard(Contact(node.id, node.ip, node.port))
 
     # Questions of others
 

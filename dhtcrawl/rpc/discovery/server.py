@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from random import Random
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from kademlia.network import Server
 from kademlia.utils import digest
@@ -98,9 +98,6 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         if self.transport is not None:
             self.transport.close()
 
-    def refresh_table(self, interval: int = 3600) -> None:
-        """Nothing: `run` does it."""
-
     async def bootstrap(self, addrs: Sequence[Address]) -> list[Contact]:
         """Join through any of these nodes; the contacts closest to us, closest first.
 
@@ -111,7 +108,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         Raises:
             BootstrapUnreachable: none of them answered.
         """
-        answers = await _together(self.bootstrap_node(addr) for addr in addrs[:BOOTSTRAP_ADDRESSES_MAX])
+        answers = await together(self.bootstrap_node(addr) for addr in addrs[:BOOTSTRAP_ADDRESSES_MAX])
         contacts = [contact for contact in answers if contact is not None]
         if not contacts:
             names = ", ".join(f"{host}:{port}" for host, port in addrs) or "nobody"
@@ -122,7 +119,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         # neighbours. The second time those that are closest know us.
         await self._find(self.node.id, contacts, width=self.alpha)
         closest = await self._find(self.node.id)
-        await _together(self.refresh(key) for key in self.plane.table.far_keys(self._rng, closest))
+        await together(self.refresh(key) for key in self.plane.table.far_keys(self._rng, closest))
         return closest
 
     async def refresh(self, key: bytes) -> None:
@@ -135,7 +132,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         lookup = self._lookup(key, width=self.alpha)
         await self._ask_until_done(lookup, "find_node")
         wanted = [contact for contact in lookup.heard(self.ksize) if self.plane.table.wants(contact.id)]
-        await _together(self._meet(contact.address) for contact in wanted)
+        await together(self._meet(contact.address) for contact in wanted)
 
     async def bootstrap_node(self, addr: Address) -> Contact | None:
         """Who answers there: a contact that is in the table now, or None."""
@@ -147,7 +144,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     async def nodes_at(self, addr: Address) -> list[Contact]:
         """All that answer there: a name may have several addresses, each of another node."""
-        answers = await _together(self._meet((host, addr[1])) for host in await self._addresses(addr))
+        answers = await together(self._meet((host, addr[1])) for host in await self._addresses(addr))
         return [contact for contact in answers if contact is not None]
 
     async def _meet(self, address: Address) -> Contact | None:
@@ -169,10 +166,6 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
             return []
         hosts = [canonical_host(str(sockaddr[0])) for *_, sockaddr in found]
         return list(dict.fromkeys(host for host in hosts if host is not None))[:ADDRESSES_OF_A_NAME_MAX]
-
-    def bootstrappable_neighbors(self) -> list[Address]:
-        """Where to join through the next time."""
-        return [contact.address for contact in self.plane.table.closest(self.node.id)]
 
     # Look-ups
 
@@ -283,26 +276,15 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         number, own = int.from_bytes(dkey, "big"), int.from_bytes(self.node.id, "big")
         if len(contacts) < self.ksize or own ^ number < contacts[-1].number ^ number:
             self.storage[dkey] = value
-        return any(await _together(self._store(contact, dkey, value) for contact in contacts))
+        return any(await together(self._store(contact, dkey, value) for contact in contacts))
 
     async def _store(self, contact: Contact, key: bytes, value: Any) -> bool:
         happened, stored = await self.plane.store(contact.address, self.node.id, key, value)
         return happened and stored is True
 
-    # What the library keeps in a pickle file is the node's business.
 
-    def save_state(self, fname: str) -> NoReturn:
-        raise NotImplementedError("the node keeps its own state; see bootstrappable_neighbors")
-
-    def save_state_regularly(self, fname: str, frequency: int = 600) -> NoReturn:
-        raise NotImplementedError("the node keeps its own state; see bootstrappable_neighbors")
-
-    @classmethod
-    async def load_state(cls, fname: str, port: int, interface: str = "0.0.0.0") -> NoReturn:
-        raise NotImplementedError("a pickle runs code; bootstrap with the addresses kept by the node")
-
-
-async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What all of these return, in their order, once each has."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(coroutine) for coroutine in coroutines]
     return [task.result() for task in tasks]

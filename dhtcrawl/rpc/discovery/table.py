@@ -83,13 +83,6 @@ class RoutingTable:
         self._shunned: OrderedDict[Contact, float] = OrderedDict()  # until when
         self._due_at = 0.0  # before then no contact has to be pinged
 
-    def clear(self) -> None:
-        self._buckets.clear()
-        self._used.clear()
-        self._by_id.clear()
-        self._by_address.clear()
-        self._shunned.clear()
-
     def __len__(self) -> int:
         return len(self._by_id)
 
@@ -101,11 +94,6 @@ class RoutingTable:
     def get(self, node_id: bytes) -> Contact | None:
         entry = self._by_id.get(node_id)
         return None if entry is None else entry.contact
-
-    def at(self, address: Address) -> Contact | None:
-        """The verified contact at this address."""
-        node_id = self._by_address.get(address)
-        return None if node_id is None else self.get(node_id)
 
     def suspected(self, node_id: bytes) -> bool:
         """It is in the table and left our last question unanswered."""

@@ -17,27 +17,26 @@ import asyncio
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.contact import Address, Contact
-from dhtcrawl.rpc.discovery.server import RoutingServer
+from dhtcrawl.rpc.discovery.server import RoutingServer, together
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import PauseDetector
-from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState, Row
+from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.membership.member_exchange import AskMembers, MemberExchange
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.members import Learned, Members
-from dhtcrawl.rpc.membership.probe import GossipCounters, Probes
+from dhtcrawl.rpc.membership.probe import GossipCounters, Probes, ignore
 from dhtcrawl.rpc.membership.rumours import tellings
 from dhtcrawl.rpc.membership.view import View
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 STATE_TOLD = 3  # who hears of a change of our state at once; the others by gossip
 LEAVE_TOLD_MIN = 5
@@ -116,13 +115,6 @@ class Gossip:
         self._listeners.publish()
         return known
 
-    def rows(self) -> list[Row]:
-        return self._exchange.rows()
-
-    def learn(self, rows: Any, sender: bytes | None = None) -> None:
-        """Rows that a node sent with some other call; they may be anything."""
-        self._exchange.learn(rows, sender)
-
     def answer_members(self, asker: bytes, asked: ExchangeMembers) -> MemberRows:
         return self._exchange.answer(asker, asked)
 
@@ -149,7 +141,7 @@ class Gossip:
         found: list[MemberRecord] = []
         for doublings in range(JOIN_ROUNDS):
             timeout_s = self.settings.probe_timeout_s * 2**doublings
-            answers = await _together(
+            answers = await together(
                 self._probes.greet(contact.address, contact.id, timeout_s=timeout_s) for contact in contacts
             )
             found = [record for _, record in answers if record is not None and record.id != self.members.me.id]
@@ -168,7 +160,7 @@ class Gossip:
 
     def greet(self, address: Address, node_id: bytes) -> None:
         """Say hello to a node that another takes for a member; its answer is learned."""
-        self._probes.begin(address, node_id, _ignore, timeout_s=self.settings.stranger_timeout_s)
+        self._probes.begin(address, node_id, ignore, timeout_s=self.settings.stranger_timeout_s)
 
     async def meet(self, address: Address) -> None:
         """Look which nodes answer there, and say hello to those that are not known as members."""
@@ -184,7 +176,7 @@ class Gossip:
         told = self.members.some(max(LEAVE_TOLD_MIN, tellings(len(self.members))))
         try:
             async with asyncio.timeout(self.settings.leave_s):
-                await _together(self._probes.greet(member.address, member.id) for member in told)
+                await together(self._probes.greet(member.address, member.id) for member in told)
         except TimeoutError:
             log.info("leave: not everybody has confirmed it")
 
@@ -337,7 +329,7 @@ class _Unseen:
             self.begin(now)
             dead = self._members.some_dead()
             if dead is not None:
-                self._probes.begin(dead.address, dead.id, _ignore)
+                self._probes.begin(dead.address, dead.id, ignore)
 
     def _ask_strangers(self, table: Iterable[Contact], now: float) -> None:
         asked = 0
@@ -351,7 +343,7 @@ class _Unseen:
             self._strangers.move_to_end(contact)
             if len(self._strangers) > self._settings.strangers_max:
                 self._strangers.popitem(last=False)
-            self._probes.begin(contact.address, contact.id, _ignore, timeout_s=self._settings.stranger_timeout_s)
+            self._probes.begin(contact.address, contact.id, ignore, timeout_s=self._settings.stranger_timeout_s)
 
 
 def _spread(rng: Random, seconds: float) -> float:
@@ -366,10 +358,6 @@ def _guarded(callback: Callable[..., None], *args: Any) -> None:
         log.exception("a listener of the membership failed")
 
 
-def _ignore(_happened: bool, _record: MemberRecord | None) -> None:
-    """What was learned is enough."""
-
-
 async def _within(seconds: float, event: asyncio.Event) -> bool:
     """Whether it was set, or is by then."""
     try:
@@ -378,9 +366,3 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-async def _together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(coroutine) for coroutine in coroutines]
-    return [task.result() for task in tasks]

@@ -16,7 +16,7 @@ from typing import Any
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.rpc.contact import Address
-from dhtcrawl.rpc.membership.hello import MemberRecord, Row, parse_records
+from dhtcrawl.rpc.membership.hello import MemberRecord, parse_records
 from dhtcrawl.rpc.membership.member_rows import ROWS_A_CALL_MAX, ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.members import Learned, Members
 from dhtcrawl.rpc.membership.probe import GossipCounters
@@ -48,9 +48,6 @@ class MemberExchange:
         self._clock = clock
         self.counters = counters
         self._heard = heard
-
-    def rows(self) -> list[Row]:
-        return [record.row() for record in self._members.records(self._clock.monotonic())]
 
     def learn(self, rows: Any, sender: bytes | None, sees: int = 0, *, news: bool = True) -> None:
         """Take in rows that a node sent, as far as they are any; of an unknown node, as if it was where we are."""

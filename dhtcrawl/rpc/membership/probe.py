@@ -135,7 +135,7 @@ class Probes:
     def tell(self, n: int) -> None:
         """Say hello to a few, for the sake of what we have to tell."""
         for member in self._members.some(n):
-            self.begin(member.address, member.id, _ignore, tries=1)
+            self.begin(member.address, member.id, ignore, tries=1)
 
     async def probe(self, target: MemberRecord) -> None:
         """Ask a member, if need be through others; it is suspected if no node gets an answer."""
@@ -264,7 +264,7 @@ class Probes:
         def answered(_happened: bool, record: MemberRecord | None) -> None:
             self._relayed -= 1
             if record is not None and record.id == node_id and not self._stopped:
-                self._plane.calls.begin(address, "hello_from", (record.row(),), _ignore)
+                self._plane.calls.begin(address, "hello_from", (record.row(),), ignore)
 
         self._relayed += 1
         self.begin(target.address, target.id, answered)
@@ -293,5 +293,5 @@ def _resolve(future: asyncio.Future[bool], value: bool = False) -> None:
         future.set_result(value)
 
 
-def _ignore(_happened: bool, _value: object) -> None:
-    """It was said for the sake of the receiver."""
+def ignore(_happened: bool, _value: object) -> None:
+    """For what is said for the sake of the receiver, or whose answer is learned from, and no more."""
