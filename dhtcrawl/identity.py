@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from dhtcrawl.errors import IdentityError, StorageFull
 from dhtcrawl.keyspace import node_id_of
 from dhtcrawl.storage.store.engine import storage_error
-from dhtcrawl.storage.store.files import sync_directory
+from dhtcrawl.storage.store.files import sync_path
 
 FILE_NAME = "identity.pem"
 
@@ -64,4 +64,4 @@ def _create(path: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    sync_directory(path.parent)
+    sync_path(path.parent)

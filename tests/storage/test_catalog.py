@@ -107,13 +107,6 @@ def test_a_record_of_the_time_before_swarms_reads_as_that_of_one_node(store: Sto
     assert (read.state, read.version, read.cause, read.participants, read.adopted) == ("running", 0, "", [], {})
 
 
-def test_one_crawl_is_found_among_many(store: Store) -> None:
-    for crawl_id in IDS[:-1]:
-        store.run(partial(catalog.put_crawl, crawl=crawl(crawl_id)))
-    assert store.run(partial(catalog.get_crawl, crawl=IDS[2])) == crawl(IDS[2])
-    assert store.run(partial(catalog.get_crawl, crawl=IDS[-1])) is None
-
-
 def test_a_copy_is_merged_into_what_is_stored_and_later_fields_stay(store: Store) -> None:
     ours = replace(crawl(IDS[0]), version=1, state="paused", participants=["a" * 40])
     theirs = replace(crawl(IDS[0]), aliases=["http://b.example/"], version=2)

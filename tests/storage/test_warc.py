@@ -24,7 +24,6 @@ from dhtcrawl.storage.archive.warc import (
     WarcRecord,
     Written,
     append_exchange,
-    payload_of,
     read_record,
     scan,
     warcinfo,
@@ -205,7 +204,7 @@ def test_a_spool_that_shrinks_between_its_two_readings_leaves_nothing() -> None:
 
 def test_a_record_that_cannot_be_read_names_file_and_offset() -> None:
     directory, [written] = archive(item())
-    assert payload_of(directory, NAME, written.offset, written.length) == b"<p>hello</p>"
+    assert read_record(directory.read(NAME, written.offset, written.length)).payload == b"<p>hello</p>"
     for offset, length in (
         (written.offset + 1, written.length),
         (written.offset, written.length - 1),
@@ -213,7 +212,7 @@ def test_a_record_that_cannot_be_read_names_file_and_offset() -> None:
         (10_000, 10),
     ):
         with pytest.raises(StorageError, match=rf"a\.warc\.gz at {offset} is damaged"):
-            payload_of(directory, NAME, offset, length)
+            read_record(directory.read(NAME, offset, length), where=f"{NAME} at {offset}")
 
 
 @given(st.binary(max_size=300))

@@ -55,10 +55,7 @@ class Archive:
         Raises:
             StorageError: a file is shorter than its committed length, or cannot be opened.
         """
-        committed: dict[str, int] = {}
-        start, stop = keys.bounds(keys.ARCHIVE, self._crawl)
-        for key, value in txn.scan(start, stop):
-            committed[keys.suffix(key).decode()] = unpack(value)
+        committed = lengths(txn, self._crawl)
         for name in self._directory.names():
             # Begun but never committed: no record points into it.
             if self._is_ours(name) and name not in committed:
@@ -76,7 +73,6 @@ class Archive:
             StorageFull: no space left.
         """
         file = self._current()
-        self._dirty[file.name] = file
         written = warc.append_exchange(file, item, self._info_id)
         return Place(self._node, file.name, written.offset, written.length), written.payload_digest
 
@@ -87,7 +83,6 @@ class Archive:
             StorageFull: no space left.
         """
         file = self._current()
-        self._dirty[file.name] = file
         return Place(self._node, file.name, file.append(data), length)
 
     def begin_alone(self) -> AppendFile:
@@ -137,15 +132,14 @@ class Archive:
         self._dirty.clear()
 
     def _current(self) -> AppendFile:
-        if self._file is not None and self._file.size < self._bytes_max:
-            return self._file
-        if self._file is not None and self._file.name not in self._dirty:
-            self._file.close()
-        self._file = None
-        file, self._info_id = self._begin()
-        self._dirty[file.name] = file
-        self._file = file
-        return file
+        """The file to append to, which is prepared with this transaction."""
+        if self._file is None or self._file.size >= self._bytes_max:
+            if self._file is not None and self._file.name not in self._dirty:
+                self._file.close()
+            self._file = None
+            self._file, self._info_id = self._begin()
+        self._dirty[self._file.name] = self._file
+        return self._file
 
     def _begin(self) -> tuple[AppendFile, str]:
         """Create a file with nothing but its warcinfo record; return it with that record's id."""
@@ -169,6 +163,10 @@ class Archive:
 
 def forget(directory: Directory, txn: Txn, crawl: bytes) -> None:
     """Remove a crawl's archive files."""
-    start, stop = keys.bounds(keys.ARCHIVE, crawl)
-    for key, _ in txn.scan(start, stop):
-        directory.remove(keys.suffix(key).decode())
+    for name in lengths(txn, crawl):
+        directory.remove(name)
+
+
+def lengths(txn: Txn, crawl: bytes) -> dict[str, int]:
+    """The archive files of a crawl by name, with the length that is committed of each."""
+    return {name.decode(): unpack(value) for name, value in txn.rows(keys.ARCHIVE, crawl)}

@@ -29,9 +29,9 @@ from dhtcrawl.storage.archive.warcread import GZIP
 from dhtcrawl.storage.archive.warcscan import scan
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory
-from dhtcrawl.storage.store.records import Place, State, others_beside, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import Place, State, others_beside, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
-from dhtcrawl.storage.store.tasks import get_page
+from dhtcrawl.storage.store.tasks import get_page, get_task
 from dhtcrawl.storage.store.txn import Txn
 
 COPY_FIELD = "copy"  # in the page record of a copy, also after it stood in: another node fetched the page
@@ -151,8 +151,7 @@ def rehome(
     """Give pages that lay at `gone` the places `found`, in a new generation: fetched, done once its links are acked."""
     rehomed = Rehomed([], [])
     for key, place in found:
-        value = txn.get(keys.TASK + crawl + key)
-        task = None if value is None else unpack_task(value)
+        task = get_task(txn, crawl, key)
         if task is None or task.place is None or task.place.node != gone or place.node == gone or not mine(key):
             continue  # its record has changed meanwhile
         again = replace(task, state=State.FETCHED, gen=task.gen + 1, attempt=0, reason="", detail="", place=place)
@@ -186,7 +185,7 @@ def note_holders(txn: Txn, crawl: bytes, key: bytes, holders: Sequence[bytes], w
 
 def undercopied(txn: Txn, crawl: bytes, wanted: int) -> int:
     """How many pages have fewer than `wanted` copies on record; reads all of them."""
-    return sum(len(value) // KEY_BYTES < wanted for _, value in txn.scan(*keys.bounds(keys.HOLDERS, crawl)))
+    return sum(len(value) // KEY_BYTES < wanted for _, value in txn.rows(keys.HOLDERS, crawl))
 
 
 class Short(NamedTuple):
@@ -204,15 +203,14 @@ def too_few(
 
     `standing(node)` is the node that has now what `node` had: itself, an heir, or None.
     """
-    start, stop = keys.bounds(keys.HOLDERS, crawl)
     short: list[Short] = []
-    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
+    for count, (key, value) in enumerate(txn.rows(keys.HOLDERS, crawl, cursor)):
         if count == limit:
-            return short, keys.suffix(full)
+            return short, key
         named = [value[first : first + KEY_BYTES] for first in range(0, len(value), KEY_BYTES)]
         holders = dict.fromkeys(there for node in named if (there := standing(node)) is not None)
         if len(holders) < wanted:
-            short.append(Short(keys.suffix(full), tuple(holders), len(named)))
+            short.append(Short(key, tuple(holders), len(named)))
     return short, None
 
 

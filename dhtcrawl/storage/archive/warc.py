@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import b32encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,8 +29,8 @@ from isal import isal_zlib
 
 from dhtcrawl.clock import warc_date
 from dhtcrawl.errors import StorageError
-from dhtcrawl.storage.archive.warcread import GZIP, RECORD_END, WarcRecord, payload_of, read_record
-from dhtcrawl.storage.archive.warcscan import GzipMember, scan
+from dhtcrawl.storage.archive.warcread import GZIP, RECORD_END, WarcRecord, read_record
+from dhtcrawl.storage.archive.warcscan import GzipMember, digest_of, scan
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile
 
@@ -41,7 +40,6 @@ __all__ = [
     "WarcRecord",
     "Written",
     "append_exchange",
-    "payload_of",
     "read_record",
     "scan",
     "warcinfo",
@@ -100,7 +98,7 @@ def warcinfo(file: AppendFile, *, filename: str, date: datetime, record_id: str,
         f"WARC-Record-ID: <{record_id}>\r\n"
         f"WARC-Date: {warc_date(date)}\r\n"
         f"WARC-Filename: {filename}\r\n"
-        f"WARC-Block-Digest: {_digest(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
+        f"WARC-Block-Digest: {digest_of(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
         "Content-Type: application/warc-fields\r\n"
         f"Content-Length: {len(block)}\r\n\r\n"
     ).encode()
@@ -120,8 +118,8 @@ def append_exchange(file: AppendFile, item: ArchiveItem, info_id: str) -> Writte
     head, body = closed_head(item.response_head), item.body
     block_sha1 = hashlib.sha1(head, usedforsecurity=False)
     block_sha1.update(body)
-    payload_digest = _digest(hashlib.sha1(body, usedforsecurity=False).digest())
-    record_head = _response_head(item, info_id, _digest(block_sha1.digest()), payload_digest, len(head) + len(body))
+    payload_digest = digest_of(hashlib.sha1(body, usedforsecurity=False).digest())
+    record_head = _response_head(item, info_id, digest_of(block_sha1.digest()), payload_digest, len(head) + len(body))
     response = _member(b"".join((record_head, head, body, RECORD_END)))
     offset = file.append(response + request)
     return Written(offset, len(response), payload_digest, len(request))
@@ -149,9 +147,9 @@ def _append_spooled(file: AppendFile, item: ArchiveItem, info_id: str, request: 
     for chunk in _read_back(item):
         block_sha1.update(chunk)
         payload_sha1.update(chunk)
-    payload_digest = _digest(payload_sha1.digest())
+    payload_digest = digest_of(payload_sha1.digest())
     size = len(head) + item.body_size
-    record_head = _response_head(item, info_id, _digest(block_sha1.digest()), payload_digest, size)
+    record_head = _response_head(item, info_id, digest_of(block_sha1.digest()), payload_digest, size)
     offset = file.size
     gzip = isal_zlib.compressobj(_LEVEL, wbits=GZIP)
     try:
@@ -218,7 +216,7 @@ def _request_member(item: ArchiveItem, info_id: str) -> bytes:
         f"WARC-Date: {warc_date(item.date)}\r\n"
         f"WARC-Target-URI: {item.url}\r\n"
         f"WARC-IP-Address: {item.remote_ip}\r\n"
-        f"WARC-Block-Digest: {_digest(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
+        f"WARC-Block-Digest: {digest_of(hashlib.sha1(block, usedforsecurity=False).digest())}\r\n"
         "Content-Type: application/http;msgtype=request\r\n"
         f"Content-Length: {len(block)}\r\n\r\n"
     ).encode()
@@ -227,7 +225,3 @@ def _request_member(item: ArchiveItem, info_id: str) -> bytes:
 
 def _member(record: bytes) -> bytes:
     return isal_zlib.compress(record, _LEVEL, GZIP)
-
-
-def _digest(sha1: bytes) -> str:
-    return "sha1:" + b32encode(sha1).decode()

@@ -12,7 +12,6 @@ import zlib
 from dataclasses import dataclass
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.storage.store.files import Directory
 
 RECORD_HEAD_BYTES_MAX = 64 * 1024  # URLs end at 8 KiB; the rest is short
 HTTP_HEAD_BYTES_MAX = 1024 * 1024  # ours end at 64 KiB, others' may not
@@ -66,15 +65,6 @@ def read_record(data: bytes, *, where: str = "the archive") -> WarcRecord:
             raise _damaged(where, "an HTTP head without an end")
         payload_at = blank.end()
     return WarcRecord(headers["warc-type"], headers, raw[start:payload_at], raw[payload_at : start + size])
-
-
-def payload_of(directory: Directory, filename: str, offset: int, length: int) -> bytes:
-    """Read the body that is stored in one member of an archive file.
-
-    Raises:
-        StorageError: the body cannot be read; the message names file and offset.
-    """
-    return read_record(directory.read(filename, offset, length), where=f"{filename} at {offset}").payload
 
 
 def parse_head(head: bytes, problems: list[str]) -> dict[str, str]:

@@ -213,7 +213,7 @@ def _check_block(member: GzipMember, size: int, first: bytes, pieces: Iterator[b
     # The record's end may straddle pieces.
     while len(after) < len(RECORD_END) + 5 and (more := next(pieces, None)):
         after += more
-    member.block_digest, member.payload_digest = _digest(block_sha1.digest()), _digest(payload_sha1.digest())
+    member.block_digest, member.payload_digest = digest_of(block_sha1.digest()), digest_of(payload_sha1.digest())
     _compare_digests(member)
     return after
 
@@ -240,5 +240,6 @@ def _until(pieces: Iterator[bytes], mark: bytes, bytes_max: int) -> tuple[bytes 
     return None, seen
 
 
-def _digest(sha1: bytes) -> str:
+def digest_of(sha1: bytes) -> str:
+    """A SHA-1 as WARC files write it."""
     return "sha1:" + b32encode(sha1).decode()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
@@ -54,9 +55,7 @@ def export_rows(
     first, offset = _begin(kind, cursor)
     rows: list[Row] = []
     room = bytes_max
-    _, stop = keys.bounds(kind, crawl)
-    for full, value in txn.scan(kind + crawl + first, stop):
-        suffix = keys.suffix(full)
+    for suffix, value in txn.rows(kind, crawl, first):
         resumed = offset is not None and suffix == first
         if resumed and len(value) <= (offset or 0):
             continue
@@ -71,8 +70,7 @@ def export_rows(
 
 def export_files(txn: Txn, crawl: bytes) -> list[tuple[str, int]]:
     """The archive files by name, with their committed lengths."""
-    start, stop = keys.bounds(keys.ARCHIVE, crawl)
-    return [(keys.suffix(key).decode(), unpack(value)) for key, value in txn.scan(start, stop)]
+    return list(lengths(txn, crawl).items())
 
 
 def export_chunk(txn: Txn, crawl: bytes, archive: Directory, name: str, offset: int, limit: int) -> bytes:

@@ -34,7 +34,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from dhtcrawl.keyspace import KEY_BYTES, host_key
+from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.archive.body_copies import COPY_FIELD
 from dhtcrawl.storage.collect import foreign
 from dhtcrawl.storage.collect.export import PART_BYTES
@@ -52,9 +52,8 @@ from dhtcrawl.storage.store.records import (
     unpack,
     unpack_task,
 )
-from dhtcrawl.storage.store.tasks import get_page, get_task
+from dhtcrawl.storage.store.tasks import get_page, get_task, queue_key
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.url import host_of
 
 # A step of `finish`, and so a transaction, ends after as many keys or bytes.
 KEYS_AT_ONCE = 1_000
@@ -241,18 +240,14 @@ GATHERED = tuple(kind for kind in _MERGE if kind not in COPIES)
 def _put_task(txn: Txn, crawl: bytes, key: bytes, old: Task | None, new: Task) -> None:
     """Write a task with the queue entry or the mark that its state asks for, if any."""
     if old is not None and old.state == State.PENDING:
-        txn.delete(_queue_key(crawl, key, old))
+        txn.delete(queue_key(crawl, key, old))
     if new.state == State.PENDING:
-        txn.put(_queue_key(crawl, key, new), b"")
+        txn.put(queue_key(crawl, key, new), b"")
     if new.state == State.FETCHED:
         txn.put(keys.FETCHED + crawl + key, b"")
     elif old is not None:
         txn.delete(keys.FETCHED + crawl + key)
     txn.put(keys.TASK + crawl + key, new.pack())
-
-
-def _queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
-    return keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key)
 
 
 # -- finishing: each step takes keys from a cursor on, and returns the next cursor and the refetches it counted --
@@ -286,9 +281,7 @@ def _repeats(task: Task | None, fetched: Iterable[str]) -> int:
 
 def _all_repeats(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
     refetches = 0
-    start, stop = keys.bounds(keys.TASK, crawl)
-    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
-        key = keys.suffix(full)
+    for count, (key, value) in enumerate(txn.rows(keys.TASK, crawl, cursor)):
         if count == keys_max:
             return key, refetches
         task = unpack_task(value)
@@ -314,10 +307,8 @@ def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_
 
     Call it after `finish`.
     """
-    start, stop = keys.bounds(keys.PAGE, crawl)
     wanted: set[str] = set()
-    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
-        key = keys.suffix(full)
+    for count, (key, value) in enumerate(txn.rows(keys.PAGE, crawl, cursor)):
         if count == keys_max:
             return wanted, key
         if _is_missing(txn, crawl, _place_of(value)):
@@ -348,9 +339,7 @@ def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chos
 
 
 def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
-    start, stop = keys.bounds(keys.PAGE, crawl)
-    for count, (full, value) in enumerate(txn.scan(start + cursor, stop)):
-        key = keys.suffix(full)
+    for count, (key, value) in enumerate(txn.rows(keys.PAGE, crawl, cursor)):
         if count == keys_max:
             return key, 0
         task = get_task(txn, crawl, key)

@@ -59,9 +59,7 @@ def drop_aside(txn: Txn, crawl: bytes, limit: int) -> int:
 
 
 def _rows(txn: Txn, crawl: bytes, kind: bytes, cursor: bytes) -> Iterator[Aside]:
-    start, stop = keys.bounds(keys.COUNTERS, crawl, ASIDE + kind)
     tail = KEY_BYTES + (PART_BYTES if kind in IN_PARTS else 0)
-    for full, value in txn.scan(start + cursor, stop):
-        rest = full[len(start) :]
+    for rest, value in txn.rows(keys.COUNTERS, crawl + ASIDE + kind, cursor):
         at = len(rest) - tail
         yield Aside(rest[:at], rest[at : at + KEY_BYTES].hex(), rest[at + KEY_BYTES :], value)

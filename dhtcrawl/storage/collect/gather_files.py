@@ -16,9 +16,10 @@ from pathlib import Path
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.catalog import number_at
 from dhtcrawl.storage.store.engine import storage_error
-from dhtcrawl.storage.store.files import AppendFile, DiskDirectory, sync_directory
-from dhtcrawl.storage.store.records import pack, unpack
+from dhtcrawl.storage.store.files import AppendFile, DiskDirectory, sync_path
+from dhtcrawl.storage.store.records import pack
 from dhtcrawl.storage.store.txn import Txn
 
 SYNC_EVERY_BYTES = 64 << 20  # at most so much is copied once more after a crash
@@ -42,7 +43,7 @@ class IncomingFile:
         Raises:
             StorageError: the file cannot be opened.
         """
-        committed = _committed(txn, self._key)
+        committed = number_at(txn, self._key)
         size, links = _size_and_links(self._path)
         if size < committed:
             # The file, or a part of it, was removed: begin anew, and commit that first.
@@ -88,11 +89,12 @@ def link_file(txn: Txn, crawl: bytes, directory: Path, source: Path, length: int
             return False
         if not (path.exists() and path.samefile(source)):
             _link(source, path)
-        _sync(path)
-        sync_directory(directory)
+        # Its node may run with `storage.sync` off, but a collection's files must be on disk.
+        sync_path(path)
+        sync_path(directory)
     except OSError:  # another file system, or one without links
         return False
-    if _committed(txn, key) != length:
+    if number_at(txn, key) != length:
         txn.put(key, pack(length))
     return True
 
@@ -107,21 +109,6 @@ def _link(source: Path, path: Path) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-
-
-def _sync(path: Path) -> None:
-    """Sync a linked file: its node may run with `storage.sync` off, but a collection's files must be on disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _committed(txn: Txn, key: bytes) -> int:
-    value = txn.get(key)
-    length: int = 0 if value is None else unpack(value)
-    return length
 
 
 def _size_and_links(path: Path) -> tuple[int, int]:

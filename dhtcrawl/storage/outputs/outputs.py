@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.engine import storage_error
@@ -155,8 +156,7 @@ def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 500_000)
     """Count the in-scope links of fetched pages that have no record at all: `lost` is counted, not assumed."""
     lost: set[bytes] = set()
     known: set[bytes] = set()
-    start, stop = keys.bounds(keys.LINKS, crawl)
-    for _, value in txn.scan(start, stop):
+    for _, value in txn.rows(keys.LINKS, crawl):
         for key in link_keys_of(value, key_bytes):
             if key in known:
                 continue
@@ -168,16 +168,12 @@ def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 500_000)
 
 
 def _committed(txn: Txn, crawl: bytes, dirs: OutputDirs) -> dict[str, int]:
-    """The committed length of each archive file that exists."""
     present = set(dirs.archive.names())
-    start, stop = keys.bounds(keys.ARCHIVE, crawl)
-    lengths = {keys.suffix(key).decode(): unpack(value) for key, value in txn.scan(start, stop)}
-    return {name: length for name, length in lengths.items() if name in present}
+    return {name: length for name, length in lengths(txn, crawl).items() if name in present}
 
 
-def _records(txn: Txn, crawl: bytes, kind: bytes) -> Iterator[dict[str, Any]]:
-    start, stop = keys.bounds(kind, crawl)
-    for _, value in txn.scan(start, stop):
+def _records(txn: Txn, crawl: bytes, kind: bytes) -> Iterator[Any]:
+    for _, value in txn.rows(kind, crawl):
         yield unpack(value)
 
 
@@ -203,11 +199,10 @@ def _missing_lines(
         place = Place(*fields["place"])
         if not _is_there(archive, place):
             yield _missing(fields["url"], place)
-    start, stop = keys.bounds(keys.TASK, crawl)
-    for key, value in txn.scan(start, stop):
+    for key, value in txn.rows(keys.TASK, crawl):
         task = unpack_task(value)
         arrived = task.state in (State.FETCHED, State.DONE)
-        if arrived and txn.get(keys.PAGE + crawl + keys.suffix(key)) is None:
+        if arrived and txn.get(keys.PAGE + crawl + key) is None:
             totals.pages_missing += 1
             yield _missing(task.url, task.place)
 
@@ -241,9 +236,8 @@ def _skipped_lines(
     pending_reason: str,
     ours: Callable[[bytes], bool] | None,
 ) -> Iterator[tuple[str, bytes]]:
-    start, stop = keys.bounds(keys.TASK, crawl)
-    for full, value in txn.scan(start, stop):
-        if ours is not None and not ours(keys.suffix(full)):
+    for key, value in txn.rows(keys.TASK, crawl):
+        if ours is not None and not ours(key):
             continue
         task = unpack_task(value)
         totals.urls_seen += 1
@@ -257,9 +251,7 @@ def _skipped_lines(
         else:
             totals.brought += 1
             totals.unsettled += task.state == State.FETCHED
-    start, stop = keys.bounds(keys.SKIPPED, crawl)
-    for _, value in txn.scan(start, stop):
-        url, reason = unpack(value)
+    for url, reason in _records(txn, crawl, keys.SKIPPED):
         # Another page may have led to it after all, at a smaller depth or without nofollow.
         followed = reason != SkipReason.NOT_A_URL and txn.get(keys.TASK + crawl + key_of(url)) is not None
         if not followed:

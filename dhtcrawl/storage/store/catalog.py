@@ -6,6 +6,7 @@ record raise `StorageError` if it is damaged and `StoreTooNew` if a later versio
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Final
 
 from dhtcrawl.errors import StorageError, StoreTooNew
@@ -24,7 +25,7 @@ from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 
 __all__ = [
-    "CrawlRecord", "NotARecord", "check_format", "count_run_time", "crawls", "forget", "from_wire", "get_crawl",
+    "CrawlRecord", "NotARecord", "check_format", "count_run_time", "crawls", "forget", "from_wire",
     "is_closed", "merge_crawls", "merge_in", "next_incarnation", "put_closed", "put_crawl", "record_digest",
     "set_ended", "to_wire",
 ]  # fmt: skip
@@ -61,8 +62,7 @@ def check_format(txn: Txn) -> None:
 
 def next_incarnation(txn: Txn) -> int:
     """Count one more start of the node; return how many there were."""
-    value = txn.get(keys.INCARNATION_KEY)
-    incarnation: int = 1 + (0 if value is None else unpack(value))
+    incarnation = 1 + number_at(txn, keys.INCARNATION_KEY)
     txn.put(keys.INCARNATION_KEY, pack(incarnation))
     return incarnation
 
@@ -93,12 +93,6 @@ def crawls(txn: Txn) -> list[CrawlRecord]:
     ]
 
 
-def get_crawl(txn: Txn, crawl: bytes) -> CrawlRecord | None:
-    """The record of one crawl, or None."""
-    value = txn.get(keys.key(keys.CRAWL, crawl))
-    return None if value is None else read_fields(crawl, unpack(value))
-
-
 def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
     """Merge another replica of a crawl's record into the store; return the merged record.
 
@@ -122,15 +116,11 @@ def set_ended(txn: Txn, crawl: bytes, ended: str) -> None:
 
 def forget(txn: Txn, crawl: bytes, limit: int) -> int:
     """Drop up to `limit` of a crawl's records, its own record last; return how many were dropped."""
-    dropped = 0
-    for kind in sorted(keys.KINDS, key=lambda kind: kind == keys.CRAWL):
-        start, stop = keys.bounds(kind, crawl)
-        for key, _ in txn.scan(start, stop):
-            txn.delete(key)
-            dropped += 1
-            if dropped == limit:
-                return dropped
-    return dropped
+    kinds = sorted(keys.KINDS, key=lambda kind: kind == keys.CRAWL)
+    doomed = list(islice((key for kind in kinds for key, _ in txn.scan(*keys.bounds(kind, crawl))), limit))
+    for key in doomed:
+        txn.delete(key)
+    return len(doomed)
 
 
 def put_closed(txn: Txn, crawl: bytes) -> None:
@@ -143,7 +133,7 @@ def put_closed(txn: Txn, crawl: bytes) -> None:
     notes = list(txn.scan(_CLOSED, keys.after(_CLOSED)))
     if len(notes) >= CLOSED_KEPT_MAX:
         txn.delete(min(notes, key=lambda note: (unpack(note[1]), note[0]))[0])
-    txn.put(_CLOSED + crawl, pack(_ran_ms(txn)))
+    txn.put(_CLOSED + crawl, pack(number_at(txn, _RAN_KEY)))
 
 
 def is_closed(txn: Txn, crawl: bytes) -> bool:
@@ -157,7 +147,7 @@ def count_run_time(txn: Txn, ran_ms: int) -> int:
     Call it now and then, with the time since the last call. Time that a crash leaves
     uncounted makes notes last longer.
     """
-    now_ms = _ran_ms(txn) + ran_ms
+    now_ms = number_at(txn, _RAN_KEY) + ran_ms
     txn.put(_RAN_KEY, pack(now_ms))
     old = [key for key, at in txn.scan(_CLOSED, keys.after(_CLOSED)) if now_ms - unpack(at) >= CLOSED_KEPT_MS]
     for key in old:
@@ -165,7 +155,8 @@ def count_run_time(txn: Txn, ran_ms: int) -> int:
     return len(old)
 
 
-def _ran_ms(txn: Txn) -> int:
-    value = txn.get(_RAN_KEY)
-    ran_ms: int = 0 if value is None else unpack(value)
-    return ran_ms
+def number_at(txn: Txn, key: bytes) -> int:
+    """The number that is stored under a key; 0 if there is none."""
+    value = txn.get(key)
+    number: int = 0 if value is None else unpack(value)
+    return number

@@ -130,7 +130,7 @@ class DiskDirectory:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self._path / name)
-            sync_directory(self._path)
+            sync_path(self._path)
         except BaseException as error:
             # Even if `chunks` fails: a full disk needs the space.
             temporary.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ class DiskFile:
                 os.ftruncate(self._fd, committed)
             os.lseek(self._fd, committed, os.SEEK_SET)
             if created:
-                sync_directory(path.parent)
+                sync_path(path.parent)
         except OSError as error:
             raise storage_error(error, f"cannot open {path}") from error
 
@@ -208,9 +208,9 @@ class DiskFile:
         os.close(self._fd)
 
 
-def sync_directory(path: Path) -> None:
-    """Make a file's creation or renaming survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: Path) -> None:
+    """Make a file's content survive a power cut; of a directory, the creation and renaming of its files."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -31,12 +31,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.keyspace import host_key, task_key_bytes
+from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import State, Task, unpack, unpack_task
-from dhtcrawl.storage.store.tasks import link_keys_of
+from dhtcrawl.storage.store.tasks import link_keys_of, queue_key
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
@@ -86,7 +86,7 @@ def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, node: str | None, find
         if spec.key_of(task.url) != key:
             findings.add(f"{task.url}: lies under the key of another URL")
         around = _Around(
-            queued=txn.get(_queue_key(crawl, key, task)) is not None,
+            queued=txn.get(queue_key(crawl, key, task)) is not None,
             page=txn.get(keys.PAGE + crawl + key) is not None,
             links=txn.get(keys.LINKS + crawl + key),
             marked=txn.get(keys.FETCHED + crawl + key) is not None,
@@ -138,9 +138,7 @@ def _check_shared(task: Task, around: _Around, node: str, findings: Findings) ->
 
 
 def _tasks(txn: Txn, crawl: bytes, findings: Findings) -> Iterator[tuple[bytes, Task]]:
-    start, stop = keys.bounds(keys.TASK, crawl)
-    for full, value in txn.scan(start, stop):
-        key = keys.suffix(full)
+    for key, value in txn.rows(keys.TASK, crawl):
         task = _readable(value)
         if task is None:
             findings.add(f"task {key.hex()}: unreadable record")
@@ -157,20 +155,15 @@ def _readable(value: bytes) -> Task | None:
         return None
 
 
-def _queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
-    return keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key)
-
-
 def _check_queues(txn: Txn, crawl: bytes, findings: Findings) -> None:
-    start, stop = keys.bounds(keys.QUEUE, crawl)
-    for full, _ in txn.scan(start, stop):
+    for full, _ in txn.scan(*keys.bounds(keys.QUEUE, crawl)):
         key = keys.queue_task(full)
         value = txn.get(keys.TASK + crawl + key)
         if value is None:
             findings.add(f"queue entry of {key.hex()}: there is no such task")
             continue
         task = _readable(value)
-        if task is not None and _queue_key(crawl, key, task) != full:
+        if task is not None and queue_key(crawl, key, task) != full:
             findings.add(f"{task.url}: has a stray entry in its host's queue")
 
 
@@ -183,19 +176,17 @@ def _check_orphans(txn: Txn, crawl: bytes, node: str | None, findings: Findings)
     names = {keys.PAGE: "page record", keys.LINKS: "link keys", keys.FETCHED: "mark", keys.TASK: "task"}
     names |= {keys.COPY: "copied page", keys.COPY_LINKS: "link keys of a copy", keys.HOLDERS: "list of copies"}
     for kind, needed in needs.items():
-        start, stop = keys.bounds(kind, crawl)
-        for full, _ in txn.scan(start, stop):
-            if txn.get(needed + crawl + keys.suffix(full)) is None:
+        for key, _ in txn.rows(kind, crawl):
+            if txn.get(needed + crawl + key) is None:
                 verb = "are" if needed in (keys.LINKS, keys.COPY_LINKS) else "is"
-                findings.add(f"{names[kind]} of {keys.suffix(full).hex()}: there {verb} no such {names[needed]}")
+                findings.add(f"{names[kind]} of {key.hex()}: there {verb} no such {names[needed]}")
 
 
 def _check_archive(txn: Txn, crawl: bytes, archive: Directory, findings: Findings) -> None:
     lengths: dict[str, int] = {}
     present = set(archive.names())
-    start, stop = keys.bounds(keys.ARCHIVE, crawl)
-    for full, value in txn.scan(start, stop):
-        name = keys.suffix(full).decode(errors="replace")
+    for suffix, value in txn.rows(keys.ARCHIVE, crawl):
+        name = suffix.decode(errors="replace")
         length = _decoded(value)
         if not isinstance(length, int):
             findings.add(f"{name}: unreadable record of how much is committed")
@@ -206,15 +197,14 @@ def _check_archive(txn: Txn, crawl: bytes, archive: Directory, findings: Finding
         elif length and len(archive.read(name, length - 1, 1)) != 1:
             findings.add(f"{name}: is shorter than the {length} bytes that are committed")
     for kind, what in ((keys.PAGE, "page record"), (keys.EXTRA, "index entry"), (keys.COPY, "copied page")):
-        start, stop = keys.bounds(kind, crawl)
-        for full, value in txn.scan(start, stop):
+        for key, value in txn.rows(kind, crawl):
             findings.pages += kind == keys.PAGE
             match _decoded(value):
                 case {"url": str(url), "place": [str(), str(file), int(offset), int(length)]}:
                     if offset + length > lengths.get(file, 0):
                         findings.add(f"{url}: its body would lie behind the end of {file}")
                 case _:
-                    findings.add(f"{what} of {keys.suffix(full).hex()}: unreadable")
+                    findings.add(f"{what} of {key.hex()}: unreadable")
 
 
 def _decoded(value: bytes) -> object:

@@ -20,6 +20,7 @@ from dhtcrawl.storage.store import keys, replicas
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica
+from dhtcrawl.storage.store.tasks import get_task
 from dhtcrawl.storage.store.txn import Txn
 
 
@@ -42,10 +43,8 @@ def given_up(
     txn: Txn, crawl: bytes, cursor: bytes, *, scanned_max: int, found_max: int, mine: Test
 ) -> tuple[list[GivenUp], bytes | None]:
     """Up to `found_max` given-up tasks of ours among `scanned_max` records from `cursor` on, and the next cursor."""
-    start, stop = keys.bounds(keys.TASK, crawl)
     found: list[GivenUp] = []
-    for scanned, (full, value) in enumerate(txn.scan(start + cursor, stop)):
-        key = keys.suffix(full)
+    for scanned, (key, value) in enumerate(txn.rows(keys.TASK, crawl, cursor)):
         if scanned == scanned_max or len(found) == found_max:
             return found, key
         task = unpack_task(value)
@@ -61,8 +60,7 @@ def drop(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[TaskReplica
     """Take tasks off the list; return their records, for the backups."""
     dropped: list[TaskReplica] = []
     for key in task_keys:
-        value = txn.get(keys.TASK + crawl + key)
-        task = None if value is None else unpack_task(value)
+        task = get_task(txn, crawl, key)
         if task is not None and is_given_up(task):
             gone = replace(task, gen=task.gen + 1, reason=SkipReason.DROPPED)
             txn.put(keys.TASK + crawl + key, gone.pack())

@@ -26,6 +26,7 @@ from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import State, others_of, unpack, unpack_task
 from dhtcrawl.storage.store.replicas import TaskReplica, essence
+from dhtcrawl.storage.store.tasks import get_task
 from dhtcrawl.storage.store.txn import Txn
 
 # So many records take some 10 ms of the committer's thread.
@@ -69,10 +70,6 @@ class Digests:
         for number, part in self.parts.items():
             packed[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = part.digest.to_bytes(DIGEST_BYTES, "big")
         return bytes(packed)
-
-    def digest(self, number: int) -> int:
-        part = self.parts.get(number)
-        return 0 if part is None else part.digest
 
 
 def page(
@@ -136,8 +133,8 @@ def add_digests(
 
 def some(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[TaskReplica]:
     """The records with these keys, as far as they are here."""
-    values = ((key, txn.get(keys.TASK + crawl + key)) for key in task_keys)
-    return [TaskReplica(key, unpack_task(value)) for key, value in values if value is not None]
+    found = ((key, get_task(txn, crawl, key)) for key in task_keys)
+    return [TaskReplica(key, task) for key, task in found if task is not None]
 
 
 def same(txn: Txn, crawl: bytes, hashes: Iterable[tuple[bytes, int]]) -> list[bool]:
@@ -157,8 +154,7 @@ def part_numbers(first: bytes, last: bytes, bits: int) -> Callable[[bytes], int]
     if first == last:
         shift = 8 * KEY_BYTES - bits
         return lambda key: int.from_bytes(key[KEY_BYTES:], "big") >> shift
-    low = int.from_bytes(first, "big")
-    span = int.from_bytes(last, "big") - low + 1
+    low, span = _low_and_span(first, last)
     return lambda key: (int.from_bytes(key[:KEY_BYTES], "big") - low << bits) // span
 
 

@@ -27,7 +27,7 @@ from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Place, State, Task, is_task, merge, others_of, pack, unpack, unpack_task
-from dhtcrawl.storage.store.tasks import Queued
+from dhtcrawl.storage.store.tasks import Queued, get_task, queued
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
@@ -145,9 +145,8 @@ def requeue(txn: Txn, crawl: bytes, task_keys: Iterable[bytes], *, mine: Test, h
     """
     into = _Into(txn, crawl, mine, held)
     for key in task_keys:
-        value = txn.get(keys.TASK + crawl + key)
-        if value is not None:
-            task = unpack_task(value)
+        task = get_task(txn, crawl, key)
+        if task is not None:
             into.place(key, task, task, task.order)
             into.tell(key, task)
     return into.merged
@@ -160,8 +159,7 @@ def lend(
     into = _Into(txn, crawl, mine, held)
     found: list[TaskReplica] = []
     for key in task_keys:
-        value = txn.get(keys.TASK + crawl + key)
-        task = None if value is None else unpack_task(value)
+        task = get_task(txn, crawl, key)
         if task is not None and task.state == State.PENDING:
             into.place(key, task, task, task.order)
             found.append(TaskReplica(key, task))
@@ -195,9 +193,8 @@ def drop(txn: Txn, crawl: bytes, copies: Iterable[TaskReplica], *, keep: Test) -
     into = _Into(txn, crawl, keep, _never)
     dropped = 0
     for key, acked in copies:
-        value = txn.get(keys.TASK + crawl + key)
-        if value is not None and not keep(key):
-            task = unpack_task(value)
+        task = get_task(txn, crawl, key)
+        if task is not None and not keep(key):
             dropped += essence(task) == essence(acked) and into.let_go(key, task)
     return Swept([], into.unqueued, dropped, None)
 
@@ -227,8 +224,7 @@ def reopen(
     into = _Into(txn, crawl, mine, held)
     opened: list[TaskReplica] = []
     for key in task_keys:
-        value = txn.get(keys.TASK + crawl + key)
-        task = None if value is None else unpack_task(value)
+        task = get_task(txn, crawl, key)
         if task is None or not when(task):
             continue  # its record has changed meanwhile
         again = replace(task, state=State.PENDING, gen=task.gen + 1, attempt=0, reason="", detail="", place=None)
@@ -241,8 +237,8 @@ def reopen(
 
 def settled(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
     """Those of these keys whose record has an outcome."""
-    values = ((key, txn.get(keys.TASK + crawl + key)) for key in task_keys)
-    return [key for key, value in values if value is not None and unpack_task(value).state >= State.FETCHED]
+    found = ((key, get_task(txn, crawl, key)) for key in task_keys)
+    return [key for key, task in found if task is not None and task.state >= State.FETCHED]
 
 
 class _Into:
@@ -320,7 +316,7 @@ class _Into:
     def tell(self, key: bytes, task: Task) -> None:
         """Add a task to `queued`, if it belongs in its queue."""
         if key not in self.queued and self._queueable(key, task):
-            self.queued[key] = Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
+            self.queued[key] = queued(key, task)
 
     def owe_links(self, key: bytes, before: Task | None, task: Task, depth_matters: bool) -> None:
         """Mark a page of ours if its links must go out again, so that a restart sends them, too."""
@@ -360,7 +356,7 @@ class _Into:
 
     def _enqueue(self, key: bytes, task: Task, order: int, entry: bytes) -> None:
         self._txn.put(entry, b"")
-        self.queued[key] = Queued(task.depth, order, key, task.url, task.referrer, task.hops, task.seed)
+        self.queued[key] = queued(key, task, order)
 
     def _leave(self, key: bytes, depth: int, order: int, host: str) -> None:
         entry = self._entry(key, depth, order, host)
@@ -378,12 +374,11 @@ def _order(value: bytes) -> int:
 
 def _slice(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
     """`limit` records from the task key `cursor` on, read before anything is written, and the next cursor."""
-    start, stop = keys.bounds(keys.TASK, crawl)
     found: list[tuple[bytes, bytes]] = []
-    for full, value in txn.scan(start + cursor, stop):
+    for key, value in txn.rows(keys.TASK, crawl, cursor):
         if len(found) == limit:
-            return found, keys.suffix(full)
-        found.append((keys.suffix(full), value))
+            return found, key
+        found.append((key, value))
     return found, None
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dhtcrawl.keyspace import host_key, url_key
@@ -82,7 +83,7 @@ def accept(
     `safe(key)` says whether the backups have the record of the task, if there is one; if
     not, it came from an owner that perhaps vanished before they had it.
     """
-    queued: list[Queued] = []
+    found: list[Queued] = []
     resend: list[bytes] = []
     changed: list[tuple[bytes, Task]] = []
     new_count = 0
@@ -93,7 +94,7 @@ def accept(
         if value is None:
             task = Task(link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed)
             txn.put(record_key, task.pack())
-            queued.append(_enqueue(txn, crawl, link.key, task))
+            found.append(_enqueue(txn, crawl, link.key, task))
             changed.append((link.key, task))
             new_count += 1
             continue
@@ -105,23 +106,33 @@ def accept(
         new = replace(old, depth=link.depth, referrer=link.referrer, hops=link.hops, seed=old.seed or link.seed)
         changed.append((link.key, new))
         if old.state == State.PENDING:
-            txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, link.key))
+            txn.delete(queue_key(crawl, link.key, old))
             txn.put(record_key, new.pack())
-            queued.append(_enqueue(txn, crawl, link.key, new))
-        elif old.state == State.DEAD or not depth_matters or txn.get(keys.PAGE + crawl + link.key) is None:
-            # If another node has the page, it hears of this change as of any other.
-            txn.put(record_key, new.pack())
-        else:
+            found.append(_enqueue(txn, crawl, link.key, new))
+            continue
+        txn.put(record_key, new.pack())
+        # If another node has the page, it hears of this change as of any other.
+        if old.state != State.DEAD and depth_matters and txn.get(keys.PAGE + crawl + link.key) is not None:
             # The mark makes a restart send the links.
-            txn.put(record_key, new.pack())
             txn.put(keys.FETCHED + crawl + link.key, b"")
             resend.append(link.key)
-    return Accepted(queued, resend, new_count, changed)
+    return Accepted(found, resend, new_count, changed)
 
 
 def _enqueue(txn: Txn, crawl: bytes, key: bytes, task: Task) -> Queued:
-    txn.put(keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key), b"")
-    return Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
+    txn.put(queue_key(crawl, key, task), b"")
+    return queued(key, task)
+
+
+def queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:
+    """The key of a task's queue entry."""
+    return keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key)
+
+
+def queued(key: bytes, task: Task, order: int | None = None) -> Queued:
+    """A task as it is in its queue, with its own order or another one."""
+    place = task.order if order is None else order
+    return Queued(task.depth, place, key, task.url, task.referrer, task.hops, task.seed)
 
 
 class Arrival(NamedTuple):
@@ -134,15 +145,12 @@ class Arrival(NamedTuple):
 
 def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: int) -> Arrival:
     """Record that the body lies at `place`."""
-    record_key = keys.TASK + crawl + page.key
-    value = txn.get(record_key)
-    if value is None:
+    record_key, old = keys.TASK + crawl + page.key, get_task(txn, crawl, page.key)
+    if old is None:
         # The record was handed over to a new owner while the page was being fetched, or after an earlier fetch.
         old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "", others=_earlier(txn, crawl, page))
-    else:
-        old = unpack_task(value)
     again = old.state >= State.FETCHED and old.state != State.DEAD
-    txn.delete(keys.queue_key(crawl, host_key(host_of(old.url)), old.depth, old.order, page.key))
+    txn.delete(queue_key(crawl, page.key, old))
     if again:
         known = replace(old, others=fetched_again(old, place.node))
         txn.put(record_key, known.pack())
@@ -179,9 +187,7 @@ def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -
 
     Returns None, too, if its links were sent for a greater depth than it has now: they go out again first.
     """
-    record_key = keys.TASK + crawl + key
-    value = txn.get(record_key)
-    task = None if value is None else unpack_task(value)
+    task = get_task(txn, crawl, key)
     if task is not None and depth_matters:
         page = get_page(txn, crawl, key)
         if page is not None and task.depth < page["depth"]:
@@ -191,22 +197,18 @@ def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -
         return None
     if task.state == State.FETCHED:
         task = replace(task, state=State.DONE)
-        txn.put(record_key, task.pack())
+        txn.put(keys.TASK + crawl + key, task.pack())
     return task
 
 
 def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: int) -> Task | None:
     """Give a task up for `reason`; return the new record, or None if the task was over or is not here."""
-    record_key = keys.TASK + crawl + key
-    value = txn.get(record_key)
-    if value is None:
-        return None  # it was handed over to its owner, which will try for itself
-    task = unpack_task(value)
-    if task.state != State.PENDING:
-        return None
-    txn.delete(keys.queue_key(crawl, host_key(host_of(task.url)), task.depth, task.order, key))
+    task = get_task(txn, crawl, key)
+    if task is None or task.state != State.PENDING:
+        return None  # without a record it was handed over to its owner, which will try for itself
+    txn.delete(queue_key(crawl, key, task))
     dead = replace(task, state=State.DEAD, attempt=attempt, reason=reason, detail=detail)
-    txn.put(record_key, dead.pack())
+    txn.put(keys.TASK + crawl + key, dead.pack())
     return dead
 
 
@@ -232,16 +234,14 @@ def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
 
 def owed(txn: Txn, crawl: bytes) -> dict[str, float]:
     """The waits, in seconds, of hosts that asked for more than the crawl's delay."""
-    start, stop = keys.bounds(keys.HOST, crawl)
-    rows = (unpack(value) for _, value in txn.scan(start, stop))
+    rows = (unpack(value) for _, value in txn.rows(keys.HOST, crawl))
     return {host: wait_ms / 1000 for host, wait_ms in rows}
 
 
 def host_queue(txn: Txn, crawl: bytes, host: bytes, limit: int) -> tuple[list[Queued], bool]:
     """The first `limit` tasks of a host's queue, and whether that is all of it."""
     found: list[Queued] = []
-    start, stop = keys.bounds(keys.QUEUE, crawl, host)
-    for full, _ in txn.scan(start, stop):
+    for full, _ in txn.scan(*keys.bounds(keys.QUEUE, crawl, host)):
         if len(found) == limit:
             return found, False
         found.append(_queued(txn, crawl, keys.queue_task(full)))
@@ -249,10 +249,9 @@ def host_queue(txn: Txn, crawl: bytes, host: bytes, limit: int) -> tuple[list[Qu
 
 
 def _queued(txn: Txn, crawl: bytes, key: bytes) -> Queued:
-    value = txn.get(keys.TASK + crawl + key)
-    assert value is not None, "a queue entry is written and removed with its record"
-    task = unpack_task(value)
-    return Queued(task.depth, task.order, key, task.url, task.referrer, task.hops, task.seed)
+    task = get_task(txn, crawl, key)
+    assert task is not None, "a queue entry is written and removed with its record"
+    return queued(key, task)
 
 
 def hosts_with_work(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tuple[bytes, str]], bytes | None]:
@@ -275,20 +274,14 @@ def hosts_with_work(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[
 
 def unsettled(txn: Txn, crawl: bytes, limit: int, cursor: bytes = b"") -> list[bytes]:
     """Task keys of pages that are fetched but not done."""
-    start, stop = keys.bounds(keys.FETCHED, crawl)
-    found: list[bytes] = []
-    for full, _ in txn.scan(start + cursor + b"\0" if cursor else start, stop):
-        found.append(keys.suffix(full))
-        if len(found) == limit:
-            break
-    return found
+    behind = cursor + b"\0" if cursor else b""
+    return [key for key, _ in islice(txn.rows(keys.FETCHED, crawl, behind), limit)]
 
 
 def is_left(txn: Txn, crawl: bytes, mine: Callable[[bytes], bool]) -> bool:
     """Whether work is left: a queued task that is `mine`, or a page that is not done."""
-    start, stop = keys.bounds(keys.QUEUE, crawl)
-    queued = any(mine(keys.queue_task(full)) for full, _ in txn.scan(start, stop))
-    return queued or bool(unsettled(txn, crawl, 1))
+    entries = txn.scan(*keys.bounds(keys.QUEUE, crawl))
+    return any(mine(keys.queue_task(full)) for full, _ in entries) or bool(unsettled(txn, crawl, 1))
 
 
 def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
@@ -297,23 +290,13 @@ def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[by
 
 
 def get_task(txn: Txn, crawl: bytes, key: bytes) -> Task | None:
-    """The record of one task, or None.
-
-    Raises:
-        StoreTooNew: a later version wrote it.
-        StorageError: it is damaged.
-    """
+    """The record of one task, or None."""
     value = txn.get(keys.TASK + crawl + key)
     return None if value is None else unpack_task(value)
 
 
 def get_page(txn: Txn, crawl: bytes, key: bytes) -> dict[str, Any] | None:
-    """The page record of one task with its `place`, or None.
-
-    Raises:
-        StoreTooNew: a later version wrote it.
-        StorageError: it is damaged.
-    """
+    """The page record of one task with its `place`, or None."""
     value = txn.get(keys.PAGE + crawl + key)
     if value is None:
         return None

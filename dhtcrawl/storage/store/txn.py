@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from dhtcrawl.storage.store import keys
+
 Batch = Mapping[bytes, bytes | None]  # None deletes
 
 
@@ -93,6 +95,12 @@ class Txn:
             written = self._group[own]
             if written is not None:
                 yield own, written
+
+    def rows(self, kind: bytes, crawl: bytes, cursor: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield a crawl's records of a kind from `cursor` on: the part of the key behind the crawl id, and the value."""
+        head = kind + crawl
+        for full, value in self.scan(head + cursor, keys.after(head)):
+            yield full[len(head) :], value
 
     def rollback(self) -> None:
         """Undo the writes of this transaction; the group's other writes stay."""
