@@ -88,6 +88,18 @@ def typed_url(text: str) -> str | None:
     return canonicalize(stripped if _SCHEME.match(stripped) else f"http://{stripped}")
 
 
+def web_address(text: str, hint: str = "something like https://example.org/") -> str:
+    """The canonical URL of what a user typed.
+
+    Raises:
+        UsageError: it is no http(s) URL; `hint` is what to use.
+    """
+    url = typed_url(text)
+    if url is None:
+        raise UsageError(f"{text!r} is no web address; use {hint}")
+    return url
+
+
 def make_spec(seeds: Iterable[str], settings: CrawlSettings) -> CrawlSpec:
     """A spec from what a user typed.
 
@@ -96,11 +108,9 @@ def make_spec(seeds: Iterable[str], settings: CrawlSettings) -> CrawlSpec:
     """
     canonical: dict[str, None] = {}
     for seed in seeds:
-        url = typed_url(seed)
-        if url is not None and _CREDENTIALS.match(seed.strip()):
+        url = web_address(seed)
+        if _CREDENTIALS.match(seed.strip()):
             raise UsageError(f"{seed.strip()!r} has a password in it, which is never sent; leave it out")
-        if url is None:
-            raise UsageError(f"{seed!r} is no web address; use something like https://example.org/")
         canonical[url] = None
     if not canonical:
         raise UsageError("no seed given; name at least one URL to start from")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options
+from dhtcrawl.cli.options import config_options, crawl_options, json_option, load_config, node_options
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import Exit
 
@@ -20,7 +20,7 @@ def command() -> None:
 
 
 @command.command("show")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 @crawl_options
 @node_options
 @config_options
@@ -41,7 +41,7 @@ def show(as_json: bool, **options: Any) -> int:
     width = max(map(len, rows))
     for key, row in rows.items():
         origin = "" if row["origin"] == "default" else f"  # {row['origin']}"
-        click.echo(f"{key.ljust(width)} = {_toml(row['value'])}{origin}")
+        click.echo(f"{key.ljust(width)} = {json.dumps(row['value'])}{origin}")
     return Exit.COMPLETE
 
 
@@ -54,9 +54,3 @@ def check(file: str) -> int:
     load(file=Path(file), environ=os.environ)
     click.echo(f"{file}: {count} {'setting' if count == 1 else 'settings'}, all good")
     return Exit.COMPLETE
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, tuple):
-        return json.dumps(list(value))
-    return json.dumps(value)

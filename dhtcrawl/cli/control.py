@@ -8,47 +8,31 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.client import asked
-from dhtcrawl.cli.look import json_option
-from dhtcrawl.cli.options import admin_option
+from dhtcrawl.cli.options import admin_option, json_option
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.errors import Exit, LeftWork
 from dhtcrawl.web.api import Action
 
 
-def _control(crawl: str, action: Action, as_json: bool, options: dict[str, Any]) -> int:
-    answer = asked(options, lambda client: client.control(crawl, action))
-    if as_json:
-        click.echo(json.dumps(answer))
-    else:
-        click.echo(f"crawl {printable(short(answer.get('crawl') or crawl))}: {printable(answer.get('state', ''))}")
-    return Exit.COMPLETE
+def _control(action: Action, text: str) -> click.Command:
+    @click.command(action, help=text)
+    @click.argument("crawl")
+    @json_option
+    @admin_option
+    def command(crawl: str, as_json: bool, **options: Any) -> int:
+        answer = asked(options, lambda client: client.control(crawl, action))
+        if as_json:
+            click.echo(json.dumps(answer))
+        else:
+            click.echo(f"crawl {printable(short(answer.get('crawl') or crawl))}: {printable(answer.get('state', ''))}")
+        return Exit.COMPLETE
+
+    return command
 
 
-@click.command("pause")
-@click.argument("crawl")
-@json_option
-@admin_option
-def pause(crawl: str, as_json: bool, **options: Any) -> int:
-    """Start no more requests of CRAWL, by the start of its id, until it is resumed."""
-    return _control(crawl, "pause", as_json, options)
-
-
-@click.command("resume")
-@click.argument("crawl")
-@json_option
-@admin_option
-def resume(crawl: str, as_json: bool, **options: Any) -> int:
-    """Go on with CRAWL, which was paused."""
-    return _control(crawl, "resume", as_json, options)
-
-
-@click.command("stop")
-@click.argument("crawl")
-@json_option
-@admin_option
-def stop(crawl: str, as_json: bool, **options: Any) -> int:
-    """End CRAWL: what was fetched stays, what is queued is not fetched."""
-    return _control(crawl, "stop", as_json, options)
+pause = _control("pause", "Start no more requests of CRAWL, by the start of its id, until it is resumed.")
+resume = _control("resume", "Go on with CRAWL, which was paused.")
+stop = _control("stop", "End CRAWL: what was fetched stays, what is queued is not fetched.")
 
 
 @click.command("leave")

@@ -11,11 +11,10 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.disk import disk_watch
-from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options
+from dhtcrawl.cli.main import fail, print_result
+from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options, read_seeds
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop, set_up_logging
-from dhtcrawl.cli.seeds import read_seeds
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
@@ -80,18 +79,10 @@ async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path,
         )
         with signals, CrawlProgress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
             summary, exit_code = await _run(running, progress)
-        _print(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
+        print_result(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
         if exit_code == Exit.NOTHING_FETCHED:
             await _say_why_nothing(node, record, spec)
     return exit_code
-
-
-def _print(text: str) -> None:
-    """The result; a crawl that went well does not fail for want of a reader."""
-    try:
-        click.echo(text)
-    except OSError as error:
-        fail(f"cannot write to standard output: {error.strerror}; the summary is in summary.json")
 
 
 async def _run(running: RunningCrawl, progress: CrawlProgress) -> tuple[Summary, Exit]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dhtcrawl.cli.options import store_options
+from dhtcrawl.cli.options import json_option, store_options
 from dhtcrawl.cli.runtime import NODE_DIR, find_data_dir
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit
@@ -20,7 +20,7 @@ from dhtcrawl.storage.store.fsck import check
 @click.command("fsck")
 @click.argument("crawl", required=False)
 @store_options
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def command(crawl: str | None, out: str | None, data_dir: str | None, as_json: bool) -> int:
     """Check a node's store against what must always hold.
 

@@ -21,10 +21,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import click
-
 from dhtcrawl.cli.client import NodeClient
-from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.main import fail, print_result
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR, raise_file_limit
 from dhtcrawl.cli.screen import Screen
@@ -100,7 +98,7 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
         reasons = [] if summary.pages else await _reasons(client, crawl, spec)
         await _stop(swarm)
     stopped = stop_of(str(end.get("ended", "")))
-    _print(summary.to_json() if as_json else describe(summary, stopped, out))
+    print_result(summary.to_json() if as_json else describe(summary, stopped, out))
     if summary.complete:
         shutil.rmtree(base)
     if not summary.pages:
@@ -179,14 +177,6 @@ async def _reasons(client: NodeClient, crawl: str, spec: CrawlSpec) -> list[str]
     return [*reasons[:-1], reasons[-1] + more] if reasons else [f"no seed has a record{more}"]
 
 
-def _print(text: str) -> None:
-    """The result; a crawl that went well does not fail for want of a reader."""
-    try:
-        click.echo(text)
-    except OSError as error:
-        fail(f"cannot write to standard output: {error.strerror}; the summary is in summary.json")
-
-
 # Processes
 
 
@@ -216,14 +206,7 @@ class _Process:
         said = json.loads(line)
         self.node, self.address, self.admin = said["node"], said["address"], said["admin"]
 
-    async def drain(self) -> None:
-        await self._tell(NodeClient.drain)
-
-    async def stop(self) -> None:
-        """Let it end; what it holds stays on its disk."""
-        await self._tell(NodeClient.shutdown)
-
-    async def _tell(self, what: Callable[[NodeClient], Awaitable[object]]) -> None:
+    async def tell(self, what: Callable[[NodeClient], Awaitable[object]]) -> None:
         if self._process.returncode is None:
             async with NodeClient(parse_address(self.admin)) as client:
                 try:
@@ -272,10 +255,10 @@ async def _stop(swarm: list[_Process], *, drain: bool = False) -> None:
         # All of them, before the first one goes: what one has in flight ends at others.
         async with asyncio.TaskGroup() as group:
             for process in swarm:
-                group.create_task(process.drain())
+                group.create_task(process.tell(NodeClient.drain))
     async with asyncio.TaskGroup() as group:
         for process in swarm:
-            group.create_task(process.stop())
+            group.create_task(process.tell(NodeClient.shutdown))
     try:
         async with asyncio.timeout(STOP_S):
             for process in swarm:
@@ -301,7 +284,7 @@ async def _interrupt(swarm: list[_Process]) -> None:
 
 
 def _toml(config: Config) -> str:
-    """The settings of a node that are not the defaults, as a file."""
+    """The settings of a node that are not the defaults, as a file; for their types TOML's notation is JSON's."""
     lines: list[str] = []
     for section in _SECTIONS:
         values, defaults = getattr(config, section), getattr(Config(), section)
@@ -311,12 +294,7 @@ def _toml(config: Config) -> str:
             if getattr(values, field.name) != getattr(defaults, field.name)
         }
         if changed:
-            lines += [f"[{section}]", *(f"{name} = {_value(value)}" for name, value in changed.items())]
+            lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in changed.items())]
     if config.node.log_level != Config().node.log_level:
-        lines += ["[node]", f"log_level = {_value(config.node.log_level)}"]
+        lines += ["[node]", f"log_level = {json.dumps(config.node.log_level)}"]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    """TOML's notation, which for these types is JSON's."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value)

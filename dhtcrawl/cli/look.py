@@ -12,11 +12,11 @@ import click
 
 from dhtcrawl.cli.client import NodeClient, admin_address
 from dhtcrawl.cli.manual import decide, given_up, list_of
-from dhtcrawl.cli.options import F, admin_option
+from dhtcrawl.cli.options import F, admin_option, json_option
 from dhtcrawl.cli.table import Column, columns_there, fields, short, table
 from dhtcrawl.cli.words import clock, size, some
 from dhtcrawl.errors import Exit, UsageError
-from dhtcrawl.spec import typed_url
+from dhtcrawl.spec import typed_url, web_address
 from dhtcrawl.url import host_of
 
 WATCH_EVERY_S = 2.0
@@ -30,11 +30,6 @@ def look_options(command: F) -> F:
     """`--admin`, `--json` and `--watch`."""
     command = click.option("--watch", is_flag=True, help="Again every 2 seconds, until Ctrl-C.")(command)
     return json_option(admin_option(command))
-
-
-def json_option(command: F) -> F:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)
 
 
 def look(options: dict[str, Any], question: Question, words: Words, *, as_json: bool, watch: bool = False) -> int:
@@ -172,8 +167,7 @@ def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
 @admin_option
 def locate(url: str, crawl_prefix: str | None, as_json: bool, **options: Any) -> int:
     """Which node owns URL, and which have backups of its record."""
-    if typed_url(url) is None:
-        raise UsageError(f"{url!r} is no web address; use something like https://example.org/")
+    web_address(url)
     return look(options, lambda client: client.locate(url, crawl_prefix), _places, as_json=as_json)
 
 

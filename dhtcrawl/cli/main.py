@@ -72,6 +72,14 @@ def fail(message: str) -> None:
         click.echo(f"dhtcrawl: {' '.join(message.split())}", err=True)
 
 
+def print_result(text: str) -> None:
+    """A crawl's end, to stdout; a crawl that went well does not fail for want of a reader."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        fail(f"cannot write to standard output: {error.strerror}; the summary is in summary.json")
+
+
 def run(args: list[str] | None = None) -> int:
     """Run a command line; the exit status."""
     try:

@@ -12,10 +12,11 @@ import click
 from dhtcrawl.cli.client import NodeClient, asked
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.errors import Exit, UsageError
-from dhtcrawl.spec import typed_url
+from dhtcrawl.spec import web_address
 from dhtcrawl.web.api import Decision
 
 ALL = "all"
+_HINT = "one of 'dhtcrawl crawls --manual', or 'all'"
 _DONE: Mapping[Decision, str] = {"release": "to be tried again", "drop": "dropped"}
 
 
@@ -57,7 +58,7 @@ def decide(
     wanted: dict[Decision, list[str] | None] = {}
     for decision, urls in (("release", release), ("drop", drop)):
         if urls:
-            wanted[decision] = None if ALL in urls else [_canonical(url) for url in urls]  # type: ignore[index]
+            wanted[decision] = None if ALL in urls else [web_address(url, _HINT) for url in urls]  # type: ignore[index]
     if None in wanted.values() and len(wanted) > 1:
         raise UsageError("--release and --drop: 'all' can only be one of them")
 
@@ -73,13 +74,6 @@ def decide(
         for node in answer.get("silent", ()):
             click.echo(f"dhtcrawl: {_silent(node)}", err=True)
     return Exit.FAILURE if any(answer.get("silent") for answer in answers.values()) else Exit.COMPLETE
-
-
-def _canonical(text: str) -> str:
-    url = typed_url(text)
-    if url is None:
-        raise UsageError(f"{text!r} is no web address; use one of 'dhtcrawl crawls --manual', or 'all'")
-    return url
 
 
 def _silent(node: object) -> str:

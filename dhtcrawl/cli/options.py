@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -156,6 +157,29 @@ def require_readable(option: str, path: str) -> None:
             pass
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be read ({error.strerror}); check the path") from error
+
+
+def read_seeds(path: str | None) -> list[str]:
+    """The lines of a file (`-`: stdin; None: there are none) without comments and blank ones.
+
+    Raises:
+        UsageError: it cannot be read, or is not UTF-8.
+    """
+    if path is None:
+        return []
+    try:
+        text = (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"--seed-file {path}: cannot be read ({error}); check the path and that it is UTF-8"
+        ) from error
+    lines = (line.split(" #", 1)[0].strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)
 
 
 def store_options(command: F) -> F:

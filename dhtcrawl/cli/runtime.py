@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from dhtcrawl.errors import StorageError, StoreInUse, UsageError
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.node.single import Node, Ports, open_node
-from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
+from dhtcrawl.storage.store.committer import ThreadCommitter
 from dhtcrawl.storage.store.engine import OPEN_FILES_MAX, LevelEngine, storage_error
 
 T = TypeVar("T")
@@ -159,14 +160,6 @@ async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
     raise_file_limit(config)
     node_id = load_or_create(data_dir)
     engine = LevelEngine(data_dir / STORE_DIR, cache_bytes=config.storage.cache_bytes)
-    loop = asyncio.get_running_loop()
-
-    async def offload(function: Callable[[], Any]) -> Any:
-        return await loop.run_in_executor(None, function)
-
-    def make_committer(runner: GroupRunner) -> Committer:
-        return ThreadCommitter(runner)
-
     clock = SystemClock()
     ports = Ports(
         clock=clock,
@@ -178,8 +171,8 @@ async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
             tls_verify=config.fetch.tls_verify,
         ),
         engine=engine,
-        make_committer=make_committer,
-        offload=offload,
+        make_committer=ThreadCommitter,
+        offload=partial(asyncio.get_running_loop().run_in_executor, None),
         aside=_aside,
         node_id=node_id,
         observer=Silent(),

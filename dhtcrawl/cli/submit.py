@@ -10,13 +10,11 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.client import NodeClient, admin_of
-from dhtcrawl.cli.look import json_option
 from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.options import admin_option, config_options, crawl_options, load_config
+from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, load_config, read_seeds
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.cli.seeds import read_seeds
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
 from dhtcrawl.cli.wait import Interrupted, describe_end, exit_of, follow, stop_of

@@ -71,7 +71,7 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
-def fields(values: Mapping[str, Any], width: int, indent: str = "") -> str:
+def fields(values: Mapping[str, Any], width: int) -> str:
     """One line for each value that says something: its name, and what it is in words."""
     shown = {_name(name): in_words(name, value) for name, value in values.items() if value not in (None, "", [], {})}
     if not shown:
@@ -79,7 +79,7 @@ def fields(values: Mapping[str, Any], width: int, indent: str = "") -> str:
     label = max(map(len, shown))
     lines: list[str] = []
     for name, text in shown.items():
-        head = f"{indent}{name.ljust(label)}{GAP}"
+        head = f"{name.ljust(label)}{GAP}"
         room = max(20, width - len(head))
         # An address that is broken in two is none.
         pieces = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]

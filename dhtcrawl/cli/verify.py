@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
+from dhtcrawl.cli.options import json_option
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.outputs.verify import verify
 
 
 @click.command("verify")
 @click.argument("directory", metavar="DIR")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def command(directory: str, as_json: bool) -> int:
     """Read everything a crawl wrote to DIR and check that it is sound and agrees.
 

@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.client import ADMIN_FILE, NodeClient, asked
-from dhtcrawl.cli.options import admin_option, store_options
+from dhtcrawl.cli.options import admin_option, json_option, store_options
 from dhtcrawl.cli.runtime import find_data_dir
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.errors import DhtcrawlError, Exit, NodeUnreachable, StoreInUse, UsageError
 from dhtcrawl.identity import load_or_create
-from dhtcrawl.spec import typed_url
+from dhtcrawl.spec import web_address
 from dhtcrawl.storage.store import catalog
 
 
@@ -25,7 +25,7 @@ from dhtcrawl.storage.store import catalog
 @click.argument("url")
 @click.option("--crawl", "crawl_prefix", metavar="CRAWL", help="Only this crawl, by the start of its id.")
 @store_options
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 @admin_option
 def command(
     url: str, crawl_prefix: str | None, out: str | None, data_dir: str | None, as_json: bool, **options: Any
@@ -35,9 +35,7 @@ def command(
     Looks into the store of a crawl or a node. With --admin, when that node is
     running, or when there is no ./crawl-*, the swarm is asked.
     """
-    canonical = typed_url(url)
-    if canonical is None:
-        raise UsageError(f"{url!r} is no web address; use something like https://example.org/")
+    canonical = web_address(url)
     named = out is not None or data_dir is not None
     if options["node__admin"] is not None:
         if named:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dhtcrawl.policy.bp_pso.nets import INPUTS, LogNet, Net, PaperNet
+from dhtcrawl.policy.bp_pso.nets import INPUTS, LogNet, PaperNet
 from dhtcrawl.policy.bp_pso.planner import SAMPLES_MIN
 from dhtcrawl.policy.bp_pso.split import Array
 from dhtcrawl.swarm.assignment.pace import BATCHES_S
@@ -68,7 +68,7 @@ FACTORS = (
 BASE = (2.0, 2400.0, 1.4e9, 1e6, 6e6, BATCH_PAGES_MAX / 2)
 
 
-def mape(net: Net, samples: Array, seconds: Array) -> float:
+def mape(net: LogNet | PaperNet, samples: Array, seconds: Array) -> float:
     """The mean error, as a share of what was measured."""
     return float(np.mean(np.abs(net.predict(samples) / seconds - 1)))
 

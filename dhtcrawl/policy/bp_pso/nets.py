@@ -12,7 +12,7 @@ A sample is (cores, MHz, memory, network, disk, n): any units, as long as they s
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,6 @@ PAPER_HIDDEN = 13  # Zhang et al. 2019, equation 3
 HIDDEN = 8
 PENALTY = 1e-3
 STARTS = 3
-
-
-class Net(Protocol):
-    """What the split needs."""
-
-    def predict(self, samples: Array) -> Array:
-        """Seconds for each sample; shape (s, 6) → (s,), all positive."""
 
 
 class PaperNet:

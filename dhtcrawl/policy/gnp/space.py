@@ -116,8 +116,3 @@ def vivaldi(
             errors[one] = min(error * CE * trust + errors[one] * (1 - CE * trust), 1.0)
             points[one] += CC * trust * (rtt - distance) / distance * apart
     return points
-
-
-def distances(points: Array, point: Array) -> Array:
-    """From each of some points to one: (n, d) and (d,) → (n,)."""
-    return np.asarray(np.sqrt(((points - point) ** 2).sum(axis=1)))

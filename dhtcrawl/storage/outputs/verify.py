@@ -16,13 +16,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.outputs.cdxj import surt
+from dhtcrawl.storage.outputs.summary import Summary
 
 PROBLEMS_KEPT_MAX = 1_000
 LINE_BYTES_MAX = 1024 * 1024
@@ -43,28 +44,8 @@ PAGE_FIELDS = (
     "node",
     "error",
 )
-SUMMARY_FIELDS = (
-    "crawl",
-    "complete",
-    "nodes",
-    "seconds",
-    "pages",
-    "fetches",
-    "refetches",
-    "redirects",
-    "errors",
-    "skipped",
-    "bytes",
-    "urls_seen",
-    "lost",
-    "pages_missing",
-    "politeness_violations",
-    "politeness_exceptions",
-    "storage_sync",
-    "policy",
-    "key",
-    "per_node",
-)
+_SINCE = ("pages_undercopied", "copies")  # fields of a summary that versions before copies of bodies did not write
+SUMMARY_FIELDS = tuple(f.name for f in fields(Summary) if f.name not in _SINCE)
 
 _INDEX_FIELDS = ("url", "status", "digest", "length", "offset", "filename")
 _INDEXED = ("response", "revisit")
@@ -171,14 +152,14 @@ def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
 def _index_mark(line: bytes) -> int | str:
     """The mark of the record that a line points at, or the problem with the line."""
     parts = line.split(b" ", 2)
-    fields = _object(parts[2]) if len(parts) == 3 else None
-    if fields is None or not all(isinstance(fields.get(name), str) for name in _INDEX_FIELDS):
+    entry = _object(parts[2]) if len(parts) == 3 else None
+    if entry is None or not all(isinstance(entry.get(name), str) for name in _INDEX_FIELDS):
         return f"not a CDXJ line with {', '.join(_INDEX_FIELDS)}"
-    url = fields["url"]
+    url = entry["url"]
     if parts[0] != surt(url).encode("utf-8", "surrogatepass"):
         return f"its key is not that of {url}"
     timestamp = parts[1].decode("ascii", "replace")
-    return _mark(fields["filename"], fields["offset"], fields["length"], url, timestamp, fields["digest"])
+    return _mark(entry["filename"], entry["offset"], entry["length"], url, timestamp, entry["digest"])
 
 
 def _read_archives(out: Path, report: VerifyReport, payloads: set[int], places: set[int]) -> None:

@@ -49,6 +49,7 @@ SPEC_BYTES_MAX: Final = 2 << 20
 DIGEST_BYTES: Final = 8
 DETAIL_CHARS_MAX: Final = 200  # of a peer's text in an error
 
+_STORED = ("aliases", "ended", "state", "cause", "version", "participants", "adopted")  # besides spec and nonce
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
 
@@ -192,33 +193,14 @@ def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[by
 
 def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
     """The record in a stored map; fields that versions before swarms left out are those of a single node."""
-    return CrawlRecord(
-        crawl_id,
-        CrawlSpec.from_canonical(fields["spec"]),
-        fields["nonce"],
-        fields["aliases"],
-        fields["ended"],
-        fields.get("state", RUNNING),
-        fields.get("cause", ""),
-        fields.get("version", 0),
-        fields.get("participants", []),
-        fields.get("adopted", {}),
-    )
+    known = {name: fields[name] for name in _STORED if name in fields}
+    return CrawlRecord(crawl_id, CrawlSpec.from_canonical(fields["spec"]), fields["nonce"], **known)
 
 
 def write_fields(record: CrawlRecord) -> dict[str, Any]:
     """The map to store."""
-    return {
-        "spec": record.spec.canonical(),
-        "nonce": record.nonce,
-        "aliases": record.aliases,
-        "ended": record.ended,
-        "state": record.state,
-        "cause": record.cause,
-        "version": record.version,
-        "participants": record.participants,
-        "adopted": record.adopted,
-    }
+    stored = {name: getattr(record, name) for name in _STORED}
+    return {"spec": record.spec.canonical(), "nonce": record.nonce, **stored}
 
 
 def _rank(record: CrawlRecord) -> tuple[Any, ...]:

@@ -42,16 +42,8 @@ class TakeSnapshot(Protocol):
         """The ownership as it is now, for `task_keys` only or, with None, for all tasks."""
 
 
-def _always(_: bytes) -> bool:
-    return True
-
-
-def _never(_: bytes) -> bool:
-    return False
-
-
-EVERYTHING = OwnershipSnapshot(_always)  # of a node by itself
-NOTHING = OwnershipSnapshot(_never)  # of a crawl that does not run here, but whose records are kept
+EVERYTHING = OwnershipSnapshot(lambda _: True)  # of a node by itself
+NOTHING = OwnershipSnapshot(lambda _: False)  # of a crawl that does not run here, but whose records are kept
 
 
 def nothing(_: Iterable[bytes] | None = None) -> OwnershipSnapshot:

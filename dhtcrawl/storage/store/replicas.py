@@ -190,7 +190,7 @@ def drop(txn: Txn, crawl: bytes, copies: Iterable[TaskReplica], *, keep: Test) -
     A record that has changed since, is to `keep` after all, or still has to send its
     links, stays. `cursor` of the result is None.
     """
-    into = _Into(txn, crawl, keep, _never)
+    into = _Into(txn, crawl, keep, lambda _: False)
     dropped = 0
     for key, acked in copies:
         task = get_task(txn, crawl, key)
@@ -380,7 +380,3 @@ def _slice(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tupl
             return found, key
         found.append((key, value))
     return found, None
-
-
-def _never(_: bytes) -> bool:
-    return False

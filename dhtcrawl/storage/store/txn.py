@@ -97,7 +97,7 @@ class Txn:
                 yield own, written
 
     def rows(self, kind: bytes, crawl: bytes, cursor: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield a crawl's records of a kind from `cursor` on: the part of the key behind the crawl id, and the value."""
+        """Yield a crawl's records of a kind from `cursor` on: the part of the key behind the crawl's id, the value."""
         head = kind + crawl
         for full, value in self.scan(head + cursor, keys.after(head)):
             yield full[len(head) :], value
