@@ -1,7 +1,7 @@
 """How people write durations, sizes and addresses, and what they are told when it is none.
 
-Each `parse_…` takes what a flag, a variable or a TOML file may hold and raises
-`ValueError` with what would be right; `dhtcrawl.config` says which setting it was.
+Each `parse_…` takes what a flag, a variable or a TOML file may hold;
+`dhtcrawl.config` says which setting it was.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ _ADDRESS_HINT: Final = "use HOST:PORT, such as 127.0.0.1:8468 or [::1]:8468"
 
 
 def parse_duration(value: object) -> float:
-    """Seconds from `2`, `"1.5s"`, `"200ms"`, `"10m"`, `"2h"`, `"1d"`."""
+    """Seconds from `2`, `"1.5s"`, `"200ms"`, `"10m"`, `"2h"`, `"1d"`.
+
+    Raises:
+        ValueError: with what would be right.
+    """
     seconds = _scaled(value, _DURATION_S, 'use a duration such as "10s", "200ms" or "2h"')
     if seconds > DURATION_MAX_S:
         raise ValueError('use a shorter duration, "10000d" at most')
@@ -38,7 +42,11 @@ def parse_duration(value: object) -> float:
 
 
 def parse_size(value: object) -> int:
-    """Bytes from `4096`, `"2MiB"`, `"1.5GB"`."""
+    """Bytes from `4096`, `"2MiB"`, `"1.5GB"`.
+
+    Raises:
+        ValueError: with what would be right.
+    """
     size = _scaled(value, _SIZE_BYTES, 'use a size such as "10MiB" or "2GB"')
     if size > INT_MAX:
         raise ValueError('use a smaller size, such as "100TB"')
@@ -46,7 +54,11 @@ def parse_size(value: object) -> int:
 
 
 def parse_disk_limit(value: object) -> str:
-    """A size of the data, a share of the disk, or "": as it was written, once it is known to be one."""
+    """A size of the data, a share of the disk, or "": as it was written, once it is known to be one.
+
+    Raises:
+        ValueError: with what would be right.
+    """
     text = str(value).strip()
     if not text:
         return ""
@@ -64,7 +76,11 @@ def parse_disk_limit(value: object) -> str:
 
 
 def parse_address(value: object) -> Address:
-    """Host and port of `127.0.0.1:8468`, `[::1]:8468` or `node.example.org:8468`; port 0 is one."""
+    """Host and port of `127.0.0.1:8468`, `[::1]:8468` or `node.example.org:8468`; port 0 is one.
+
+    Raises:
+        ValueError: with what would be right.
+    """
     match = _ADDRESS.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or int(match[3]) > PORT_MAX:
         raise ValueError(_ADDRESS_HINT)
