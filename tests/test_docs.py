@@ -12,6 +12,7 @@ import click
 import pytest
 
 from dhtcrawl.cli.main import cli
+from dhtcrawl.config import all_settings
 from dhtcrawl.errors import Exit
 from dhtcrawl.sim.run import Scenario, ScenarioResult, read_scenario
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
@@ -25,6 +26,11 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
+MODULES = {path: path.read_text("utf-8") for path in (ROOT / "dhtcrawl").rglob("*.py")}
+SOURCE = "\n".join(MODULES.values())
+SETTINGS = set(all_settings())
+OTHERS_NAMES = {"args.get", "dhtcrawl.policies", "urllib.parse", "urllib.robotparser", "www.example.org"}
+A_FILE = re.compile(r"\.(json|jsonl|md|py|sh|toml|txt|cdxj|lock|yml|gz)$")
 # Figures are pictures: a fence with a language is a file or commands, one without is neither.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -152,6 +158,35 @@ def test_every_test_that_is_named_as_a_proof_exists(name: str) -> None:
 def test_every_source_file_that_is_named_exists(name: str) -> None:
     for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|md|sh)|(?:tests|scripts)/[\w/]*)`", text(name)):
         assert (ROOT / path).exists() or (ROOT / "dhtcrawl" / path).exists(), f"{path} is not there"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_module_class_and_member_that_is_named_exists(name: str) -> None:
+    quoted = re.findall(r"`([^`\n]+)`", FENCE.sub("", text(name)))
+    dotted = {word for word in quoted if re.fullmatch(r"([A-Za-z_]\w*\.)+\w+", word) and not A_FILE.search(word)}
+    classes = {word for word in quoted if re.fullmatch(r"([A-Z][a-z0-9]+){2,}", word)}
+    assert [word for word in dotted - SETTINGS - OTHERS_NAMES if not is_defined(word)] == []
+    assert [word for word in classes if not re.search(rf"^class {word}\b", SOURCE, re.MULTILINE)] == []
+
+
+def is_defined(word: str) -> bool:
+    """Whether `module.name`, `Class.member` or `dhtcrawl.room.module` is in the code."""
+    owner, _, member = word.rpartition(".")
+    path = word.replace(".", "/")
+    if any((ROOT / each).exists() for each in (path, f"{path}.py")):
+        return True
+    stem = owner.rpartition(".")[2]
+    files = [
+        source for at, source in MODULES.items() if at.stem == stem or re.search(rf"^class {stem}\b", source, re.M)
+    ]
+    return any(re.search(rf"^\s*(async def|def|class|self\.|)\s*{member}\b", source, re.M) for source in files)
+
+
+def test_a_module_class_or_member_that_is_not_there_is_noticed() -> None:
+    for word in ("tasks.accept", "Syncer.hand_over", "dhtcrawl.crawl.single_node", "dhtcrawl.keyspace.placement"):
+        assert is_defined(word)
+        assert not is_defined(f"{word}_no_more")
+        assert not is_defined(f"nowhere.{word.rpartition('.')[2]}")
 
 
 def test_every_module_that_a_url_passes_on_its_way_exists() -> None:
