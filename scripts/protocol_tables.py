@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Final
 
-from dhtcrawl.rpc.tasks.schema import CallArgs, FieldDoc, WireMap, fields_of
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireField, WireMap
 from dhtcrawl.swarm.calls import CALLS, FRAMES
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "protocol-calls.md"
@@ -37,7 +37,7 @@ def tables() -> str:
 
 
 def _section(call: type[CallArgs[Any]]) -> str:
-    terms, reply = call.terms, call.reply()
+    terms, reply = call.terms, call.reply
     within = "30 s" if terms.timeout_s is None else f"{terms.timeout_s:g} s"
     said = inspect.cleandoc(call.__doc__ or "").replace("\n\n", " ").replace("\n", " ")
     lines = [
@@ -52,16 +52,16 @@ def _section(call: type[CallArgs[Any]]) -> str:
 
 
 def _rows(what: str, kind: type[WireMap]) -> list[str]:
-    fields = fields_of(kind)
+    fields = kind.wire_fields
     if not fields:
         name = "an empty map" if kind.__name__ == "Done" else "any fields, for people"
         return [f"The {what} is {name}.", ""]
     return [f"| {what} | type | |", "|---|---|---|", *map(_row, fields), ""]
 
 
-def _row(field: FieldDoc) -> str:
-    says = field.says.replace("|", "\\|")
-    return f"| `{field.name}`{' (may be missing)' if field.optional else ''} | {says} | {field.note} |"
+def _row(field: WireField) -> str:
+    says = field.kind.says.replace("|", "\\|")
+    return f"| `{field.name}`{'' if field.required else ' (may be missing)'} | {says} | {field.note} |"
 
 
 def _constant(name: str) -> str:

@@ -34,8 +34,9 @@ from dhtcrawl.storage.store.crawl_record import (
     fits_the_wire,
     to_wire,
 )
-from dhtcrawl.swarm import calls
-from dhtcrawl.swarm.calls import RELEASE
+from dhtcrawl.swarm.calls.bodies import CHUNK_BYTES_MAX, ExportChunk, ExportFacts, ExportFiles, ExportRows, NodeFigures
+from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
+from dhtcrawl.swarm.calls.lifecycle import RELEASE, AskProgress
 from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
 from dhtcrawl.units import format_address
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
@@ -52,8 +53,8 @@ class Api:
         self._swarm = swarm
         self._data_dir = data_dir
         self._started_at = swarm.node.ports.clock.monotonic()
-        registry.serve(calls.ExplainUrl, self._on_why)
-        registry.serve(calls.ExplainHost, self._on_explain_host)
+        registry.serve(ExplainUrl, self._on_why)
+        registry.serve(ExplainHost, self._on_explain_host)
 
     # The node
 
@@ -215,7 +216,7 @@ class Api:
         for record in self._asked(crawl_id):
             owner = self._swarm.gossip.view.owner(placement(record.spec.key_of(url)))
             node = self._swarm.id if owner is None else owner.id
-            value = await self._swarm.peers.call(node, calls.ExplainUrl(record.crawl_id, url))
+            value = await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, url))
             if isinstance(value, Failure):
                 raise ApiError(503, f"the owner of {url}, {node.hex()[:12]}, does not answer: {value.detail}")
             answers.append(dict(value.extra))
@@ -224,7 +225,7 @@ class Api:
     async def explain_host(self, host: str) -> dict[str, Any]:
         gatekeeper = self._swarm.gossip.view.owner(host_key(host))
         node = self._swarm.id if gatekeeper is None else gatekeeper.id
-        value = await self._swarm.peers.call(node, calls.ExplainHost(host))
+        value = await self._swarm.peers.call(node, ExplainHost(host))
         if isinstance(value, Failure):
             raise ApiError(503, f"the gatekeeper of {host}, {node.hex()[:12]}, does not answer: {value.detail}")
         return {"host": host, "gatekeeper": node.hex(), **_plain(value.extra)}
@@ -247,20 +248,20 @@ class Api:
     async def export_rows(
         self, crawl_id: bytes, node: bytes, kind: bytes, cursor: bytes
     ) -> tuple[list[Row], bytes | None]:
-        found = await self._export(node, calls.ExportRows(crawl_id, kind, cursor))
+        found = await self._export(node, ExportRows(crawl_id, kind, cursor))
         return list(found.rows), found.cursor
 
     async def export_files(self, crawl_id: bytes, node: bytes) -> list[tuple[str, int]]:
         files: list[tuple[str, int]] = []
         while True:
             after = files[-1][0] if files else ""
-            page = (await self._export(node, calls.ExportFiles(crawl_id, after))).files
+            page = (await self._export(node, ExportFiles(crawl_id, after))).files
             if not page:
                 return files
             files += page
 
     async def export_chunk(self, crawl_id: bytes, node: bytes, name: str, offset: int, limit: int) -> bytes:
-        part = calls.ExportChunk(crawl_id, name, offset, min(limit, calls.CHUNK_BYTES_MAX))
+        part = ExportChunk(crawl_id, name, offset, min(limit, CHUNK_BYTES_MAX))
         return (await self._export(node, part)).data
 
     # Inside
@@ -283,7 +284,7 @@ class Api:
         return {node: value for node, value in found.items() if value is not None}
 
     async def _report(self, node: bytes, crawl_id: bytes) -> dict[str, Any] | None:
-        value = await self._swarm.peers.call(node, calls.AskProgress(crawl_id))
+        value = await self._swarm.peers.call(node, AskProgress(crawl_id))
         if isinstance(value, Failure):
             return None
         return {"counters": dict(value.counters), "waiting": list(value.waiting.items())}
@@ -292,14 +293,14 @@ class Api:
         run = self._swarm.crawls.run_of(record.crawl_id)
         if run is not None:
             return dataclasses.asdict(run.parts.counters)
-        value = await self._swarm.peers.call(self._swarm.id, calls.ExportFacts(record.crawl_id))
+        value = await self._swarm.peers.call(self._swarm.id, ExportFacts(record.crawl_id))
         return {} if isinstance(value, Failure) else dict(value.counters)
 
     async def _facts(self, crawl_id: bytes, node: str, member: bool) -> dict[str, Any] | None:
-        asked = calls.ExportFacts(crawl_id)
+        asked = ExportFacts(crawl_id)
         value = await self._swarm.peers.call(bytes.fromhex(node), asked) if member else None
-        reachable = isinstance(value, calls.NodeFigures)
-        facts = value if isinstance(value, calls.NodeFigures) else calls.NodeFigures({})
+        reachable = isinstance(value, NodeFigures)
+        facts = value if isinstance(value, NodeFigures) else NodeFigures({})
         counters = dict(facts.counters)
         if reachable and not counters and node not in self._record(crawl_id).participants:
             return None  # it has nothing of this crawl
@@ -321,15 +322,15 @@ class Api:
 
     # What other nodes ask
 
-    async def _on_why(self, _asker: bytes, args: calls.ExplainUrl) -> calls.Explanation | Refused:
+    async def _on_why(self, _asker: bytes, args: ExplainUrl) -> Explanation | Refused:
         record = self._swarm.crawls.get(args.crawl)
         if record is None:
             return Refused(UNKNOWN_CRAWL)
         found = await self._swarm.node.committer.submit(partial(explain, crawl=record, url=args.url))
-        return calls.Explanation(extra=found)
+        return Explanation.parse(found)
 
-    def _on_explain_host(self, _asker: bytes, args: calls.ExplainHost) -> calls.Explanation:
-        return calls.Explanation(extra=self._swarm.explain_host(args.host))
+    def _on_explain_host(self, _asker: bytes, args: ExplainHost) -> Explanation:
+        return Explanation.parse(self._swarm.explain_host(args.host))
 
 
 def _state(record: CrawlRecord) -> str:

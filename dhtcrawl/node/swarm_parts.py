@@ -28,10 +28,12 @@ from dhtcrawl.rpc.peers.task_peers import TaskPeers
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.files import Directory
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies import copying
 from dhtcrawl.swarm.bodies.adopt import Adoption
 from dhtcrawl.swarm.bodies.exports import Exports
+from dhtcrawl.swarm.calls.bodies import Adopt
+from dhtcrawl.swarm.calls.lifecycle import AuditKeys
+from dhtcrawl.swarm.calls.records import Have
 from dhtcrawl.swarm.hosts.host_leases import HostLeases, HostLeaseSettings
 from dhtcrawl.swarm.hosts.leases import LeaseTerms
 from dhtcrawl.swarm.lifecycle.audit import Auditor
@@ -191,7 +193,7 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, craw
         crawls.merged,
         lambda crawl: crawls.terms(crawl, orders),
     )
-    ground.registry.serve(calls.Have, syncer.on_have)
+    ground.registry.serve(Have, syncer.on_have)
     inbox = Inbox(
         planes.peers,
         ground.registry,
@@ -236,10 +238,10 @@ def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, crawls
     """What other nodes and people ask about crawls beside their runs."""
     registry, committer, peers = ground.registry, ground.node.committer, planes.peers
     auditor = Auditor(peers, committer)
-    registry.serve(calls.AuditKeys, auditor.on_audit_keys)
+    registry.serve(AuditKeys, auditor.on_audit_keys)
     Exports(committer, ground.archive_of, crawls.wait_for_end).serve(registry)
     adoption = Adoption(peers, committer, ground.archive_of)
-    registry.serve(calls.Adopt, adoption.on_adopt)
+    registry.serve(Adopt, adoption.on_adopt)
     copying.serve(registry, crawls.run_of)
     given_up = ManualQueue(peers, registry, committer, crawls, keep=records.replicator.keep)
     return LifecycleParts(crawls, auditor, adoption, given_up)

@@ -11,7 +11,7 @@ from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store.keys import INCARNATION_KEY
 from dhtcrawl.storage.store.records import pack
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import membership as calls
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

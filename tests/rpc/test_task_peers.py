@@ -1,10 +1,8 @@
 """A node asks itself as it asks others: nonsense is refused, and lists are what they are on the wire."""
 
-from __future__ import annotations
-
 import asyncio
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple, cast
 
 from swarm.fake_peers import node, view_of
 
@@ -15,7 +13,7 @@ from dhtcrawl.rpc.peers.task_peers import TaskPeers
 from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Request
-from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, CallTerms, WireMap, integer, rows, text
+from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap, integer, rows, text
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from rpc.wire import backup, task
@@ -28,14 +26,11 @@ class Pair(NamedTuple):
     word: Annotated[str, text(9)]
 
 
-@dataclass(frozen=True, slots=True)
 class Doubled(WireMap):
     number: Annotated[int, integer(0, 100)]
 
 
-@dataclass(frozen=True, slots=True)
-class Double(CallArgs[Doubled]):
-    terms: ClassVar[CallTerms] = CallTerms("double")
+class Double(CallArgs[Doubled], name="double"):
     number: Annotated[int, integer(0, 100)]
     pairs: Annotated[tuple[Pair, ...], rows(Pair, 3)] = ()
 
@@ -105,11 +100,11 @@ async def test_a_call_of_ourselves_is_answered_without_a_network_and_as_by_anoth
             assert args == Double(3, (Pair(4, "x"),))
             assert type(args.pairs[0]) is Pair
             await asyncio.sleep(0.1)
-            return Doubled(6, extra={"list": [[4], 5]})
+            return Doubled.parse({"number": 6, "list": [[4], 5]})
 
         registry.serve(Double, double)
         peers = peers_of(registry, group, transport)
-        assert await peers.call(OWN, Double(3, (Pair(4, "x"),))) == Doubled(6, extra={"list": ((4,), 5)})
+        assert await peers.call(OWN, Double(3, (Pair(4, "x"),))) == Doubled.parse({"number": 6, "list": ((4,), 5)})
         assert transport.asked == []
 
 

@@ -21,7 +21,7 @@ from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment.assigned import Assigned
 from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
 from dhtcrawl.swarm.assignment.failures import Failures, undecided
-from dhtcrawl.swarm.calls import Lend, Recall
+from dhtcrawl.swarm.calls.assignment import Lend, Recall
 from swarm.fake_peers import node
 
 CRAWL = bytes(16)

@@ -23,9 +23,9 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import MemoryDirectory
 from dhtcrawl.storage.store.records import Place, unpack
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.copier import Copier, PageRows
 from dhtcrawl.swarm.bodies.copy_service import CopyService
+from dhtcrawl.swarm.calls import bodies as calls
 from swarm.fake_peers import node as node_id
 
 COPY = calls.CopyPages.terms.name

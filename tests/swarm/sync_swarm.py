@@ -20,7 +20,7 @@ from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import Task, merge, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica, essence
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm.calls import Have
+from dhtcrawl.swarm.calls.records import Have
 from dhtcrawl.swarm.records.holdings import RecordTerms
 from dhtcrawl.swarm.records.sync import Syncer
 from dhtcrawl.swarm.records.wire import copies_of, record_of

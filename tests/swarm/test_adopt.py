@@ -18,7 +18,8 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.adopt import Adoption
-from dhtcrawl.swarm.calls import Adopt, Done
+from dhtcrawl.swarm.calls.bodies import Adopt
+from dhtcrawl.swarm.calls.words import Done
 from swarm.fake_peers import FakePeers, node, view_of
 
 LEAVER = node(1)

@@ -16,7 +16,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused, StoreBackup
 from dhtcrawl.swarm.assignment import assigner
 from dhtcrawl.swarm.assignment.assigned import SILENT_S
-from dhtcrawl.swarm.calls import Lend, Recall
+from dhtcrawl.swarm.calls.assignment import Lend, Recall
 from swarm.fake_peers import node, view_of
 
 from .assigning_world import OWN, TASKS, B, C, Favours, Only, a_world, failed

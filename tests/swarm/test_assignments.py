@@ -21,12 +21,13 @@ from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import State, Task
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.assignments import ASKED_BACK_TIMES, LOOK_EVERY_S, Assignments, serve
 from dhtcrawl.swarm.assignment.facts import NodeTraits, PlannerFacts
 from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.inherited import HELD_S
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
+from dhtcrawl.swarm.calls import assignment as calls
+from dhtcrawl.swarm.calls.words import Done
 from dhtcrawl.swarm.claim import KeyClaim
 from swarm.fake_peers import node
 
@@ -133,7 +134,7 @@ async def test_what_was_in_flight_at_the_former_owner_is_held_until_nothing_came
         one, other, *_ = world.owned_by(B)
         b.store(one, other)
         answer = await a.call(B, calls.InHand(CRAWL, (one.key, world.owned_by(C)[0].key)))
-        assert answer == calls.Done()
+        assert answer == Done()
         assert (b.part.lent(), b.part.waiting) == ({one.key: A}, 1), "what is not its own is none of its business"
         a.part.released(one.key)
         assert a.ownership.releasing == 1, "its owner is being told"

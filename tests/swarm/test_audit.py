@@ -16,7 +16,7 @@ from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.memory import MemoryEngine
-from dhtcrawl.swarm.calls import AuditKeys, MissingKeys
+from dhtcrawl.swarm.calls.lifecycle import AuditKeys, MissingKeys
 from dhtcrawl.swarm.lifecycle.audit import CALLS_AT_ONCE, KEYS_A_CALL, PAGES_A_READ, Auditor, CrawlAudit
 from swarm.fake_peers import FakePeers, node, view_of
 from swarm.sync_swarm import copy

@@ -21,11 +21,16 @@ from dhtcrawl.node.api import Api
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.tasks.frame import HEADER, LIST_ITEMS_MAX
 from dhtcrawl.rpc.tasks.messages import Call, decode, encode
-from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap, fields_of
+from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap
 from dhtcrawl.storage.collect import export
-from dhtcrawl.storage.store.ranges import DIGEST_BYTES as HASH_BYTES
-from dhtcrawl.swarm import calls
+from dhtcrawl.storage.store import ranges
 from dhtcrawl.swarm.calls import BY_NAME, CALLS
+from dhtcrawl.swarm.calls.bodies import CHUNK_BYTES_MAX, EXPORT_ROWS_MAX, Adopt
+from dhtcrawl.swarm.calls.hosts import HOST_ROWS_MAX, AskHosts, GrantedRow, HostAnswers
+from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST, GetCrawl
+from dhtcrawl.swarm.calls.membership import Activate, HeldRow
+from dhtcrawl.swarm.calls.records import HASH_BYTES
+from dhtcrawl.swarm.calls.words import HELD_KEYS_MAX, KEYS_MAX
 
 from .story import a_world
 
@@ -134,13 +139,13 @@ def test_arguments_and_answers_come_over_as_they_were(call: type[CallArgs[Any]])
     assert call.parse(across(asked.to_map())) == asked
     told = asked.answered(across(answer))
     assert told.to_map() == answer
-    assert type(told) is call.reply()
+    assert type(told) is call.reply
     assert asked.answered(across(told.to_map())) == told
 
 
 @pytest.mark.parametrize("call", CALLS, ids=BY_NAME)
 def test_fields_of_later_versions_are_kept_and_go_out_again(call: type[CallArgs[Any]]) -> None:
-    for kind, good in zip((call, call.reply()), GOOD[call.terms.name], strict=True):
+    for kind, good in zip((call, call.reply), GOOD[call.terms.name], strict=True):
         later = {**good, "of_later": (1, {"x": b"y"}), "extra": 7}
         parsed = kind.parse(across(later))
         assert parsed.to_map() == later
@@ -160,13 +165,13 @@ def test_nonsense_is_refused_by_the_name_of_the_field(data: st.DataObject) -> No
             continue
         field = data.draw(st.sampled_from(sorted(good)))
         bad = {**good, field: data.draw(VALUES)}
-        assert _wrong(partial(read, bad)) in {"", *_names(call), *_names(call.reply())}
+        assert _wrong(partial(read, bad)) in {"", *_names(call), *_names(call.reply)}
 
 
 @settings(max_examples=300, deadline=None)
 @given(value=VALUES, call=st.sampled_from(CALLS))
 def test_anything_at_all_is_arguments_or_bad_arguments(value: Any, call: type[CallArgs[Any]]) -> None:
-    for kind in (call, call.reply()):
+    for kind in (call, call.reply):
         try:
             kind.parse(value)
         except BadArguments:
@@ -176,7 +181,7 @@ def test_anything_at_all_is_arguments_or_bad_arguments(value: Any, call: type[Ca
 @pytest.mark.parametrize("call", CALLS, ids=BY_NAME)
 def test_a_field_without_a_default_has_to_be_there(call: type[CallArgs[Any]]) -> None:
     args, _ = GOOD[call.terms.name]
-    optional = {field.name for field in fields_of(call) if field.optional}
+    optional = {field.name for field in call.wire_fields if not field.required}
     for name in args:
         rest = {other: value for other, value in args.items() if other != name}
         assert _wrong(partial(call.parse, rest)) == ("" if name in optional else name)
@@ -192,7 +197,7 @@ def _wrong(read: Callable[[], WireMap]) -> str:
 
 
 def _names(kind: type[WireMap]) -> set[str]:
-    return {field.name for field in fields_of(kind)}
+    return {field.name for field in kind.wire_fields}
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -288,23 +293,23 @@ def test_an_answer_that_does_not_answer_is_none(name: str, answer: dict[str, Any
 def test_a_call_that_is_not_a_map_is_refused_as_such() -> None:
     for value in (None, (), 3, {b"crawl": CRAWL}, {"crawl": CRAWL, 3: 4}):
         with pytest.raises(BadArguments):
-            calls.GetCrawl.parse(value)
+            GetCrawl.parse(value)
 
 
 def test_a_default_is_left_out_and_a_default_that_is_sent_is_taken() -> None:
-    assert calls.Adopt(CRAWL).to_map() == {"crawl": CRAWL}
-    assert calls.Adopt.parse({"crawl": CRAWL, "copies": False}) == calls.Adopt(CRAWL)
+    assert Adopt(CRAWL).to_map() == {"crawl": CRAWL}
+    assert Adopt.parse({"crawl": CRAWL, "copies": False}) == Adopt(CRAWL)
 
 
 def test_the_longest_lists_fit_onto_the_wire_and_the_limits_are_those_of_the_store() -> None:
-    assert max(calls.KEYS_MAX, calls.HOST_ROWS_MAX, calls.EXPORT_ROWS_MAX, calls.CRAWLS_A_LIST) <= LIST_ITEMS_MAX
-    assert (calls.CHUNK_BYTES_MAX, calls.EXPORT_ROWS_MAX) == (export.CHUNK_BYTES_MAX, export.ROWS_MAX)
-    assert calls.HASH_BYTES == HASH_BYTES
-    rows = [calls.HeldRow(CRAWL, (bytes(40),) * calls.KEYS_MAX, NODE)] * (calls.HELD_KEYS_MAX // calls.KEYS_MAX)
-    assert len(msgpack.packb(rows)) < calls.Activate.terms.reply_bytes_max * 2 / 3
+    assert max(KEYS_MAX, HOST_ROWS_MAX, EXPORT_ROWS_MAX, CRAWLS_A_LIST) <= LIST_ITEMS_MAX
+    assert (CHUNK_BYTES_MAX, EXPORT_ROWS_MAX) == (export.CHUNK_BYTES_MAX, export.ROWS_MAX)
+    assert HASH_BYTES == ranges.DIGEST_BYTES
+    rows = [HeldRow(CRAWL, (bytes(40),) * KEYS_MAX, NODE)] * (HELD_KEYS_MAX // KEYS_MAX)
+    assert len(msgpack.packb(rows)) < Activate.terms.reply_bytes_max * 2 / 3
     biggest = GOOD["host_ask"][1]["answers"][1]
-    answers = calls.HostAnswers((calls.GrantedRow(*biggest),) * calls.HOST_ROWS_MAX)
-    assert len(msgpack.packb(answers.to_map())) < calls.AskHosts.terms.reply_bytes_max
+    answers = HostAnswers((GrantedRow(*biggest),) * HOST_ROWS_MAX)
+    assert len(msgpack.packb(answers.to_map())) < AskHosts.terms.reply_bytes_max
 
 
 def _serving() -> dict[str, list[str]]:
@@ -335,15 +340,29 @@ async def test_a_node_of_a_swarm_serves_the_table() -> None:
 
 
 def test_every_class_of_arguments_is_in_the_table() -> None:
-    found = [value for value in vars(calls).values() if isinstance(value, type) and issubclass(value, CallArgs)]
-    assert set(found) - {CallArgs} == set(CALLS)
+    found = [call for call in CallArgs.__subclasses__() if call.__module__.startswith("dhtcrawl.")]
+    assert set(found) == set(CALLS)
+
+
+def test_a_call_is_made_like_a_frozen_dataclass() -> None:
+    adopt = Adopt(CRAWL, copies=True)
+    assert (adopt.crawl, adopt.copies, Adopt(crawl=CRAWL).copies) == (CRAWL, True, False)
+    assert repr(adopt) == f"Adopt(crawl={CRAWL!r}, copies=True)"
+    assert adopt != Adopt(CRAWL)
+    assert adopt != adopt.to_map()
+    with pytest.raises(AttributeError):
+        setattr(adopt, "copies", False)  # noqa: B010
+    make: Callable[..., Adopt] = Adopt
+    for values, named in (((), {}), ((CRAWL, True, 3), {}), ((CRAWL,), {"other": 1}), ((), {"copies": True})):
+        with pytest.raises(TypeError):
+            make(*values, **named)
 
 
 def test_every_field_has_a_kind_and_every_call_a_sentence() -> None:
     for call in CALLS:
-        for kind in (call, call.reply()):
+        for kind in (call, call.reply):
             assert kind.__doc__
-            assert all(field.says for field in fields_of(kind))
+            assert all(field.kind.says for field in kind.wire_fields)
 
 
 def test_the_page_about_calls_is_made_of_the_table() -> None:

@@ -16,7 +16,7 @@ from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed, record_digest
-from dhtcrawl.swarm.calls import AuditCrawl, AuditResult
+from dhtcrawl.swarm.calls.lifecycle import AuditCrawl, AuditResult
 from dhtcrawl.swarm.lifecycle.coordinator import CoordinatorSettings
 
 from .five_nodes import CrawlNode, CrawlWorld, Job, Weather, a_swarm

@@ -18,7 +18,7 @@ from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.swarm.bodies.copier import BATCH_BYTES, INLINE_BYTES
 from dhtcrawl.swarm.bodies.copy_service import SPARE_BYTES
 from dhtcrawl.swarm.bodies.copy_tracker import CopyCode, targets
-from dhtcrawl.swarm.calls import COPIES_A_CALL, CopyPages, CopyRow
+from dhtcrawl.swarm.calls.bodies import COPIES_A_CALL, CopyPages, CopyRow
 from swarm.fake_peers import node as node_id
 
 from .copy_world import COPY, CopyNode, a_world, url

@@ -17,17 +17,8 @@ from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.storage.store import catalog, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm.calls import (
-    CRAWLS_A_LIST,
-    VIEW_BYTES,
-    AskProgress,
-    AuditCrawl,
-    ClaimPages,
-    GetCrawl,
-    Lend,
-    Recall,
-    ReportLent,
-)
+from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
+from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST, VIEW_BYTES, AskProgress, AuditCrawl, ClaimPages, GetCrawl
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from swarm.fake_peers import node, view_of
 

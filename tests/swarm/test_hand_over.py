@@ -17,7 +17,7 @@ from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import TaskReplica
-from dhtcrawl.swarm.calls import Have, HaveAnswer
+from dhtcrawl.swarm.calls.records import Have, HaveAnswer
 from dhtcrawl.swarm.records.sync import HandedOver
 from dhtcrawl.swarm.replica_sets import replica_set
 from swarm.sync_swarm import REPLICAS, SyncNode, SyncWorld, copy

@@ -6,7 +6,7 @@ import math
 
 from dhtcrawl.fetch.host_access import RobotsFetch, RobotsKnown, RobotsWait
 from dhtcrawl.fetch.robots import RobotsVerdict
-from dhtcrawl.swarm.calls import RobotsAnswered
+from dhtcrawl.swarm.calls.hosts import RobotsAnswered
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, HostState, LeaseAsk, Wait
 

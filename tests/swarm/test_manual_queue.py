@@ -15,7 +15,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.sim import web
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
-from dhtcrawl.swarm.calls import DROP, RELEASE, DecideGivenUp
+from dhtcrawl.swarm.calls.lifecycle import DROP, RELEASE, DecideGivenUp
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.url import host_of
 from swarm.fake_peers import answered

@@ -8,7 +8,7 @@ from dhtcrawl.policy.seam import BATCH, BUDGET_S, Settings, TaskResult
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.swarm.calls import Lend, Recall
+from dhtcrawl.swarm.calls.assignment import Lend, Recall
 from dhtcrawl.url import host_of
 from swarm.fake_peers import node, view_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.swarm.calls import BOOK_NODES_MAX
+from dhtcrawl.swarm.calls.lifecycle import BOOK_NODES_MAX
 from dhtcrawl.swarm.lifecycle.page_blocks import (
     BLOCK_MAX,
     EMPTY_S,

@@ -16,7 +16,7 @@ from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.swarm.assignment.plans import EVERY_S, PLANS_WITHIN_S, Plans
-from dhtcrawl.swarm.calls import ReportPlan
+from dhtcrawl.swarm.calls.assignment import ReportPlan
 from swarm.fake_peers import node, view_of
 
 OWN, OTHER = node(0), node(1)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.swarm.calls import CrawlStanding
+from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
 from dhtcrawl.swarm.lifecycle.waves import (
     FROZEN,
     REASONS_MAX,

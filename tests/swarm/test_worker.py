@@ -16,7 +16,9 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S, AssignedHere
 from dhtcrawl.swarm.assignment.wire import first_rows, from_rows, to_rows
 from dhtcrawl.swarm.assignment.worker import Worker
-from dhtcrawl.swarm.calls import HELD_KEYS_MAX, KEYS_MAX, Done, HeldRow, Lend, LetGo, OutcomeRow, Recall, ReportLent
+from dhtcrawl.swarm.calls.assignment import Lend, LetGo, OutcomeRow, Recall, ReportLent
+from dhtcrawl.swarm.calls.membership import HeldRow
+from dhtcrawl.swarm.calls.words import HELD_KEYS_MAX, KEYS_MAX, Done
 from swarm.fake_peers import node, view_of
 
 CRAWL = bytes(16)

@@ -105,7 +105,7 @@ async def _later(kind: type[CallArgs[Any]], asker: bytes, value: Awaitable[Serve
 def _reply(kind: type[CallArgs[Any]], value: Served) -> Reply:
     if isinstance(value, Refused):
         return value
-    assert isinstance(value, kind.reply()), f"{kind.terms.name} is not answered by {type(value).__name__}"
+    assert isinstance(value, kind.reply), f"{kind.terms.name} is not answered by {type(value).__name__}"
     return Result(value.to_map())
 
 

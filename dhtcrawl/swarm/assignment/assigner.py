@@ -34,10 +34,11 @@ from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.assigned import Assigned, IncarnationOf, TaskAssignment
 from dhtcrawl.swarm.assignment.candidates import Candidates
 from dhtcrawl.swarm.assignment.failures import Failures
+from dhtcrawl.swarm.calls import assignment as calls
+from dhtcrawl.swarm.calls.words import KEYS_MAX
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.url import host_of, origin_of
 
@@ -49,7 +50,7 @@ TASKS_A_HOST = 64
 PAUSE_S = 0.2
 PAUSE_TIMES = 10.0
 IN_VAIN_MAX = 300  # choices in a row that moved nothing, a minute at least: then it is logged
-KEYS_A_CALL = calls.KEYS_MAX
+KEYS_A_CALL = KEYS_MAX
 RECALL_WITHIN_S = 5.0
 LOOK_EVERY_S = 1.0
 BUDGET_TIMES = 3.0  # a host's tasks are late after so many times what its delay alone takes

@@ -31,7 +31,6 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.records import State
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
 from dhtcrawl.swarm.assignment.facts import PlannerFacts
 from dhtcrawl.swarm.assignment.failures import Failures
@@ -42,6 +41,8 @@ from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues, QueuesRun
 from dhtcrawl.swarm.assignment.wire import from_rows
 from dhtcrawl.swarm.assignment.worker import Worker
+from dhtcrawl.swarm.calls import assignment as calls
+from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ class Assignments:
 
     # What owners and workers say
 
-    async def on_lend(self, asker: bytes, args: calls.Lend) -> calls.Done | Refused:
+    async def on_lend(self, asker: bytes, args: calls.Lend) -> Done | Refused:
         """Take tasks that their owner assigns to this node."""
         self._loans.set()
         if self.plans is not None:
@@ -198,22 +199,22 @@ class Assignments:
         """Give back tasks that their owner recalls."""
         return await self.borrower.on_recall(asker, args)
 
-    def on_in_hand(self, asker: bytes, args: calls.InHand) -> calls.Done:
+    def on_in_hand(self, asker: bytes, args: calls.InHand) -> Done:
         """Hold tasks of ours that a worker has in flight."""
         self.hold_for(asker, [key for key in args.keys if self._ownership.owns(key)])
-        return calls.Done()
+        return Done()
 
-    def on_release(self, _asker: bytes, args: calls.Release) -> calls.Done:
+    def on_release(self, _asker: bytes, args: calls.Release) -> Done:
         """Queue tasks again that were in flight at a former owner when they became ours, and were not fetched."""
         self.given_back(args.keys)
-        return calls.Done()
+        return Done()
 
-    async def on_report(self, asker: bytes, args: calls.ReportLent) -> calls.Done | Refused:
+    async def on_report(self, asker: bytes, args: calls.ReportLent) -> Done | Refused:
         """Take a worker's report about tasks of ours."""
         if self.lender is None:
             return Refused("no-policy")
         await self.lender.on_report(asker, from_rows(args.given))
-        return calls.Done()
+        return Done()
 
     def on_plan(self, asker: bytes, args: calls.ReportPlan) -> calls.PlanTable | Refused:
         """Answer a member that asks for the crawl's plan.
@@ -322,7 +323,7 @@ class Assignments:
 
     async def _ask_back(self, worker: bytes, keys: list[bytes]) -> None:
         for _ in range(ASKED_BACK_TIMES):
-            asked = calls.Recall(self._run.crawl_id, tuple(keys[: calls.KEYS_MAX]))
+            asked = calls.Recall(self._run.crawl_id, tuple(keys[:KEYS_MAX]))
             answer = await self._peers.call(worker, asked)
             if not isinstance(answer, Failure):
                 self.given_back(answer.keys)
@@ -347,7 +348,7 @@ class Assignments:
                 by_owner.setdefault(owner.id, []).append(key)
         for node, keys in by_owner.items():
             self._telling += 1
-            self._group.create_task(self._tell(node, keys[: calls.KEYS_MAX]))
+            self._group.create_task(self._tell(node, keys[:KEYS_MAX]))
 
     async def _tell(self, node: bytes, keys: list[bytes]) -> None:
         try:

@@ -27,8 +27,8 @@ from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.schema import BadArguments
-from dhtcrawl.swarm import calls
-from dhtcrawl.swarm.calls import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BYTES_MAX
+from dhtcrawl.swarm.calls import assignment as calls
+from dhtcrawl.swarm.calls.assignment import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BYTES_MAX
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,9 @@ from itertools import accumulate, takewhile
 
 from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.policy.seam import TaskResult
-from dhtcrawl.swarm.calls import DETAIL_CHARS_MAX, HELD_KEYS_MAX, KEYS_MAX, HeldRow, OutcomeRow
+from dhtcrawl.swarm.calls.assignment import DETAIL_CHARS_MAX, OutcomeRow
+from dhtcrawl.swarm.calls.membership import HeldRow
+from dhtcrawl.swarm.calls.words import HELD_KEYS_MAX, KEYS_MAX
 
 _MS = 1000.0
 _RESULTS = list(TaskResult)

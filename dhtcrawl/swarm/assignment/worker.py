@@ -21,9 +21,10 @@ from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment.assigned import REPORT_EVERY_S, AssignedHere, IncarnationOf
 from dhtcrawl.swarm.assignment.wire import to_rows
+from dhtcrawl.swarm.calls import assignment as calls
+from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
 
 LINGER_S = 0.5
 HOSTS_MAX = 10_000
@@ -101,7 +102,7 @@ class Worker:
 
     # What owners ask
 
-    async def on_lend(self, asker: bytes, args: calls.Lend) -> calls.Done | Refused:
+    async def on_lend(self, asker: bytes, args: calls.Lend) -> Done | Refused:
         """Take tasks that their owner assigns to this node."""
         keys = list(args.keys)
         if not self._bench.takes:
@@ -119,7 +120,7 @@ class Worker:
         self.tasks_borrowed += len(keys)
         await self._bench.requeue(keys)
         self._view = None
-        return calls.Done()
+        return Done()
 
     async def on_recall(self, asker: bytes, args: calls.Recall) -> calls.LetGo | Refused:
         """Give back tasks that were not begun; without keys, forget all of this owner's."""
@@ -213,7 +214,7 @@ class Worker:
         """Send an owner a report, with outcomes or without."""
         try:
             incarnation, news = self._incarnation_of(owner), self._reports.news.pop(owner, [])
-            rows, later = news[: calls.KEYS_MAX], news[calls.KEYS_MAX :]
+            rows, later = news[:KEYS_MAX], news[KEYS_MAX:]
             self._reports.told_at[owner] = self._clock.monotonic()
             answer = await self._peers.call(owner, calls.ReportLent(self._bench.crawl_id, to_rows(rows)))
             if isinstance(answer, Failure):

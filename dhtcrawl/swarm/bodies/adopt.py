@@ -29,7 +29,8 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import bodies as calls
+from dhtcrawl.swarm.calls.words import Done
 
 # In this order: what refers to a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
@@ -65,7 +66,7 @@ class Adoption:
         """Let `heir` take a crawl's pages, with `copies` those copied here too; whether all is on its disk."""
         return not isinstance(await self._peers.call(heir, calls.Adopt(crawl, copies)), Failure)
 
-    async def on_adopt(self, node: bytes, args: calls.Adopt) -> calls.Done | Refused:
+    async def on_adopt(self, node: bytes, args: calls.Adopt) -> Done | Refused:
         """The handler of the call `adopt`."""
         crawl, kinds = args.crawl, KINDS + (KINDS_OF_COPIES if args.copies else ())
         if self._closed:
@@ -82,7 +83,7 @@ class Adoption:
         finally:
             self._taking -= 1
             self._taken.set()
-        return calls.Done()
+        return Done()
 
     async def _take_files(self, node: bytes, crawl: bytes) -> None:
         after = ""

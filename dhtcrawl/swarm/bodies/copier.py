@@ -22,9 +22,9 @@ from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.copy_tracker import Ask, CopyCode, CopyTicket, CopyTracker
-from dhtcrawl.swarm.calls import CopyRow
+from dhtcrawl.swarm.calls import bodies as calls
+from dhtcrawl.swarm.calls.bodies import CopyRow
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 

@@ -33,8 +33,8 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.copy_tracker import CopyCode
+from dhtcrawl.swarm.calls import bodies as calls
 
 # What copies leave free on the disk, for this node's own pages and its store.
 SPARE_BYTES: Final = 64 << 20

@@ -26,12 +26,12 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.replicas import TaskReplica
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.bodies.absences import Absences
 from dhtcrawl.swarm.bodies.copier import Copier
 from dhtcrawl.swarm.bodies.copy_service import CopyService, Offload
 from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.rehome import seek
+from dhtcrawl.swarm.calls import bodies as calls
 from dhtcrawl.swarm.claim import KeyClaim
 
 

@@ -17,7 +17,7 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import bodies as calls
 
 
 @loop_state

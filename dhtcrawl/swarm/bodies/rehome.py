@@ -16,7 +16,8 @@ from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.storage.store.records import Place
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import bodies as calls
+from dhtcrawl.swarm.calls.words import KEYS_MAX
 
 # How many of the closest nodes are asked: a swarm may have grown tenfold since a page was copied.
 ASKED_MAX: Final = 24
@@ -48,9 +49,9 @@ async def seek(peers: Peers, crawl: bytes, pages: Iterable[bytes], absent: Seque
             if key not in found and turn < len(nodes):
                 by_node.setdefault(nodes[turn], []).append(key)
         parts = [
-            (node, theirs[first : first + calls.KEYS_MAX])
+            (node, theirs[first : first + KEYS_MAX])
             for node, theirs in by_node.items()
-            for first in range(0, len(theirs), calls.KEYS_MAX)
+            for first in range(0, len(theirs), KEYS_MAX)
         ]
         async with asyncio.TaskGroup() as group:
             asking = [group.create_task(_ask(peers, crawl, node, asked)) for node, asked in parts]

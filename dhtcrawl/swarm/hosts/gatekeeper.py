@@ -34,7 +34,7 @@ from typing import Any
 
 from dhtcrawl.chance import Chance
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.swarm.calls import LEASE_ID_BYTES
+from dhtcrawl.swarm.calls.hosts import LEASE_ID_BYTES
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.host_line import HeldLease, HostLine
 from dhtcrawl.swarm.hosts.leases import NO_LEASE, Granted, HostState, LeaseAsk, LeaseTerms, Wait

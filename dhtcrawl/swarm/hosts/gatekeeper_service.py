@@ -14,7 +14,7 @@ from dhtcrawl.keyspace import host_key
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import hosts as calls
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, Wait

@@ -11,7 +11,7 @@ from dhtcrawl.fetch.robots import RobotsVerdict
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import hosts as calls
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService
 from dhtcrawl.swarm.hosts.robots_table import RobotsTable

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from dhtcrawl.fetch.host_access import RobotsAnswer, RobotsFetch, RobotsKnown, RobotsWait
 from dhtcrawl.fetch.robots import RobotsVerdict
-from dhtcrawl.swarm.calls import (
+from dhtcrawl.swarm.calls.hosts import (
     SPAN_MS_MAX,
     AnswerRow,
     AskRow,

@@ -26,10 +26,11 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import lifecycle as calls
+from dhtcrawl.swarm.calls.words import KEYS_MAX
 
 PAGES_A_READ = 500
-KEYS_A_CALL = calls.KEYS_MAX
+KEYS_A_CALL = KEYS_MAX
 # A node that asks a thousand others must not connect to all of them at once. On average as many ask it, so this is a
 # small part of the connections that a node may have.
 CALLS_AT_ONCE = 32

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, CrawlRecord, record_digest
-from dhtcrawl.swarm.calls import CrawlStanding
+from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
 from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
 
 

@@ -45,7 +45,7 @@ from dhtcrawl.storage.store.crawl_record import (
     record_digest,
     to_wire,
 )
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.board import Board, filled_in
 from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance

@@ -11,8 +11,8 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.catalog import CrawlRecord
-from dhtcrawl.swarm import calls
-from dhtcrawl.swarm.calls import CRAWLS_A_LIST
+from dhtcrawl.swarm.calls import lifecycle as calls
+from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST
 
 log = logging.getLogger(__name__)
 

@@ -30,13 +30,14 @@ from dhtcrawl.storage.store.crawl_record import heir_of
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot, Test
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.txn import Txn
-from dhtcrawl.swarm import calls
 from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.assignment.assignments import Assignments
 from dhtcrawl.swarm.assignment.wire import first_rows
 from dhtcrawl.swarm.bodies.copying import CopiedRun
 from dhtcrawl.swarm.bodies.exports import counters_of
-from dhtcrawl.swarm.calls import HeldRow
+from dhtcrawl.swarm.calls import lifecycle as calls
+from dhtcrawl.swarm.calls.membership import HeldRow
+from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
 from dhtcrawl.swarm.claim import KeyClaim
 from dhtcrawl.swarm.lifecycle.board import Board, report_without_run
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
@@ -49,7 +50,7 @@ from dhtcrawl.swarm.records.inbox import InboxRun
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
-KEYS_A_CALL = calls.KEYS_MAX  # a node that gets a row may ask about all of its keys in one call
+KEYS_A_CALL = KEYS_MAX  # a node that gets a row may ask about all of its keys in one call
 
 
 class RunningHere(InboxRun, CopiedRun, Protocol):
@@ -371,7 +372,7 @@ class Crawls:
 
     # What others ask
 
-    async def _on_tell(self, _asker: bytes, args: calls.TellCrawl) -> calls.Done | Refused:
+    async def _on_tell(self, _asker: bytes, args: calls.TellCrawl) -> Done | Refused:
         view = self._peers.view
         known = None if args.crawl is None else self._records.get(args.crawl)
         record = parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ())
@@ -380,7 +381,7 @@ class Crawls:
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
         await self.learn(record)
-        return calls.Done()
+        return Done()
 
     def _on_report(self, asker: bytes, args: calls.ReportCrawl) -> calls.CrawlStanding:
         run = self.runs.get(args.crawl)

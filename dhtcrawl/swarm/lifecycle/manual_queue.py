@@ -24,8 +24,8 @@ from dhtcrawl.storage.store import given_up
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.given_up import GivenUp
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.swarm import calls
-from dhtcrawl.swarm.calls import DROP, RELEASE
+from dhtcrawl.swarm.calls import lifecycle as calls
+from dhtcrawl.swarm.calls.lifecycle import DROP, RELEASE
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 
 SCANNED_A_STEP = 2_000

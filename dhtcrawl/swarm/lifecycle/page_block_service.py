@@ -17,7 +17,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.board import PageNeed
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance, PageBlocks, PageBook, PagesAsk, next_epoch
 

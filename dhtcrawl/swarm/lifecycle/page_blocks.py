@@ -37,7 +37,8 @@ from typing import Final, NamedTuple
 
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.swarm.calls import BOOK_NODES_MAX, BOOK_ROW_BYTES, COUNT_MAX, EPOCH_MAX, PAGES_MAX
+from dhtcrawl.swarm.calls.lifecycle import BOOK_NODES_MAX, BOOK_ROW_BYTES, EPOCH_MAX, PAGES_MAX
+from dhtcrawl.swarm.calls.words import COUNT_MAX
 
 BLOCK_MAX: Final = 64
 GIVE_BACK_AFTER_S: Final = 1.0

@@ -58,7 +58,7 @@ from typing import Final
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.swarm.calls import STILL_BYTES, VIEW_BYTES, CrawlStanding
+from dhtcrawl.swarm.calls.lifecycle import STILL_BYTES, VIEW_BYTES, CrawlStanding
 
 REASONS_MAX: Final = 8
 

@@ -16,7 +16,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import membership as calls
 from dhtcrawl.swarm.membership import join_steps as steps
 from dhtcrawl.swarm.membership.join_state import JoinPhase, JoinState
 from dhtcrawl.swarm.membership.keeping_up import PAUSE_S

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dhtcrawl.rpc.membership.view import MemberState, View
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls.hosts import HostStateRow
+from dhtcrawl.swarm.calls.membership import HeldRow
 
 
 class OwnedCrawls(Protocol):
@@ -21,7 +22,7 @@ class OwnedCrawls(Protocol):
         """Everything that is ours by `view` may be fetched; None: nothing yet."""
         ...
 
-    def hold_for(self, node: bytes, rows: Sequence[calls.HeldRow]) -> None:
+    def hold_for(self, node: bytes, rows: Sequence[HeldRow]) -> None:
         """`node` has these tasks of ours in flight: rows (crawl, keys), from a peer."""
         ...
 
@@ -52,5 +53,5 @@ class Membership(Protocol):
 class OwnerPorts:
     """What else a node does as it comes to own."""
 
-    adopt: Callable[[Sequence[calls.HostStateRow]], None]  # takes what an answer to `activate` says of hosts
+    adopt: Callable[[Sequence[HostStateRow]], None]  # takes what an answer to `activate` says of hosts
     owning: Callable[[bool], None]  # True: links are taken from here on

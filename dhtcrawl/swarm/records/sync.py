@@ -28,7 +28,7 @@ from dhtcrawl.rpc.tasks.rows import ITEMS_MAX
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store.ranges import FIRST, LAST, record_hash
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.swarm import calls
+from dhtcrawl.swarm.calls import records as calls
 from dhtcrawl.swarm.records.holdings import Holdings, RecordTerms, Submit
 from dhtcrawl.swarm.records.range_sync import RangeSync, SyncResult, push
 from dhtcrawl.swarm.records.wire import RECORDS_BYTES_MAX, in_frames, record_of
