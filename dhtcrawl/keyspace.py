@@ -1,6 +1,6 @@
 """160-bit keys and the XOR metric (Maymounkov & Mazières 2002, section 2.1).
 
-A role belongs to whoever is XOR-closest to its key:
+A role belongs to the member that is XOR-closest to its key:
 
     owner of a URL         SHA1(canonical url), or the host's key with `--key host`
     gatekeeper of a host   SHA1("host:" + host)

@@ -4,7 +4,7 @@ A link is resolved and serialized as the WHATWG URL standard says (by Ada, the
 parser of Node.js), then
 
 - the fragment and any credentials are dropped (a fragment never reaches the
-  server, and a crawler sends nobody's password);
+  server, and a crawler sends no passwords);
 - percent-escapes get upper-case digits, and escapes of unreserved characters
   are decoded (RFC 3986, 6.2.2.1 and 6.2.2.2: equivalent by definition).
 
@@ -36,7 +36,7 @@ def canonicalize(raw: str, base: str | None = None) -> str | None:
     """The canonical form of an http(s) link, or None where it is none.
 
     `raw` may be relative where `base`, a canonical URL, is given. None stands
-    for a link nobody can fetch: another scheme, no host, malformed, longer
+    for a link that cannot be fetched: another scheme, no host, malformed, longer
     than `URL_CHARS_MAX`.
     """
     if len(raw) > URL_CHARS_MAX:

@@ -1,7 +1,7 @@
 """Where a node of a swarm listens and whom it joins, and what is refused before it starts.
 
-Without a secret, whoever reaches a node's port takes part: it may hand out
-tasks and store records. So nothing but loopback is listened on or joined
+Without a secret, any machine that reaches a node's port takes part: it may hand
+out tasks and store records. So nothing but loopback is listened on or joined
 through unless `--open-swarm` says that this is meant.
 """
 

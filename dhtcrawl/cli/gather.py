@@ -4,12 +4,12 @@
                                           ▲               │
                                           └─ of copies ◀──┘ where a body is not here
 
-Whoever asks the nodes stands behind `Source`. What came is merged in the
+The nodes are asked through `Source`. Their answers are merged in the
 collection's own store, `OUT/node/store`, in an order that does not matter, so
 that a gathering which broke off, or missed a node, is simply done again: rows
 are read anew, files go on where they ended. A node that cannot be reached, or
-sends nonsense, stops nobody: the others' pages are there, the summary is not
-complete, and one line names the node.
+sends nonsense, does not stop the rest: the others' pages are there, the summary is
+not complete, and one line names the node.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Gathering:
         self.books = [facts for node, facts in nodes.items() if is_node(node)]
         for kind in self._kinds:
             await self._each(partial(self._rows, kind))
-        # After the rows: of a crawl that still runs, every page seen is within what is committed by now.
+        # After the rows: of a crawl that still runs, every page seen is within what is committed then.
         await self._each(self._files)
 
     async def bring_copies(self) -> bool:

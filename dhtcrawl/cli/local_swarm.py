@@ -237,7 +237,7 @@ async def _process(data_dir: Path, log: BinaryIO, config: Path, bootstrap: str |
     command = [sys.executable, "-m", "dhtcrawl.cli.child", "join", "--json", "--config", str(config)]
     command += ["--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
     command += ["--bootstrap", bootstrap] if bootstrap is not None else []
-    # What the environment says is in the file by now.
+    # What the environment says is in the file already.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DHTCRAWL_")}
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, env=environment

@@ -1,8 +1,8 @@
 """What this machine is made of, as a policy may want to know: cores, clock, memory, and how fast the disk is.
 
 `psutil` says the first three; without it (it comes with `dhtcrawl[policies]`)
-nothing is known. The disk is tried. All of it happens once, on a thread, when
-somebody asks for the first time: nobody waits for it, and no loop stands still.
+nothing is known. The disk is tried. All of it happens once, on a thread of its
+own, which the first question starts: no caller waits for it, and no loop stands still.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 class Machine:
-    """Of one process; `directory` is where it writes."""
+    """Measures the machine of this process; `directory` is where it writes."""
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._directory = directory

@@ -67,7 +67,7 @@ def cli() -> None:
 
 
 def fail(message: str) -> None:
-    """One line on stderr, where somebody reads it."""
+    """Print one line on stderr, unless it is closed."""
     with contextlib.suppress(OSError):
         click.echo(f"dhtcrawl: {' '.join(message.split())}", err=True)
 
@@ -102,7 +102,7 @@ def run(args: list[str] | None = None) -> int:
         fail(str(error))
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has left; nothing to tell them.
+        # The reader of our output has closed it; there is nothing to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILURE
     except Exception as error:
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _let_go_of_streams() -> None:
-    """Write what is buffered; where nobody reads it, drop it, or Python's exit code 120 would hide ours."""
+    """Write what is buffered; where stdout is closed, drop it, or Python's exit code 120 would hide ours."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -196,7 +196,7 @@ async def _aside(function: Callable[[], Any]) -> Any:
             done: tuple[Any, Any] = (future.set_result, function())
         except BaseException as error:
             done = (future.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
             loop.call_soon_threadsafe(settle, *done)
 
     threading.Thread(target=run, name="policy", daemon=True).start()

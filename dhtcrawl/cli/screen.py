@@ -10,7 +10,7 @@ PIPE_EVERY_S = 10.0
 
 
 class Screen:
-    """stderr; whoever stops reading it does not end the command."""
+    """stderr; a reader that closes it does not end the command."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()

@@ -16,7 +16,7 @@ Holders = tuple[bytes, ...]
 
 @loop_state
 class CopyBarrier:
-    """Tracks which pages of one crawl still wait for copies; `further` nodes besides this one are to have a body."""
+    """Tracks which pages of a crawl still wait for copies; `further` nodes besides this one are to have a body."""
 
     def __init__(self, further: int) -> None:
         self.further = further

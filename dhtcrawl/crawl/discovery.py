@@ -52,7 +52,7 @@ class Found:
 
 @loop_state
 class Discovery:
-    """Finds the links of one crawl's pages; the cache holds at most `cache_max` links, fewer if they are long."""
+    """Finds the links of a crawl's pages; the cache holds at most `cache_max` links, fewer if they are long."""
 
     def __init__(
         self,

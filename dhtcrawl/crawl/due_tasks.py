@@ -20,7 +20,7 @@ from dhtcrawl.storage.store.tasks import Queued
 
 
 class DueTasks:
-    """Holds back the tasks of one crawl until their backups have them."""
+    """Holds back the tasks of a crawl until their backups have them."""
 
     def __init__(self, frontier: Frontier, ownership: Ownership, clock: Clock) -> None:
         self._frontier = frontier

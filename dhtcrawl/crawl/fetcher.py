@@ -34,7 +34,7 @@ NO_ROBOTS = "robots.txt answers with errors, so nothing may be fetched (RFC 9309
 
 @loop_state
 class Fetcher:
-    """Runs the jobs of one crawl."""
+    """Runs a crawl's page jobs."""
 
     def __init__(self, services: Services, spec: CrawlSpec, parts: CrawlParts, assignment: Assignment) -> None:
         """`parts` are the parts of the crawl that the pages are fetched for."""

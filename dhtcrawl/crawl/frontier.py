@@ -80,7 +80,7 @@ class _Walk:
 
 @loop_state
 class Frontier:
-    """The tasks of one crawl on one node."""
+    """Says which task of a crawl this node starts next, and when."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class Hopeless(NamedTuple):
 
 @loop_state
 class Origins:
-    """Remembers failures, given-up origins and owed waits of one crawl; bounded."""
+    """Remembers failures, given-up origins and owed waits of a crawl; bounded."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class AckedFilter:
 
 @loop_state
 class Outbox:
-    """The links of one crawl that their owner has not acknowledged yet.
+    """Keeps the links of a crawl that their owner has not acknowledged yet.
 
     Its size is bounded by its user, who stops fetching while `len` is large.
     """

@@ -35,7 +35,7 @@ from dhtcrawl.storage.store.tasks import Queued
 
 @dataclass(frozen=True, slots=True)
 class CrawlParts:
-    """The parts of one crawl on one node."""
+    """The parts of a crawl at this node, as they are made."""
 
     start: CrawlStart
     orders: Iterator[int]  # drawn by the committer's thread only

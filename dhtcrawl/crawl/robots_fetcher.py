@@ -55,7 +55,7 @@ class PageRequests:
 
 @loop_state
 class RobotsFetcher:
-    """Runs the robots.txt jobs of one crawl."""
+    """Runs a crawl's robots.txt jobs."""
 
     def __init__(self, services: Services, spec: CrawlSpec, parts: CrawlParts, requests: PageRequests) -> None:
         """`requests` has the headers and limits of a page request."""

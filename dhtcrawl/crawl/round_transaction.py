@@ -35,7 +35,7 @@ class Appendable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundTransaction:
-    """Writes the rounds of one crawl."""
+    """Writes a round of a crawl: a function of a `Txn` for the committer's thread."""
 
     crawl: bytes
     archive: Appendable

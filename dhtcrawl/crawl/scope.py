@@ -39,7 +39,7 @@ def registrable_domain(host: str) -> str:
 
 
 class Scope:
-    """The scope of one crawl: its kind, seeds, include and exclude patterns."""
+    """The scope of a crawl: its kind, seeds, include and exclude patterns."""
 
     def __init__(self, seeds: Iterable[str], settings: CrawlSettings) -> None:
         self._kind = settings.scope

@@ -3,7 +3,7 @@
 No cookies, no redirects, no decompression, no proxies or passwords from the
 environment, no headers but those of the request, and no hidden second
 request: aiohttp would repeat a GET whose connection broke, at once, which a
-polite crawler may not (whoever schedules decides about retries).
+polite crawler may not (the scheduler decides about retries).
 
 One exchange passes these gates, each of which may end it with a `Failure`:
 
@@ -143,7 +143,7 @@ class AiohttpClient:
         if head_size(raw, reason) > flight.limits.head_bytes_max:
             return self._failed(flight, FetchFailureKind.HEADERS, "the response head is larger than the limit")
         if response.status < 200 or version is None:
-            # A switch of protocols that nobody asked for.
+            # A switch of protocols that we did not ask for.
             return self._failed(flight, FetchFailureKind.PROTOCOL, f"unexpected status {response.status}")
         body, truncated = await self._body(response, flight)
         return Exchange(
@@ -217,7 +217,7 @@ class AiohttpClient:
 def _end_with(connection: Connection | None, content: aiohttp.StreamReader) -> Iterator[None]:
     """Let `content` end when its connection does.
 
-    After malformed chunking aiohttp closes the connection and tells nobody:
+    After malformed chunking aiohttp closes the connection and does not say so:
     a reader would wait for its deadline.
     """
     closed = connection.protocol.closed if connection is not None and connection.protocol is not None else None

@@ -1,6 +1,6 @@
 """Content coding undone, within a limit, without I/O.
 
-`decode` is for whoever reads pages; the archive keeps bodies as they came.
+`decode` is for the analysis of pages; the archive keeps bodies as they came.
 Codings are undone right to left (RFC 9110, 8.4) as a pipeline of generators:
 at any moment there exist the result so far (and the eighth that its buffer
 grows by) and one chunk a stage, so that a bomb costs no more memory than an
@@ -43,7 +43,7 @@ _ZSTD_WINDOW_LOG_MAX = 23
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What came out; `error` is one line about what broke, `truncated` says the limit was reached."""
+    """The decoded body; `error` is one line about what broke, `truncated` says the limit was reached."""
 
     data: bytes
     truncated: bool = False

@@ -5,7 +5,7 @@ deadline at the connection, at the head and at every read, nearly always to
 later, so here a move is an assignment: the timer looks at the deadline when
 it fires and arms itself again when that has moved. The contract with
 cancellation is asyncio's: the block ends with TimeoutError when the deadline
-cancelled it, with CancelledError when somebody else did.
+cancelled it, with CancelledError when another task did.
 """
 
 from __future__ import annotations

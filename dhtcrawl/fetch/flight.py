@@ -132,7 +132,7 @@ class GuardedRequest(ClientRequest):
 
 
 def _retrieve(closed: asyncio.Future[None]) -> None:
-    """Look at how a connection ended, lest asyncio log that nobody did."""
+    """Look at how a connection ended, lest asyncio log that it was not retrieved."""
     if not closed.cancelled():
         closed.exception()
 

@@ -34,12 +34,12 @@ class RobotsKnown:
 
 @dataclass(frozen=True, slots=True)
 class RobotsFetch:
-    """You fetch it, and tell what came of it."""
+    """The asker fetches it, and tells the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class RobotsWait:
-    """Somebody fetches it: ask again after `after_s`."""
+    """Another node fetches it: ask again after `after_s`."""
 
     after_s: float
 
@@ -57,7 +57,7 @@ class HostAccess(Protocol):
         """What to do about the robots.txt of `scheme://host[:port]`, for a product token."""
 
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
-        """What came of a fetch that `robots` asked for; None: nothing, others may try."""
+        """Tell the verdict of a fetch that `robots` asked for; None: there is none, others may try."""
 
 
 class UnleasedHosts:

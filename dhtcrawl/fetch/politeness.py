@@ -5,7 +5,7 @@ request, by the holder's monotonic clock. A failure adds a wait that doubles,
 `Retry-After` adds one that the host chose. One `HostClock` a host, shared by
 all crawls of a node: politeness is towards the host, not towards a crawl.
 
-After a restart nobody remembers when a host was last asked, so a clock made by
+After a restart the node does not know when a host was last asked, so a clock made by
 `HostBook` begins as if the host had answered at the moment the node started.
 """
 
@@ -102,7 +102,7 @@ class Health:
         self.failures = self.silences = 0
 
     def failed(self, backoff: Backoff) -> bool:
-        """Nobody was reached; whether the origin is to be given up."""
+        """Count a connection that failed; whether the origin is to be given up."""
         self.failures += 1
         return self.failures >= (backoff.failures_max if self.answered else backoff.strikes_max)
 
@@ -155,7 +155,7 @@ class HostBook:
         """A crawl has nothing to start there for now; matters where hosts are leased."""
 
     def expect(self, host: str, until: float) -> None:
-        """Somebody who has just looked at the clock comes again before `until`; matters where hosts are leased."""
+        """A crawl that has just looked at the clock comes again before `until`; matters where hosts are leased."""
 
     def step_back(self, host: str, now: float, until: float) -> None:
         """Start nothing there before `until`: we have to wait for something that the host has no part in."""

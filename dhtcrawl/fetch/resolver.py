@@ -38,7 +38,7 @@ class Resolver(Protocol):
         """The addresses of `name`, best first, never empty.
 
         Raises:
-            NameFailure: there are none, or nobody answered.
+            NameFailure: there are none, or no name server answered.
         """
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """What to do after a fetch that did not bring a page: two tables.
 
-A failure is the host's (nobody answers there: leave the host alone, and give
+A failure is the host's (nothing answers there: leave the host alone, and give
 it up in the end) or the page's (this one request went wrong: try it again
 later, go on with the others). An answer is kept whatever its status; a few
 statuses ask for another try first, and only the last answer is kept.
@@ -21,7 +21,7 @@ class Blame(Enum):
 
     HOST = "host"
     PAGE = "page"
-    NOBODY = "nobody"  # asking again would bring the same
+    NEITHER = "neither"  # asking again would bring the same
 
 
 FAILURES: dict[FetchFailureKind, Blame] = {
@@ -31,8 +31,8 @@ FAILURES: dict[FetchFailureKind, Blame] = {
     FetchFailureKind.TIMEOUT: Blame.PAGE,
     FetchFailureKind.DISCONNECTED: Blame.PAGE,
     FetchFailureKind.PROTOCOL: Blame.PAGE,
-    FetchFailureKind.HEADERS: Blame.NOBODY,
-    FetchFailureKind.PRIVATE_ADDRESS: Blame.NOBODY,
+    FetchFailureKind.HEADERS: Blame.NEITHER,
+    FetchFailureKind.PRIVATE_ADDRESS: Blame.NEITHER,
 }
 
 

@@ -128,7 +128,7 @@ class Robots:
             elif sitemap is not None:
                 sitemaps.append(value)
             elif groups:
-                # Rules before any group concern nobody. Only rules end a list
+                # Rules before any group concern no agent. Only rules end a list
                 # of agents: other records must not interfere (2.2.4).
                 groups[-1].closed |= rule is not None
                 groups[-1].lines.append(_line(rule, value))
@@ -163,7 +163,7 @@ class Robots:
 
 def _agent(value: str) -> str:
     # As Google reads it, "*" may have a remark after it, a product token ends
-    # at the first character that cannot be in one; '' matches nobody.
+    # at the first character that cannot be in one; '' matches no agent.
     return "*" if value == "*" or value[:2] in ("* ", "*\t") else product_token(value).lower()
 
 

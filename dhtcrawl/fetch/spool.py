@@ -89,7 +89,7 @@ class Spool:
 
     def _append(self, block: bytearray) -> None:
         if self._file is None:
-            # Unbuffered: a full disk shows here and not when somebody reads.
+            # Unbuffered: a full disk shows here and not at a later read.
             self._file = tempfile.TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115 - the body owns it
         view = memoryview(block)
         while view:

@@ -4,7 +4,7 @@ Building the tree that HTML prescribes takes time quadratic in a page's depth
 and in a tag's attributes, and lets 13 KB of `<b i=1><b i=2>…<p><p>…` grow into
 a million nodes (measured: 370 MB). `dhtcrawl.fetch.links` therefore builds
 trees of small pages only and scans the others; `dhtcrawl.fetch.charset` reads
-`<meta>` with the same grammar. Nobody else calls this module.
+`<meta>` with the same grammar. No other module calls this one.
 
 The tokens are those of the WHATWG tokenizer (13.2.5): comments, raw text and
 quoted attributes hide what is in them; a tag cut off by the end is none. Every

@@ -1,10 +1,10 @@
-"""What a node says of itself when it is greeted, and where it takes what others ask.
+"""What a node says of itself when it is greeted, and which part answers a request.
 
     closed ──open──▶ open ──close──▶ closed
 
 While it is closed, every request is refused; what the node says of itself it can
-say at any time. So the transport, and whoever asks this node itself, can be made
-before the parts that answer.
+say at any time. So the transport, and the part that calls this node itself, can be
+made before the parts that answer.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """The parts of one crawl that are made first."""
+    """The parts of a crawl that are made first."""
 
     record: CrawlRecord
     state: RunState

@@ -49,8 +49,10 @@ COUNT_EVERY_S = 3600.0
 class SwarmNode:
     """One node; make it, `run` it once, stop it by `leave` or `shutdown`.
 
-    What it is made of is there from the moment it listens: `listening` says so,
-    and whoever asks for a part before that gets a RuntimeError.
+    Its parts exist from the moment it listens, which `listening` tells.
+
+    Raises:
+        RuntimeError: a part was asked for before that.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class SwarmNode:
         self.id = bytes.fromhex(node.node_id)
         self.registry = CallRegistry()
         self.opened, self.ready, self.over = (asyncio.Event() for _ in range(3))
-        self.handed = HandedOver()  # what became of the records, once this node has left
+        self.handed = HandedOver()  # how many records were handed over, once this node has left
         reception = Reception(self.id, node.incarnation, through)
         self._ground = Ground(node, network, self.registry, reception, outputs, disk_used, boottime)
         self._parts: SwarmParts | None = None

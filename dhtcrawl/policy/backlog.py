@@ -1,8 +1,8 @@
 """How many tasks of a host a node has at a time: about what it brings in `HORIZON_S`. Pure.
 
-A crawl ends when the slowest node has done what it was given. So nobody is given
+A crawl ends when the slowest node has done what it was given. So no node is given
 more than it does in a moment, however large its share; the rest waits at its
-owner, and goes to whoever has room. What a node brings in a moment is found as
+owner, and goes to a node that has room. What a node brings in a moment is found as
 TCP finds a window (Jacobson 1988): it begins small, and after each round becomes
 what the pace of the round says, at most twice and at least half of what it was. A
 round is over with as many outcomes as it may have tasks, or after `HORIZON_S`.
@@ -29,7 +29,7 @@ PAIRS_MAX = 100_000
 
 @dataclass(slots=True)
 class _Round:
-    """Of one node at one host."""
+    """What one node has of one host, since a moment."""
 
     size: int
     since: float
@@ -38,7 +38,7 @@ class _Round:
 
 
 class Backlog:
-    """Of one owner's loans. Times are seconds on the caller's monotonic clock."""
+    """Sets how many tasks an owner assigns at a time. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self._rounds: dict[tuple[bytes, str], _Round] = {}  # the least recently heard of first
@@ -48,7 +48,7 @@ class Backlog:
         return FIRST if known is None else known.size
 
     def heard(self, outcome: Outcome, now: float) -> None:
-        """What came of one of them. What was recalled came to nothing in far more time than there is for it."""
+        """Learn from a result. A recalled task had far more time than it takes, and brought nothing."""
         pair = outcome.node, outcome.host
         known = self._rounds.pop(pair, None) or _Round(FIRST, now)
         self._rounds[pair] = known

@@ -1,9 +1,8 @@
 """Who is to fetch which tasks: a policy's ranks, and the first of each that has room. Pure.
 
 A task goes to the best-ranked node that has not its batch of this host full,
-nor `TASKS_A_NODE_MAX` of all hosts. Where nobody has room it waits: what is
-lent is lent for a while only, and what waits may still go to whoever is best
-by then.
+nor `TASKS_A_NODE_MAX` of all hosts. Where no node has room it waits: it may
+go to the node that is best later, while an assigned task stays for a while.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ class Choice:
 
     keys: dict[bytes, dict[str, list[bytes]]] = field(default_factory=dict)
     terms: dict[tuple[bytes, str], AssignmentTerms] = field(default_factory=dict)
-    waiting: int = 0  # tasks for which nobody has room
-    nobody: int = 0  # tasks that the policy ranks nobody for
+    waiting: int = 0  # tasks for which no node has room
+    unranked: int = 0  # tasks for which the policy ranks no node
 
 
 def choose(
@@ -44,11 +43,11 @@ def choose(
     for task in tasks:
         nodes = candidates_of(task)
         ranked = policy.rank(task, [Candidate(node, of[node]) for node in nodes], now)
-        choice.nobody += not ranked
-        # Who failed has it again only where there is nobody else.
+        choice.unranked += not ranked
+        # A node that failed has it again only where there is no other.
         able = [node for node in ranked if node not in task.failed] or ranked
         if task.recalled and not policy.pinned:
-            # The next of the ranking, then whoever had it longest ago.
+            # The next of the ranking, then the one that had it longest ago.
             able = sorted(able, key=lambda node: task.recalled.index(node) if node in task.recalled else -1)
         for node in able[:1] if policy.pinned else able:
             terms = choice.terms.get((node, task.host))
@@ -73,7 +72,7 @@ def learn_and_choose(
     lent: Mapping[tuple[bytes, str], int],
     now: float,
 ) -> Choice:
-    """The same after the policy was given a new plan, and told what came of earlier tasks, and when."""
+    """The same after the policy was given a new plan, and told the outcomes of earlier tasks, and when."""
     if table is not None:
         policy.adopt(table)
     for outcome, at in heard:

@@ -5,7 +5,7 @@ efficiency (seconds a page), and gives tasks to nodes high in both. It names no
 formula, and a node that was once bad at a site is never tried again. Here, for
 each (node, site):
 
-    a, b ← 0.9 (a, b) + (good, bad)          what came of its attempts, the latest count most
+    a, b ← 0.9 (a, b) + (good, bad)          the results of its attempts, the latest count most
     e    ← 0.7 e + 0.3 seconds               an attempt's
     score = min(1, (a + 1.5) / (a + b + 2) + 0.5 √(ln T / (a + b + 1))) / e
 
@@ -66,7 +66,7 @@ class _Pair:
 
 @dataclass(slots=True)
 class _Site:
-    """A site, whoever asks it."""
+    """A site, over all nodes that ask it."""
 
     attempts: int = 0
     effect: float | None = None  # the logarithm of what an attempt takes
@@ -113,21 +113,21 @@ class Dynamic(Policy):
 
     def score(self, node: bytes, host: str) -> float:
         """How well a node does at a site, or may do: pages a second, at most."""
-        pair = self._pairs.get((node, host), _NOBODY)
+        pair = self._pairs.get((node, host), _NEW_PAIR)
         tried = pair.good + pair.bad
-        hope = EXPLORES * sqrt(log(max(self._sites.get(host, _NOWHERE).attempts, 1)) / (tried + 1))
+        hope = EXPLORES * sqrt(log(max(self._sites.get(host, _NEW_SITE).attempts, 1)) / (tried + 1))
         return min(1.0, (pair.good + 1.5) / (tried + 2) + hope) / self.seconds(node, host)
 
     def seconds(self, node: bytes, host: str) -> float:
         """What an attempt takes, or is to be expected to."""
-        pair = self._pairs.get((node, host), _NOBODY)
+        pair = self._pairs.get((node, host), _NEW_PAIR)
         if pair.seconds is not None:
             return pair.seconds
-        effect = self._sites.get(host, _NOWHERE).effect
+        effect = self._sites.get(host, _NEW_SITE).effect
         return exp((log(SECONDS_UNKNOWN) if effect is None else effect) + self._nodes.get(node, 0.0))
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
-        batch = int(self._pairs.get((node, host), _NOBODY).batch)
+        batch = int(self._pairs.get((node, host), _NEW_PAIR).batch)
         budget_s = min(max(BUDGET_TIMES * batch * self.seconds(node, host), BUDGET_MIN_S), BUDGET_MAX_S)
         return AssignmentTerms(batch, budget_s)
 
@@ -164,7 +164,7 @@ class Dynamic(Policy):
         return _recent(self._pairs, (node, host), _Pair)
 
 
-_NOBODY, _NOWHERE = _Pair(), _Site()
+_NEW_PAIR, _NEW_SITE = _Pair(), _Site()
 
 
 def _blend(before: float | None, now: float) -> float:

@@ -47,7 +47,7 @@ class Guard(Policy):
         if not self.given_up:
             try:
                 ranked = list(self.inner.rank(task, candidates, now))
-            except BaseException as error:  # whatever somebody else's code throws
+            except BaseException as error:  # whatever another package's code throws
                 self._fault("rank", error)
             else:
                 wrong = _wrong(ranked, candidates)
@@ -131,7 +131,7 @@ def _sensible(terms: object) -> bool:
 
 
 def said(error: BaseException) -> str:
-    """In words; an error of somebody else's code may not even have them."""
+    """In words; an error of another package's code may not even have them."""
     try:
         return f"{type(error).__name__}: {error}"
     except BaseException:

@@ -1,8 +1,8 @@
 """Which node fetches a task: what every assignment policy is, and what it may rely on. No I/O.
 
-    owner        rank(task, candidates) ─▶ nodes, best first ─▶ the task is lent to the first that has room
+    owner        rank(task, candidates) ─▶ nodes, best first ─▶ the task is assigned to the first that has room
                  terms(node, host)      ─▶ how many tasks at once, and for how long
-                 heard(outcome)         ◀─ what came of a loan
+                 heard(outcome)         ◀─ the result of an assigned task
     coordinator  a planner makes a table of what all nodes report ─▶ adopt(table) at every owner
 
 Each owner has a policy object of its own for each crawl. It is asked on one
@@ -10,13 +10,13 @@ thread, and never about two things at a time. What it promises, and
 `tests/policy/contract.py` checks for every policy:
 
     deterministic   the same calls in the same order bring the same ranks, whatever the hash seed
-    total           every candidate that may fetch the task is ranked, once; nobody else is
+    total           every candidate that may fetch the task is ranked, once; no other node is
     stable          the order in which candidates are given means nothing
     fair to change  a node that comes, goes or changes its weight moves few tasks between the others
     forgiving       no plan, no history and unknown nodes are normal; the task's failed nodes come last
 
 A policy that breaks them costs speed and nothing else: `dhtcrawl.policy.guard`
-falls back to `xor`, and what a loan does not bring is recalled.
+falls back to `xor`, and a task that its worker does not bring is recalled.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Candidate(NamedTuple):
 
 
 class TaskResult(Enum):
-    """What came of a task that was lent."""
+    """The result of an assigned task."""
 
     PAGE = "page"  # whatever its status
     FAILED = "failed"  # the page's fault
     UNREACHABLE = "unreachable"  # this node cannot connect to the host
-    RECALLED = "recalled"  # nothing came within the time that the loan gave
+    RECALLED = "recalled"  # no result within the time that its terms gave
 
 
 class Outcome(NamedTuple):
@@ -105,7 +105,7 @@ class Policy:
         self.settings = settings
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
-        """The ids of those who may fetch it, best first. Empty: nobody here may."""
+        """The ids of the nodes that may fetch it, best first. Empty: none here may."""
         raise NotImplementedError
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
@@ -113,7 +113,7 @@ class Policy:
         return AssignmentTerms()
 
     def heard(self, outcome: Outcome, now: float) -> None:
-        """Something came of a loan, or nothing did."""
+        """Hear the result of an assigned task."""
 
     def adopt(self, table: Mapping[str, Any]) -> None:
         """What the planner made, as it came over the wire: anything may be missing or wrong in it."""

@@ -19,7 +19,7 @@ class Xor(Policy):
     owner_first = True
     # A dead host costs each owner so many attempts. Of pairs that cannot connect, a fifth: a page in 400,000 is lost.
     candidates_max = 8
-    # What a page does wrong it does to everybody.
+    # What a page does wrong it does to every node.
     failures_max = 1
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
@@ -28,5 +28,5 @@ class Xor(Policy):
         return failed_last(nodes, task.failed)
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
-        # What nobody else brought is the owner's again, however much it is.
+        # What no other node brought is the owner's again, however much it is.
         return AssignmentTerms(batch=BATCH_MAX) if node == self.settings.own else AssignmentTerms()

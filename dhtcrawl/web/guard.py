@@ -1,6 +1,6 @@
 """Who may speak to the admin HTTP, and how it says no.
 
-There is no password: whoever reaches the port may ask and command. It listens
+There is no password: any program that reaches the port may ask and command. It listens
 on loopback by default, and then two kinds of stranger are left, both of them
 web pages in a browser on this machine:
 
@@ -88,7 +88,7 @@ def stranger(bound: str) -> Middleware:
 
 
 def doorkeeper(is_open: Callable[[], bool]) -> Middleware:
-    """Has whoever asks a node that is just being started come again; the dashboard itself asks nothing."""
+    """Refuse requests, with 503, while a node is just being started; the dashboard itself asks nothing."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

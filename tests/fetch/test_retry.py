@@ -26,7 +26,7 @@ def test_where_nobody_answers_the_host_is_blamed() -> None:
 
 
 def test_a_refused_address_is_not_asked_again() -> None:
-    assert FAILURES[FetchFailureKind.PRIVATE_ADDRESS] is Blame.NOBODY
+    assert FAILURES[FetchFailureKind.PRIVATE_ADDRESS] is Blame.NEITHER
 
 
 def test_only_passing_troubles_are_tried_again() -> None:

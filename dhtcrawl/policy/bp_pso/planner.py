@@ -3,7 +3,7 @@
     report of a node    vector     cores, mhz, memory_bytes, net_bytes_per_s, disk_bytes_per_s, as it measured them
                         batches    (n, seconds) of the last ones that it finished
                         rate       pages a second while it had work
-                        open       tasks that it owns and that nobody has yet
+                        open       tasks that it owns and that no node has yet
                         finite     whether there will be no others
     table               shares     node → a positive number; with `finite` they are whole numbers of tasks, nearly
 

@@ -1,7 +1,7 @@
 """`bp_pso` at the owner: it gives each node its share of the plan.
 
-A finite job has quotas: the next task goes to whoever has had the least of its
-share, so that after n tasks nobody is more than one task off. An endless crawl
+A finite job has quotas: the next task goes to the node that has had the least of
+its share, so that after n tasks no node is more than one task off. An endless crawl
 has weights, by rendezvous, so that few tasks move when the plan changes.
 """
 
@@ -44,7 +44,7 @@ class BpPso(Policy):
         ranked = rendezvous(task.key, nodes, shares)
         if self._table.get("finite") is not True:
             return failed_last(ranked, task.failed)
-        # Divisors 0.5, 1.5, 2.5 … (Sainte-Laguë): rounding favours nobody. Rendezvous decides between equals.
+        # Divisors 0.5, 1.5, 2.5 … (Sainte-Laguë): rounding favours no node. Rendezvous decides between equals.
         ranked.sort(key=lambda node: (self._given.get(node, 0) + 0.5) / shares[node])
         ranked = failed_last(ranked, task.failed)
         if ranked:

@@ -64,7 +64,7 @@ def _within(times: Times, limit_s: float, total: int, nodes: int) -> Counts:
 
 
 def _give_out(times: Times, counts: Counts, total: int) -> Counts:
-    """What is still missing goes one by one to whoever then ends first."""
+    """Give out what is still missing, one by one, to the node that then ends first."""
     missing = total - int(counts.sum())
     after = times(counts + 1)
     queue = [(float(seconds), node) for node, seconds in enumerate(after)]

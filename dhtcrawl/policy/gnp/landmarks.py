@@ -1,7 +1,7 @@
 """Places by landmarks (Liu et al. 2010, Ng & Zhang 2002): some nodes that lie well apart place all others.
 
 Which nodes they are is chosen from what was measured: the two that are
-farthest from each other, then whoever is farthest from all that are chosen,
+farthest from each other, then the one that is farthest from all that are chosen,
 of those whose times to all of them are known.
 """
 

@@ -29,7 +29,7 @@ NEWCOMERS_MAX = 256
 WAITING_MAX = 256
 
 # In place of an id where an address alone is verified.
-NOBODY = bytes(KEY_BYTES)
+UNKNOWN_ID = bytes(KEY_BYTES)
 
 
 class Verifier:
@@ -97,7 +97,7 @@ class Verifier:
         """Ping an address and call `then` when it answers; it is forgotten if it does not."""
         if len(self._waiting) < WAITING_MAX:
             self._waiting[address] = then
-            self.verify(Contact(NOBODY, *address), tries=1)
+            self.verify(Contact(UNKNOWN_ID, *address), tries=1)
             if address not in self._pings:
                 del self._waiting[address]
 

@@ -1,4 +1,4 @@
-"""The archive files of one crawl on one node, committed with the store.
+"""A node's archive files of a crawl, committed with the store.
 
 Bytes are appended and fsynced first; they count once the file's new length is
 committed in the same batch as the record that points at them. The next start cuts

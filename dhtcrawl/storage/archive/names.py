@@ -1,4 +1,4 @@
-"""The names of the archive files of one crawl on one node, without I/O: PREFIX-00000.warc.gz."""
+"""The names of a node's archive files of a crawl, without I/O: PREFIX-00000.warc.gz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBERED = re.compile(rf"{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)  # the part be
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSeries:
-    """The files of one crawl (id) on one node (id in hex); copies of bodies have a `series` of their own."""
+    """The files of a crawl (id) at a node (id in hex); copies of bodies have a `series` of their own."""
 
     crawl: bytes
     node: str

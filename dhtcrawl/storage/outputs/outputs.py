@@ -37,7 +37,7 @@ _HIDDEN = ("place", "mime", "copy")  # fields of a page record for the index and
 
 @dataclass(frozen=True, slots=True)
 class OutputDirs:
-    """The directories of one crawl's outputs."""
+    """The directories of a crawl's outputs."""
 
     root: Directory
     archive: Directory

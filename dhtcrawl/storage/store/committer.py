@@ -179,7 +179,7 @@ class ThreadCommitter:
         self._thread.start()
 
     def submit(self, function: Callable[[Txn], T]) -> asyncio.Future[T]:
-        assert not self._closing, "nobody would ever run it"
+        assert not self._closing, "it would never run"
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((function, future))
         return future
