@@ -59,7 +59,7 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         learn=crawls.learn,
         auditor=lifecycle.auditor,
         awake=planes.awake,
-        reconciling=lambda: join.busy,
+        reconciling=lambda: join.state.busy,
         tell_crawl=crawls.tell,
         announce=crawls.announce,
         policies=Policies(ground.id, node.ports.aside),

@@ -191,7 +191,7 @@ class SwarmNode:
         await crawls.load(crawl_starter(self._ground, group, parts).start)
         self.opened.set()
         if not await peer_store.find(self._ground.network.bootstrap):
-            join.begin_alone()
+            join.state.begin_alone()
         group.create_task(join.run())
         group.create_task(self._watch(parts))
         group.create_task(peer_store.seek())
@@ -224,7 +224,7 @@ class SwarmNode:
     async def _watch(self, parts: SwarmParts) -> None:
         """Note now and then who is there, for a restart, and say when this node is ready."""
         clock, committer = self.node.ports.clock, self.node.committer
-        while not parts.membership.join.active:  # it is so once, or not at all
+        while not parts.membership.join.state.active:  # it is so once, or not at all
             if (failed := committer.failed) is not None:
                 raise failed  # others would wait for what it cannot answer
             await asyncio.sleep(READY_LOOK_S)

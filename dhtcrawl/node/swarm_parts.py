@@ -152,7 +152,7 @@ def build(
     lifecycle = build_lifecycle(ground, planes, records, crawls)
     membership = build_membership(ground, planes, records, gate, lifecycle)
     join = membership.join
-    ground.reception.open(records.inbox.handle, lambda: join.active)
+    ground.reception.open(records.inbox.handle, lambda: join.state.active)
     return SwarmParts(planes, records, gate, lifecycle, membership)
 
 

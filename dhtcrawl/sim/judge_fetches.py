@@ -101,7 +101,7 @@ class Fetches:
         """Whether it may ask for anything (I12)."""
         if host.swarm is None:
             return
-        if not host.swarm.join.active:
+        if not host.swarm.join.state.active:
             self._scene.broken("I12", f"{host.name} asked for {url} while {host.swarm.state}")
         elif host in self._stood_still:
             self._scene.broken("I12", f"{host.name} asked for {url}, though it stood still and has not joined again")
@@ -140,13 +140,13 @@ class Fetches:
         self._stood_still.pop(host, None)
 
     def went_on(self, host: SimHost, paused_s: float) -> None:
-        if paused_s > self._suspicion_s + 1.0 and host.swarm is not None and host.swarm.join.active:
+        if paused_s > self._suspicion_s + 1.0 and host.swarm is not None and host.swarm.join.state.active:
             self._stood_still[host] = None
         self._arrives(host)
 
     def look(self, host: SimHost) -> None:
         """A host does something: has it joined again?"""
-        if host in self._stood_still and (host.swarm is None or not host.swarm.join.active):
+        if host in self._stood_still and (host.swarm is None or not host.swarm.join.state.active):
             del self._stood_still[host]
         if self._lives.get(host) != host.starts:
             self._lives[host] = host.starts

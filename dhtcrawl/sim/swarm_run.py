@@ -210,7 +210,7 @@ class _Run:
         return max(oracle.ended_at, faults.at, oracle.ledger.moved_at)
 
     def _knows_the_end(self, host: SimHost) -> bool:
-        if host.swarm is None or not host.swarm.ready.is_set() or host.swarm.join.busy:
+        if host.swarm is None or not host.swarm.ready.is_set() or host.swarm.join.state.busy:
             return False
         record = host.swarm.crawls.get(self._crawl)
         return record is not None and record.ended != "" and self._crawl not in host.swarm.crawls.runs

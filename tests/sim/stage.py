@@ -61,7 +61,8 @@ class Stage:
         there = hosts or [host for host in self.swarm.hosts if host.swarm is not None]
         states = {True: MemberState.JOINING, False: MemberState.ACTIVE}
         view = View(
-            Member(each.id, (each.address, 1), states[each in leaving or not each.swarm.join.active]) for each in there
+            Member(each.id, (each.address, 1), states[each in leaving or not each.swarm.join.state.active])
+            for each in there
         )
         for host in there:
             host.swarm.gossip.view = view
@@ -181,17 +182,17 @@ class _Node(SimpleNamespace):
         super().__init__(
             gossip=SimpleNamespace(view=View(()), members=SimpleNamespace(me=me)),
             listening=True,
-            join=SimpleNamespace(active=True),
+            join=SimpleNamespace(state=SimpleNamespace(active=True)),
             ready=SimpleNamespace(is_set=lambda: True),
             state="active",
         )
 
     def joins(self) -> None:
         """It is joining."""
-        self.join.active, self.state = False, "joining"
+        self.join.state.active, self.state = False, "joining"
         self.gossip.members.me.state = NodeState.JOINING
 
     def activates(self) -> None:
         """It owns, and may fetch."""
-        self.join.active, self.state = True, "active"
+        self.join.state.active, self.state = True, "active"
         self.gossip.members.me.state = NodeState.ACTIVE

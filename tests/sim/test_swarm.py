@@ -187,7 +187,7 @@ def test_a_newcomer_that_owns_before_it_knows_is_caught(monkeypatch: pytest.Monk
     async def only_greets(self: Join, node: bytes, within: Sequence[Span]) -> None:
         await self._membership.exchange(node)
         await self._crawls.pull(node)
-        self._state.met(node, self._membership.view, self._membership.view)
+        self.state.met(node, self._membership.view, self._membership.view)
 
     monkeypatch.setattr(Join, "_meet", only_greets)
     # Of four nodes all keep everything, so nobody has to hand over what a newcomer did not ask for.

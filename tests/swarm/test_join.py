@@ -46,7 +46,7 @@ class JoinBench(Bench):
             JoinSettings(own=node(0), replicas=3, repair_s=600.0),
             OwnerPorts(adopt=lambda rows: None, owning=lambda owning: None),
         )
-        self.entrance.begin_alone()
+        self.entrance.state.begin_alone()
 
     def sees(self, view: View) -> None:
         self.view = self.peers.view = view
@@ -127,12 +127,12 @@ async def test_a_node_with_something_owed_is_busy() -> None:
         world = JoinBench()
         running = group.create_task(world.entrance.run())
         await asyncio.sleep(1.0)
-        assert not world.entrance.busy
+        assert not world.entrance.state.busy
         world.taken = lambda: HandedOver(refused=1)
         world.sees(view_of([0, 1, 2]))
         for _ in range(100):
             await asyncio.sleep(0.1)
-            assert world.entrance.busy, "or a crawl would be called complete"
+            assert world.entrance.state.busy, "or a crawl would be called complete"
         running.cancel()
 
 
@@ -147,9 +147,9 @@ async def test_who_hands_over_to_a_node_that_hangs_takes_over_from_another_all_t
         world.sees(view_of([0, 1]))
         await asyncio.sleep(1.0)
         assert world.settled_by is world.view
-        assert world.entrance.busy, "what it had begun is still to be done"
+        assert world.entrance.state.busy, "what it had begun is still to be done"
         await asyncio.sleep(60.0)
-        assert not world.entrance.busy
+        assert not world.entrance.state.busy
         assert len(world.handed_over_at) == 3, "when it began, in vain, and anew"
         running.cancel()
 
@@ -240,7 +240,7 @@ async def test_who_goes_while_somebody_joins_and_comes_back_is_met_when_it_is_ba
         world.synced.clear()
         world.sees(view_of([1, 2, 3], [0]))
         await asyncio.sleep(10.0)
-        assert world.entrance.active
+        assert world.entrance.state.active
         assert {peer for peer, _ in world.synced} == {node(1), node(2), node(3)}
         running.cancel()
 
@@ -259,10 +259,10 @@ async def test_an_owner_that_comes_and_vanishes_while_somebody_joins_leaves_a_sh
         world.sees(view_of([1, 2, 3], [0]))
         await asyncio.sleep(10.0)
         assert [peer for peer, _ in world.synced] == [node(1), node(2)]
-        assert not world.entrance.active, "the third does not answer"
+        assert not world.entrance.state.active, "the third does not answer"
         world.sees(view_of([1, 2], [0]))
         await asyncio.sleep(10.0)
-        assert world.entrance.active
+        assert world.entrance.state.active
         assert [peer for peer, _ in world.synced][2:4] == [node(1), node(2)]
         running.cancel()
 
@@ -280,12 +280,12 @@ async def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_
         world.others = []
         world.sees(view_of([], [0]))
         await asyncio.sleep(NOBODY_THERE_S - 1.0)
-        assert not world.entrance.active
+        assert not world.entrance.state.active
         assert not world.synced
         world.others, world.silent = [3], set()
         world.sees(view_of([3], [0]))
         await asyncio.sleep(1.0)
-        assert world.entrance.active
+        assert world.entrance.state.active
         assert [peer for peer, _ in world.synced] == [node(3)]
         running.cancel()
 
@@ -298,7 +298,7 @@ async def test_who_joins_again_and_is_alone_goes_on_alone_after_a_while() -> Non
         world.sees(view_of([], [0]))
         world.entrance.rejoin()
         await asyncio.sleep(NOBODY_THERE_S - 1.0)
-        assert not world.entrance.active
+        assert not world.entrance.state.active
         await asyncio.sleep(2.0)
-        assert world.entrance.active
+        assert world.entrance.state.active
         running.cancel()

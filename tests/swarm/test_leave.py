@@ -87,11 +87,7 @@ class Leaver:
 
 class _Join:
     def __init__(self, leaver: Leaver) -> None:
-        self._leaver = leaver
-
-    @property
-    def active(self) -> bool:
-        return self._leaver.active
+        self.state = self._leaver = leaver  # `active` is all that is asked
 
     def leave(self) -> None:
         self._leaver.did.append("disowns")

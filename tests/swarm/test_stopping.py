@@ -75,12 +75,12 @@ async def test_a_node_whose_disk_fails_while_it_is_joining_ends() -> None:
         newcomer, first = world.sim.add(), world.hosts[0]
         newcomer.begin([first])
         await world.until(
-            lambda: len(view_of(newcomer).members) == 2 and join_of(newcomer).phase is not JoinPhase.JOINING
+            lambda: len(view_of(newcomer).members) == 2 and join_of(newcomer).state.phase is not JoinPhase.JOINING
         )
         first.pause()  # nobody takes it in, nor does it write anything
         try:
             await asyncio.sleep(0.2)
-            assert not join_of(newcomer).active
+            assert not join_of(newcomer).state.active
             async with asyncio.timeout(1.0):
                 await newcomer.fail_disk()
         finally:

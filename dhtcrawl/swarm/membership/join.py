@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.discovery.server import together
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.swarm.calls import membership as calls
 from dhtcrawl.swarm.membership import join_steps as steps
-from dhtcrawl.swarm.membership.join_state import JoinPhase, JoinState
+from dhtcrawl.swarm.membership.join_state import JoinState
 from dhtcrawl.swarm.membership.keeping_up import PAUSE_S
 from dhtcrawl.swarm.membership.ports import Membership, OwnedCrawls, OwnerPorts
 from dhtcrawl.swarm.records.sync import Syncer
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @loop_state
 class Join:
-    """The shell of joining: one for each node."""
+    """The shell of joining: one for each node; `state` says what the node is at."""
 
     def __init__(
         self,
@@ -46,44 +47,24 @@ class Join:
         self._syncer = syncer
         self._crawls = crawls
         self._clock = clock
-        self._settings = settings
         self._ports = ports
         self._changed = asyncio.Event()
-        self._state = JoinState(settings, clock.monotonic())
-
-    @property
-    def phase(self) -> JoinPhase:
-        """What this node is at."""
-        return self._state.phase
-
-    @property
-    def active(self) -> bool:
-        """Whether this node fetches what it owns."""
-        return self._state.active
-
-    @property
-    def busy(self) -> bool:
-        """Whether this node is not yet where the view wants it."""
-        return self._state.busy
-
-    def begin_alone(self) -> None:
-        """Start a new swarm: wait for nobody."""
-        self._state.begin_alone()
+        self.state = JoinState(settings, clock.monotonic())
 
     def view_changed(self) -> None:
         """Look at the view again."""
-        self._do(self._state.view_changed(self._membership.view))
+        self._do(self.state.view_changed(self._membership.view))
 
     def rejoin(self) -> None:
         """Own nothing until it is known again what happened: the others have taken over, or may have."""
-        effects = self._state.rejoin(self._clock.monotonic())
+        effects = self.state.rejoin(self._clock.monotonic())
         if effects:
             log.info("joining again")
         self._do(effects)
 
     async def run(self) -> None:
         """Join, then keep up with the view, until cancelled or until the node leaves."""
-        while (step := self._state.next(self._membership.view, self._clock.monotonic())) is not None:
+        while (step := self.state.next(self._membership.view, self._clock.monotonic())) is not None:
             self._do(step.effects)
             await self._await(step.then)
 
@@ -98,7 +79,7 @@ class Join:
                     self._crawls.hold(hold)
                 case steps.Settle(view):
                     self._crawls.settled(view)
-        if self._state.changed:
+        if self.state.changed:
             self._changed.set()
         else:
             self._changed.clear()
@@ -108,44 +89,41 @@ class Join:
             case steps.Pause(seconds):
                 await asyncio.sleep(seconds)
             case steps.Meet(nodes, within):
-                await at_once(self._meet(node, within) for node in nodes)
+                await together(self._meet(node, within) for node in nodes)
             case steps.Tell(nodes):
-                await at_once(self._tell(node) for node in nodes)
+                await together(self._tell(node) for node in nodes)
             case steps.AwaitChange(seconds):
                 await self._await_change(seconds)
             case steps.HandOver():
                 await self._hand_over()
 
     async def _await_change(self, seconds: float) -> None:
-        timed_out = False
-        try:
-            async with asyncio.timeout(seconds):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds) as limit:
                 await self._changed.wait()
-        except TimeoutError:
-            timed_out = True
-        self._do(self._state.waited(timed_out, self._membership.view, self._clock.monotonic()))
+        self._do(self.state.waited(limit.expired(), self._membership.view, self._clock.monotonic()))
 
     async def _meet(self, node: bytes, within: Sequence[Span]) -> None:
         """Once this returns, `node` knows us and we have what it had for us in some ranges; or it is gone."""
-        while self._state.wants(node, began := self._membership.view):
+        while self.state.wants(node, began := self._membership.view):
             # It must know of us before we pull, so that its later writes come to us, too.
             if await self._membership.exchange(node) and await self._crawls.pull(node):
                 result = await self._syncer.sync(node, self._membership.view, within)
                 if not isinstance(result, Failure):
-                    self._state.met(node, began, self._membership.view)
+                    self.state.met(node, began, self._membership.view)
                     return
             await asyncio.sleep(PAUSE_S)
 
     async def _tell(self, node: bytes) -> None:
         """Once this returns, `node` knows that we are active and starts none of our tasks; or it is gone."""
-        while self._state.wants(node, self._membership.view):
+        while self.state.wants(node, self._membership.view):
             answer = await self._peers.call(node, calls.Activate(self._membership.incarnation))
             if not isinstance(answer, Failure):
                 self._crawls.hold_for(node, answer.held)
                 self._ports.adopt(answer.hosts)
                 # Others may have come to it while we joined: whom it knows, we have to know.
                 if await self._membership.exchange(node):
-                    self._state.told(node)
+                    self.state.told(node)
                     return
             await asyncio.sleep(PAUSE_S)
 
@@ -161,18 +139,11 @@ class Join:
             watching.add_done_callback(lambda _: handing.cancel())
             handing.add_done_callback(lambda _: watching.cancel())
         if handing.cancelled():
-            self._state.interrupted()
+            self.state.interrupted()
         else:
             handed = handing.result()
-            self._state.handed_over(needed=bool(handed.needed), refused=bool(handed.refused))
+            self.state.handed_over(needed=bool(handed.needed), refused=bool(handed.refused))
 
     def leave(self) -> None:
         """Own nothing any more, and let `run` end. What was in flight must be over, and written."""
-        self._do(self._state.leave())
-
-
-async def at_once(coroutines: Iterable[Coroutine[Any, Any, object]]) -> None:
-    """Run all at the same time; return once all are over."""
-    async with asyncio.TaskGroup() as group:
-        for coroutine in coroutines:
-            group.create_task(coroutine)
+        self._do(self.state.leave())

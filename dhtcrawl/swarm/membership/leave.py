@@ -6,11 +6,12 @@ import asyncio
 import logging
 
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.discovery.server import together
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.swarm.bodies.adopt import Adoption
 from dhtcrawl.swarm.lifecycle.crawls import Crawls
 from dhtcrawl.swarm.membership import leave_state as steps
-from dhtcrawl.swarm.membership.join import Join, at_once
+from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import Pause
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.sync import HandedOver, Syncer
@@ -61,7 +62,7 @@ class Leave:
 
     def _next(self, state: steps.LeaveState) -> steps.LeaveStep | None:
         unfinished = self._crawls.draining or self._replicator.busy
-        needed = self._join.active and not all(record.ended for record in self._crawls)
+        needed = self._join.state.active and not all(record.ended for record in self._crawls)
         return state.next(steps.Situation(self._gossip.view, unfinished, needed), asyncio.get_running_loop().time())
 
     async def _do(self, step: steps.LeaveStep) -> None:
@@ -80,7 +81,7 @@ class Leave:
             case steps.Disown():
                 self._join.leave()
             case steps.Greet(nodes):
-                await at_once(self._gossip.exchange(node) for node in nodes)
+                await together(self._gossip.exchange(node) for node in nodes)
             case steps.PushRecords():
                 self._handed = await self._syncer.hand_over(self._gossip.view)
                 self._state.pushed(left_over=bool(self._handed.refused or self._handed.needed))
