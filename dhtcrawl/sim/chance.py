@@ -3,7 +3,7 @@
 Swarms of 5 to 15 nodes crawl 200 to 500 pages. Each kind of fault happens in
 about half of the scenarios, so that in a thousand of them most combinations
 occur. What is drawn keeps to what the design promises to survive: two disks at
-most are lost while copies are made again (`Faults` sees to that), and nobody is
+most are lost while copies are made again (`Faults` sees to that), and no node is
 away, paused or cut off for as long as `holder_grace_s`.
 """
 

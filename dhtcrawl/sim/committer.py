@@ -46,7 +46,7 @@ class LoopCommitter:
         self._loop = asyncio.get_running_loop()
 
     def submit(self, function: Callable[[Txn], T]) -> asyncio.Future[T]:
-        assert not self._closing, "nobody would ever run it"
+        assert not self._closing, "it would never run"
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.append((function, future))
         if self._due is None:
@@ -129,11 +129,11 @@ class CrashingCommitter(LoopCommitter):
         if not self.crashed:
             return super().submit(function)
         future: asyncio.Future[T] = self._loop.create_future()
-        future.cancel()  # whoever tidies up after a crash is not there either
+        future.cancel()  # the code that tidies up after a crash is gone with it
         return future
 
     def crash(self, *, written: bool = False) -> None:
-        """Everything that was submitted is run; `written`: the batch reached the disk, and nobody heard of it."""
+        """Everything that was submitted is run; `written`: the batch reached the disk, and no caller heard of it."""
         self.crashed = True
         self._finish()
         untold = [future for outcomes in self._told for future, _, _ in outcomes]

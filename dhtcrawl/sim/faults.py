@@ -44,9 +44,9 @@ class Faults:
 
     def __init__(self, swarm: SimSwarm, oracle: Oracle, scenario: Scenario, seed: int) -> None:
         self.toll = FaultCounters()
-        self.at = 0.0  # when something last befell anybody, or ended
+        self.at = 0.0  # when the last fault happened, or ended
         self.leaving: list[SimHost] = []
-        self.over = False  # nobody is started any more
+        self.over = False  # no node is started any more
         self._swarm = swarm
         self._oracle = oracle
         self._scenario = scenario
@@ -56,7 +56,7 @@ class Faults:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is on its way out, or back, or out of reach."""
+        """Whether a node is on its way out, or back, or out of reach."""
         return bool(self._lasting.away or self.leaving or self._lasting.paused or self._lasting.cut)
 
     def prepare(self) -> None:
@@ -168,7 +168,7 @@ class Faults:
     async def _leave_now(self, host: SimHost) -> None:
         cut_off = self._lasting.cut
         handed_over = await host.leave()
-        # Whoever is out of reach may find no heir for its pages: the others wait for them in vain.
+        # A node that is out of reach may find no heir for its pages: the others wait for them in vain.
         self.toll.bodies_gone = self.toll.bodies_gone or cut_off or self._lasting.cut
         self._oracle.left(host, handed_over)
         self._now()

@@ -2,7 +2,7 @@
 
 An ack needs the record on the disks of W nodes besides the acker's, fewer only
 where the acker's side of the swarm is smaller; or where it sees fewer, and
-whoever it misses stood still a moment ago. What was acked with fewer than
+those that it misses stood still a moment ago. What was acked with fewer than
 W + 1 disks for such a reason is *thin* until so many have it: it may go with a
 disk, and is counted then (`thin_lost`).
 """
@@ -20,7 +20,7 @@ from dhtcrawl.sim.ledger import NOTHING, Deleted, Finished, Rank, rank_of
 from dhtcrawl.sim.scene import Scene, is_active, is_owner, view_of
 from dhtcrawl.sim.swarm import SimHost
 
-# More than W disks lost within so much time in which nobody was out of sight, and an acked record may be gone.
+# More than W disks lost within so much time in which no node was out of sight, and an acked record may be gone.
 REPAIR_S = 60.0
 # A page's last link became safe no longer ago than this when the page becomes done.
 UNDER_WAY_S = 10.0
@@ -29,7 +29,7 @@ VIEWS_KEPT = 16
 
 
 class Acks:
-    """Of one crawl."""
+    """Judges the acks of a crawl."""
 
     def __init__(self, scene: Scene) -> None:
         self.thin_lost = 0  # keys that were acked by fewer disks than usual, and are gone
@@ -139,7 +139,7 @@ class Acks:
         return lacking
 
     def _had(self, keeper: SimHost, gone: Deleted) -> bool:
-        """Whether it has dropped the same a moment ago: it heard earlier of somebody who is closer."""
+        """Whether it has dropped the same a moment ago: it heard earlier of a node that is closer."""
         at, rank = self._dropped.get((keeper, gone.key), (-inf, NOTHING))
         return not gone.rank.beyond(rank) and self._scene.time() - at <= UNDER_WAY_S
 
@@ -171,7 +171,7 @@ class Acks:
         return self._scene.numbers[host] in ever and len(ever) >= self._wanted(host, views)
 
     def _wanted(self, host: SimHost, views: Sequence[View], *, besides: bool = False) -> int:
-        """W + 1 disks; fewer where its side is smaller, or it sees fewer, and nobody else is to blame."""
+        """W + 1 disks; fewer where its side is smaller, or it sees fewer, by no fault of another node."""
         scene = self._scene
         side = [each for each in scene.side_of(host) if is_active(each) and not (besides and each is host)]
         wanted = min(scene.acks + 1, len(side))
@@ -204,7 +204,7 @@ class Acks:
 
     def _who_has(self, key: bytes) -> str:
         names = [self._scene.ledger.disks[number].name for number in self._scene.ledger.ever.get(key, ())]
-        return f"only {len(names)} had it on disk: {', '.join(names) or 'nobody'}"
+        return f"only {len(names)} had it on disk: {', '.join(names) or 'no node'}"
 
     def _name(self, key: bytes) -> str:
         return self._scene.ledger.name(key)

@@ -30,7 +30,7 @@ ENDING_WRITES = 60
 
 
 class Ends:
-    """Of one crawl."""
+    """Judges how nodes join and leave, and how a crawl ends."""
 
     def __init__(self, scene: Scene) -> None:
         self.ended_at: float | None = None  # when it was last said that the crawl is over, and it still is
@@ -60,11 +60,11 @@ class Ends:
         self._was_active[host] = active
 
     def _joined(self, host: SimHost, since: float) -> None:
-        """A newcomer has what it is to have by its own view, and is not only to have since somebody leaves (I4).
+        """A newcomer has what it is to have by its own view, and is not only to have since another leaves (I4).
 
-        Who vanishes while it tells the others that it owns is repaired as after anybody who vanishes. Whom it has asked
-        may then hear of something from another one who joins, as who was cut off does; that comes to all when the
-        owner has it.
+        A node that vanishes while it tells the others that it owns is repaired as after any that vanishes. Those that
+        it has asked may then hear of something from another that joins, as one that was cut off does; that
+        comes to all when the owner has it.
         """
         leaving = [each for each in self._scene.up if _leaves(each)]
         others = view_from([*filter(is_owner, self._scene.side_of(host)), *leaving])
@@ -123,7 +123,7 @@ class Ends:
             if best is not NOTHING and not best.over:
                 scene.broken("I10", f"{host.name} says complete, but {scene.ledger.name(key)} is {best.words}")
         owners = [each for each in side if is_owner(each)]
-        # Who has vanished a moment ago is still among those who keep a record, for whoever declares it.
+        # A node that vanished a moment ago still counts among those that keep a record, for the node that declares it.
         views = [_own(view_of(host), owners), view_of(host)]
         self._have_tombstones(host, views, "at the end", owners)
 

@@ -1,11 +1,11 @@
-"""Judges what a swarm asks the web for: no page twice but for what nobody could know (I8, I11, I12).
+"""Judges what a swarm asks the web for: no page twice but for what no node could know (I8, I11, I12).
 
 Each page may be brought once, and once more for every *ignorance* that a fault
-brings about: a side of the swarm on which nobody knows what came of a page that
-was fetched. Knowing is a record on a disk there, or the page being in flight
+brings about: a side of the swarm on which no node knows that a page was
+fetched. Knowing is a record on a disk there, or the page being in flight
 there, until its disk lets go of the record. A crash, a pause, a partition, a
-farewell without a hand-over or one to nobody makes a side ignorant of what only
-those who are out of its sight know; and while sides are apart, all that one of
+leave without a hand-over or one to no node makes a side ignorant of what only
+nodes out of its sight know; and while sides are apart, all that one of
 them begins is something that the other ignores.
 
 A request that was cut off before its last byte brought nothing.
@@ -43,7 +43,7 @@ class _Request(NamedTuple):
 
 
 class Fetches:
-    """Of one crawl."""
+    """Judges the requests of a crawl."""
 
     def __init__(
         self, scene: Scene, web: SimWeb, key_of: Callable[[str], bytes], *, suspicion_s: float, grace_s: float
@@ -78,7 +78,7 @@ class Fetches:
         before = self._brought(key)
         self._requests.setdefault(key, []).append(_Request(host, host.starts, len(self._web.visits)))
         self._flying.setdefault(host, {})[key] = None
-        # Whoever is out of our sight does not hear of it.
+        # A node that is out of our sight does not hear of it.
         self._allow(key, self._ignorant(key))
         allowed = self._allowed.get(key, 0)
         if len(before) > allowed:
@@ -117,7 +117,7 @@ class Fetches:
     # What happens
 
     def dropped(self, host: SimHost, key: bytes) -> None:
-        """A disk lets go of a record that says what came of a page: its node does not know it any more.
+        """A disk lets go of a record that says how a page ended: its node does not know it any more.
 
         Whether it may is judged elsewhere (I5). That others have it is no help to a side from which they are cut off.
         """
@@ -153,17 +153,17 @@ class Fetches:
             self._arrives(host)
 
     def _arrives(self, host: SimHost) -> None:
-        """It was not there: if nobody else of its side is, the side knows no more than it does."""
+        """It was not there: if no other of its side is, the side knows no more than it does."""
         if self._scene.side_of(host) == [host]:
             for key in self._requests:
                 if self._brought(key) and not self._is_known(key, [host]):
                     self._allow(key, 1)
 
     def reopened(self, host: SimHost, page: Reopened) -> None:
-        """A record says that a page is to be fetched again: told by somebody, or concluded here (I11)."""
+        """A record says that a page is to be fetched again: told by a node, or concluded here (I11)."""
         scene, number = self._scene, self._scene.numbers[host]
         for other in scene.numbers:
-            # Whoever told it may have crashed since.
+            # The node that told it may have crashed since.
             has_it = scene.disk(other).tasks.get(page.key, NOTHING).gen >= page.gen
             if has_it and other is not host and not scene.swarm.wires.cut(other.address, host.address):
                 return
@@ -184,10 +184,10 @@ class Fetches:
                 scene.broken("I11", f"{host.name} opened {name} again when {disk.name} was gone for {away_s:.1f} s")
 
     def haste(self, delay_s: float) -> None:
-        """No request began sooner than the delay after the last byte before, whoever made it (I9).
+        """No request began sooner than the delay after the last byte before, whichever nodes made them (I9).
 
         Sides that are apart cannot agree on a host, and what each of them leased it keeps: that is counted. So is
-        what was under way on one side when they met, and nobody's but its former gatekeeper's to know.
+        what was under way on one side when they met, which only its former gatekeeper knows.
         """
         scene, lease_s = self._scene, self._scene.swarm.config.swarm.lease_s
         last: dict[str, Visit] = {}  # of each host, the one whose last byte came last
@@ -212,7 +212,7 @@ class Fetches:
             self._allowed[key] = self._allowed.get(key, 0) + more
 
     def _ignorant(self, key: bytes, plus: tuple[SimHost, ...] = ()) -> int:
-        """How many sides do not know what came of a page, if these count as there."""
+        """How many sides do not know how a page ended, if these count as there."""
         return sum(not self._is_known(key, side) for side in self._scene.sides(plus))
 
     def _is_known(self, key: bytes, side: list[SimHost]) -> bool:

@@ -1,4 +1,4 @@
-"""What is on all disks of a simulated swarm, kept up with every write, and by nobody who takes part.
+"""What is on all disks of a simulated swarm, kept up with every write, from outside the nodes.
 
 A disk reports what it writes through `WatchedEngine`; the ledger keeps a rank
 for each task record on each disk, which bodies lie there, and remembers who
@@ -49,7 +49,7 @@ class Rank(NamedTuple):
 
     @property
     def arrived(self) -> bool:
-        """Nobody has reason to fetch it."""
+        """Whether no node has reason to fetch it."""
         return self.state >= State.FETCHED
 
     def beyond(self, other: Rank) -> bool:
@@ -92,8 +92,8 @@ class DiskBook:
     def has_body(self, key: bytes, place: Place) -> bool:
         """Whether the body of a page lies here: the file that its record names, or a copy.
 
-        An heir has it with its page record, which comes last: the files of somebody who was cut off while it left are
-        nothing that anybody knows of.
+        An heir has it with its page record, which comes last: no node knows of files by
+        one that was cut off while it left.
         """
         copied = self.copies.get(key)
         here = place.node == self.node.hex() or key in self.pages
@@ -144,7 +144,7 @@ class Changes(NamedTuple):
 
 
 class Ledger:
-    """Of one crawl."""
+    """Holds the rank of each task of a crawl on each disk."""
 
     def __init__(self, time: Callable[[], float], key_bytes: int) -> None:
         self.disks: list[DiskBook] = []

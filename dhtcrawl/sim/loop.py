@@ -3,7 +3,7 @@
 A program that waits only for timers and for itself runs here unmodified, as
 fast as its callbacks, and twice the same. The idea is FoundationDB's (Zhou et
 al. 2021, section 4): one thread, no sockets, and time that passes only when
-nobody has anything left to do.
+no task has anything left to do.
 
 - `time()` is virtual. When nothing is ready the clock jumps to the next timer.
 - Nothing ready and no timer, while `run_until_complete` waits: `Deadlock`.
@@ -161,7 +161,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing to do: there never was one."""
 
     def _run_once(self) -> None:
-        """One turn: let time pass if nobody has anything to do, then run what is due."""
+        """One turn: let time pass if no task has anything to do, then run what is due."""
         self._sweep()
         timers, ready = self._scheduled, self._ready
         if not (ready or self._stopping):
@@ -208,7 +208,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return f"nothing is scheduled, so this can never end: {self._waited_for!r}{shown}"
 
     def _write_to_self(self) -> None:
-        """Nobody waits in a system call that would have to be woken."""
+        """Do nothing: no thread waits in a system call."""
 
 
 class VirtualClock:

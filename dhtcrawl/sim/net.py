@@ -7,7 +7,7 @@
         ... code that binds 0.0.0.0 gets 10.0.0.1, and so do the tasks it makes ...
 
 What it promises is what UDP promises: a datagram arrives whole, late, twice,
-after later ones, or never. A datagram to nobody vanishes. Every sender has a
+after later ones, or never. A datagram to an address without a socket vanishes. Every sender has a
 generator of its own, so that another node does not reshuffle the rest.
 """
 
@@ -101,7 +101,7 @@ class DatagramNetwork:
         return endpoint, protocol
 
     def crash(self, host: str) -> None:
-        """The host is gone: it neither sends nor receives, and whoever runs on it is not told."""
+        """The host is gone: it neither sends nor receives, and the node on it is not told."""
         for address in [address for address in self._endpoints if address[0] == host]:
             self._endpoints.pop(address).crashed = True
 

@@ -20,7 +20,7 @@ promise is about just that. A *side* is all who can hear one another.
          by a node whose own disk knows better. The collection at the end has it once             outcome
     I9   at the end: no request came sooner than the delay after the last byte before, but        judge_fetches
          for what sides that were apart did, which is counted
-    I10  somebody says complete: no task is left on its side; soon after nothing was left;        judge_ends,
+    I10  a node says complete: no task is left on its side; soon after nothing was left;          judge_ends,
          all know it soon                                                                         swarm_run
     I11  a page is opened again: its body was out of reach for as long as others wait for it;     judge_fetches,
          a node has nothing under way: it knows how many pages have too few copies. At the end    judge_copies
@@ -50,7 +50,7 @@ from dhtcrawl.spec import CrawlSpec
 
 
 class Oracle:
-    """Of one crawl in one swarm."""
+    """Judges one crawl of a swarm."""
 
     def __init__(self, swarm: SimSwarm, spec: CrawlSpec, crawl: bytes) -> None:
         self.messages = 0  # of the task plane, between different nodes
@@ -85,7 +85,7 @@ class Oracle:
         return not best or any(not rank.over for rank in best.values())
 
     def broken(self, invariant: str, text: str) -> None:
-        """Something that somebody else found does not hold."""
+        """Note a violation that another part found."""
         self.scene.broken(invariant, text)
 
     # What is seen

@@ -31,7 +31,7 @@ def check_outputs(web: SimWeb, dirs: OutputDirs, depth: int) -> list[str]:
 
 
 def check_haste(web: SimWeb, delay_s: float) -> list[str]:
-    """No request began sooner than the delay after the last byte before, whoever made it."""
+    """No request began sooner than the delay after the last byte before."""
     hasty = web.violations(delay_s) if delay_s else []
     return [f"I9: {late.url} began {late.gap:.3f} s after the response before" for late in hasty]
 

@@ -20,7 +20,7 @@ from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.sim.ledger import DiskBook, Ledger
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 
-# So long after something befell anybody all know of it, and have repaired what it broke.
+# So long after a fault all nodes know of it, and have repaired what it broke.
 QUIET_S = 30.0
 # So long after a partition has healed, and nothing else happened, all know one another again: one of the dead is
 # asked every 30 s by each node, and hears of it; gossip and an exchange take the rest.
@@ -85,8 +85,8 @@ class Cuts:
     def met_between(self, since: float, at: float, until_s: float = 0.0) -> bool:
         """Whether two sides that were apart at `since` were coming together at `at`, or had `until_s` before.
 
-        From the moment that the network is whole whoever asks for a host may have heard of the other side, and be alone
-        with it.
+        From the moment that the network is whole a node that asks for a host may have heard of the other side, and be
+        alone with it.
         """
         for cut in self._cuts:
             over_at = inf if cut.over_at is None else cut.over_at
@@ -148,7 +148,7 @@ class Scene:
         self.replicas = replicas
         self.acks = acks
         self.numbers: dict[SimHost, int] = {}  # of its disk
-        self.befell_at = 0.0  # when anything last happened to anybody, or was over
+        self.befell_at = 0.0  # when the last fault happened, or was over
         self.cuts = Cuts()
         self._away = _Absences()
         self._peace = _Stopwatch()
@@ -193,7 +193,7 @@ class Scene:
 
     @property
     def troubled(self) -> bool:
-        """Whether somebody stands still, or is out of another's sight."""
+        """Whether a host stands still, or is out of another's sight."""
         return self.cuts.any or any(map(self._is_paused, self._away.paused))
 
     @property
@@ -312,5 +312,5 @@ def known(host: SimHost) -> dict[bytes, None]:
 
 
 def view_from(hosts: Sequence[SimHost]) -> View:
-    """These, as the owners: what nobody but us can know."""
+    """These, as the owners: what no node can know."""
     return View(Member(host.id, (host.address, 0)) for host in hosts)

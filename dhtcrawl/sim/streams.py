@@ -6,9 +6,9 @@
 What it promises is what TCP promises: bytes arrive once and in order, in
 pieces of any size, or the connection ends. `write` takes any amount and asks
 the protocol to pause; a reader that pauses stops the writer once the window is
-full. A crashed host says nothing: whoever writes to it finds out by silence,
+full. A crashed host says nothing: a node that writes to it finds out by silence,
 or by a reset once the host is back. A partition holds bytes back until it
-heals. A connection to nobody is refused, one to a host that is down or out of
+heals. A connection to a closed port is refused, one to a host that is down or out of
 reach times out. Each connection has a generator of its own.
 """
 
@@ -74,7 +74,7 @@ class Streams:
         """Connect: what the loop's `create_connection` does.
 
         Raises:
-            OSError: nobody listens there, or nobody answers.
+            OSError: nothing listens there, or it does not answer.
         """
         source = local_addr[0] if local_addr is not None and local_addr[0] not in _WILDCARDS else self._current_host()
         delay_s = self.delay(source, host)
@@ -123,7 +123,7 @@ class Streams:
     # What happens to hosts
 
     def crash(self, host: str) -> None:
-        """The host is gone: its protocols hear nothing more, and nobody is told."""
+        """The host is gone: its protocols hear nothing more, and no peer is told."""
         self._down[host] = None
         for address in [address for address in self._listeners if address[0] == host]:
             del self._listeners[address]
@@ -346,7 +346,7 @@ class StreamTransport(asyncio.Transport):
     def _arrive(self) -> None:
         piece, peer = self._line.pieces.popleft(), self.peer
         if peer.dead:
-            # Nobody is there; or somebody new, who never heard of it.
+            # No process is there; or a new one, which never heard of it.
             if not self._streams.cut(self.local[0], self.remote[0]):
                 peer._ship(_RESET)
         elif not peer._over:

@@ -1,7 +1,7 @@
 """Many nodes in one process: a swarm on a virtual clock, in-memory networks and a seeded web.
 
 The nodes are the real ones (`dhtcrawl.node.swarm_node`). A crash takes a node off
-both networks, leaves its disk as a crash would, and tells nobody. A `Witness`
+both networks, leaves its disk as a crash would, and tells no other. A `Witness`
 sees what no node can: all disks, all messages and all requests.
 """
 
@@ -42,7 +42,7 @@ from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
 
 PORT = 8468
-# What a supervisor does with a node that found nobody to join through.
+# What a supervisor does with a node that found none to join through.
 START_AGAIN_S = 1.0
 # How many nodes a new one is told of.
 BOOTSTRAP_MAX = 8
@@ -162,7 +162,7 @@ class SimHost:
         return await self.joined()
 
     async def joined(self) -> SwarmNode:
-        """Return once it owns what it should, in whichever of its lives: who reaches nobody is started again."""
+        """Return once it owns what it should, in any of its lives: a node that reaches no other is started again."""
         while True:
             while self.swarm is None:  # noqa: ASYNC110 - virtual time
                 await asyncio.sleep(0.01)
@@ -211,7 +211,7 @@ class SimHost:
         await self.crash()
         self.id = Random(f"{self._world.seed} {self.name} id {self.starts}").randbytes(20)
         self.disk = self._new_disk()
-        # It knows nobody: whoever sets it up names nodes that are there, though the first was once told of none.
+        # It knows no other node, so it is named some that are there, though the first was once told of none.
         self._running.bootstrap = [host.address for host in self._world.up[:BOOTSTRAP_MAX]] or self._running.bootstrap
 
     def bodies(self) -> set[bytes]:
@@ -226,7 +226,7 @@ class SimHost:
         self._world.loop.pause(self.address)
 
     def resume(self) -> None:
-        """It goes on, and nobody told it that it stood still."""
+        """Let it go on; nothing tells it that it stood still."""
         if self.paused:
             self._world.trace.event("resume", node=self.id)
             self.paused = False
@@ -280,12 +280,12 @@ class SimHost:
     async def _run(self, bootstrap: list[str]) -> None:
         while not await self._run_once(bootstrap):
             await asyncio.sleep(START_AGAIN_S)
-            # Whoever starts it again names nodes that are there.
+            # A node that is started again is named nodes that are there.
             there = [host for host in self._world.up if host.swarm is not None and host.swarm.ready.is_set()]
             bootstrap = [host.address for host in there] or bootstrap
 
     async def _run_once(self, bootstrap: list[str]) -> bool:
-        """One life; False if nobody was there to join through."""
+        """One life; False if no node was there to join through."""
         clock = self._running.clock = self._new_clock()
         alone = False
         try:

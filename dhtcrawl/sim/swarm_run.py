@@ -199,7 +199,7 @@ class _Run:
         if ignorant:
             self._told_at = None
             return late
-        # Whoever has just heard of it may find that it has work after all.
+        # A node that has just heard of it may find that it has work after all.
         now = asyncio.get_running_loop().time()
         self._told_at = now if self._told_at is None else self._told_at
         return now - self._told_at >= SECOND_LOOK_S
@@ -218,7 +218,7 @@ class _Run:
     # Judging
 
     def _judge(self, swarm: SimSwarm, oracle: Oracle, faults: Faults, there: list[SimHost]) -> None:
-        """The end, once nobody runs any more; what was left by those who were there is what a user gets."""
+        """Judge the end, once no node runs any more; what those that were there left is what a user gets."""
         scenario, toll = self._scenario, faults.toll
         self._found(crashes=toll.crashes, bodies_lost=toll.bodies_lost, refetched=self._web.refetched())
         if self.result.stopped:

@@ -2,7 +2,7 @@
 
 A message counts where it arrives, once each time it does, and only between
 different nodes. Answers do not count, but for the records that REFRESH_TASK
-brings: a task record that moves is counted, whoever asked for it. What never
+brings: a task record that moves is counted, also when it was asked for. What never
 arrives (its node is gone) is not counted.
 """
 
@@ -18,7 +18,7 @@ PULLED = "REFRESH_TASK"  # its answer holds records
 
 
 class MessageTally:
-    """Of one swarm. Kinds are the names of `dhtcrawl.rpc.tasks.frame.Kind`."""
+    """Counts the messages of a swarm. Kinds are the names of `dhtcrawl.rpc.tasks.frame.Kind`."""
 
     def __init__(self) -> None:
         self.frames: Counter[str] = Counter()  # requests

@@ -32,7 +32,7 @@ _LOOKUP_S = 0.02
 
 @dataclass(slots=True)
 class Visit:
-    """One request as the server saw it, on the clock of the simulation: to its last byte, whether anybody reads it."""
+    """One request as the server saw it, on the clock of the simulation, to its last byte, read or not."""
 
     host: str
     url: str

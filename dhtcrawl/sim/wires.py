@@ -32,7 +32,7 @@ class Wires:
         self._range = delay_s
         self._matrix = matrix
         self._delays: dict[tuple[str, str], float] = {}
-        self._side: dict[str, int] = {}  # of a partition; whoever is not named is on side 0
+        self._side: dict[str, int] = {}  # of a partition; hosts that are not named are on side 0
         self._one_way: OneWay = ""
         self._slow: dict[str, float] = {}
         self._contexts: dict[str, Context] = {}
@@ -57,7 +57,7 @@ class Wires:
         self._slow[host] = by_s
 
     def partition(self, *sides: Iterable[str], one_way: OneWay = "") -> None:
-        """Hosts of different sides do not reach each other; whoever is not named is on a side with the other such.
+        """Hosts of different sides do not reach each other; those that are not named are on one side.
 
         With `one_way` only what the first side sends ("out"), or what is sent to it ("in"), is lost.
         """
