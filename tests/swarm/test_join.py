@@ -10,7 +10,7 @@ from harness.bench import Bench
 
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.swarm.membership.join import Join
-from dhtcrawl.swarm.membership.join_state import NOBODY_THERE_S
+from dhtcrawl.swarm.membership.join_state import ALONE_S
 from dhtcrawl.swarm.membership.join_steps import JoinSettings
 from dhtcrawl.swarm.membership.keeping_up import OWED_PAUSE_MAX_S
 from dhtcrawl.swarm.membership.ports import OwnerPorts
@@ -279,7 +279,7 @@ async def test_who_joins_again_owns_nothing_when_all_who_could_tell_it_anything_
         await asyncio.sleep(0.5)
         world.others = []
         world.sees(view_of([], [0]))
-        await asyncio.sleep(NOBODY_THERE_S - 1.0)
+        await asyncio.sleep(ALONE_S - 1.0)
         assert not world.entrance.state.active
         assert not world.synced
         world.others, world.silent = [3], set()
@@ -297,7 +297,7 @@ async def test_who_joins_again_and_is_alone_goes_on_alone_after_a_while() -> Non
         await asyncio.sleep(1.0)
         world.sees(view_of([], [0]))
         world.entrance.rejoin()
-        await asyncio.sleep(NOBODY_THERE_S - 1.0)
+        await asyncio.sleep(ALONE_S - 1.0)
         assert not world.entrance.state.active
         await asyncio.sleep(2.0)
         assert world.entrance.state.active

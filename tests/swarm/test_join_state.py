@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dhtcrawl.rpc.membership.view import MemberState, View
-from dhtcrawl.swarm.membership.join_state import NOBODY_ACTIVE_S, NOBODY_THERE_S, JoinPhase, JoinState
+from dhtcrawl.swarm.membership.join_state import ALONE_S, NO_OWNER_S, JoinPhase, JoinState
 from dhtcrawl.swarm.membership.join_steps import (
     AwaitChange,
     Become,
@@ -118,10 +118,10 @@ def test_no_more_than_a_few_are_met_at_once() -> None:
 @pytest.mark.parametrize(
     ("view", "alone", "waits_s"),
     [
-        (view_of([], [0]), False, NOBODY_ACTIVE_S),
+        (view_of([], [0]), False, NO_OWNER_S),
         (view_of([], [0]), True, 0.0),  # told to begin a swarm
-        (view_of([], [0, 1, 2]), False, NOBODY_ACTIVE_S),
-        (view_of([], [0, 1, 2]), True, NOBODY_ACTIVE_S),  # the others may know somebody
+        (view_of([], [0, 1, 2]), False, NO_OWNER_S),
+        (view_of([], [0, 1, 2]), True, NO_OWNER_S),  # the others may know somebody
     ],
 )
 def test_where_nobody_is_active_the_lowest_id_begins_after_a_while(view: View, alone: bool, waits_s: float) -> None:
@@ -183,8 +183,8 @@ def test_who_is_declared_dead_and_sees_nobody_waits_longer_before_it_goes_on_alo
     state.view_changed(nobody)
     state.rejoin(100.0)
     assert not state.active
-    assert state.next(nobody, 100.0 + NOBODY_THERE_S - 0.1) == Step(then=Pause(PAUSE_S))
-    assert state.next(nobody, 100.0 + NOBODY_THERE_S) == Step((Become(MemberState.ACTIVE), Own(True)))
+    assert state.next(nobody, 100.0 + ALONE_S - 0.1) == Step(then=Pause(PAUSE_S))
+    assert state.next(nobody, 100.0 + ALONE_S) == Step((Become(MemberState.ACTIVE), Own(True)))
 
 
 @pytest.mark.parametrize("phase", [JoinPhase.WAITING, JoinPhase.SYNCING, JoinPhase.TELLING, JoinPhase.ACTIVE])

@@ -1,7 +1,7 @@
 """A node joins the swarm, and keeps up with the view.
 
 What it does next is decided in `join_state`, which has the diagram; here it is
-awaited. Nobody owns before it knows, and every neighbour knows before it
+awaited. No node owns before it knows, and every neighbour knows before it
 fetches (design invariants I4, I5, I12).
 """
 
@@ -130,8 +130,8 @@ class Join:
     async def _hand_over(self) -> None:
         """Hand over, until something changes.
 
-        Many records go slowly, and to a node that hangs not at all; whose keys
-        are nobody's meanwhile cannot wait.
+        Many records go slowly, and to a node that hangs not at all; a change
+        of the view cannot wait, as no node may own some keys meanwhile.
         """
         async with asyncio.TaskGroup() as group:
             handing = group.create_task(self._syncer.hand_over())

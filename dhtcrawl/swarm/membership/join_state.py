@@ -19,7 +19,7 @@
                   before
     COMPARING     syncs the ranges that a vanished owner kept; from time to time everything
     HANDING_OVER  gives away what others are to keep; a change of the view ends it
-    OWING         waits before it offers again what somebody did not take
+    OWING         waits before it offers again what another did not take
 
 The shell asks `next` what to do, does it, reports how it went, and asks again;
 `next` returns None once the node leaves. What happens at any moment (a view, a
@@ -53,10 +53,10 @@ from dhtcrawl.swarm.membership.keeping_up import AT_ONCE, PAUSE_S, KeepingUp
 from dhtcrawl.swarm.membership.neighbourhood import Neighbourhood
 from dhtcrawl.swarm.replica_sets import EVERYTHING
 
-# In a swarm whose nodes all start at once: how long one waits for somebody who is active already.
-NOBODY_ACTIVE_S = 2.0
-# Somebody took this node for dead, and by its view nobody is there. Whoever said so is, and tells of the others sooner.
-NOBODY_THERE_S = 10.0
+# In a swarm whose nodes all start at once: how long one waits for a node that is active already.
+NO_OWNER_S = 2.0
+# Another took this node for dead, and by its view no node is there. That other is, and tells of the rest sooner.
+ALONE_S = 10.0
 
 
 class JoinPhase(Enum):
@@ -102,8 +102,8 @@ class JoinState:
         self._own = settings.own
         self._phase = JoinPhase.JOINING
         self._changed = False
-        self._first = False  # nobody was active, and it is on this node to begin
-        self._alone_after_s = NOBODY_ACTIVE_S
+        self._first = False  # no node was active, and it is on this one to begin
+        self._alone_after_s = NO_OWNER_S
         self._started_at = now
         self._around = Neighbourhood(settings.own, settings.replicas)
         self._keeping = KeepingUp(settings, now)
@@ -135,7 +135,7 @@ class JoinState:
     # What happens at any moment
 
     def begin_alone(self) -> None:
-        """Start a new swarm: wait for nobody."""
+        """Start a new swarm: wait for no other node."""
         self._alone_after_s = 0.0
 
     def view_changed(self, view: View) -> Effects:
@@ -154,7 +154,7 @@ class JoinState:
         if self._phase is JoinPhase.LEAVING:
             return ()
         self._move(JoinPhase.JOINING)
-        self._alone_after_s = NOBODY_THERE_S
+        self._alone_after_s = ALONE_S
         self._started_at = now
         self._changed = True
         return Own(False), Hold(True), Settle(None)
@@ -192,7 +192,7 @@ class JoinState:
     def handed_over(self, *, needed: bool, refused: bool) -> None:
         """Others were offered what they are to keep: some is `needed` here still, some was `refused`.
 
-        What is needed is offered again in a while. Whoever is to have it has it, so nobody waits for that.
+        What is needed is offered again in a while. Those that are to have it have it, so no node waits for that.
         """
         self._keeping.handed_over(needed=needed, refused=refused)
         if self._phase is JoinPhase.HANDING_OVER:
@@ -230,17 +230,17 @@ class JoinState:
         return None
 
     def _first_of_all(self, view: View, now: float) -> bool:
-        """Whether nobody is active, and it is on this node to begin: the lowest id of those that are there."""
+        """Whether no node is active, and it is on this one to begin: the lowest id of those that are there."""
         if len(view):
             return False
-        waits_s = self._alone_after_s if len(view.members) <= 1 else NOBODY_ACTIVE_S
+        waits_s = self._alone_after_s if len(view.members) <= 1 else NO_OWNER_S
         return now - self._started_at >= waits_s and min(view.ids, default=self._own) == self._own
 
     def _sync(self, view: View, now: float) -> Step:
         if todo := self._around.to_meet(view):
             return Step(then=Meet(todo[:AT_ONCE], (EVERYTHING,)))
         if not self._first and not self._around.met_an_owner(view):
-            # Those who own are gone again, or were only heard of: nobody has told this node anything.
+            # Those who own are gone again, or were only heard of: none has told this node anything.
             self._move(JoinPhase.JOINING)
             return Step(then=Pause(PAUSE_S))
         # From here on links come to this node; nothing is fetched before every neighbour knows.

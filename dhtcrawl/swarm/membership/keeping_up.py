@@ -49,7 +49,7 @@ class KeepingUp:
         return self._owed_s
 
     def joined(self, view: View) -> None:
-        """Everything was compared with everybody."""
+        """Everything was compared with every neighbour."""
         self._view = self._in_line_with = view
         self._repairs.forget()
 
@@ -96,7 +96,7 @@ class KeepingUp:
     def handed_over(self, *, needed: bool, refused: bool) -> None:
         """What others are to keep was offered: some is `needed` here still, some was `refused`.
 
-        Whoever took theirs is sent it again each time, so the pauses grow.
+        A node that took its part is sent it again each time, so the pauses grow.
         """
         self._needed_s = min(max(2 * self._needed_s, NEEDED_PAUSE_S), NEEDED_PAUSE_MAX_S) if needed else 0.0
         self._owed_s = min(max(2 * self._owed_s, PAUSE_S), OWED_PAUSE_MAX_S) if refused else 0.0

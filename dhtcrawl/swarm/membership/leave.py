@@ -55,7 +55,7 @@ class Leave:
         return state.drained
 
     async def run(self) -> HandedOver:
-        """Leave; what became of the records that others are to have."""
+        """Leave; how many of the records that others are to have were handed over."""
         while (step := self._next(self._state)) is not None:
             await self._do(step)
         return self._handed

@@ -54,7 +54,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Estate:
-    """The pages that a node has of one crawl."""
+    """The pages that a node has of a crawl."""
 
     crawl: bytes
     copies: bool  # those of others' pages go along
@@ -68,7 +68,7 @@ class StartNothing:
 
 @dataclass(frozen=True)
 class Notice:
-    """Tell whoever reads the log."""
+    """Write a line to the log."""
 
     text: str
     warning: bool = True

@@ -1,8 +1,8 @@
 """Whom a node has met and told while it joins, and which owners it did not see join. Pure.
 
-What a neighbour knew when it was met holds as long as nobody vanishes. An owner
-that vanishes leaves those who stay a share of what they know with this node,
-so whoever was met while that one owned is met again.
+What a neighbour knew when it was met holds as long as no owner vanishes. When one
+vanishes, this node has a share in more of what the others know, so it meets those
+again that it met while that one owned.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Neighbourhood:
         return neighbours(view, self._own, self._replicas)
 
     def see(self, view: View) -> list[bytes] | None:
-        """Take a view in; the owners that nobody saw join, or None where the members and owners are as before."""
+        """Take a view in; the owners that no node saw join, or None where the members and owners are as before."""
         before, self._seen = self._seen, view
         if before is not None and view.alike(before):
             return None
-        # Whoever was gone may come from the other side of a cut, and know more than when it was met. And an owner
-        # that comes after somebody was met, and vanishes, leaves a share of what they know as well.
+        # A node that was gone may come from the other side of a cut, and know more than when it was met. And an
+        # owner that comes after a node was met, and vanishes, gives this one a share of what that knows as well.
         self._met = {node: owned | view.owning for node, owned in self._met.items() if node in view}
         self._told.intersection_update(view.ids)
         known = View(()) if before is None else before
@@ -62,19 +62,19 @@ class Neighbourhood:
         return [node for node in self.of(view) if node not in self._told]
 
     def met_an_owner(self, view: View) -> bool:
-        """Whether anybody who owns by `view` was met."""
+        """Whether a node that owns by `view` was met."""
         return bool(view.owning & self._met.keys())
 
     def forget_met(self) -> None:
-        """Everybody is to be met."""
+        """Every neighbour is to be met."""
         self._met = {}
 
     def forget_told(self) -> None:
-        """Everybody is to be told."""
+        """Every neighbour is to be told."""
         self._told = set()
 
     def forget_strangers(self) -> None:
-        """Everybody has been met."""
+        """Every owner has been met."""
         self._strangers.clear()
 
     def take_strangers(self, view: View) -> Iterator[bytes]:

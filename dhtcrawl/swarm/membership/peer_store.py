@@ -1,8 +1,8 @@
 """How a node finds the swarm when it starts, remembers it for the next time, and looks for those who are not there.
 
-Nodes that start while others are away join through whoever answers. Nobody else
-would ever ask the others, so each asks those it has known, and those it was
-told of, until they answer: two swarms of one become one.
+Nodes that start while others are away join through those that answer. Later each
+asks those that it knew, and those that it was told of, until they answer. Otherwise
+no node would ever ask them, and one swarm would stay two.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MEMBERS_KEY = b"\x00acquaintances"
 
 @loop_state
 class PeerStore:
-    """Of one node."""
+    """Keeps the addresses of other nodes in this node's store, and asks those that are away."""
 
     def __init__(self, gossip: Gossip, committer: Committer, clock: Clock, own: Address) -> None:
         self._gossip = gossip
@@ -54,7 +54,7 @@ class PeerStore:
         self._greeted: OrderedDict[bytes, float] = OrderedDict()
         self._named: deque[Address] = deque()  # whom to ask next comes first
         self._there: dict[bytes, Address] = {}
-        self._away: dict[bytes, Address] = {}  # whoever went last comes first
+        self._away: dict[bytes, Address] = {}  # the one that went last comes first
         self._asked: dict[bytes, int] = {}  # of those, at which turn
         self._looked: tuple[View, list[bytes]] | None = None  # the view that was noted, and who of those away had left
         self._noted: list[list[Any]] = []  # what the store has of it
@@ -82,7 +82,7 @@ class PeerStore:
                 raise BootstrapUnreachable(
                     f"bootstrap: no answer from {names}; is a node listening there, and does UDP get through?"
                 ) from error
-            log.info("nobody of the swarm that this node was in answers; it goes on by itself, and asks them again")
+            log.info("no node of the swarm that this node was in answers; it goes on by itself, and asks them again")
         if bootstrap and len(self._gossip.view.members) <= 1:
             # To go on would begin a second swarm.
             names = ", ".join(map(format_address, bootstrap))
@@ -137,7 +137,7 @@ class PeerStore:
             self._gossip.greet(self._away[node], node)
 
     def greet(self, peer: PeerRow) -> None:
-        """Somebody takes a node that we do not know for an owner: get to know it."""
+        """Get to know a node that another takes for an owner, and that we do not know."""
         now = self._clock.monotonic()
         if (
             peer.node_id in self._gossip.members

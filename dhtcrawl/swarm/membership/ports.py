@@ -41,7 +41,7 @@ class Membership(Protocol):
     def incarnation(self) -> int: ...
 
     def become(self, state: MemberState) -> None:
-        """Tell everybody what we are."""
+        """Tell all members what we are."""
         ...
 
     async def exchange(self, node: bytes) -> bool:

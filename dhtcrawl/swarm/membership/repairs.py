@@ -1,10 +1,10 @@
 """Which ranges of keys are to be compared with others after owners vanished, and when. Pure.
 
-What an owner kept has one copy less. If it is gone, whoever is next compares
-what it kept with the others, at once. If it is there, but joining (it was
-started again, or stood still for a while), it will have everything in a
-moment: until then whoever owns its keys asks those who kept them as well what
-they know, and nobody makes a further copy that would be dropped again.
+The records that an owner kept have one replica less. If it is gone, the next
+node compares them with the others, at once. If it is there, but joining (it was
+started again, or stood still for a while), it will have everything in a moment:
+until then the owner of its keys asks those that kept them as well what they
+know, and no node makes a further replica that would be dropped again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Due(NamedTuple):
 
 @loop_state
 class Repairs:
-    """Of one node. Times are seconds on the caller's monotonic clock."""
+    """Says what this node is to compare. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self, replicas: int) -> None:
         self._replicas = replicas
@@ -63,7 +63,7 @@ class Repairs:
         return max(min((until for _, until in self._expected.values()), default=float("inf")) - now, 0.0)
 
     def forget(self) -> None:
-        """Everything is compared with everybody, as by a node that joins."""
+        """Everything is compared with every neighbour, as by a node that joins."""
         self._expected.clear()
 
     def _given_up(self, node: bytes, view: View, now: float) -> bool:
