@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import benchmark
 
 from dhtcrawl.rpc.discovery.server import RoutingServer
-from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, run
+from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, on_host, run
 from dhtcrawl.sim.net import DatagramNetwork, Weather
 
 NODES, QUICK_NODES = (100, 250, 1000), (100, 250)
@@ -141,7 +141,7 @@ class Swarm:
 
     async def _start(self, number: int) -> RoutingServer:
         host = f"10.0.{number // 250}.{number % 250 + 1}"
-        with self.net.host(host):
+        with on_host(host):
             node = RoutingServer(
                 Random(f"{self._seed} id {number}").randbytes(20),
                 clock=VirtualClock(self._loop),

@@ -14,7 +14,7 @@ import pytest
 from dhtcrawl.cli.main import cli
 from dhtcrawl.config import all_settings
 from dhtcrawl.errors import Exit
-from dhtcrawl.sim.run import Scenario, ScenarioResult, read_scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.outputs.verify import PAGE_FIELDS
 from dhtcrawl.storage.store.records import SkipReason

@@ -15,7 +15,8 @@ import click
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.sim.chance import draw
-from dhtcrawl.sim.run import Scenario, ScenarioResult, read_scenario, simulate
+from dhtcrawl.sim.run import simulate
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
 
 BROKEN_SHOWN = 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from dhtcrawl.sim.oracle import Oracle
@@ -70,8 +71,8 @@ class Faults:
             ("lose disk", scenario.disk_losses, self._lose_disk),
             ("join", scenario.joins, self._join),
             ("leave", scenario.leaves, self._leave),
-            ("partition", scenario.partitions, self._partition),
-            ("one way", scenario.one_way, self._one_way),
+            ("partition", scenario.partitions, partial(self._divide, one_way=False)),
+            ("one way", scenario.one_way, partial(self._divide, one_way=True)),
             ("pause", scenario.pauses, self._pause),
             ("disk error", scenario.disk_errors, self._fail_disk),
         ]
@@ -173,12 +174,6 @@ class Faults:
         self._oracle.left(host, handed_over)
         self._now()
         self.leaving.remove(host)
-
-    async def _partition(self) -> bool:
-        return await self._divide(one_way=False)
-
-    async def _one_way(self) -> bool:
-        return await self._divide(one_way=True)
 
     async def _divide(self, *, one_way: bool) -> bool:
         hosts = self._swarm.hosts

@@ -9,14 +9,12 @@ and at the end, its count is what the holders noted on its disk come to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
+from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.sim.scene import Scene
 from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import unpack
-
-NODE_BYTES: Final = 20
 
 
 class CopyCounts:
@@ -50,7 +48,7 @@ class CopyCounts:
 
     def _compare(self, host: SimHost, counted: int) -> None:
         noted = host.disk.engine.scan(*keys.bounds(keys.HOLDERS, self._crawl))
-        short = sum(len(holders) // NODE_BYTES < self._copies - 1 for _, holders in noted)
+        short = sum(len(holders) // KEY_BYTES < self._copies - 1 for _, holders in noted)
         if short != counted and (host, host.starts) not in self._wrong:
             self._wrong[host, host.starts] = None
             self._scene.broken("I11", f"{host.name} counts {counted} pages with too few copies; its disk has {short}")

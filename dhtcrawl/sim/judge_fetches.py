@@ -48,7 +48,6 @@ class Fetches:
     def __init__(
         self, scene: Scene, web: SimWeb, key_of: Callable[[str], bytes], *, suspicion_s: float, grace_s: float
     ) -> None:
-        self.exceptions = 0  # requests that came too soon after those of another side
         self._scene = scene
         self._web = web
         self._key_of = key_of
@@ -183,12 +182,13 @@ class Fetches:
                 away_s = scene.time() - since
                 scene.broken("I11", f"{host.name} opened {name} again when {disk.name} was gone for {away_s:.1f} s")
 
-    def haste(self, delay_s: float) -> None:
+    def haste(self, delay_s: float) -> int:
         """No request began sooner than the delay after the last byte before, whichever nodes made them (I9).
 
         Sides that are apart cannot agree on a host, and what each of them leased it keeps: that is counted. So is
         what was under way on one side when they met, which only its former gatekeeper knows.
         """
+        exceptions = 0
         scene, lease_s = self._scene, self._scene.swarm.config.swarm.lease_s
         last: dict[str, Visit] = {}  # of each host, the one whose last byte came last
         for visit in sorted(self._web.visits if delay_s else (), key=lambda visit: visit.start):
@@ -198,12 +198,13 @@ class Fetches:
             if before is not None and gap_s < delay_s - 1e-6:
                 apart = scene.cuts.were_apart(before.client, visit.client, visit.start, lease_s)
                 if apart or scene.cuts.met_between(before.start, visit.start, lease_s):
-                    self.exceptions += 1
+                    exceptions += 1
                 else:
                     who = f"{visit.client} asked for {visit.url} at {visit.start:.3f} s"
                     scene.broken("I9", f"{who}, {gap_s:.6f} s after the response to {before.client}")
             if before is None or visit.end >= before.end:
                 last[visit.host] = visit
+        return exceptions
 
     # Who knows
 

@@ -27,11 +27,12 @@ import asyncio
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, Protocol, TypeVar, TypeVarTuple
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -50,25 +51,21 @@ class Deadlock(RuntimeError):
     """Nothing is scheduled, so what is awaited can never happen."""
 
 
-class Datagrams(Protocol):
-    """What stands in for UDP."""
-
-    def open_datagram(
-        self, factory: Callable[[], asyncio.DatagramProtocol], local_addr: tuple[str, int]
-    ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
-        """Bind an endpoint.
-
-        Raises:
-            OSError: the address is taken.
-        """
+@contextmanager
+def on_host(name: str) -> Iterator[None]:
+    """Within, code runs on this host, and so do the tasks that it makes."""
+    token = current_host.set(name)
+    try:
+        yield
+    finally:
+        current_host.reset(token)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """The loop. `run` wraps what asyncio.run does around one."""
 
-    network: Datagrams | None = None
-
-    # What stands in for TCP, where it is set: `dhtcrawl.sim.streams`.
+    # What stands in for UDP and TCP, where they are set: `dhtcrawl.sim.net`, `dhtcrawl.sim.streams`.
+    network: Any = None
     streams: Any = None
 
     # What the base loop keeps and typeshed leaves out.
@@ -126,9 +123,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def resume(self, host: str) -> None:
         self._ready.extend(self._paused.pop(host, ()))
-
-    def is_paused(self, host: str) -> bool:
-        return host in self._paused
 
     async def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         if self.streams is None:

@@ -37,10 +37,6 @@ class SimMachine:
         self._cpu_free_at = max(self._line_free_at, self._cpu_free_at) + self.cpu_s
         return self._cpu_free_at
 
-    def page_s(self, size: int) -> float:
-        """What a page takes while it has enough to do."""
-        return max(self.cpu_s, size / self.bytes_per_s)
-
 
 def machine(seed: int, number: int, machines: int, hosts: list[str]) -> SimMachine:
     """The machine of a number, of a swarm that began with so many."""

@@ -3,7 +3,7 @@
     weather = Weather(delay_s=(0.01, 0.08), loss=0.01)
     network = Network(loop, seed=1, weather=weather)
     loop.network = network
-    with network.host("10.0.0.1"):
+    with on_host("10.0.0.1"):
         ... code that binds 0.0.0.0 gets 10.0.0.1, and so do the tasks it makes ...
 
 What it promises is what UDP promises: a datagram arrives whole, late, twice,
@@ -14,8 +14,7 @@ generator of its own, so that another node does not reshuffle the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from errno import EADDRINUSE
 from random import Random
@@ -23,9 +22,7 @@ from typing import Any
 
 from dhtcrawl.sim.loop import current_host
 from dhtcrawl.sim.trace import Trace
-from dhtcrawl.sim.wires import OneWay, Wires
-
-__all__ = ["DatagramNetwork", "Weather", "current_host"]
+from dhtcrawl.sim.wires import Wires
 
 Address = tuple[str, int]
 
@@ -70,15 +67,6 @@ class DatagramNetwork:
         self._endpoints: dict[Address, _Endpoint] = {}
         self._senders: dict[str, Random] = {}
 
-    @contextmanager
-    def host(self, name: str) -> Iterator[None]:
-        """Within, `0.0.0.0` and `::` mean this host."""
-        token = current_host.set(name)
-        try:
-            yield
-        finally:
-            current_host.reset(token)
-
     def open_datagram(
         self, factory: Callable[[], asyncio.DatagramProtocol], local_addr: Address
     ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
@@ -104,13 +92,6 @@ class DatagramNetwork:
         """The host is gone: it neither sends nor receives, and the node on it is not told."""
         for address in [address for address in self._endpoints if address[0] == host]:
             self._endpoints.pop(address).crashed = True
-
-    def partition(self, *sides: Iterable[str], one_way: OneWay = "") -> None:
-        """See `Wires.partition`."""
-        self.wires.partition(*sides, one_way=one_way)
-
-    def heal(self) -> None:
-        self.wires.heal()
 
     def send(self, data: bytes, source: Address, target: Address) -> None:
         rng = self._rng(source[0])

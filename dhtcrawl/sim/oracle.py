@@ -45,7 +45,6 @@ from dhtcrawl.sim.judge_fetches import Fetches
 from dhtcrawl.sim.ledger import Ledger, WatchedEngine
 from dhtcrawl.sim.scene import Scene, is_owner
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
-from dhtcrawl.sim.web import Visit
 from dhtcrawl.spec import CrawlSpec
 
 
@@ -173,22 +172,3 @@ class Oracle:
     def _look(self, host: SimHost) -> None:
         self.ends.look(host)
         self.fetched.look(host)
-
-    # At the end
-
-    def stuck(self, waits_s: float) -> bool:
-        """Whether nothing has moved for so long that nothing will; `waits_s` may be waited on purpose."""
-        return self.ends.stuck(waits_s)
-
-    def refetches(self, visits: list[Visit], brought: Callable[[str, int], bool]) -> int:
-        """How many requests brought what an earlier one had."""
-        return self.fetched.refetches
-
-    def haste(self, delay_s: float) -> int:
-        """Judge when requests came; how many came too soon and cannot be helped, after those of a side out of sight."""
-        self.fetched.haste(delay_s)
-        return self.fetched.exceptions
-
-    def ended_in_time(self, waits_s: float) -> None:
-        """Whether the end came soon after there was nothing left to do."""
-        self.ends.in_time(waits_s)

@@ -8,26 +8,21 @@ remembers every request, and the archive is read record by record.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from random import Random
 
-from dhtcrawl.config import Config, CrawlSettings, load
+from dhtcrawl.config import load
 from dhtcrawl.errors import Exit
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.outcome import brings, check_haste, check_outputs
-from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm_run import simulate_swarm
-from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.trace import TAIL_EVENTS, Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.world import SimDisk, SimNode
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store import catalog, fsck
 from dhtcrawl.storage.store.txn import Txn
-
-__all__ = ["Scenario", "ScenarioResult", "read_scenario", "simulate"]
-
-TAIL_EVENTS = 20
 
 
 def simulate(scenario: Scenario, seed: int) -> ScenarioResult:
@@ -40,7 +35,7 @@ async def _simulate(scenario: Scenario, seed: int) -> ScenarioResult:
     web = SimWeb(seed, scenario.web())
     trace = Trace(time, tail=TAIL_EVENTS)
     config = load(flags={"fetch.concurrency": scenario.concurrency})
-    spec = make_spec(web.seeds(), _settings(config, scenario))
+    spec = make_spec(web.seeds(), scenario.settings(config.crawl))
     node = SimNode("node 0", seed, config, web, trace, commit_s=scenario.commit_s)
     rng = Random(f"{seed} crashes")
     violations: list[str] = []
@@ -74,10 +69,6 @@ async def _simulate(scenario: Scenario, seed: int) -> ScenarioResult:
         faults={"crash": crashed} if crashed else {},
         tail=trace.lines() if violations else [],
     )
-
-
-def _settings(config: Config, scenario: Scenario) -> CrawlSettings:
-    return dataclasses.replace(config.crawl, delay_s=scenario.delay_s, key=scenario.key, depth=scenario.depth)
 
 
 def _check_disk(disk: SimDisk, spec: CrawlSpec) -> list[str]:

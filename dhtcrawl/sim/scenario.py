@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.sim.pages import WebShape
 
@@ -60,6 +61,12 @@ class Scenario:
     late_s: float = 0.0  # one datagram in ten is late by up to this much
     bytes_per_s: float = 12_500_000.0  # of each connection, each way
     duration_s: float = 0.0  # the simulation ends then, wherever the crawl is; 0: when the crawl does
+
+    def settings(self, base: CrawlSettings) -> CrawlSettings:
+        """The crawl's settings: `base` with what the scenario says."""
+        return dataclasses.replace(
+            base, delay_s=self.delay_s, key=self.key, policy=self.policy, depth=self.depth, copies=self.copies
+        )
 
     def web(self) -> WebShape:
         return WebShape(

@@ -22,7 +22,8 @@ from errno import EADDRINUSE, ECONNREFUSED, ECONNRESET, ETIMEDOUT
 from random import Random
 from typing import Any, cast
 
-from dhtcrawl.sim.wires import OneWay, Wires
+from dhtcrawl.sim.loop import current_host
+from dhtcrawl.sim.wires import Wires
 
 Address = tuple[str, int]
 
@@ -51,7 +52,6 @@ class Streams:
         loop: asyncio.AbstractEventLoop,
         seed: object,
         weather: StreamWeather | None = None,
-        current_host: Callable[[], str] = lambda: "127.0.0.1",
         wires: Wires | None = None,
     ) -> None:
         """`wires` count instead of the weather's `delay_s`, where they are given."""
@@ -60,7 +60,6 @@ class Streams:
         self.loop = loop
         self.connections_made = self.bytes_sent = 0
         self._seed = seed
-        self._current_host = current_host
         self._listeners: dict[Address, _Server] = {}
         self._ends: dict[StreamTransport, None] = {}  # in the order they were made
         self._down: dict[str, None] = {}
@@ -76,7 +75,7 @@ class Streams:
         Raises:
             OSError: nothing listens there, or it does not answer.
         """
-        source = local_addr[0] if local_addr is not None and local_addr[0] not in _WILDCARDS else self._current_host()
+        source = local_addr[0] if local_addr is not None and local_addr[0] not in _WILDCARDS else current_host.get()
         delay_s = self.delay(source, host)
         await asyncio.sleep(delay_s)
         if self.cut(source, host) or self.cut(host, source):
@@ -112,7 +111,7 @@ class Streams:
             OSError: the address is taken.
         """
         if host is None or host in _WILDCARDS:
-            host = self._current_host()
+            host = current_host.get()
         if port == 0:
             port = next(p for p in range(_FIRST_EPHEMERAL_PORT, 65_536) if (host, p) not in self._listeners)
         if (host, port) in self._listeners:
@@ -137,10 +136,6 @@ class Streams:
         for end in list(self._ends):
             if end.peer.dead and end.remote[0] == host and end.unread_bytes:
                 self.loop.call_later(2 * self.delay(host, end.local[0]), end.reset, context=end.context)
-
-    def partition(self, *sides: Iterable[str], one_way: OneWay = "") -> None:
-        """See `Wires.partition`."""
-        self.wires.partition(*sides, one_way=one_way)
 
     def heal(self) -> None:
         """End the partition: what was held back goes on its way again."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from dhtcrawl.config import Config
 from dhtcrawl.errors import BootstrapUnreachable, StorageFull
@@ -24,16 +24,15 @@ from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.sim.committer import CrashingCommitter
-from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
+from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, on_host
 from dhtcrawl.sim.machines import SimMachine
-from dhtcrawl.sim.net import DatagramNetwork as Datagrams
-from dhtcrawl.sim.net import Weather, current_host
+from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.streams import Streams, StreamWeather
 from dhtcrawl.sim.tally import MessageTally
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.sim.wires import Wires
-from dhtcrawl.sim.world import SimDisk
+from dhtcrawl.sim.world import SimDisk, never, offload
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
@@ -112,9 +111,9 @@ class SimSwarm:
         self.conditions = conditions
         self.tally = MessageTally()
         self.loop = loop
-        self.datagrams = Datagrams(loop, seed, weather, wires=wires)
+        self.datagrams = DatagramNetwork(loop, seed, weather, wires=wires)
         stream_weather = StreamWeather(jitter_s=weather.jitter_s, bytes_per_s=conditions.bytes_per_s)
-        self.streams = Streams(loop, seed, stream_weather, current_host.get, wires)
+        self.streams = Streams(loop, seed, stream_weather, wires)
         loop.network = self.datagrams
         loop.streams = self.streams
         self.witness: Witness | None = None  # to be set before the first `add`
@@ -178,20 +177,14 @@ class SimHost:
     def begin_again(self) -> None:
         self.starts += 1
         self._world.streams.restart(self.address)
-        token = current_host.set(self.address)
-        try:
+        with on_host(self.address):
             self._running.task = self._world.group.create_task(self._run(self._running.bootstrap))
-        finally:
-            current_host.reset(token)
 
     async def submit(self, spec: CrawlSpec, nonce: bytes) -> CrawlRecord:
         """Begin a crawl here: what it starts is this machine's, and stands still with it."""
         assert self.swarm is not None, "it runs"
-        token = current_host.set(self.address)
-        try:
+        with on_host(self.address):
             task = asyncio.get_running_loop().create_task(self.swarm.crawls.create(spec, nonce))
-        finally:
-            current_host.reset(token)
         return await task
 
     async def crash(self) -> None:
@@ -298,7 +291,7 @@ class SimHost:
                         source=self.address,
                     ),
                     outputs=lambda _: self.disk.outputs,
-                    disk_used=lambda _: _never,
+                    disk_used=lambda _: never,
                     through=partial(_Watched, self, self._world.witness, self._world.tally),
                 )
                 await self.swarm.run()
@@ -332,10 +325,6 @@ class SimHost:
             held = Random(f"{world.seed} {self.name} commits {self.starts}")
             self._running.committer = CrashingCommitter(runner, latency_s=commit_s, rng=held)
             return self._running.committer
-
-        async def offload(function: Callable[[], Any]) -> Any:
-            await asyncio.sleep(0)
-            return function()
 
         self._running.web = SimClient(world.web, clock, self.name, self._fetches, self.machine)
         return Ports(
@@ -378,7 +367,3 @@ def _tell(told: list[Callable[[Reply], None]], done: asyncio.Future[Reply]) -> N
     if not done.cancelled() and done.exception() is None:
         for answered in told:
             answered(done.result())
-
-
-async def _never() -> bool:
-    return False

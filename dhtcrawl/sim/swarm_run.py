@@ -13,23 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dhtcrawl.config import Config, CrawlSettings, load
+from dhtcrawl.config import Config, load
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.collection import collect
 from dhtcrawl.sim.faults import LONGEST, Faults
 from dhtcrawl.sim.machines import machine
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
-from dhtcrawl.sim.outcome import brings, check_outputs
+from dhtcrawl.sim.outcome import check_outputs
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm import RATE_OFF, SimConditions, SimHost, SimSwarm
-from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.trace import TAIL_EVENTS, Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.wires import Wires, read_matrix
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.collect.foreign import BadRow
 
-TAIL_EVENTS = 20
 STEP_S = 0.5
 NONCE = bytes(16)
 # How long after the end a node that is there may not know of it.
@@ -48,16 +47,7 @@ def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
         flags={"fetch.concurrency": scenario.concurrency, "swarm.holder_grace_s": f"{scenario.holder_grace_s}s"}
     )
     web = SimWeb(seed, scenario.web())
-    settings: CrawlSettings = dataclasses.replace(
-        config.crawl,
-        delay_s=scenario.delay_s,
-        key=scenario.key,
-        policy=scenario.policy,
-        depth=scenario.depth,
-    )
-    if scenario.copies > 1:
-        settings = dataclasses.replace(settings, copies=scenario.copies)
-    run = _Run(scenario, seed, config, web, make_spec(web.seeds(), settings))
+    run = _Run(scenario, seed, config, web, make_spec(web.seeds(), scenario.settings(config.crawl)))
     try:
         loop.run(run.run())
     except loop.Deadlock as deadlock:
@@ -130,7 +120,7 @@ class _Run:
         await submitter.submit(self._spec, NONCE)
         submitted_at = asyncio.get_running_loop().time()
         befalling = group.create_task(faults.run())
-        while not (self._over(swarm, oracle, faults) or oracle.stuck(self._waits_s) or self._is_late()):
+        while not (self._over(swarm, oracle, faults) or oracle.ends.stuck(self._waits_s) or self._is_late()):
             await asyncio.sleep(STEP_S)
             oracle.step()
         befalling.cancel()
@@ -223,9 +213,9 @@ class _Run:
         self._found(crashes=toll.crashes, bodies_lost=toll.bodies_lost, refetched=self._web.refetched())
         if self.result.stopped:
             return
-        self._found(refetches=oracle.refetches(self._web.visits, partial(brings, self._web)))
+        self._found(refetches=oracle.fetched.refetches)
         oracle.copies.at_the_end(there)
-        oracle.ended_in_time(PATIENCE_S + (scenario.holder_grace_s if faults.toll.bodies_gone else 0.0))
+        oracle.ends.in_time(PATIENCE_S + (scenario.holder_grace_s if faults.toll.bodies_gone else 0.0))
         try:
             dirs, totals, _ = collect([(host.id, host.disk) for host in there], self._crawl, self._spec)
         except BadRow as error:
@@ -239,7 +229,7 @@ class _Run:
                 frames_per_page=round(swarm.tally.record_frames / totals.pages, 2),
             )
         # A clock that is off may also run fast: what is the delay for its node is less for the host.
-        haste = oracle.haste(scenario.delay_s * (1 - RATE_OFF if scenario.skew_s else 1))
+        haste = oracle.fetched.haste(scenario.delay_s * (1 - RATE_OFF if scenario.skew_s else 1))
         self._found(politeness_exceptions=haste)
         found = check_outputs(self._web, dirs, scenario.depth)
         if totals.lost or totals.pages_missing or totals.pending or totals.unsettled:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgpack
 
 ID_DIGITS = 12
+TAIL_EVENTS = 20  # that a report of a broken promise shows
 _Event: TypeAlias = tuple[float, str, dict[str, object]]
 
 

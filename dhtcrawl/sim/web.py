@@ -23,8 +23,6 @@ from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response, WebShape
 from dhtcrawl.units import ip_of
 from dhtcrawl.url import host_of, hostname_of, path_of
 
-__all__ = ["DOWN_HOST", "Response", "SimClient", "SimWeb", "Violation", "Visit"]
-
 BYTES_PER_S = 2_000_000
 # A name that leads nowhere costs its look-up, a host that is down one round trip.
 _LOOKUP_S = 0.02
@@ -46,7 +44,6 @@ class Visit:
 class Violation:
     """A request that began `gap` seconds after the end of the one before on its host."""
 
-    host: str
     url: str
     gap: float
 
@@ -88,7 +85,7 @@ class SimWeb(Pages):
             gap = visit.start - ends.get(visit.host, float("-inf"))
             # A microsecond is rounding, not haste: of a clock that began long ago, a nanosecond is lost.
             if gap < delay - 1e-6:
-                violations.append(Violation(visit.host, visit.url, gap))
+                violations.append(Violation(visit.url, gap))
             ends[visit.host] = max(visit.end, ends.get(visit.host, visit.end))
         return violations
 

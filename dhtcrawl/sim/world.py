@@ -43,15 +43,12 @@ class SimDisk:
         """A crash: of what was appended and not committed, a part is left."""
         archive = self.outputs.archive
         assert isinstance(archive, MemoryDirectory)
-        committed = {key[17:].decode(): unpack(value) for key, value in self.engine.scan(*_archive_keys())}
+        rows = self.engine.scan(keys.ARCHIVE, keys.after(keys.ARCHIVE))
+        committed = {keys.suffix(key).decode(): unpack(value) for key, value in rows}
         for name in archive.names():
             length = committed.get(name, 0)
             data = archive.files[name]
             del data[rng.randint(length, max(length, len(data))) :]
-
-
-def _archive_keys() -> tuple[bytes, bytes]:
-    return keys.ARCHIVE, keys.after(keys.ARCHIVE)
 
 
 class SimNode:
@@ -77,7 +74,7 @@ class SimNode:
         async with open_node(self._config, self._ports(clock)) as node:
             known = await node.crawls()
             record = known[0] if known else await node.create_crawl(spec)
-            running = await node.prepare(record, self.disk.outputs, disk_used=_never)
+            running = await node.prepare(record, self.disk.outputs, disk_used=never)
             return await running.run()
 
     async def crawl_until(self, spec: CrawlSpec, crash_after_s: float) -> tuple[Summary, Exit] | None:
@@ -101,10 +98,6 @@ class SimNode:
             self._committer = CrashingCommitter(runner, latency_s=self._commit_s, rng=held)
             return self._committer
 
-        async def offload(function: Callable[[], Any]) -> Any:
-            await asyncio.sleep(0)
-            return function()
-
         return Ports(
             clock=clock,
             rng=self._rng,
@@ -118,5 +111,12 @@ class SimNode:
         )
 
 
-async def _never() -> bool:
+async def never() -> bool:
+    """Whether the disk is used up: it is not."""
     return False
+
+
+async def offload(function: Callable[[], Any]) -> Any:
+    """Call a function that blocks, at another turn of the loop."""
+    await asyncio.sleep(0)
+    return function()

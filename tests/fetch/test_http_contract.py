@@ -17,8 +17,8 @@ from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpClient, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.resolver import NameFailure
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
-from dhtcrawl.sim.pages import WebShape
-from dhtcrawl.sim.web import DOWN_HOST, SimClient, SimWeb
+from dhtcrawl.sim.pages import DOWN_HOST, WebShape
+from dhtcrawl.sim.web import SimClient, SimWeb
 from dhtcrawl.url import host_of, path_of
 
 SEED = 11

@@ -83,11 +83,11 @@ class Swarm:
 
     def cut(self, *sides: list[str]) -> None:
         """Datagrams and calls cross from no side to another."""
-        self.world.net.partition(*sides)
+        self.world.net.wires.partition(*sides)
         self._sides = {name: number for number, side in enumerate(sides, start=1) for name in side}
 
     def heal(self) -> None:
-        self.world.net.heal()
+        self.world.net.wires.heal()
         self._sides = {}
 
     def crash(self, name: str) -> None:

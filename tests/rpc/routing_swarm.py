@@ -18,7 +18,7 @@ from kademlia.node import Node
 from dhtcrawl.rpc.contact import Contact
 from dhtcrawl.rpc.discovery.datagram import DatagramRequest, decode, encode_request
 from dhtcrawl.rpc.discovery.server import RoutingServer
-from dhtcrawl.sim.loop import VirtualClock, VirtualLoop
+from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, on_host
 from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.trace import Trace
 
@@ -42,7 +42,7 @@ class Plane:
     async def node(self, kind: str, host: str, node_id: bytes | None = None, **options: Any) -> Any:
         """A node that listens on `host`."""
         node_id = node_id or Random(f"{self.seed} id {host}").randbytes(20)
-        with self.net.host(host):
+        with on_host(host):
             if kind == "stock":
                 server: Any = Server(node_id=node_id, **options)
             else:

@@ -101,8 +101,8 @@ async def test_2_look_ups_are_right_after_a_fifth_of_the_nodes_died(kind: str) -
 async def test_3_one_lost_datagram_costs_nothing(kind: str) -> None:
     async with world() as w:
         asker, other = await w.node(kind, host(1)), await w.node(kind, host(2))
-        w.net.partition([host(1)], [host(2)])
-        asyncio.get_running_loop().call_later(0.3, w.net.heal)
+        w.net.wires.partition([host(1)], [host(2)])
+        asyncio.get_running_loop().call_later(0.3, w.net.wires.heal)
         happened, _ = await asker.protocol.ping((host(2), PORT), asker.node.id)
         assert other is not asker
         result = bool(happened)
@@ -114,9 +114,9 @@ async def test_3_a_silence_does_not_cost_a_contact_its_place(kind: str) -> None:
     async with world() as w:
         asker, other = await w.node(kind, host(1)), await w.node(kind, host(2))
         add(asker, contact(other))
-        w.net.partition([host(1)], [host(2)])
+        w.net.wires.partition([host(1)], [host(2)])
         await ping(asker, contact(other))
-        w.net.heal()
+        w.net.wires.heal()
         await asyncio.sleep(5)
         result = [node.id for node in neighbours(asker, key(1))]
     assert len(result) == (0 if kind == "stock" else 1)

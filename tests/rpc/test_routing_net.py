@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dhtcrawl.sim.loop import on_host
 from dhtcrawl.sim.net import Weather
 from rpc.routing_swarm import Plane, Raw, world
 
@@ -58,9 +59,9 @@ async def test_another_sender_does_not_reshuffle_the_rest() -> None:
 
 
 async def test_neither_a_partition_nor_a_crash_lets_anything_through() -> None:
-    assert await delivered(Weather(), before=lambda w: w.net.partition([A[0]], [B[0]])) == []
-    assert await delivered(Weather(), before=lambda w: w.net.partition([A[0]])) == []
-    assert len(await delivered(Weather(), before=lambda w: w.net.partition([A[0], B[0]]))) == 1000
+    assert await delivered(Weather(), before=lambda w: w.net.wires.partition([A[0]], [B[0]])) == []
+    assert await delivered(Weather(), before=lambda w: w.net.wires.partition([A[0]])) == []
+    assert len(await delivered(Weather(), before=lambda w: w.net.wires.partition([A[0], B[0]]))) == 1000
     assert await delivered(Weather(), before=lambda w: w.net.crash(A[0])) == []
     assert await delivered(Weather(), before=lambda w: w.net.crash(B[0])) == []
 
@@ -88,6 +89,6 @@ async def test_a_taken_address_is_refused_and_free_again_once_closed() -> None:
 
 async def test_the_wildcard_address_is_the_host_whose_code_runs_and_port_0_is_any() -> None:
     async with world() as w:
-        with w.net.host("10.0.0.9"):
+        with on_host("10.0.0.9"):
             transport, _ = await w.loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("0.0.0.0", 0))
         assert transport.get_extra_info("sockname") == ("10.0.0.9", 49_152)

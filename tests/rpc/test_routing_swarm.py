@@ -96,9 +96,9 @@ async def test_everybody_can_join_through_one_node_at_once() -> None:
 async def test_after_a_partition_both_sides_find_each_other_again() -> None:
     async with world(seed=5, weather=Weather()) as w:
         await w.swarm("ours", 20)
-        w.net.partition([host(number) for number in range(1, 11)])
+        w.net.wires.partition([host(number) for number in range(1, 11)])
         await asyncio.sleep(120)
-        w.net.heal()
+        w.net.wires.heal()
         await asyncio.sleep(70)  # a probe of everybody, PROBE_MAX_S at the latest
         right, _ = await look_up(w, 100, 5, seed=1)
         assert right == 1.0
@@ -107,10 +107,10 @@ async def test_after_a_partition_both_sides_find_each_other_again() -> None:
 async def test_a_node_that_is_cut_off_keeps_its_contacts() -> None:
     async with world(seed=5, weather=Weather()) as w:
         nodes = await w.swarm("ours", 10)
-        w.net.partition([host(1)])
+        w.net.wires.partition([host(1)])
         await asyncio.sleep(60)
         assert await nodes[0].find_closest(bytes(20)) == []
-        w.net.heal()
+        w.net.wires.heal()
         assert await nodes[0].find_closest(bytes(20)) != []  # the last resort: all are suspected
 
 
@@ -248,18 +248,18 @@ async def test_a_lost_ping_to_a_stranger_hides_it_from_no_look_up() -> None:
     async with world() as w:
         asker, known, stranger = [await w.node("ours", host(number)) for number in (1, 2, 3)]
         await asker.bootstrap([known.address])
-        w.net.partition([host(1)])
+        w.net.wires.partition([host(1)])
         await stranger.bootstrap([known.address])
         asker.plane.verifier.heard(Contact(stranger.node.id, *stranger.address))
         await asyncio.sleep(5)
-        w.net.heal()
+        w.net.wires.heal()
         assert await asker.find_owner(stranger.node.id) == Contact(stranger.node.id, *stranger.address)
 
 
 async def test_a_cancelled_look_up_leaves_no_call_behind() -> None:
     async with world() as w:
         nodes = await w.swarm("ours", 10)
-        w.net.partition([host(1)])
+        w.net.wires.partition([host(1)])
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await nodes[0].find_closest(bytes(20))

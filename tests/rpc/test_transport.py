@@ -584,7 +584,7 @@ async def test_a_short_partition_delays_and_loses_nothing(world: Wires) -> None:
         address = await b.listen(world.host(2), 0)
         assert await a.request(address, task()) == Ack(b"\0")
         assert world.streams is not None
-        world.streams.partition([world.host(1)])
+        world.streams.wires.partition([world.host(1)])
         asking = [group.create_task(a.request(address, task())) for _ in range(10)]
         await asyncio.sleep(8.0)
         assert not any(each.done() for each in asking)

@@ -394,7 +394,7 @@ async def test_the_end_comes_soon_after_the_last_task_but_a_slow_store_takes_its
     await _old_tombstone(stage, *keepers)
     await asyncio.sleep(ENDING_S + 5)
     stage.says(stage.hosts[0], "complete")
-    stage.oracle.ended_in_time(0.0)
+    stage.oracle.ends.in_time(0.0)
     assert stage.told == told
 
 
@@ -402,11 +402,11 @@ async def test_nothing_gets_further_and_that_is_told_but_not_of_a_partition() ->
     stage = Stage()
     stage.cut(stage.hosts[0])
     await asyncio.sleep(2 * STUCK_S)
-    assert not stage.oracle.stuck(0.0)
+    assert not stage.oracle.ends.stuck(0.0)
     stage.heal()
     stage.oracle.step()
     await asyncio.sleep(STUCK_S + 1)
-    assert stage.oracle.stuck(0.0)
+    assert stage.oracle.ends.stuck(0.0)
     assert stage.told == ["I13"]
 
 

@@ -17,7 +17,8 @@ import pytest
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.sim import swarm_run
-from dhtcrawl.sim.run import Scenario, read_scenario, simulate
+from dhtcrawl.sim.run import simulate
+from dhtcrawl.sim.scenario import Scenario, read_scenario
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.store import tasks
 

@@ -26,6 +26,7 @@ from dhtcrawl.rpc.discovery import server as routing
 from dhtcrawl.rpc.discovery.lookup import Lookup
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.faults import Faults
+from dhtcrawl.sim.loop import on_host
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm import PORT, SimHost, SimSwarm
 from dhtcrawl.sim.swarm_run import _Run
@@ -144,7 +145,7 @@ class Crawl(_Run):
         node_id = Random(f"{SEED} stock {number}").randbytes(20)
         host = f"10.9.0.{number}"
         self.seen.stock.append(node_id)
-        with self._swarm.datagrams.host(host):
+        with on_host(host):
             node = Server(node_id=node_id)
             await node.listen(PORT)
             self._answering.append(node_id)

@@ -170,7 +170,7 @@ async def test_a_crash_is_silent_until_the_host_is_back() -> None:
 async def test_a_partition_holds_bytes_back_until_it_heals() -> None:
     streams = streams_on_the_loop()
     near, far = await pair()
-    streams.partition(["a"])
+    streams.wires.partition(["a"])
     near.transport.write(b"one")
     await asyncio.sleep(10)
     near.transport.write(b"two")

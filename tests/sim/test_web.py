@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.sim.loop import VirtualClock, run
-from dhtcrawl.sim.pages import Pages, Response, WebShape
+from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response, WebShape
 from dhtcrawl.sim.trace import Trace
-from dhtcrawl.sim.web import BYTES_PER_S, DOWN_HOST, SimClient, SimWeb
+from dhtcrawl.sim.web import BYTES_PER_S, SimClient, SimWeb
 from dhtcrawl.url import canonicalize, host_of
 from sim import replay
 

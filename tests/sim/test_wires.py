@@ -158,7 +158,7 @@ async def test_through_a_one_way_partition_a_window_of_bytes_gets_and_the_rest_w
     loop = running_loop()
     streams = loop.streams = Streams(loop, 1, StreamWeather(window_bytes=1000, piece_bytes_max=100))
     near, far = await connected(streams)
-    streams.partition([A], one_way="in")  # A is heard, and hears nothing: no word of what was read comes back
+    streams.wires.partition([A], one_way="in")  # A is heard, and hears nothing: no word of what was read comes back
     near.transport.write(b"x" * 5000)
     await asyncio.sleep(30)
     assert len(far.heard) == 1000
