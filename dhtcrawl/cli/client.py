@@ -133,10 +133,8 @@ class NodeClient:
         query = {"node": node, "name": name, "offset": str(offset), "limit": str(limit)}
         return await self._ask("GET", f"{_crawl(crawl)}/export/chunk", query)
 
-    async def _map(
-        self, method: str, path: str, body: object = None, timeout_s: float | None = ANSWER_TIMEOUT_S
-    ) -> dict[str, Any]:
-        value = await self._json(method, path, body=body, timeout_s=timeout_s)
+    async def _map(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        value = await self._json(method, path, **options)
         if not isinstance(value, dict):
             raise self._no_node()
         return value
@@ -147,16 +145,9 @@ class NodeClient:
             raise self._no_node()
         return cast(list[dict[str, Any]], value)
 
-    async def _json(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        body: object = None,
-        timeout_s: float | None = ANSWER_TIMEOUT_S,
-    ) -> Any:
+    async def _json(self, method: str, path: str, query: dict[str, str] | None = None, **options: Any) -> Any:
         try:
-            return json.loads(await self._ask(method, path, query, body, timeout_s))
+            return json.loads(await self._ask(method, path, query, **options))
         except ValueError as error:
             raise self._no_node() from error
 

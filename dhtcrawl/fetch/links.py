@@ -83,16 +83,14 @@ def _parsed(page: bytes) -> Iterator[tuple[str, Mapping[str, str | None]]]:
             yield tag, {"text": node.text()}
 
 
+@dataclass(slots=True)
 class _Head:
     """What a page says of itself: the first base and title, the first refresh that leads somewhere, `nofollow`."""
 
-    __slots__ = ("base", "nofollow", "refresh", "title")
-
-    def __init__(self) -> None:
-        self.base: str | None = None
-        self.refresh: str | None = None
-        self.title: str | None = None
-        self.nofollow = False
+    base: str | None = None
+    refresh: str | None = None
+    title: str | None = None
+    nofollow: bool = False
 
     def take(self, tag: str, attributes: Mapping[str, str | None]) -> None:
         if tag == "meta":

@@ -37,13 +37,11 @@ class Backoff:
         return min(self.max_s, self.first_s * 2.0 ** min(failures - 1, 30))
 
 
+@dataclass(slots=True)
 class PolitenessTally:
     """Broken promises, counted over all hosts."""
 
-    __slots__ = ("violations",)
-
-    def __init__(self) -> None:
-        self.violations = 0
+    violations: int = 0
 
 
 class HostClock:
@@ -87,15 +85,13 @@ class HostClock:
         return not self.in_flight and self.ready_at(delay_s) <= now
 
 
+@dataclass(slots=True)
 class Health:
     """Whether an origin is worth asking: `scheme://host[:port]`, for a host may answer on one port only."""
 
-    __slots__ = ("answered", "failures", "silences")
-
-    def __init__(self) -> None:
-        self.answered = False
-        self.failures = 0  # connections in a row that failed
-        self.silences = 0  # requests in a row without a useful answer
+    answered: bool = False
+    failures: int = 0  # connections in a row that failed
+    silences: int = 0  # requests in a row without a useful answer
 
     def succeeded(self) -> None:
         self.answered = True

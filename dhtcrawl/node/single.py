@@ -13,7 +13,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -37,8 +37,9 @@ from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.archive import forget as forget_files
 from dhtcrawl.storage.archive.names import COPIES, ArchiveSeries
+from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, summarise
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputCounters, OutputDirs, write_outputs
-from dhtcrawl.storage.outputs.summary import NodeShare, Summary, write_summary
+from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
@@ -290,41 +291,11 @@ class RunningCrawl:
         write_summary(self._dirs.root, summary)
 
     def _summary(self, totals: OutputCounters) -> Summary:
-        counters, settings = self.crawl.counters, self.record.spec.settings
-        return Summary(
-            crawl=self.record.crawl_id.hex(),
-            complete=self.crawl.complete
-            and totals.brought == totals.pages
-            and not (totals.unsettled or totals.lost or totals.pages_missing),
-            nodes=1,
-            seconds=round(counters.seconds, 3),
-            pages=totals.pages,
-            fetches=counters.fetches,
-            refetches=counters.refetches,
-            redirects=totals.redirects,
-            errors=totals.errors,
-            skipped=dict(sorted(totals.skipped.items())),
-            bytes=totals.bytes,
-            urls_seen=totals.urls_seen,
-            lost=totals.lost,
-            pages_missing=totals.pages_missing,
-            pages_undercopied=counters.pages_undercopied,
-            politeness_violations=counters.politeness_violations,
-            politeness_exceptions=counters.politeness_exceptions,
-            storage_sync=self._config.storage.sync,
-            policy=settings.policy,
-            key=settings.key,
-            copies=settings.copies,
-            per_node=[
-                NodeShare(
-                    node=self._node_id,
-                    pages=totals.pages,
-                    bytes=totals.bytes,
-                    cpu_seconds=round(counters.cpu_seconds, 3),
-                    rss_bytes_max=_rss_bytes_max(),
-                )
-            ],
-        )
+        counters = self.crawl.counters
+        counted = {**asdict(counters), "pages": totals.pages, "body_bytes": totals.bytes}
+        node = NodeFacts(self._node_id, counted, counters.cpu_seconds, _rss_bytes_max())
+        facts = CrawlFacts(True, self.crawl.complete, 1, counters.seconds, self._config.storage.sync)
+        return summarise(self.record, facts, [node], totals, refetches=counters.refetches, gathered=True)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from errno import EADDRINUSE, ECONNREFUSED, ECONNRESET, ETIMEDOUT
 from random import Random
 from typing import Any, cast
@@ -162,40 +162,35 @@ _FIN = b""
 _RESET = None
 
 
+@dataclass(slots=True)
 class _Line:
     """The way to the peer."""
 
-    __slots__ = ("arrives_at", "free_at", "pieces", "rng")
-
-    def __init__(self, rng: Random) -> None:
-        self.rng = rng
-        self.pieces: deque[bytes | None] = deque()  # under way
-        self.free_at = 0.0  # when the line has taken what was sent
-        self.arrives_at = 0.0  # when the last piece arrives
+    rng: Random
+    pieces: deque[bytes | None] = field(default_factory=deque)  # under way
+    free_at: float = 0.0  # when the line has taken what was sent
+    arrives_at: float = 0.0  # when the last piece arrives
 
 
+@dataclass(slots=True)
 class _Outgoing:
     """What is written, and not all sent or read yet."""
 
-    __slots__ = ("buffer", "eof", "fin_sent", "high", "paused", "unread_bytes")
-
-    def __init__(self) -> None:
-        self.buffer = bytearray()
-        self.high = _HIGH_WATER_BYTES
-        self.unread_bytes = 0  # sent, and not yet read by the peer, as far as we know
-        self.eof = self.fin_sent = False  # no more is written
-        self.paused = False
+    buffer: bytearray = field(default_factory=bytearray)
+    high: int = _HIGH_WATER_BYTES
+    unread_bytes: int = 0  # sent, and not yet read by the peer, as far as we know
+    eof: bool = False  # no more is written
+    fin_sent: bool = False
+    paused: bool = False
 
 
+@dataclass(slots=True)
 class _Incoming:
     """What has arrived, and is not all read yet."""
 
-    __slots__ = ("pieces", "reading", "untold_bytes")
-
-    def __init__(self) -> None:
-        self.pieces: deque[bytes | None] = deque()
-        self.reading = True
-        self.untold_bytes = 0  # what we have read, and the peer does not know of
+    pieces: deque[bytes | None] = field(default_factory=deque)
+    reading: bool = True
+    untold_bytes: int = 0  # what we have read, and the peer does not know of
 
 
 class StreamTransport(asyncio.Transport):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from dhtcrawl.chance import Chance
@@ -60,13 +60,11 @@ class _Entry:
     probe_at: float = 0.0
 
 
+@dataclass(slots=True)
 class _Bucket:
-    __slots__ = ("entries", "looked_at", "spares")
-
-    def __init__(self) -> None:
-        self.entries: OrderedDict[bytes, _Entry] = OrderedDict()
-        self.spares: OrderedDict[bytes, Contact] = OrderedDict()  # the replacement cache, unverified
-        self.looked_at = 0.0
+    entries: OrderedDict[bytes, _Entry] = field(default_factory=OrderedDict)
+    spares: OrderedDict[bytes, Contact] = field(default_factory=OrderedDict)  # the replacement cache, unverified
+    looked_at: float = 0.0
 
 
 class RoutingTable:

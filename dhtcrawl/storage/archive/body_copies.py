@@ -204,14 +204,13 @@ def too_few(
     `standing(node)` is the node that has now what `node` had: itself, an heir, or None.
     """
     short: list[Short] = []
-    for count, (key, value) in enumerate(txn.rows(keys.HOLDERS, crawl, cursor)):
-        if count == limit:
-            return short, key
+    found, after = txn.page(keys.HOLDERS, crawl, cursor, limit)
+    for key, value in found:
         named = [value[first : first + KEY_BYTES] for first in range(0, len(value), KEY_BYTES)]
         holders = dict.fromkeys(there for node in named if (there := standing(node)) is not None)
         if len(holders) < wanted:
             short.append(Short(key, tuple(holders), len(named)))
-    return short, None
+    return short, after
 
 
 class Stored(io.RawIOBase):

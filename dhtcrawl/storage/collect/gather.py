@@ -281,15 +281,14 @@ def _repeats(task: Task | None, fetched: Iterable[str]) -> int:
 
 def _all_repeats(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
     refetches = 0
-    for count, (key, value) in enumerate(txn.rows(keys.TASK, crawl, cursor)):
-        if count == keys_max:
-            return key, refetches
+    rows, after = txn.page(keys.TASK, crawl, cursor, keys_max)
+    for key, value in rows:
         task = unpack_task(value)
         if task.others:
             held = txn.get(keys.PAGE + crawl + key)
             pages = [*([] if held is None else [held]), *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
             refetches += _repeats(task, (_place_of(page).node for page in pages if not _is_copy(page)))
-    return None, refetches
+    return after, refetches
 
 
 def _rank(txn: Txn, crawl: bytes, task: Task | None, page: bytes) -> tuple[Any, ...]:
@@ -308,13 +307,12 @@ def wanted_files(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int = KEYS_AT_
     Call it after `finish`.
     """
     wanted: set[str] = set()
-    for count, (key, value) in enumerate(txn.rows(keys.PAGE, crawl, cursor)):
-        if count == keys_max:
-            return wanted, key
+    rows, after = txn.page(keys.PAGE, crawl, cursor, keys_max)
+    for key, value in rows:
         if _is_missing(txn, crawl, _place_of(value)):
             pages = [value, *(row.value for row in of_key(txn, crawl, keys.PAGE, key))]
             wanted |= {file for page in pages if holds_copies(file := _place_of(page).file)}
-    return wanted, None
+    return wanted, after
 
 
 def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chosen: bytes | None) -> int:
@@ -339,9 +337,8 @@ def _stand_in_place(txn: Txn, crawl: bytes, key: bytes, held: bytes | None, chos
 
 
 def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes | None, int]:
-    for count, (key, value) in enumerate(txn.rows(keys.PAGE, crawl, cursor)):
-        if count == keys_max:
-            return key, 0
+    rows, after = txn.page(keys.PAGE, crawl, cursor, keys_max)
+    for key, value in rows:
         task = get_task(txn, crawl, key)
         if task is not None and task.state == State.DEAD:
             _stand_in_place(txn, crawl, key, value, None)
@@ -351,7 +348,7 @@ def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
             place = _place_of(value)
             others = others_beside(place, found.fetchers)
             _put_task(txn, crawl, key, task, replace(found, state=State.FETCHED, place=place, others=others))
-    return None, 0
+    return after, 0
 
 
 def _task_of(txn: Txn, crawl: bytes, key: bytes) -> Task:

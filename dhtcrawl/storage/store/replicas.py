@@ -174,7 +174,7 @@ def sweep(txn: Txn, crawl: bytes, cursor: bytes, limit: int, *, mine: Test, held
     """
     into = _Into(txn, crawl, mine, held)
     dropped = 0
-    found, after = _slice(txn, crawl, cursor, limit)
+    found, after = txn.page(keys.TASK, crawl, cursor, limit)
     for key, value in found:
         task = unpack_task(value)
         if keep(key) or not into.let_go(key, task):
@@ -203,7 +203,7 @@ def bodies_at(
     txn: Txn, crawl: bytes, cursor: bytes, limit: int, node: str, mine: Test
 ) -> tuple[list[bytes], bytes | None]:
     """Our pages whose body only `node` is known to have, among `limit` records from `cursor` on; the next cursor."""
-    found, after = _slice(txn, crawl, cursor, limit)
+    found, after = txn.page(keys.TASK, crawl, cursor, limit)
     tasks = ((key, unpack_task(value)) for key, value in found if mine(key))
     return [key for key, task in tasks if lies_at(task, node)], after
 
@@ -370,13 +370,3 @@ def _order(value: bytes) -> int:
     stored = unpack(value)
     order: int = stored[2] if is_task(stored) else unpack_task(value).order
     return order
-
-
-def _slice(txn: Txn, crawl: bytes, cursor: bytes, limit: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-    """`limit` records from the task key `cursor` on, read before anything is written, and the next cursor."""
-    found: list[tuple[bytes, bytes]] = []
-    for key, value in txn.rows(keys.TASK, crawl, cursor):
-        if len(found) == limit:
-            return found, key
-        found.append((key, value))
-    return found, None

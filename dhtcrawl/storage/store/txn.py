@@ -102,6 +102,17 @@ class Txn:
         for full, value in self.scan(head + cursor, keys.after(head)):
             yield full[len(head) :], value
 
+    def page(
+        self, kind: bytes, crawl: bytes, cursor: bytes, limit: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Up to `limit` of these rows, read before anything is written; and the next cursor, None at their end."""
+        found: list[tuple[bytes, bytes]] = []
+        for key, value in self.rows(kind, crawl, cursor):
+            if len(found) == limit:
+                return found, key
+            found.append((key, value))
+        return found, None
+
     def rollback(self) -> None:
         """Undo the writes of this transaction; the group's other writes stay."""
         for key, value, was_there in reversed(self._undo):
