@@ -22,7 +22,7 @@ from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.store.crawl_record import COMPLETE
+from dhtcrawl.storage.store.crawl_record import COMPLETE, CrawlRecord
 
 # As many for every swarm, or nodes would ask more gatekeepers for the robots.txt of fewer pages each.
 HOSTS = 10
@@ -242,7 +242,7 @@ async def crawl(hosts: list[SimHost], spec: CrawlSpec) -> None:
     crawl_id = spec.crawl_id(NONCE)
     first = hosts[0].swarm
     assert first is not None, "it has joined"
-    await first.crawls.create(spec, NONCE)
+    await first.crawls.publish(CrawlRecord(crawl_id, spec, NONCE))
     running = hosts
     while running:
         await asyncio.sleep(LOOK_S)
@@ -258,7 +258,7 @@ def is_over(host: SimHost, crawl_id: bytes) -> bool:
         return False
     if record.ended != COMPLETE:
         raise SystemExit(f"bench: the crawl ended as {record.ended!r}; see {host.name}")
-    return crawl_id not in host.swarm.crawls.runs
+    return host.swarm.runs.of(crawl_id) is None
 
 
 def rss_bytes() -> int:

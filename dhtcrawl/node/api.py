@@ -68,8 +68,8 @@ class Api:
             "address": format_address(swarm.address),
             "uptime_s": round(swarm.node.ports.clock.monotonic() - self._started_at, 3),
             "members": dict(states),
-            "crawls": len(swarm.crawls.runs),
-            "pages_undercopied": sum(run.parts.counters.pages_undercopied for run in swarm.crawls.runs.values()),
+            "crawls": len(swarm.runs),
+            "pages_undercopied": sum(run.parts.counters.pages_undercopied for _, run in swarm.runs),
             "storage_sync": swarm.node.config.storage.sync,
         }
 
@@ -110,13 +110,13 @@ class Api:
             count = sum(member.state is state for member in swarm.gossip.view.members)
             found[f'members{{state="{state.value}"}}'] = count
         totals: Counter[str] = Counter()
-        for run in swarm.crawls.runs.values():
+        for _, run in swarm.runs:
             counters = run.parts.counters
             for name in ("pages", "fetches", "refetches", "errors", "body_bytes", "urls_seen", "robots_fetches"):
                 totals[name] += getattr(counters, name)
         found |= {f"{name}_total": float(totals[name]) for name in sorted(totals)}
-        found["crawls_running"] = len(swarm.crawls.runs)
-        found["pages_undercopied"] = sum(run.parts.counters.pages_undercopied for run in swarm.crawls.runs.values())
+        found["crawls_running"] = len(swarm.runs)
+        found["pages_undercopied"] = sum(run.parts.counters.pages_undercopied for _, run in swarm.runs)
         found["links_taken_total"] = swarm.records.inbox.links_taken
         found["records_taken_total"] = swarm.records.inbox.records_taken
         found["records_sent_total"] = swarm.records.replicator.records_sent
@@ -147,15 +147,16 @@ class Api:
         }
         spec = CrawlSpec(tuple(seeds), CrawlSettings(**values))
         nonce = self._swarm.node.ports.rng.randbytes(NONCE_BYTES)
-        if not fits_the_wire(CrawlRecord(spec.crawl_id(nonce), spec, nonce)):
+        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+        if not fits_the_wire(record):
             raise ApiError(
                 400, f"{len(spec.seeds)} seeds are too many for one crawl of a swarm; split them into several"
             )
-        record = await self._swarm.crawls.create(spec, nonce)
+        await self._swarm.crawls.publish(record)
         return {"crawl": record.crawl_id.hex()}
 
     async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
-        record, run = self._record(crawl_id), self._swarm.crawls.run_of(crawl_id)
+        record, run = self._record(crawl_id), self._swarm.runs.of(crawl_id)
         reports = await self._reports(crawl_id)
         counters: Counter[str] = Counter()
         for value in reports.values():
@@ -183,8 +184,7 @@ class Api:
             raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}")
         state = {"pause": PAUSED, "resume": RUNNING, "stop": STOPPING}[action]
         after = changed(record, state, cause=STOPPED if action == "stop" else "")
-        merged = await self._swarm.crawls.learn(after)
-        await self._swarm.crawls.tell_all(crawl_id)
+        merged = await self._swarm.crawls.publish(after)
         return {"crawl": crawl_id.hex(), "state": _state(merged)}
 
     async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Api:
         return {"counters": dict(value.counters), "waiting": list(value.waiting.items())}
 
     async def _counters_here(self, record: CrawlRecord) -> dict[str, Any]:
-        run = self._swarm.crawls.run_of(record.crawl_id)
+        run = self._swarm.runs.of(record.crawl_id)
         if run is not None:
             return dataclasses.asdict(run.parts.counters)
         value = await self._swarm.peers.call(self._swarm.id, ExportFacts(record.crawl_id))

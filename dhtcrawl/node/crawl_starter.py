@@ -14,7 +14,7 @@ from dhtcrawl.node.swarm_parts import Ground, SwarmParts
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
-from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class CrawlStarter:
     """Starts the crawls of one node."""
 
     ground: Ground
-    crawls: Crawls
+    runs: CrawlRuns
     shared: Shared
 
     async def start(self, record: CrawlRecord) -> CrawlRun:
@@ -39,13 +39,13 @@ class CrawlStarter:
                 await running.run_part(lambda: run.ownership.claim.owns)
             finally:
                 looking.cancel()
-                self.crawls.ended(run.record().crawl_id)
+                self.runs.ended(run.record().crawl_id)
 
 
 def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -> CrawlStarter:
     """What starts the crawls of a node with these parts."""
     node, planes, records, lifecycle = ground.node, parts.planes, parts.records, parts.lifecycle
-    join, crawls = parts.membership.join, lifecycle.crawls
+    join, crawls = parts.membership.join, lifecycle.runs.records
     shared = Shared(
         node=node,
         group=group,
@@ -67,4 +67,4 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         compare=partial(records.syncer.compare, keepers=records.replicator.backups),
         traits=NodeTraits(planes.rtts, node.ports.machine, pairs(node.config.node.labels)),
     )
-    return CrawlStarter(ground, crawls, shared)
+    return CrawlStarter(ground, lifecycle.runs, shared)

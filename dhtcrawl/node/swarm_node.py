@@ -32,7 +32,8 @@ from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store import catalog
-from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
+from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.records.sync import HandedOver
@@ -155,8 +156,12 @@ class SwarmNode:
         return self._there.records
 
     @property
-    def crawls(self) -> Crawls:
-        return self._there.lifecycle.crawls
+    def crawls(self) -> CrawlRecords:
+        return self._there.lifecycle.runs.records
+
+    @property
+    def runs(self) -> CrawlRuns:
+        return self._there.lifecycle.runs
 
     @property
     def given_up(self) -> ManualQueue:
@@ -184,11 +189,11 @@ class SwarmNode:
     # The stages once it listens
 
     async def _live(self, group: OrderedTaskGroup, parts: SwarmParts) -> None:
-        crawls, join, peer_store = parts.lifecycle.crawls, parts.membership.join, parts.membership.peer_store
+        join, peer_store = parts.membership.join, parts.membership.peer_store
         for run in (parts.planes.routing.run, parts.planes.gossip.run, parts.gate.run):
             group.create_task(run())
         await self.node.committer.submit(partial(catalog.mark_swarm, node=self.id.hex()))
-        await crawls.load(crawl_starter(self._ground, group, parts).start)
+        await parts.lifecycle.runs.load(crawl_starter(self._ground, group, parts).start)
         self.opened.set()
         if not await peer_store.find(self._ground.network.bootstrap):
             join.state.begin_alone()
@@ -203,7 +208,7 @@ class SwarmNode:
         group.cancel_all()
 
     async def _stop(self, parts: SwarmParts) -> None:
-        await parts.lifecycle.crawls.stop()
+        await parts.lifecycle.runs.stop()
         await self._flush(parts)
         await parts.gate.release()
         await parts.membership.peer_store.remember()

@@ -28,6 +28,7 @@ from dhtcrawl.rpc.peers.task_peers import TaskPeers
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.bodies import copying
 from dhtcrawl.swarm.bodies.adopt import Adoption
 from dhtcrawl.swarm.bodies.exports import Exports
@@ -36,8 +37,11 @@ from dhtcrawl.swarm.calls.lifecycle import AuditKeys
 from dhtcrawl.swarm.calls.records import Have
 from dhtcrawl.swarm.hosts.host_leases import HostLeases, HostLeaseSettings
 from dhtcrawl.swarm.hosts.leases import LeaseTerms
+from dhtcrawl.swarm.lifecycle import in_flight
 from dhtcrawl.swarm.lifecycle.audit import Auditor
-from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
+from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
+from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import JoinSettings
@@ -115,7 +119,7 @@ class RecordParts:
 class LifecycleParts:
     """The crawls, and what is done with them from their start to their export."""
 
-    crawls: Crawls
+    runs: CrawlRuns
     auditor: Auditor
     adoption: Adoption
     given_up: ManualQueue
@@ -146,10 +150,11 @@ def build(
 ) -> SwarmParts:
     """The parts of a node whose planes listen; requests are answered from here on."""
     planes = build_planes(ground, transport, routing, address)
-    crawls = Crawls(planes.peers, ground.registry, ground.node.committer, group, incarnation=ground.node.incarnation)
-    records = build_records(ground, group, planes, crawls)
-    gate = build_gate(ground, planes, records, crawls)
-    lifecycle = build_lifecycle(ground, planes, records, crawls)
+    crawls = CrawlRecords(planes.peers, ground.registry, ground.node.committer)
+    runs = CrawlRuns(planes.peers, crawls, ground.node.committer, group)
+    records = build_records(ground, group, planes, runs)
+    gate = build_gate(ground, planes, records, runs)
+    lifecycle = build_lifecycle(ground, planes, records, runs)
     membership = build_membership(ground, planes, records, gate, lifecycle)
     join = membership.join
     ground.reception.open(records.inbox.handle, lambda: join.state.active)
@@ -181,17 +186,17 @@ def build_planes(ground: Ground, transport: TaskTransport, routing: RoutingServe
     return Planes(routing, address, gossip, peers)
 
 
-def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, crawls: Crawls) -> RecordParts:
-    """Records that come are merged for `crawls`, in one order, whichever way they come."""
+def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs: CrawlRuns) -> RecordParts:
+    """Records that come are merged for the crawls, in one order, whichever way they come."""
     committer, settings = ground.node.committer, ground.node.config.swarm
     orders = itertools.count(ground.node.incarnation << 40)  # drawn on the committer's thread
     syncer = Syncer(
         planes.peers,
         committer.submit,
-        crawls.ids,
+        runs.records.ids,
         settings.replicas,
-        crawls.merged,
-        lambda crawl: crawls.terms(crawl, orders),
+        runs.merged,
+        lambda crawl: runs.terms(crawl, orders),
     )
     ground.registry.serve(Have, syncer.on_have)
     inbox = Inbox(
@@ -200,7 +205,7 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, craw
         committer,
         group,
         orders=orders,
-        run_of=crawls.run_of,
+        run_of=runs.of,
         refresh=syncer.on_refresh,
         awake=planes.awake,
     )
@@ -210,19 +215,19 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, craw
         replicas=settings.replicas,
         acks=settings.acks,
         further=inbox.merge,
-        heir_of=crawls.heir_of,
+        heir_of=runs.records.heir_of,
     )
     return RecordParts(syncer, inbox, replicator, OwnerNews(planes.peers, group, further=inbox.merge))
 
 
-def build_gate(ground: Ground, planes: Planes, records: RecordParts, crawls: Crawls) -> HostLeases:
+def build_gate(ground: Ground, planes: Planes, records: RecordParts, runs: CrawlRuns) -> HostLeases:
     """The leases of hosts: this node's own, and those that it gives as a gatekeeper."""
     ports, config, inbox = ground.node.ports, ground.node.config, records.inbox
     return HostLeases(
         planes.peers,
         ground.registry,
         ports.clock,
-        crawls.host_free,
+        runs.host_free,
         rng=ports.rng,
         settings=HostLeaseSettings(
             started_at=ports.clock.monotonic(),
@@ -234,17 +239,19 @@ def build_gate(ground: Ground, planes: Planes, records: RecordParts, crawls: Cra
     )
 
 
-def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, crawls: Crawls) -> LifecycleParts:
+def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, runs: CrawlRuns) -> LifecycleParts:
     """What other nodes and people ask about crawls beside their runs."""
     registry, committer, peers = ground.registry, ground.node.committer, planes.peers
     auditor = Auditor(peers, committer)
     registry.serve(AuditKeys, auditor.on_audit_keys)
-    Exports(committer, ground.archive_of, crawls.wait_for_end).serve(registry)
+    Exports(committer, ground.archive_of, runs.wait_for_end).serve(registry)
     adoption = Adoption(peers, committer, ground.archive_of)
     registry.serve(Adopt, adoption.on_adopt)
-    copying.serve(registry, crawls.run_of)
-    given_up = ManualQueue(peers, registry, committer, crawls, keep=records.replicator.keep)
-    return LifecycleParts(crawls, auditor, adoption, given_up)
+    CrawlCalls(peers, committer, runs, ground.node.incarnation).serve(registry)
+    assignments.serve(registry, runs.of)
+    copying.serve(registry, runs.of)
+    given_up = ManualQueue(peers, registry, committer, runs, keep=records.replicator.keep)
+    return LifecycleParts(runs, auditor, adoption, given_up)
 
 
 def build_membership(
@@ -254,20 +261,25 @@ def build_membership(
 
     What a gatekeeper before us does not tell of hosts that are ours now, the gate waits for instead.
     """
-    clock, config, crawls = ground.node.ports.clock, ground.node.config, lifecycle.crawls
+    clock, config, runs = ground.node.ports.clock, ground.node.config, lifecycle.runs
     join = Join(
         planes.peers,
         GossipStanding(planes.gossip),
         records.syncer,
-        crawls,
+        runs,
         clock,
         JoinSettings(own=ground.id, replicas=config.swarm.replicas, repair_s=REPAIR_S),
-        OwnerPorts(adopt=gate.office.adopt, owning=records.take_links),
+        OwnerPorts(
+            pull=runs.records.pull,
+            hold_for=partial(in_flight.hold_for, runs),
+            adopt=gate.office.adopt,
+            owning=records.take_links,
+        ),
     )
     leave = Leave(
         LeaveSettings(own=ground.id, replicas=config.swarm.replicas, drain_s=config.node.drain_timeout_s),
         planes.gossip,
-        crawls,
+        runs,
         records.syncer,
         records.replicator,
         lifecycle.adoption,

@@ -12,6 +12,7 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store.keys import INCARNATION_KEY
 from dhtcrawl.storage.store.records import pack
 from dhtcrawl.swarm.calls import membership as calls
+from dhtcrawl.swarm.lifecycle import in_flight
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ class ViewEvents:
 
     def _view_changed(self, view: View) -> None:
         parts = self.parts
-        crawls, gossip = parts.lifecycle.crawls, parts.planes.gossip
+        runs, gossip = parts.lifecycle.runs, parts.planes.gossip
         parts.planes.peers.view_changed(view)
-        crawling = crawls.running
-        crawls.view_changed(view)
+        crawling = runs.records.running
+        runs.view_changed(view)
         parts.records.replicator.view_changed()
         parts.gate.view_changed(view, crawling, dead=gossip.members.dead_count)
         parts.membership.join.view_changed()
@@ -52,10 +53,10 @@ class ViewEvents:
 
     def _on_activate(self, asker: bytes, args: calls.Activate) -> calls.Activated | Refused:
         """A newcomer owns from now on: what we have in flight of its tasks."""
-        crawls, gossip, office = self.parts.lifecycle.crawls, self.parts.planes.gossip, self.parts.gate.office
-        lent = crawls.lent()
+        runs, gossip, office = self.parts.lifecycle.runs, self.parts.planes.gossip, self.parts.gate.office
+        lent = in_flight.lent(runs)
         if not gossip.mark_active(asker, args.incarnation):
             return Refused("not-a-member", "tell members first")
         owner = gossip.view.owner
         hosts = office.export(lambda host: (found := owner(host_key(host))) is not None and found.id == asker)
-        return calls.Activated(crawls.in_flight_of(asker, lent), hosts)
+        return calls.Activated(in_flight.in_flight_of(runs, gossip.view, asker, lent), hosts)

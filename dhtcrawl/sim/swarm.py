@@ -183,8 +183,9 @@ class SimHost:
     async def submit(self, spec: CrawlSpec, nonce: bytes) -> CrawlRecord:
         """Begin a crawl here: what it starts is this machine's, and stands still with it."""
         assert self.swarm is not None, "it runs"
+        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
         with on_host(self.address):
-            task = asyncio.get_running_loop().create_task(self.swarm.crawls.create(spec, nonce))
+            task = asyncio.get_running_loop().create_task(self.swarm.crawls.publish(record))
         return await task
 
     async def crash(self) -> None:

@@ -203,7 +203,7 @@ class _Run:
         if host.swarm is None or not host.swarm.ready.is_set() or host.swarm.join.state.busy:
             return False
         record = host.swarm.crawls.get(self._crawl)
-        return record is not None and record.ended != "" and self._crawl not in host.swarm.crawls.runs
+        return record is not None and record.ended != "" and host.swarm.runs.of(self._crawl) is None
 
     # Judging
 

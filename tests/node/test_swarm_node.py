@@ -10,7 +10,7 @@ import pytest
 from dhtcrawl.node.planes import NetworkConfig
 from dhtcrawl.node.swarm_node import SwarmNode
 
-PARTS = ("address", "routing", "gossip", "peers", "records", "crawls", "given_up", "join")
+PARTS = ("address", "routing", "gossip", "peers", "records", "crawls", "runs", "given_up", "join")
 
 
 def made() -> SwarmNode:

@@ -29,7 +29,7 @@ from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.bodies.missing import MissingBodies
-from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle import in_flight
 from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves, WaveVerdict
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import Hold, Settle
@@ -179,14 +179,14 @@ def test_an_ack_before_the_backups_have_it_is_caught(monkeypatch: pytest.MonkeyP
 
 
 def test_a_newcomer_that_takes_what_others_have_in_flight_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Crawls, "hold_for", lambda self, node, rows: None)
+    monkeypatch.setattr(in_flight, "hold_for", lambda runs, node, rows: None)
     assert any("I8" in _told(scenario(joins=3, crash_every_s=0.5), seed) for seed in (2, 8, 10, 11, 12))
 
 
 def test_a_newcomer_that_owns_before_it_knows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def only_greets(self: Join, node: bytes, within: Sequence[Span]) -> None:
         await self._membership.exchange(node)
-        await self._crawls.pull(node)
+        await self._ports.pull(node)
         self.state.met(node, self._membership.view, self._membership.view)
 
     monkeypatch.setattr(Join, "_meet", only_greets)

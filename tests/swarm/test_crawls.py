@@ -17,9 +17,12 @@ from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.storage.store import catalog, tasks
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
 from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST, VIEW_BYTES, AskProgress, AuditCrawl, ClaimPages, GetCrawl
-from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
+from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
+from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from swarm.fake_peers import node, view_of
 
 
@@ -41,7 +44,7 @@ class FakeRun:
 
     def interrupt(self) -> None:
         self.interrupted = True
-        asyncio.get_running_loop().call_later(0.1, self._world.crawls.ended, self._record.crawl_id)
+        asyncio.get_running_loop().call_later(0.1, self._world.runs.ended, self._record.crawl_id)
 
     def record(self) -> CrawlRecord:
         return self._record
@@ -59,13 +62,14 @@ class CrawlsBench(Bench):
         self.peers.calls["crawl_tell"] = lambda args: {}
         self.started: list[FakeRun] = []
         self.group = group
-        self.crawls = Crawls(
-            self.peers,
-            self.registry,
-            self.committer,
-            group,
-            incarnation=1,
-        )
+        self.crawls = CrawlRecords(self.peers, self.registry, self.committer)
+        self.runs = CrawlRuns(self.peers, self.crawls, self.committer, group)
+        CrawlCalls(self.peers, self.committer, self.runs, 1).serve(self.registry)
+        assignments.serve(self.registry, self.runs.of)
+
+    @property
+    def running(self) -> list[bytes]:
+        return [crawl for crawl, _ in self.runs]
 
     async def start(self, known: CrawlRecord) -> Any:
         await asyncio.sleep(0.5)
@@ -83,16 +87,16 @@ class CrawlsBench(Bench):
 async def a_world() -> AsyncIterator[CrawlsBench]:
     async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
         world = CrawlsBench(group)
-        await world.crawls.load(world.start)
+        await world.runs.load(world.start)
         yield world
 
 
 async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
     async with a_world() as world:
-        made = await world.crawls.create(SPEC, bytes(16))
+        made = await world.crawls.publish(record())
         assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
         assert catalog.from_wire(world.peers.called[0][2]["record"]) == made
-        assert list(world.crawls.runs) == [made.crawl_id]
+        assert world.running == [made.crawl_id]
 
 
 async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_those_in_it() -> None:
@@ -100,10 +104,10 @@ async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_tho
         world = CrawlsBench(group)
         await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
         assert not world.started
-        assert not world.crawls.runs
+        assert not world.running
         assert world.crawls.get(record().crawl_id) == record()
-        await world.crawls.load(world.start)
-        assert list(world.crawls.runs) == [record().crawl_id]
+        await world.runs.load(world.start)
+        assert world.running == [record().crawl_id]
         await world.hear("crawl_tell", {"record": catalog.to_wire(record(1))})
         assert len(world.started) == 2
 
@@ -146,7 +150,7 @@ async def test_participants_are_told_by_their_places_among_the_members_that_we_s
         fingerprint = world.peers.view.fingerprint[:VIEW_BYTES]
         assert await world.hear("crawl_tell", {**args, "view": fingerprint}) == {}
         assert world.crawls.get(record().crawl_id) == names[ids]
-        await world.crawls.stop()
+        await world.runs.stop()
 
 
 async def test_a_crawl_that_has_ended_does_not_run() -> None:
@@ -160,15 +164,15 @@ async def test_stopping_waits_for_a_run_that_is_just_being_made() -> None:
     async with a_world() as world:
         learning = world.group.create_task(world.crawls.learn(record()))
         await asyncio.sleep(0.2)
-        await world.crawls.stop()
+        await world.runs.stop()
         await learning
         assert [run.interrupted for run in world.started] == [True]
-        assert world.crawls.runs == {}
+        assert world.running == []
 
 
 async def test_a_crawl_that_is_heard_of_when_the_node_stops_is_noted_and_not_begun() -> None:
     async with a_world() as world:
-        await world.crawls.stop()
+        await world.runs.stop()
         await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
         assert world.started == []
         assert world.crawls.get(record().crawl_id) is not None
@@ -242,7 +246,7 @@ async def ended_with(world: CrawlsBench, ended: str, *, owner: int = 0, number: 
 async def test_a_crawl_said_to_be_complete_goes_on_when_a_node_comes_back_with_work() -> None:
     async with a_world() as world:
         known = await ended_with(world, "complete")
-        world.crawls.settled(world.peers.view)
+        world.runs.settled(world.peers.view)
         await asyncio.sleep(1)
         now = world.crawls.get(known.crawl_id)
         assert now is not None
@@ -256,7 +260,7 @@ async def test_an_end_that_a_user_or_a_limit_wanted_stays_one() -> None:
     async with a_world() as world:
         for number, ended in enumerate(("stopped", "page limit", "time limit")):
             known = await ended_with(world, ended, number=number)
-            world.crawls.settled(world.peers.view)
+            world.runs.settled(world.peers.view)
             await asyncio.sleep(1)
             assert world.crawls.get(known.crawl_id) == known
 
@@ -264,7 +268,7 @@ async def test_an_end_that_a_user_or_a_limit_wanted_stays_one() -> None:
 async def test_work_that_somebody_else_owns_is_not_ours_to_reopen_a_crawl_for() -> None:
     async with a_world() as world:
         known = await ended_with(world, "complete", owner=1)
-        world.crawls.settled(world.peers.view)
+        world.runs.settled(world.peers.view)
         await asyncio.sleep(1)
         assert world.crawls.get(known.crawl_id) == known
 
@@ -272,6 +276,6 @@ async def test_work_that_somebody_else_owns_is_not_ours_to_reopen_a_crawl_for() 
 async def test_while_we_do_not_know_what_is_ours_nothing_is_reopened() -> None:
     async with a_world() as world:
         known = await ended_with(world, "complete")
-        world.crawls.settled(None)
+        world.runs.settled(None)
         await asyncio.sleep(1)
         assert world.crawls.get(known.crawl_id) == known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 from harness.bench import Bench
 
@@ -44,7 +44,12 @@ class JoinBench(Bench):
             self,
             self.clock,
             JoinSettings(own=node(0), replicas=3, repair_s=600.0),
-            OwnerPorts(adopt=lambda rows: None, owning=lambda owning: None),
+            OwnerPorts(
+                pull=_pulled,
+                hold_for=lambda node, rows: None,
+                adopt=lambda rows: None,
+                owning=lambda owning: None,
+            ),
         )
         self.entrance.state.begin_alone()
 
@@ -79,10 +84,9 @@ class JoinBench(Bench):
     def settled(self, view: View | None) -> None:
         self.settled_by = view
 
-    def hold_for(self, node: bytes, rows: Any) -> None: ...
 
-    async def pull(self, node: bytes) -> bool:
-        return True
+async def _pulled(_node: bytes) -> bool:
+    return True
 
 
 async def play_for(

@@ -58,6 +58,10 @@ class Leaver:
 
     # Crawls
 
+    @property
+    def records(self) -> Leaver:
+        return self
+
     def __iter__(self) -> Iterator[CrawlRecord]:
         return iter([self.record])
 
@@ -67,8 +71,8 @@ class Leaver:
     def get(self, crawl: bytes) -> CrawlRecord:
         return self.record
 
-    async def change(self, crawl: bytes, *, adopted: dict[str, str]) -> None:
-        self.record = replace(self.record, adopted=adopted)
+    async def publish(self, record: CrawlRecord) -> None:
+        self.record = record
 
     # Adoption
 

@@ -26,7 +26,7 @@ from dhtcrawl.storage.store.given_up import GivenUp
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.lifecycle import DROP, RELEASE
-from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 
 SCANNED_A_STEP = 2_000
 ROWS_MAX = 10_000  # of one node; the rest is cut off
@@ -54,12 +54,12 @@ class ManualQueue:
     """Lists and decides what was given up, for a user at this node and for other nodes."""
 
     def __init__(
-        self, peers: Peers, registry: CallRegistry, committer: Committer, crawls: Crawls, *, keep: Keep
+        self, peers: Peers, registry: CallRegistry, committer: Committer, runs: CrawlRuns, *, keep: Keep
     ) -> None:
         """`keep(crawl, records, then)` gives records to their backups."""
         self._peers = peers
         self._committer = committer
-        self._crawls = crawls
+        self._runs = runs
         self._keep = keep
         registry.serve(calls.ListGivenUp, self._on_list)
         registry.serve(calls.DecideGivenUp, self._on_decide)
@@ -118,7 +118,7 @@ class ManualQueue:
     # What a node answers
 
     async def _on_list(self, _asker: bytes, args: calls.ListGivenUp) -> calls.TasksGivenUp:
-        terms = self._crawls.terms(args.crawl, count())
+        terms = self._runs.terms(args.crawl, count())
         if terms is None:
             return calls.TasksGivenUp((), None)
         read: Any = partial(
@@ -131,14 +131,14 @@ class ManualQueue:
         return calls.TasksGivenUp(rows, after)
 
     async def _on_decide(self, _asker: bytes, args: calls.DecideGivenUp) -> calls.TasksDecided | Refused:
-        record = self._crawls.get(args.crawl)
+        record = self._runs.records.get(args.crawl)
         if record is None:
             return Refused(UNKNOWN_CRAWL)
         wanted = None if args.urls is None else [record.spec.key_of(url) for url in args.urls]
         return calls.TasksDecided(await self._decide(args.crawl, args.action, wanted))
 
     async def _decide(self, crawl: bytes, action: str, wanted: list[bytes] | None) -> int:
-        run = self._crawls.run_of(crawl)
+        run = self._runs.of(crawl)
         if action == RELEASE and run is not None:
             run.parts.origins.forgive()
         done = 0
@@ -146,7 +146,7 @@ class ManualQueue:
             return await self._change(crawl, action, wanted)
         cursor: bytes | None = b""
         while cursor is not None:
-            terms = self._crawls.terms(crawl, count())
+            terms = self._runs.terms(crawl, count())
             if terms is None:
                 break
             read: Any = partial(
@@ -159,7 +159,7 @@ class ManualQueue:
 
     async def _change(self, crawl: bytes, action: str, wanted: list[bytes]) -> int:
         """Release or drop those of these that we own; return how many."""
-        terms = self._crawls.terms(crawl, count())
+        terms = self._runs.terms(crawl, count())
         if terms is None:
             return 0
         now = terms.snapshot(wanted)
@@ -176,7 +176,7 @@ class ManualQueue:
         merged: Merged
         opened, merged = await self._committer.submit(write)
         if opened:
-            self._keep(crawl, opened, partial(self._crawls.merged, crawl, merged))
+            self._keep(crawl, opened, partial(self._runs.merged, crawl, merged))
         return len(opened)
 
 

@@ -107,7 +107,7 @@ class Join:
         """Once this returns, `node` knows us and we have what it had for us in some ranges; or it is gone."""
         while self.state.wants(node, began := self._membership.view):
             # It must know of us before we pull, so that its later writes come to us, too.
-            if await self._membership.exchange(node) and await self._crawls.pull(node):
+            if await self._membership.exchange(node) and await self._ports.pull(node):
                 result = await self._syncer.sync(node, self._membership.view, within)
                 if not isinstance(result, Failure):
                     self.state.met(node, began, self._membership.view)
@@ -119,7 +119,7 @@ class Join:
         while self.state.wants(node, self._membership.view):
             answer = await self._peers.call(node, calls.Activate(self._membership.incarnation))
             if not isinstance(answer, Failure):
-                self._crawls.hold_for(node, answer.held)
+                self._ports.hold_for(node, answer.held)
                 self._ports.adopt(answer.hosts)
                 # Others may have come to it while we joined: whom it knows, we have to know.
                 if await self._membership.exchange(node):

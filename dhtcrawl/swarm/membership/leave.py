@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.discovery.server import together
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.swarm.bodies.adopt import Adoption
-from dhtcrawl.swarm.lifecycle.crawls import Crawls
+from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.membership import leave_state as steps
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import Pause
@@ -27,7 +28,7 @@ class Leave:
         self,
         settings: steps.LeaveSettings,
         gossip: Gossip,
-        crawls: Crawls,
+        runs: CrawlRuns,
         syncer: Syncer,
         replicator: Replicator,
         adoption: Adoption,
@@ -35,7 +36,8 @@ class Leave:
     ) -> None:
         self._settings = settings
         self._gossip = gossip
-        self._crawls = crawls
+        self._runs = runs
+        self._crawls = runs.records
         self._syncer = syncer
         self._replicator = replicator
         self._adoption = adoption
@@ -61,14 +63,14 @@ class Leave:
         return self._handed
 
     def _next(self, state: steps.LeaveState) -> steps.LeaveStep | None:
-        unfinished = self._crawls.draining or self._replicator.busy
+        unfinished = self._runs.draining or self._replicator.busy
         needed = self._join.state.active and not all(record.ended for record in self._crawls)
         return state.next(steps.Situation(self._gossip.view, unfinished, needed), asyncio.get_running_loop().time())
 
     async def _do(self, step: steps.LeaveStep) -> None:
         match step:
             case steps.StartNothing():
-                self._crawls.hold(True)
+                self._runs.hold(True)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case steps.Notice(text, warning):
@@ -101,5 +103,5 @@ class Leave:
         taken = await self._adoption.give(gift.heir, crawl, copies=gift.estate.copies)
         if taken and not gift.again and (record := self._crawls.get(crawl)) is not None:
             adopted = {**record.adopted, self._settings.own.hex(): gift.heir.hex()}
-            await self._crawls.change(crawl, adopted=adopted)
+            await self._crawls.publish(replace(record, adopted=adopted))
         return taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,14 +20,6 @@ class OwnedCrawls(Protocol):
 
     def settled(self, view: View | None) -> None:
         """Everything that is ours by `view` may be fetched; None: nothing yet."""
-        ...
-
-    def hold_for(self, node: bytes, rows: Sequence[HeldRow]) -> None:
-        """`node` has these tasks of ours in flight: rows (crawl, keys), from a peer."""
-        ...
-
-    async def pull(self, node: bytes) -> bool:
-        """Learn the crawls that `node` knows; whether it answered."""
         ...
 
 
@@ -53,5 +45,7 @@ class Membership(Protocol):
 class OwnerPorts:
     """What else a node does as it comes to own."""
 
+    pull: Callable[[bytes], Awaitable[bool]]  # learns the crawls that a node knows; whether it answered
+    hold_for: Callable[[bytes, Sequence[HeldRow]], None]  # takes what a node has in flight of ours
     adopt: Callable[[Sequence[HostStateRow]], None]  # takes what an answer to `activate` says of hosts
     owning: Callable[[bool], None]  # True: links are taken from here on

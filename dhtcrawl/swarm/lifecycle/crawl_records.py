@@ -1,0 +1,169 @@
+"""The records of all crawls at one node, and how nodes tell each other of them.
+
+Every node knows every crawl: a submitted one is told to all, a newcomer pulls the list, and the coordinator tells nodes
+that have an older record. Records are merged by `merge_crawls`, so the order does not matter in which nodes tell each
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
+from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.messages import Refused
+from dhtcrawl.rpc.tasks.schema import BadArguments
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.crawl_record import heir_of
+from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.calls import lifecycle as calls
+from dhtcrawl.swarm.calls.words import Done
+from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
+
+log = logging.getLogger(__name__)
+
+CRAWLS_MAX = 10_000
+
+
+@loop_state
+class CrawlRecords:
+    """Keeps the record of each crawl, and tells it to other nodes; each of `on_change` is called with a newer one."""
+
+    def __init__(self, peers: Peers, registry: CallRegistry, committer: Committer) -> None:
+        self.on_change: list[Callable[[CrawlRecord], Awaitable[object]]] = []
+        self._peers = peers
+        self._committer = committer
+        self._records: dict[bytes, CrawlRecord] = {}
+        registry.serve(calls.TellCrawl, self._on_tell)
+        registry.serve(calls.ListCrawls, self._on_list)
+        registry.serve(calls.GetCrawl, self._on_get)
+
+    def __iter__(self) -> Iterator[CrawlRecord]:
+        return iter(list(self._records.values()))
+
+    def get(self, crawl: bytes) -> CrawlRecord | None:
+        """A crawl's record as this node has it."""
+        return self._records.get(crawl)
+
+    def ids(self) -> list[bytes]:
+        """The crawls that are known, sorted."""
+        return sorted(self._records)
+
+    @property
+    def running(self) -> bool:
+        """Whether a crawl has not ended."""
+        return any(not record.ended for record in self._records.values())
+
+    def heir_of(self, crawl: bytes, node: str) -> str | None:
+        """The member that has the pages which `node` fetched: itself or its heir; None where neither is a member."""
+        record = self._records.get(crawl)
+        return None if record is None else heir_of(record, node, lambda each: bytes.fromhex(each) in self._peers.view)
+
+    async def load(self) -> None:
+        """Read the records in the store; those that came before stay."""
+        for record in await self._committer.submit(catalog.crawls):
+            self._records.setdefault(record.crawl_id, record)
+
+    async def learn(self, record: CrawlRecord) -> CrawlRecord:
+        """Merge a record into what is known of its crawl; return the record as it is now."""
+
+        def write(txn: Txn) -> CrawlRecord | None:
+            return None if catalog.is_closed(txn, record.crawl_id) else catalog.merge_in(txn, record)
+
+        known = self._records.get(record.crawl_id)
+        if known is not None and catalog.merge_crawls(known, record) == known:
+            return known
+        merged = await self._committer.submit(write)
+        if merged is None:
+            return record  # forgotten here
+        before = self._records.get(record.crawl_id)
+        if before is not None:
+            # Another change may have come while this one was being written.
+            merged = catalog.merge_crawls(before, merged)
+        self._records[record.crawl_id] = merged
+        if merged != before:
+            for changed in self.on_change:
+                await changed(merged)
+        return merged
+
+    # To and from other nodes
+
+    async def publish(self, record: CrawlRecord) -> CrawlRecord:
+        """Learn a record that was changed or made here; every member that answers knows it once this returns."""
+        merged = await self.learn(record)
+        others = [member.id for member in self._peers.view.members if member.id != self._peers.node_id]
+        async with asyncio.TaskGroup() as group:
+            for node in others:
+                group.create_task(self.tell(node, record.crawl_id))
+        return merged
+
+    async def announce(self, crawl: bytes, aliases: Sequence[str]) -> None:
+        """Tell every member of further seeds; once this returns all know them but those that did not answer."""
+        record = self._records[crawl]
+        further = [alias for alias in aliases if alias not in record.aliases]
+        await self.publish(dataclasses.replace(record, aliases=[*record.aliases, *further]))
+
+    async def tell(self, node: bytes, crawl: bytes) -> None:
+        """Tell one node a crawl's record."""
+        record = self._records.get(crawl)
+        if record is not None:
+            await self._peers.call(node, calls.TellCrawl(catalog.to_wire(record)))
+
+    async def pull(self, node: bytes) -> bool:
+        """Learn the crawls that `node` knows; whether it answered."""
+        cursor = b""
+        while True:
+            reply = await self._peers.call(node, calls.ListCrawls(cursor))
+            if isinstance(reply, Failure):
+                return False
+            known = reply.crawls
+            if any(crawl <= cursor for crawl, _ in known):
+                return False  # a list that leads back would never end
+            for crawl, digest in known:
+                ours = self._records.get(crawl)
+                if ours is None or catalog.record_digest(ours) != digest:
+                    await self._pull_one(node, crawl)
+            if len(known) < calls.CRAWLS_A_LIST:
+                return True
+            cursor = known[-1].crawl
+
+    async def _pull_one(self, node: bytes, crawl: bytes) -> None:
+        reply = await self._peers.call(node, calls.GetCrawl(crawl))
+        record = None if isinstance(reply, Failure) else _parsed(reply.record)
+        if record is not None:
+            await self.learn(record)
+
+    async def _on_tell(self, _asker: bytes, args: calls.TellCrawl) -> Done | Refused:
+        view = self._peers.view
+        known = None if args.crawl is None else self._records.get(args.crawl)
+        record = _parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ())
+        if record is None:
+            raise BadArguments("record")
+        if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
+            return Refused("full", f"{CRAWLS_MAX} crawls are known here")
+        await self.learn(record)
+        return Done()
+
+    def _on_list(self, _asker: bytes, args: calls.ListCrawls) -> calls.KnownCrawls:
+        known = sorted(crawl for crawl in self._records if crawl > args.after)[: calls.CRAWLS_A_LIST]
+        digests = (catalog.record_digest(self._records[crawl]) for crawl in known)
+        return calls.KnownCrawls(tuple(map(calls.ListedCrawl, known, digests)))
+
+    def _on_get(self, _asker: bytes, args: calls.GetCrawl) -> calls.KnownRecord | Refused:
+        record = self._records.get(args.crawl)
+        return Refused(UNKNOWN_CRAWL) if record is None else calls.KnownRecord(catalog.to_wire(record))
+
+
+def _parsed(data: bytes, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord | None:
+    """A record that a peer sent, whole or as changes of the `known` one; None where it is invalid."""
+    try:
+        return catalog.from_wire(data, known, among)
+    except catalog.NotARecord as error:
+        log.info("a crawl record from a peer: %s", error)
+        return None

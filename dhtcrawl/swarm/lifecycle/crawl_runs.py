@@ -1,0 +1,232 @@
+"""The crawls that run at one node: what starts, holds and ends them.
+
+A crawl that has not ended, by its record, runs here. When its record says that it has, the run ends and writes what
+this node has of it. Work that is left here opens the crawl again (`dhtcrawl.swarm.lifecycle.reopen_check`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Protocol
+
+from dhtcrawl.crawl.parts import CrawlParts
+from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.storage.store.committer import Committer
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.ownership import OwnershipSnapshot, Test
+from dhtcrawl.storage.store.replicas import Merged
+from dhtcrawl.swarm.assignment.assignments import Assignments
+from dhtcrawl.swarm.bodies.copying import CopiedRun
+from dhtcrawl.swarm.claim import KeyClaim
+from dhtcrawl.swarm.lifecycle.board import Board
+from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
+from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
+from dhtcrawl.swarm.lifecycle.reopen_check import ReopenCheck
+from dhtcrawl.swarm.records.holdings import RecordTerms
+from dhtcrawl.swarm.records.inbox import InboxRun
+
+
+class GuidedRun(Protocol):
+    """The run of a crawl, as it is told what happens around it."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether something that was begun is not over."""
+        ...
+
+    def view_changed(self, view: View) -> None: ...
+
+    def settle(self, view: View | None) -> None: ...
+
+    def changed(self, record: CrawlRecord) -> None: ...
+
+    def hold(self, hold: bool) -> None: ...
+
+    def host_free(self, host: str) -> None: ...
+
+    def interrupt(self) -> None:
+        """End this run; the crawl goes on when the node is back."""
+        ...
+
+
+class AskedRun(CopiedRun, InboxRun, Protocol):
+    """The run of a crawl, as other nodes' calls and this node's other parts ask for its sides."""
+
+    @property
+    def parts(self) -> CrawlParts: ...
+
+    @property
+    def assignments(self) -> Assignments: ...
+
+    @property
+    def board(self) -> Board: ...
+
+    @property
+    def coordinator(self) -> Coordinator: ...
+
+    def in_flight(self, key: bytes) -> bool:
+        """Whether a task's record must stay."""
+        ...
+
+
+class RunningHere(GuidedRun, AskedRun, Protocol):
+    """A crawl that runs here."""
+
+
+StartRun = Callable[[CrawlRecord], Awaitable[RunningHere]]
+
+
+@loop_state
+class CrawlRuns:
+    """Starts and ends the runs of one node's crawls, and tells them what happens around them."""
+
+    def __init__(self, peers: Peers, records: CrawlRecords, committer: Committer, group: asyncio.TaskGroup) -> None:
+        self._peers = peers
+        self.records = records
+        self._runs: dict[bytes, RunningHere] = {}
+        self._start: StartRun | None = None
+        self._starting: dict[bytes, None] = {}
+        self._settled: View | None = None
+        self._reopen_check = ReopenCheck(committer, group, over=self._over, claims=self._claims, reopen=records.publish)
+        self._gone = asyncio.Event()
+        self._held = False
+        self._stopping = False
+        records.on_change.append(self._changed)
+
+    def __iter__(self) -> Iterator[tuple[bytes, RunningHere]]:
+        return iter(self._runs.items())
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def of(self, crawl: bytes) -> RunningHere | None:
+        """The run of a crawl that has not ended."""
+        return self._runs.get(crawl)
+
+    async def load(self, start: StartRun) -> None:
+        """Go on with the crawls in the store, and start those that come from here on; until then they are only known.
+
+        `start(record)` makes and starts the run of a crawl; `changed` tells the run of a newer record.
+        """
+        self._start = start
+        await self.records.load()
+        for record in self.records:
+            await self._begin(record)
+
+    # What happens around the runs
+
+    def hold(self, hold: bool) -> None:
+        """Start nothing in any crawl, or go on."""
+        self._held = hold
+        for run in self._runs.values():
+            run.hold(hold)
+
+    def settled(self, view: View | None) -> None:
+        """Let what is ours by `view` be fetched; None: nothing."""
+        self._settled = view
+        for run in self._runs.values():
+            run.settle(view)
+        for record in self.records:
+            self._reopen_check.at(record.crawl_id)
+
+    def view_changed(self, view: View) -> None:
+        """Tell all runs of a new view, by which other keys may be ours."""
+        for run in self._runs.values():
+            run.view_changed(view)
+
+    def host_free(self, host: str) -> None:
+        """Tell all runs that a host may be asked."""
+        for run in self._runs.values():
+            run.host_free(host)
+
+    def ended(self, crawl: bytes) -> None:
+        """Forget a run that is over."""
+        self._runs.pop(crawl, None)
+        self._gone.set()
+        self._reopen_check.at(crawl)
+
+    @property
+    def draining(self) -> bool:
+        """Whether a crawl that starts nothing more still has something under way."""
+        return any(run.draining for run in self._runs.values())
+
+    async def stop(self) -> None:
+        """End all runs here; they go on when the node is back."""
+        self._stopping = True
+        for run in self._runs.values():
+            run.interrupt()
+        while self._runs or self._starting:
+            self._gone.clear()
+            await self._gone.wait()
+
+    async def wait_for_end(self, crawl: bytes) -> None:
+        """Return once a crawl that has ended, by its record, has written what it has here."""
+        while crawl in self._runs and (record := self.records.get(crawl)) is not None and record.ended:
+            self._gone.clear()
+            await self._gone.wait()
+
+    # Task records, of crawls that run and of those that have ended
+
+    def merged(self, crawl: bytes, merged: Merged) -> None:
+        """Note that records of a crawl were merged into the store."""
+        run = self._runs.get(crawl)
+        if run is not None:
+            run.intake.merged(merged)
+        elif merged.queued:
+            self._reopen_check.at(crawl)
+
+    def terms(self, crawl: bytes, orders: Iterator[int]) -> RecordTerms | None:
+        """The terms on which a crawl takes records; None for one that is not known."""
+        record, run = self.records.get(crawl), self._runs.get(crawl)
+        if record is None:
+            return None
+        if run is None:
+            return RecordTerms(task_key_bytes(record.spec.key_mode), orders, False, self._snapshot, _never)
+        return RecordTerms(run.key_bytes, orders, run.depth_matters, run.snapshot, run.in_flight)
+
+    def _over(self, crawl: bytes) -> CrawlRecord | None:
+        busy = self._settled is None or self._stopping or crawl in self._runs or crawl in self._starting
+        return None if busy else self.records.get(crawl)
+
+    def _claims(self) -> Test:
+        """The claim by the settled view."""
+        return KeyClaim(self._peers.node_id, self._settled or self._peers.view, self._settled).mine
+
+    def _snapshot(self, _: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
+        return OwnershipSnapshot(self._claims())
+
+    # What follows from a record
+
+    async def _changed(self, record: CrawlRecord) -> None:
+        run = self._runs.get(record.crawl_id)
+        if run is not None:
+            run.changed(record)
+        else:
+            await self._begin(record)
+
+    async def _begin(self, record: CrawlRecord) -> None:
+        crawl, start = record.crawl_id, self._start
+        if start is None or self._stopping or record.ended or crawl in self._runs or crawl in self._starting:
+            return
+        self._starting[crawl] = None
+        try:
+            run = await start(record)
+        finally:
+            del self._starting[crawl]
+            self._gone.set()
+        self._runs[crawl] = run
+        if self._stopping:
+            run.interrupt()
+        # What changed while the run was being made.
+        run.view_changed(self._peers.view)
+        run.hold(self._held)
+        run.settle(self._settled)
+        run.changed(self.records.get(crawl) or record)
+
+
+def _never(_: bytes) -> bool:
+    return False
