@@ -54,15 +54,16 @@ class _Fetchers:
 
 
 class _RunTime:
-    """Adds this run's time and politeness violations to those of earlier runs."""
+    """Adds this run's time, and what its node counted of impolite requests meanwhile, to those of earlier runs."""
 
     def __init__(self, services: Services, counters: CrawlCounters) -> None:
         self.started_at = 0.0
         self._clock = services.clock
-        self._hosts = services.hosts
+        self._hosts, self._gate = services.hosts, services.gate
         self._counters = counters
         self._seconds_before = counters.seconds
-        self._violations_before = counters.politeness_violations
+        self._violations_before = counters.politeness_violations - self._hosts.violations
+        self._exceptions_before = counters.politeness_exceptions - self._gate.exceptions
 
     @property
     def elapsed_s(self) -> float:
@@ -78,6 +79,7 @@ class _RunTime:
         """Bring the counters up to date."""
         self._counters.seconds = self._seconds_before + self.elapsed_s
         self._counters.politeness_violations = self._violations_before + self._hosts.violations
+        self._counters.politeness_exceptions = self._exceptions_before + self._gate.exceptions
 
 
 @loop_state

@@ -29,7 +29,7 @@ class CrawlCounters:
     pages_undercopied: int = 0  # pages here with too few copies; goes down when further copies were made
     robots_fetches: int = 0
     politeness_violations: int = 0
-    politeness_exceptions: int = 0
+    politeness_exceptions: int = 0  # requests that ended while their host was leased to another node
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 

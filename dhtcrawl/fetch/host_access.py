@@ -50,6 +50,11 @@ RobotsAnswer = RobotsKnown | RobotsFetch | RobotsWait
 class HostAccess(Protocol):
     """What a fetcher asks before and after it turns to a host."""
 
+    @property
+    def exceptions(self) -> int:
+        """Requests that ended while their host was leased to another node, as this node learned as gatekeeper."""
+        ...
+
     async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
         """What `start()` comes to, a request to `host`; `LeaseLost` where its lease ended before or meanwhile."""
 
@@ -62,6 +67,8 @@ class HostAccess(Protocol):
 
 class UnleasedHosts:
     """What a node without a swarm has instead: hosts need no lease, and robots.txt is its own affair."""
+
+    exceptions = 0
 
     async def within_lease(self, host: str, start: Callable[[], Awaitable[T]]) -> T | LeaseLost:
         return await start()

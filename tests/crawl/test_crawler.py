@@ -1,44 +1,72 @@
-"""How a crawl ends when it is told to, whatever its parts still do."""
+"""How a crawl counts, and how it ends when it is told to, whatever its parts still do."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.crawl.crawler import LIMITS_EVERY_S, Crawl
+from dhtcrawl.crawl.single_node import SoleBudget
+from dhtcrawl.url import host_of
+
+from .fetch_world import SEED, SmallWeb
+
+
+def small_web() -> SmallWeb:
+    """Its only host wants to be left alone for a minute."""
+    web = SmallWeb({})
+    web.services.hosts.clock(host_of(SEED)).hold(web.clock.monotonic(), 60.0)
+    web.add(SEED)
+    return web
+
+
+async def never() -> bool:
+    await asyncio.Event().wait()
+    return False
 
 
 async def test_a_crawl_that_is_cancelled_starts_nothing_while_its_parts_end() -> None:
     """`balanced` under random seed 21: links were being accepted, and there was something to start for a fetcher that
     had ended."""
+    web = small_web()
+    looked = asyncio.Event()
 
+    async def ends_late() -> bool:
+        looked.set()
+        try:
+            return await never()
+        finally:
+            web.add("http://b.example/")
+            web.parts.changed()
+
+    crawl = Crawl(web.services, web.parts, web.assignment, SoleBudget(0, web.parts.counters), disk_used=ends_late)
     async with asyncio.TaskGroup() as group:
-        ending: list[bool] = []
-
-        async def part() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ending.append(crawl._stage.ending)
-
-        async def nothing() -> None: ...
-
-        runs = SimpleNamespace(run=part)
-        crawl: Any = SimpleNamespace(
-            _s=SimpleNamespace(config=SimpleNamespace(fetch=SimpleNamespace(concurrency=2))),
-            parts=SimpleNamespace(writer=runs, intake=runs),
-            _refill=runs,
-            _resends=runs,
-            _work=part,
-            _watch_limits=part,
-            _begin=nothing,
-            _stage=SimpleNamespace(ended=asyncio.Event(), ending=False),
-        )
-        running = group.create_task(Crawl._run(cast(Any, crawl)))
-        await asyncio.sleep(1)
+        running = group.create_task(crawl.run())
+        await looked.wait()
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-        assert ending == [True] * 7
+    assert web.asked == []
+    assert len(web.frontier) == 2, "both are known, and wait"
+
+
+async def test_impolite_requests_are_those_that_the_node_counted_while_the_crawl_ran_and_those_of_earlier_runs() -> (
+    None
+):
+    web = small_web()
+    gate: Any = SimpleNamespace(exceptions=7)
+    counters = web.parts.counters
+    counters.politeness_exceptions, counters.politeness_violations = 3, 1
+    services, budget = replace(web.services, gate=gate), SoleBudget(0, counters)
+    crawl = Crawl(services, web.parts, web.assignment, budget, disk_used=never)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(crawl.run())
+        gate.exceptions += 2
+        await asyncio.sleep(1.5 * LIMITS_EVERY_S)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    assert (counters.politeness_exceptions, counters.politeness_violations) == (5, 1)

@@ -16,7 +16,7 @@ from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsKnown, Robo
 from dhtcrawl.fetch.robots import PARSED_BYTES_MAX, RobotsVerdict
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.swarm.hosts.host_leases import RETRY_S, HostLeases
-from dhtcrawl.swarm.hosts.leases import LeaseTerms
+from dhtcrawl.swarm.hosts.leases import Granted, LeaseAsk, LeaseTerms
 
 from .gate_swarm import GateNode, Gates, Server
 
@@ -220,6 +220,17 @@ async def test_a_node_that_stood_still_begins_no_request_that_was_decided_on_bef
     fit = False
     assert await node.gate.within_lease("h.example", server) == LeaseLost(node.clock.monotonic())
     assert server.served == []
+
+
+async def test_a_gatekeeper_counts_requests_that_ended_within_the_lease_of_another_node() -> None:
+    _, (node,) = swarm_of(1)
+    keeper = node.gate.office.keeper
+    late = keeper.ask(LeaseAsk("h.example", 1.0, 0.0), B, 0.0)
+    keeper.ask(LeaseAsk("h.example", 1.0, 0.0), C, 20.0)
+    assert isinstance(late, Granted)
+    assert node.gate.exceptions == 0
+    keeper.give_back("h.example", B, late.lease_id, 0.5, 0.0, 21.0)
+    assert node.gate.exceptions == 1
 
 
 async def test_a_hold_that_one_node_was_told_is_kept_by_the_others() -> None:

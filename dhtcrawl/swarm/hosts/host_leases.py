@@ -160,6 +160,11 @@ class HostLeases:
         except TimeoutError:
             log.info("not all host leases were given back in time; they run out by themselves")
 
+    @property
+    def exceptions(self) -> int:
+        """As `HostAccess`."""
+        return self.office.keeper.exceptions
+
     def explain(self, host: str) -> dict[str, Any]:
         """What this node knows of a host, for people."""
         now, desk = self._clock.monotonic(), self.shared_robots.desk
