@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.loop_state import LoopStateUsed, check_loop_state, faults, loop_state, run_transaction
 
 check_loop_state()
@@ -74,6 +75,20 @@ def test_a_transaction_that_refers_to_it_is_refused_before_it_runs() -> None:
         with pytest.raises(LoopStateUsed, match="Book is referred to"):
             run_transaction(function, None)
     assert ran == []
+
+
+def test_the_counters_of_a_crawl_are_refused_and_what_was_taken_of_them_is_not() -> None:
+    counters = CrawlCounters(pages=3)
+    figures = counters.figures()
+    assert run_transaction(lambda _: figures["pages"] + 1, None) == 4
+    uses: tuple[Callable[[Book], Any], ...] = (
+        lambda _: counters.pages,
+        lambda _: setattr(counters, "pages", 4),
+        lambda _: CrawlCounters(),
+    )
+    for use in uses:
+        with pytest.raises(LoopStateUsed, match="CrawlCounters"):
+            within(use)
 
 
 def test_outside_of_a_transaction_it_is_as_it_was() -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from dhtcrawl.crawl.copy_barrier import CopyBarrier, Holders
 from dhtcrawl.crawl.outbox import Outbox
 from dhtcrawl.crawl.resend_queue import ResendQueue
-from dhtcrawl.crawl.rounds import CrawlCounters, Fetched, Kill, Relinked, Round
+from dhtcrawl.crawl.rounds import Fetched, Kill, Relinked, Round
 from dhtcrawl.crawl.wake_up import WakeUp
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.tasks import Link
@@ -152,8 +152,8 @@ class NextRound:
 
     # -- called by the writer --
 
-    def take(self, links: list[Link], counters: CrawlCounters, ownership: OwnershipSnapshot) -> Round | None:
-        """The round to write now, with these links to accept; None if there is nothing to write."""
+    def take(self, links: list[Link], counters: dict[str, int | float], ownership: OwnershipSnapshot) -> Round | None:
+        """The round to write now, with these links to accept and the counters by name; None: there is nothing."""
         handed = self._gathered
         for fetched in handed.fetched:
             if fetched.page is not None:

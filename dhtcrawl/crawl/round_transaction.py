@@ -57,7 +57,7 @@ class RoundTransaction:
             if settled is not None:
                 result.over.append(TaskReplica(page_key, settled))
         for page_key, holders in round_.copied.items():
-            result.counted.pages_undercopied += body_copies.note_holders(
+            result.counted["pages_undercopied"] += body_copies.note_holders(
                 txn, self.crawl, page_key, holders, self.further
             )
         for fetched in round_.fetched:
@@ -66,7 +66,8 @@ class RoundTransaction:
             self._kill(txn, kill, result)
         if round_.links:
             self._accept(txn, round_, result)
-        txn.put(keys.key(keys.COUNTERS, self.crawl), round_.counters.plus(result.counted).pack())
+        counters = {name: count + result.counted[name] for name, count in round_.counters.items()}
+        txn.put(keys.key(keys.COUNTERS, self.crawl), pack(counters))
         return result
 
     def _note(self, txn: Txn, round_: Round) -> None:
@@ -94,22 +95,22 @@ class RoundTransaction:
         result.arrived.append(TaskReplica(page.key, arrival.task))
         if arrival.resend:
             result.resend.append(page.key)
-        result.counted.refetches += bool(arrival.task.others)
+        result.counted["refetches"] += bool(arrival.task.others)
         if arrival.again:
             result.refetched.add(page.key)
             return
         status = page.fields["status"]
-        result.counted.pages += 1
-        result.counted.body_bytes += fetched.body.size
-        result.counted.redirects += 300 <= status < 400
-        result.counted.errors += status >= 400
+        result.counted["pages"] += 1
+        result.counted["body_bytes"] += fetched.body.size
+        result.counted["redirects"] += 300 <= status < 400
+        result.counted["errors"] += status >= 400
         result.lines.append(page.fields)
 
     def _kill(self, txn: Txn, kill: Kill, result: RoundResult) -> None:
         dead = tasks.kill(txn, self.crawl, kill.key, kill.reason, kill.detail, kill.attempt)
         if dead is not None:
-            result.counted.dead += 1
-            result.counted.errors += kill.reason == SkipReason.FAILED
+            result.counted["dead"] += 1
+            result.counted["errors"] += kill.reason == SkipReason.FAILED
             result.over.append(TaskReplica(kill.key, dead))
 
     def _accept(self, txn: Txn, round_: Round, result: RoundResult) -> None:
@@ -119,4 +120,4 @@ class RoundTransaction:
         result.queued.extend(accepted.queued)
         result.changed.extend(TaskReplica(*changed) for changed in accepted.changed)
         result.resend.extend(accepted.resend)
-        result.counted.urls_seen += accepted.new
+        result.counted["urls_seen"] += accepted.new

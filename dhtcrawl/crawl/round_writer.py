@@ -113,7 +113,7 @@ class RoundWriter:
             if theirs:
                 links = [link for link in links if owns(link.key)]
                 self._next.outbox.put_back(self._replication.send(theirs))
-        return self._next.take(links, self._counters.copy(), self._ownership.snapshot(link.key for link in links))
+        return self._next.take(links, self._counters.figures(), self._ownership.snapshot(link.key for link in links))
 
     def _after(self, round_: Round, result: RoundResult) -> None:
         self.rounds += 1

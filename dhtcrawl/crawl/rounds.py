@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 
 from dhtcrawl.fetch.http import Body
+from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.warc import ArchiveItem
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
@@ -14,9 +17,10 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage, Link, Queued
 
 
+@loop_state
 @dataclass(slots=True)
 class CrawlCounters:
-    """Counts what a crawl has done on this node, earlier runs included."""
+    """Counts what a crawl has done on this node, earlier runs included; transactions are given `figures`."""
 
     pages: int = 0
     fetches: int = 0
@@ -37,18 +41,10 @@ class CrawlCounters:
         """All counters by name, as stored and as sent to other nodes."""
         return {name: getattr(self, name) for name in _NAMES}
 
-    def plus(self, delta: CrawlCounters) -> CrawlCounters:
-        """New counters, `delta` added to each."""
-        return CrawlCounters(**{name: getattr(self, name) + getattr(delta, name) for name in _NAMES})
-
-    def add(self, delta: CrawlCounters) -> None:
-        """Add the counts of a transaction."""
-        for name in _NAMES:
-            setattr(self, name, getattr(self, name) + getattr(delta, name))
-
-    def copy(self) -> CrawlCounters:
-        """A copy of the counters, for a transaction."""
-        return replace(self)
+    def add(self, counted: Mapping[str, int]) -> None:
+        """Add the counts of a transaction, by name."""
+        for name, count in counted.items():
+            setattr(self, name, getattr(self, name) + count)
 
     def pack(self) -> bytes:
         """The stored value."""
@@ -122,7 +118,7 @@ class Round:
     relinked: dict[bytes, Relinked]
     owed: dict[str, float]  # seconds for which a restart must leave hosts alone; 0: no longer
     copied: dict[bytes, tuple[bytes, ...]]  # pages in `done` to the nodes that have copies
-    counters: CrawlCounters  # a copy
+    counters: dict[str, int | float]  # by name
     ownership: OwnershipSnapshot
 
 
@@ -133,7 +129,7 @@ class RoundResult:
     queued: list[Queued] = field(default_factory=list)
     resend: list[bytes] = field(default_factory=list)
     refetched: set[bytes] = field(default_factory=set)
-    counted: CrawlCounters = field(default_factory=CrawlCounters)  # to be added to those of the crawl
+    counted: Counter[str] = field(default_factory=Counter)  # to be added to the counters of the crawl, by name
     lines: list[dict[str, Any]] = field(default_factory=list)  # of `pages.jsonl`
     changed: list[TaskReplica] = field(default_factory=list)  # new, or found at a smaller depth
     arrived: list[TaskReplica] = field(default_factory=list)

@@ -133,17 +133,17 @@ class Node:
         """
         archive, further = self._archive(record, directory), record.spec.settings.copies - 1
 
-        def recover(txn: Txn) -> CrawlStart:
+        def recover(txn: Txn) -> tuple[bytes | None, int, dict[str, float]]:
             archive.recover(txn)
-            counters = CrawlCounters.unpack(txn.get(keys.key(keys.COUNTERS, record.crawl_id)))
-            if further:
-                counters.pages_undercopied = body_copies.undercopied(txn, record.crawl_id, further)
-            owed = tasks.owed(txn, record.crawl_id)
-            return CrawlStart(record.spec, record.crawl_id, counters, record.aliases, owed)
+            undercopied = body_copies.undercopied(txn, record.crawl_id, further) if further else 0
+            stored = txn.get(keys.key(keys.COUNTERS, record.crawl_id))
+            return stored, undercopied, tasks.owed(txn, record.crawl_id)
 
-        start = await self.committer.submit(recover)
+        stored, undercopied, owed = await self.committer.submit(recover)
+        counters = CrawlCounters.unpack(stored)
+        counters.pages_undercopied = undercopied
         self._runner.participants.append(archive)
-        return RecoveredCrawl(record, archive, start)
+        return RecoveredCrawl(record, archive, CrawlStart(record.spec, record.crawl_id, counters, record.aliases, owed))
 
     def services(self, recovered: RecoveredCrawl, ports: CrawlPorts, leases: Leases | None = None) -> Services:
         """The services of a crawl; in a swarm `leases` are the clocks of its hosts, and the access to them."""

@@ -114,7 +114,7 @@ class SmallWeb:
 
     def handed_in(self) -> Round:
         """All that is to be written now."""
-        found = self.parts.next_round.take([], CrawlCounters(), EVERYTHING)
+        found = self.parts.next_round.take([], {}, EVERYTHING)
         assert found is not None
         return found
 
