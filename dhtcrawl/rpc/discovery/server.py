@@ -59,7 +59,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         self.storage = ValueStore(clock) if storage is None else storage
         self._clock = clock
         self._rng = rng
-        self._upkeep = Upkeep(self, clock, rng)
+        self._upkeep = Upkeep(lambda: self.plane, self.refresh, clock, rng)
 
     def _create_protocol(self) -> RoutingProtocol:
         return RoutingProtocol(self.node, self.storage, self.ksize, clock=self._clock, rng=self._rng)

@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.rpc.contact import Contact
@@ -29,26 +30,19 @@ REPUBLISH_S = 3600.0
 VALUES_A_SLICE = 64
 
 
-class Tended(Protocol):
-    """The node that is kept in order: `RoutingServer`."""
-
-    node: Any  # with an `id`
-    storage: Any  # values by their keys
-    ksize: int
-
-    @property
-    def plane(self) -> RoutingProtocol:
-        """What sends, and has the table."""
-
-    async def refresh(self, key: bytes) -> None:
-        """Fill the bucket of `key`."""
-
-
 class Upkeep:
     """Keeps a node's table and values in order."""
 
-    def __init__(self, server: Tended, clock: Clock, rng: Random) -> None:
-        self._server = server
+    def __init__(
+        self,
+        plane: Callable[[], RoutingProtocol],
+        fill: Callable[[bytes], Awaitable[None]],
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        """`plane` is what sends, and has table and values; `fill` fills the bucket of a key."""
+        self._plane = plane
+        self._fill = fill
         self._clock = clock
         self._rng = rng
         self._stopped = False
@@ -67,14 +61,14 @@ class Upkeep:
 
     async def _probe(self) -> None:
         while not await self._stopped_within(TICK_S):
-            plane = self._server.plane
+            plane = self._plane()
             for contact in plane.table.due(self._clock.monotonic(), PROBES_A_TICK):
                 # A contact that did not answer twice gets one datagram a probe.
                 plane.verifier.verify(contact, tries=1 if plane.table.suspected(contact.id) else TRIES)
 
     async def _hand_over(self) -> None:
         while not await self._stopped_within(HAND_OVER_S):
-            newcomers = self._server.plane.verifier.newcomers
+            newcomers = self._plane().verifier.newcomers
             # All that came since the last round, in one scan.
             arrived = [newcomers.popleft() for _ in range(len(newcomers))]
             if arrived:
@@ -84,19 +78,19 @@ class Upkeep:
         # Spread, so that nodes that were started together do not refresh together.
         while not await self._stopped_within(REFRESH_CHECK_S * self._rng.uniform(0.5, 1.5)):
             now = self._clock.monotonic()
-            for key in self._server.plane.table.stale_keys(now, self._rng):
+            for key in self._plane().table.stale_keys(now, self._rng):
                 if not self._stopped:
-                    await self._server.refresh(key)
+                    await self._fill(key)
             await self._republish()
 
     async def _give(self, newcomers: list[Contact]) -> None:
-        table = self._server.plane.table
-        own = int.from_bytes(self._server.node.id, "big")
-        async for key, value in self._slices(iter(self._server.storage)):
+        plane = self._plane()
+        own, k = int.from_bytes(plane.source_node.id, "big"), plane.table.k
+        async for key, value in self._slices(iter(plane.storage)):
             # k + 1 and all newcomers: what they displace must still be in sight.
-            closest = table.closest(key, self._server.ksize + 1)
+            closest = plane.table.closest(key, k + 1)
             number = int.from_bytes(key, "big")
-            arrived = [contact for contact in newcomers if contact in closest[: self._server.ksize]]
+            arrived = [contact for contact in newcomers if contact in closest[:k]]
             others = [contact for contact in closest if contact not in arrived]
             # One node hands over, the closest of those that had the key before.
             if arrived and (not others or own ^ number < others[0].number ^ number):
@@ -104,10 +98,11 @@ class Upkeep:
                     await self._store(contact, key, value)
 
     async def _republish(self) -> None:
-        async for key, value in self._slices(iter(self._server.storage.iter_older_than(REPUBLISH_S))):
+        plane = self._plane()
+        async for key, value in self._slices(iter(plane.storage.iter_older_than(REPUBLISH_S))):
             # Storing it makes it young again here and, by STORE, at all others.
-            self._server.storage[key] = value
-            for contact in self._server.plane.table.closest(key):
+            plane.storage[key] = value
+            for contact in plane.table.closest(key):
                 await self._store(contact, key, value)
 
     async def _slices(self, values: Any) -> Any:
@@ -119,8 +114,8 @@ class Upkeep:
             await asyncio.sleep(0)
 
     async def _store(self, contact: Contact, key: bytes, value: Any) -> None:
-        plane = self._server.plane
-        result = await plane.store(contact.address, self._server.node.id, key, value)
+        plane = self._plane()
+        result = await plane.store(contact.address, plane.source_node.id, key, value)
         plane.verifier.note(contact, result[0])
 
     async def _stopped_within(self, seconds: float) -> bool:
