@@ -25,7 +25,6 @@ from typing import Protocol, TypeVar
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
 from dhtcrawl.errors import StorageError, UsageError
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.collect.export import CHUNK_BYTES_MAX
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
@@ -95,7 +94,8 @@ async def gather(
         if await gathering.bring_copies():
             refetches = await gathering.settle()
         await gathering.keep_books()
-        totals = await committer.submit(partial(_outputs, record=record, dirs=dirs, reason=facts.pending_reason))
+        write = partial(write_outputs, crawl=record.crawl_id, dirs=dirs, spec=record.spec)
+        totals = await committer.submit(partial(write, pending_reason=facts.pending_reason))
         summary = summarise(
             record,
             facts,
@@ -287,18 +287,6 @@ async def _forget(committer: Committer, crawl: bytes, dirs: OutputDirs) -> None:
     await committer.submit(lambda txn: archive.forget(dirs.archive, txn, crawl))
     while await committer.submit(partial(catalog.forget, crawl=crawl, limit=DROP_AT_ONCE)):
         pass
-
-
-def _outputs(txn: Txn, record: CrawlRecord, dirs: OutputDirs, reason: str) -> OutputCounters:
-    spec = record.spec
-    return write_outputs(
-        txn,
-        record.crawl_id,
-        dirs,
-        key_bytes=task_key_bytes(spec.key_mode),
-        key_of=spec.key_of,
-        pending_reason=reason,
-    )
 
 
 def _end(txn: Txn, dirs: OutputDirs, record: CrawlRecord, summary: Summary) -> None:

@@ -19,15 +19,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 # option → (setting, click's keyword arguments, help)
 _Table = list[tuple[tuple[str, ...], str, dict[str, Any], str]]
 
+_PATTERNS = {"multiple": True, "metavar": "REGEX"}
+_PAIR = {"multiple": True, "metavar": "NAME=VALUE"}
 _CRAWL: _Table = [
     (("--scope",), "crawl.scope", {"metavar": "KIND"}, "Which links to follow: page, prefix, host, domain or any."),
-    (
-        ("--include",),
-        "crawl.include",
-        {"multiple": True, "metavar": "REGEX"},
-        "Follow only links that match (repeatable).",
-    ),
-    (("--exclude",), "crawl.exclude", {"multiple": True, "metavar": "REGEX"}, "Skip links that match (repeatable)."),
+    (("--include",), "crawl.include", _PATTERNS, "Follow only links that match (repeatable)."),
+    (("--exclude",), "crawl.exclude", _PATTERNS, "Skip links that match (repeatable)."),
     (("-d", "--depth"), "crawl.depth", {"metavar": "N"}, "How many links away from a seed to go."),
     (("--max-pages",), "crawl.max_pages", {"metavar": "N"}, "Stop after N pages."),
     (("--time-limit",), "crawl.time_limit_s", {"metavar": "TIME"}, "Stop after this time, such as 2h."),
@@ -38,7 +35,7 @@ _CRAWL: _Table = [
     (
         ("--policy-option",),
         "crawl.policy_options",
-        {"multiple": True, "metavar": "NAME=VALUE"},
+        _PAIR,
         "What the policy is to know, such as mode=pso (repeatable).",
     ),
     (("--copies",), "crawl.copies", {"metavar": "N"}, "Nodes that keep each page's body; default: 1."),
@@ -59,12 +56,7 @@ _JOIN: _Table = [
     (("--listen",), "node.listen", _PLACE, "Where other nodes reach this one; default: 127.0.0.1:8468."),
     (("--advertise",), "node.advertise", _PLACE, "The address that others are told, where it is another."),
     (("--admin",), "node.admin", _PLACE, "Where commands and browsers reach it; default: 127.0.0.1:8469."),
-    (
-        ("--label",),
-        "node.labels",
-        {"multiple": True, "metavar": "NAME=VALUE"},
-        "What policies may know of this node, such as type=meta (repeatable).",
-    ),
+    (("--label",), "node.labels", _PAIR, "What policies may know of this node, such as type=meta (repeatable)."),
     (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
 ]
 _ADMIN: _Table = [(("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469.")]

@@ -9,7 +9,7 @@ from dhtcrawl.crawl.analysis import Analysis, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
 from dhtcrawl.fetch.heads import header_pairs
 from dhtcrawl.storage.archive.archive import Archive
-from dhtcrawl.storage.archive.warc import WarcRecord
+from dhtcrawl.storage.archive.warcread import WarcRecord
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Txn

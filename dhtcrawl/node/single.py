@@ -31,7 +31,6 @@ from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
@@ -273,16 +272,8 @@ class RunningCrawl:
 
     def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> OutputCounters:
         self._live.close()
-        spec = self.record.spec
-        return write_outputs(
-            txn,
-            self.record.crawl_id,
-            self._dirs,
-            key_bytes=task_key_bytes(spec.key_mode),
-            key_of=spec.key_of,
-            pending_reason=pending_reason,
-            ours=ours,
-        )
+        crawl, spec = self.record.crawl_id, self.record.spec
+        return write_outputs(txn, crawl, self._dirs, spec=spec, pending_reason=pending_reason, ours=ours)
 
     def _finish(self, txn: Txn, counters: bytes, summary: Summary) -> None:
         crawl_id = self.record.crawl_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.sim.world import SimDisk
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows
@@ -39,9 +38,7 @@ def collect(
     at = GatherProgress()
     while at.phase != Phase.OVER:
         at = finish(txn, crawl, at)
-    totals = write_outputs(
-        txn, crawl, dirs, key_bytes=task_key_bytes(spec.key_mode), key_of=spec.key_of, pending_reason=""
-    )
+    totals = write_outputs(txn, crawl, dirs, spec=spec, pending_reason="")
     return dirs, totals, at.refetches
 
 

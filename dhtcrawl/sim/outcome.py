@@ -6,7 +6,7 @@ import io
 import json
 
 from dhtcrawl.sim.web import SimWeb
-from dhtcrawl.storage.archive.warc import scan
+from dhtcrawl.storage.archive.warcscan import scan
 from dhtcrawl.storage.outputs.outputs import PAGES_FILE, OutputDirs
 from dhtcrawl.storage.store.files import MemoryDirectory
 

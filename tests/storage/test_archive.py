@@ -15,7 +15,7 @@ from storage.stores import CRAWL, NODE, Store, archive_in, exchanges
 
 from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.storage.archive import archive as module
-from dhtcrawl.storage.archive.warc import GzipMember, scan
+from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.records import Place, unpack

@@ -18,7 +18,7 @@ from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.body_copies import Parcel, Rehomed
 from dhtcrawl.storage.archive.names import COPIES
-from dhtcrawl.storage.archive.warc import scan
+from dhtcrawl.storage.archive.warcscan import scan
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.records import Place, State, pack, unpack

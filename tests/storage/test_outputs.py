@@ -36,9 +36,7 @@ A, B, C, D = (f"http://a.example/{name}" for name in "abcd")
 
 
 def write(store: Store, dirs: OutputDirs, pending_reason: str = "") -> OutputCounters:
-    return store.run(
-        partial(write_outputs, crawl=CRAWL, dirs=dirs, key_bytes=20, key_of=SPEC.key_of, pending_reason=pending_reason)
-    )
+    return store.run(partial(write_outputs, crawl=CRAWL, dirs=dirs, spec=SPEC, pending_reason=pending_reason))
 
 
 def lines(directory: Directory, name: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from datetime import datetime
 
 from dhtcrawl.storage.archive import warc
 from dhtcrawl.storage.archive.names import SUFFIX, ArchiveSeries
+from dhtcrawl.storage.archive.warcread import WarcRecord, read_record
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import Place, pack, unpack
@@ -101,14 +102,14 @@ class Archive:
         file.close()
         self._directory.remove(file.name)
 
-    def read(self, place: Place) -> warc.WarcRecord:
+    def read(self, place: Place) -> WarcRecord:
         """Read the response record at `place`.
 
         Raises:
             StorageError: the record is not there, or damaged.
         """
         data = self._directory.read(place.file, place.offset, place.length)
-        return warc.read_record(data, where=f"{place.file} at {place.offset}")
+        return read_record(data, where=f"{place.file} at {place.offset}")
 
     def prepare(self, txn: Txn) -> None:
         """Make what was appended durable, and write the new lengths into `txn`."""

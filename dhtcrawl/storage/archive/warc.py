@@ -14,7 +14,6 @@ for the digests and once for the file, in constant memory.
 
 Compression is ISA-L's level 1: within a few percent of the size that zlib's
 level 6 reaches, for a quarter of its time.
-This module re-exports the readers (`warcread`, `warcscan`).
 """
 
 from __future__ import annotations
@@ -29,21 +28,10 @@ from isal import isal_zlib
 
 from dhtcrawl.clock import warc_date
 from dhtcrawl.errors import StorageError
-from dhtcrawl.storage.archive.warcread import GZIP, RECORD_END, WarcRecord, read_record
-from dhtcrawl.storage.archive.warcscan import GzipMember, digest_of, scan
+from dhtcrawl.storage.archive.warcread import GZIP, RECORD_END
+from dhtcrawl.storage.archive.warcscan import digest_of
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile
-
-__all__ = [
-    "ArchiveItem",
-    "GzipMember",
-    "WarcRecord",
-    "Written",
-    "append_exchange",
-    "read_record",
-    "scan",
-    "warcinfo",
-]
 
 VERSION = "WARC/1.0"
 

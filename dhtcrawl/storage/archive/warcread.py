@@ -1,4 +1,4 @@
-"""Reads one WARC record back from its gzip member; import it from `dhtcrawl.storage.archive.warc`.
+"""Reads one WARC record back from its gzip member.
 
 The file may be written by any program and damaged in any way: every length is
 bounded, and its content raises nothing but `StorageError`. Decompression is zlib's,

@@ -1,9 +1,8 @@
 """Reads a whole WARC file strictly, and reports its records and their faults; for `dhtcrawl verify`.
 
-Import it from `dhtcrawl.storage.archive.warc`. The scan walks a file member by
-member in constant memory, recomputes every digest, and reports a fault instead of
-stopping at it. Well-known readers accept a file that ends in the middle of a record,
-or one with two records in a member; this one does not.
+The scan walks a file member by member in constant memory, recomputes every digest,
+and reports a fault instead of stopping at it. Well-known readers accept a file that
+ends in the middle of a record, or one with two records in a member; this does not.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.store import keys
@@ -116,8 +118,7 @@ def write_outputs(
     crawl: bytes,
     dirs: OutputDirs,
     *,
-    key_bytes: int,
-    key_of: Callable[[str], bytes],
+    spec: CrawlSpec,
     pending_reason: str,
     ours: Callable[[bytes], bool] | None = None,
 ) -> OutputCounters:
@@ -130,7 +131,7 @@ def write_outputs(
     missing.jsonl, which exists only then.
 
     `pending_reason` is why pending tasks were not fetched, "" if the next run
-    fetches them. `key_of` gives a URL's task key.
+    fetches them.
 
     Raises:
         StorageError: an output cannot be written; the old one stays.
@@ -140,11 +141,11 @@ def write_outputs(
     dirs.pages.replace(PAGES_FILE, _sorted(_page_lines(txn, crawl, totals, archive), dirs.scratch))
     dirs.indexes.replace(INDEX_FILE, _sorted(_index_lines(txn, crawl), dirs.scratch))
     dirs.reports.replace(
-        SKIPPED_FILE, _sorted(_skipped_lines(txn, crawl, totals, key_of, pending_reason, ours), dirs.scratch)
+        SKIPPED_FILE, _sorted(_skipped_lines(txn, crawl, totals, spec, pending_reason, ours), dirs.scratch)
     )
     if ours is not None:
         return totals
-    totals.lost = count_lost(txn, crawl, key_bytes)
+    totals.lost = count_lost(txn, crawl, task_key_bytes(spec.key_mode))
     if totals.pages_missing or totals.brought != totals.pages:
         dirs.reports.replace(MISSING_FILE, _sorted(_missing_lines(txn, crawl, totals, archive), dirs.scratch))
     else:
@@ -232,7 +233,7 @@ def _skipped_lines(
     txn: Txn,
     crawl: bytes,
     totals: OutputCounters,
-    key_of: Callable[[str], bytes],
+    spec: CrawlSpec,
     pending_reason: str,
     ours: Callable[[bytes], bool] | None,
 ) -> Iterator[tuple[str, bytes]]:
@@ -253,7 +254,7 @@ def _skipped_lines(
             totals.unsettled += task.state == State.FETCHED
     for url, reason in _records(txn, crawl, keys.SKIPPED):
         # Another page may have led to it after all, at a smaller depth or without nofollow.
-        followed = reason != SkipReason.NOT_A_URL and txn.get(keys.TASK + crawl + key_of(url)) is not None
+        followed = reason != SkipReason.NOT_A_URL and txn.get(keys.TASK + crawl + spec.key_of(url)) is not None
         if not followed:
             yield _skipped(totals, url, reason, "")
 
