@@ -32,7 +32,7 @@ def columns_there() -> int:
 
 
 def printable(value: object) -> str:
-    """As text that moves no cursor: some of it comes from other machines."""
+    """Make text that moves no cursor: some of it comes from other machines."""
     return "".join(char if char.isprintable() else "?" for char in str(value))
 
 

@@ -178,7 +178,7 @@ class NextRound:
         )
 
     def wrote(self, fetched: Iterable[Fetched], refetched: set[bytes]) -> None:
-        """These are on disk; the store had the pages in `refetched` before."""
+        """Note that these are on disk; the store had the pages in `refetched` before."""
         for each in fetched:
             if each.page is None:
                 continue

@@ -17,7 +17,7 @@ from dhtcrawl.fetch.http import FetchFailureKind, Truncated
 
 
 class Blame(Enum):
-    """Who a failure is counted against."""
+    """What a failure is counted against."""
 
     HOST = "host"
     PAGE = "page"

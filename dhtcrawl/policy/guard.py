@@ -75,7 +75,7 @@ class Guard(Policy):
         self._tell("adopt", table)
 
     def hung(self, seconds: float) -> None:
-        """It did not answer in time: it is not asked again."""
+        """Ask the policy no more, as it did not answer in time."""
         self._give_up(f"did not answer within {seconds:g} s")
 
     def _tell(self, what: str, *args: Any) -> None:

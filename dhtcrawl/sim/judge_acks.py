@@ -129,7 +129,7 @@ class Acks:
             self._scene.broken("I5", f"{host.name} dropped {name}, which {', '.join(lacking)} had to have first")
 
     def _lacking(self, side: list[SimHost], gone: Deleted, view: View) -> list[str]:
-        """Of those who are to keep a record, and are there: who has less of it."""
+        """The names of the nodes that are to keep a record, are there, and have less of it."""
         scene, lacking = self._scene, []
         keepers = {member.id for member in view.closest(placement(gone.key), scene.replicas + 1)}
         for keeper in side:

@@ -201,6 +201,6 @@ def _leaves(host: SimHost) -> bool:
 
 
 def _own(view: View, hosts: list[SimHost]) -> View:
-    """Of a view those who own in truth."""
+    """The part of a view that owns in truth."""
     there = {host.id for host in hosts}
     return View(member for member in view.members if member.id in there)

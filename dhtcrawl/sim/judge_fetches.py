@@ -152,7 +152,7 @@ class Fetches:
             self._arrives(host)
 
     def _arrives(self, host: SimHost) -> None:
-        """It was not there: if no other of its side is, the side knows no more than it does."""
+        """Note a host that was not there: if no other of its side is, the side knows no more than it does."""
         if self._scene.side_of(host) == [host]:
             for key in self._requests:
                 if self._brought(key) and not self._is_known(key, [host]):

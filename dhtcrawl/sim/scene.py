@@ -54,7 +54,7 @@ class Cuts:
             cut.healed_at = now if cut.healed_at is None else cut.healed_at
 
     def healed(self) -> list[_Cut]:
-        """Those that have healed and are not over for all."""
+        """The cuts that have healed and are not over for all."""
         return [cut for cut in self._cuts if cut.healed_at is not None and cut.over_at is None]
 
     @property
@@ -169,18 +169,18 @@ class Scene:
 
     @property
     def awake(self) -> list[SimHost]:
-        """Those that do not stand still."""
+        """The hosts that do not stand still."""
         return [host for host in self.up if self._away.paused.get(host) != host.starts]
 
     def sides(self, plus: Sequence[SimHost] = ()) -> list[list[SimHost]]:
-        """Those who are awake, and `plus`, by who can hear whom."""
+        """The hosts that are awake, and `plus`, grouped by which can hear each other."""
         found: dict[tuple[bool, ...], list[SimHost]] = {}
         for host in dict.fromkeys([*self.awake, *plus]):
             found.setdefault(self.cuts.side(host), []).append(host)
         return list(found.values())
 
     def side_of(self, host: SimHost) -> list[SimHost]:
-        """Whom a host can hear, itself first, whether it is awake or not."""
+        """The hosts that a host can hear, itself first, whether it is awake or not."""
         side = self.cuts.side(host)
         return [host, *(other for other in self.awake if other is not host and self.cuts.side(other) == side)]
 
@@ -232,14 +232,14 @@ class Scene:
         self._absent(host)
 
     def resumes(self, host: SimHost) -> float:
-        """It goes on; how long it stood still."""
+        """Note that it goes on; how long it stood still."""
         self._count_peace()
         self._away.paused.pop(host, None)
         self._away.resumed_at[host] = self.time()
         return self.returns(host)
 
     def returns(self, host: SimHost) -> float:
-        """It is there again; how long it was not."""
+        """Note that it is there again; how long it was not."""
         self.befell()
         return self._away.end(host, self.time())
 
@@ -302,12 +302,12 @@ def is_owner(host: SimHost) -> bool:
 
 
 def view_of(host: SimHost) -> View:
-    """Who is there, as it believes."""
+    """The members that are there, as the host believes."""
     return host.swarm.gossip.view if host.swarm is not None and host.swarm.listening else View(())
 
 
 def known(host: SimHost) -> dict[bytes, None]:
-    """Whom it has heard of lately."""
+    """The nodes that the host has heard of lately."""
     return {member.id: None for member in view_of(host).members if member.state is not MemberState.SUSPECTED}
 
 

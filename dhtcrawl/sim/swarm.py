@@ -52,7 +52,7 @@ SLOW_DISK = 25.0
 
 
 class Witness(Protocol):
-    """Who watches; called on the loop, and never changes anything."""
+    """Watches a swarm; called on the loop, and never changes anything."""
 
     def engine(self, host: SimHost) -> MemoryEngine:
         """A new disk for a host, which reports what is written to it."""
@@ -214,7 +214,7 @@ class SimHost:
         return {keys.suffix(full) for full, value in rows if unpack(value)["status"] == 200}
 
     def pause(self) -> None:
-        """It stands still, as under SIGSTOP: what is sent to it waits."""
+        """Stand still, as under SIGSTOP: what is sent to it waits."""
         self._world.trace.event("pause", node=self.id)
         self.paused = True
         self._world.loop.pause(self.address)

@@ -110,7 +110,7 @@ class NodeApi(Protocol):
         """A crawl's record as nodes send it to each other, `dhtcrawl.storage.store.crawl_record.to_wire`."""
 
     async def export_nodes(self, crawl_id: bytes) -> list[dict[str, Any]]:
-        """Who has a part of a crawl.
+        """The nodes that have a part of a crawl.
 
         node, counters, cpu_seconds, rss_bytes_max, seconds, archive_dir (a
         path where it is on this machine, or None), reachable (bool).

@@ -24,7 +24,7 @@ _CLOSE = 1e-7
 
 
 def equal_split(total: int, nodes: int) -> Counts:
-    """As even as it goes."""
+    """Split a total as evenly as it goes."""
     counts = np.full(nodes, total // nodes, dtype=np.int64)
     counts[: total % nodes] += 1
     return counts

@@ -79,7 +79,7 @@ class Lookup:
             self._last_resort()
 
     def next(self) -> list[Contact]:
-        """Whom to ask now: the closest not asked yet, at most `alpha` at a time. They become WAITING."""
+        """The contacts to ask now: the closest not asked yet, at most `alpha` at a time. They become WAITING."""
         asks: list[Contact] = []
         for candidate in self._frontier():
             if self._in_flight >= self._alpha or self.asked >= self._asks_max:
@@ -113,12 +113,12 @@ class Lookup:
         return self._in_flight == 0 and self.asked >= self._asks_max
 
     def closest(self, n: int | None = None) -> list[Contact]:
-        """Those that answered, closest first, at most `n` (or `width`)."""
+        """The contacts that answered, closest first, at most `n` (or `width`)."""
         queried = [candidate.contact for candidate in self._ordered if candidate.state is LookupState.QUERIED]
         return queried[: self._width if n is None else n]
 
     def heard(self, n: int) -> list[Contact]:
-        """Of the `n` closest that may be reachable, those that were not asked."""
+        """The contacts that were not asked, of the `n` closest that may be reachable."""
         reachable = [candidate for candidate in self._ordered if candidate.state is not LookupState.UNREACHABLE]
         return [candidate.contact for candidate in reachable[:n] if candidate.state is LookupState.HEARD]
 

@@ -135,7 +135,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         await together(self._meet(contact.address) for contact in wanted)
 
     async def bootstrap_node(self, addr: Address) -> Contact | None:
-        """Who answers there: a contact that is in the table now, or None."""
+        """The contact that answers there, which is in the table now, or None."""
         for host in await self._addresses(addr):
             contact = await self._meet((host, addr[1]))
             if contact is not None:

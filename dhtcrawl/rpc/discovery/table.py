@@ -94,12 +94,12 @@ class RoutingTable:
         return None if entry is None else entry.contact
 
     def suspected(self, node_id: bytes) -> bool:
-        """It is in the table and left our last question unanswered."""
+        """Whether it is in the table and left our last question unanswered."""
         entry = self._by_id.get(node_id)
         return entry is not None and entry.failures > 0
 
     def wants(self, node_id: bytes) -> bool:
-        """It is not in the table, and there is a place for it."""
+        """Whether it is not in the table, and there is a place for it."""
         if node_id in self._by_id or node_id == self.own_id:
             return False
         bucket = self._buckets.get(self._index(node_id))
@@ -188,7 +188,7 @@ class RoutingTable:
             self._due_at = 0.0
 
     def shunned(self, contact: Contact, now: float) -> bool:
-        """It did not answer lately, so a look-up need not ask it."""
+        """Whether it did not answer lately, so that a look-up need not ask it."""
         entry = self._by_id.get(contact.id)
         if entry is not None and entry.contact == contact:
             return entry.failures > 0

@@ -1,4 +1,4 @@
-"""Who may enter the table: a contact that answers a ping of ours with the id it claims.
+"""Which contacts may enter the table: one that answers a ping of ours with the id it claims.
 
     heard ──WANTED, SUSPECT──▶ ping ──▶ its id ──▶ confirm
        └──MOVED──▶ ping the known address ──answers──▶ the known contact stays

@@ -86,12 +86,12 @@ class Gossip:
 
     @property
     def on_change(self) -> list[Callable[[View], None]]:
-        """Who hears of each new view."""
+        """The functions that are told each new view."""
         return self._listeners.on_change
 
     @property
     def on_declared_dead(self) -> list[Callable[[], None]]:
-        """Who hears that the others have taken this node for dead, or may have."""
+        """The functions that are called when the others have taken this node for dead, or may have."""
         return self._listeners.on_declared_dead
 
     @property
@@ -242,7 +242,7 @@ class Gossip:
 
 
 class _Listeners:
-    """Whom this node tells of its membership; they run on the loop, one after the other."""
+    """Calls functions when the membership changes, on the loop, one after the other."""
 
     def __init__(self, members: Members) -> None:
         self.on_change: list[Callable[[View], None]] = []

@@ -94,7 +94,7 @@ class MemberRecord:
 
     @property
     def is_placed(self) -> bool:
-        """It says where it is; otherwise it is wherever its datagrams come from."""
+        """Whether it says where it is; otherwise it is where its datagrams come from."""
         return self.host not in _UNSPECIFIED
 
     @property

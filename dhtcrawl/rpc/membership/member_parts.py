@@ -20,7 +20,7 @@ _id_of = attrgetter("id")
 
 
 class AskingOrder:
-    """Whom to ask next: each once in a shuffled round (SWIM, section 4.3), or some at random."""
+    """Says which member to ask next: each once in a shuffled round (SWIM, section 4.3), or some at random."""
 
     def __init__(self, rng: Chance) -> None:
         self._rng = rng
@@ -39,7 +39,7 @@ class AskingOrder:
         self._ids.append(node_id)
 
     def goes(self, node_id: bytes) -> None:
-        """It is not asked any more.
+        """Ask a member no more.
 
         Raises:
             ValueError: it has not come.

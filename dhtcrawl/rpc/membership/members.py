@@ -311,7 +311,7 @@ class Members:
         return self._asking.one(dead) if dead else None
 
     def suspect(self, asked: MemberRecord, now: float) -> bool:
-        """It did not answer; False when it has refuted since it was asked, or is suspected already."""
+        """Suspect a member that did not answer; False when it has refuted since, or is suspected already."""
         known = self._live.get(asked.id)
         if known is None or known.life != asked.life or known.state is NodeState.SUSPECTED:
             return False

@@ -64,7 +64,7 @@ class Rumours:
         self._by_id.pop(node_id, None)
 
     def take(self, room_bytes: int, members: int, rows_max: int = ROWS_A_DATAGRAM_MAX) -> list[Row]:
-        """As many rows as fit; they count as told once more."""
+        """Take as many rows as fit; they count as told once more."""
         rows: list[Row] = []
         told: list[tuple[bytes, _Rumour]] = []
         firsts = [(order[0], row_bytes, order) for row_bytes, order in self._orders.items() if self._trim(order)]

@@ -42,7 +42,7 @@ class Peers(Protocol):
 
     @property
     def view(self) -> View:
-        """Who owns what, as of now."""
+        """The members, and so the owner of every key, as of now."""
 
     async def ask(self, node: bytes, message: Request, timeout_s: float | None = None) -> Answer | Failure:
         """A node's answer to a message of the task plane."""

@@ -66,7 +66,7 @@ class TaskPeers:
         return record.incarnation
 
     def view_changed(self, view: View) -> None:
-        """Who has been declared dead answers nothing any more. One that left may still be asked for its last word."""
+        """Give up requests to members that were declared dead; one that left may still be asked for its last word."""
         present = [member.id for member in view.members]
         there = set(present)
         for node in self._present:

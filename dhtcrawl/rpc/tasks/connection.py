@@ -28,7 +28,7 @@ _LANES = tuple(Lane)  # an enum takes its time to list its members
 
 
 class Owner(Protocol):
-    """Who keeps the connections."""
+    """Keeps the connections, and hears what becomes of them."""
 
     def opened(self, connection: Connection, hello: Hello) -> None:
         """The handshake is done."""
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
         self._drive()
 
     def failed(self, detail: str) -> None:
-        """It was not made."""
+        """Note that the connection was not made."""
         self.link.lost(detail, self._loop.time(), FailureKind.CONNECT)
         self._drive()
         self._owner.closed(self)

@@ -100,7 +100,7 @@ class _LinkTimes:
 
 
 class _Goodbyes:
-    """Who has said goodbye."""
+    """Which of the two ends has said goodbye."""
 
     __slots__ = ("heard", "said")
 

@@ -160,7 +160,7 @@ class StoreBackup:
 
 @dataclass(frozen=True, slots=True)
 class DeleteBackup:
-    """These tasks are over: the backup keeps a tombstone of each and lets go of the rest."""
+    """Says that tasks are over: the backup keeps a tombstone of each and drops the rest."""
 
     kind: ClassVar[Kind] = Kind.DELETE_BACKUP
     lane: ClassVar[Lane] = Lane.BACKUPS

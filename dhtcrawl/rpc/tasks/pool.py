@@ -31,11 +31,11 @@ class ConnectionPool:
         return len(self._connections)
 
     def open(self) -> list[Connection]:
-        """Those that count, in the order they were made."""
+        """The connections that count, in the order in which they were made."""
         return list(self._connections)
 
     def all(self) -> list[Connection]:
-        """Those that count, and those that are parting."""
+        """The connections that count, and those that are ending."""
         return [*self._connections, *self._parting]
 
     def greeting(self) -> list[Connection]:
@@ -115,7 +115,7 @@ class ConnectionPool:
         return longest
 
     def forget(self, connection: Connection) -> None:
-        """It is gone, or does not count any more."""
+        """Drop a connection that is gone, or does not count any more."""
         for held in (self._connections, self._greeting, self._parting):
             held.pop(connection, None)
         address = listening_address(connection)

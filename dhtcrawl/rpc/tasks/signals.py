@@ -40,7 +40,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks. `port` is where its task plane listens on the address it connects from, 0 for nowhere.
+    """Says which node speaks. `port` is where its task plane listens on the address it connects from, 0 for nowhere.
 
     `windows` is how many bytes of requests of each lane may be unanswered.
     """
@@ -105,7 +105,7 @@ class Goodbye:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """So many more bytes may be sent, lane by lane."""
+    """Gives back credit: so many more bytes may be sent, lane by lane."""
 
     kind: ClassVar[Kind] = Kind.CREDIT
     lanes: tuple[int, ...]

@@ -150,7 +150,7 @@ class TaskTransport:
                 connection.abort()
 
     def peers(self) -> Iterator[tuple[Address | None, Hello]]:
-        """Whom we are connected to: where we would ask them (None: they do not listen), and what they said."""
+        """The connected peers: the address where each is asked (None: it does not listen), and its HELLO."""
         for connection in self._pool.open():
             if connection.link.state is LinkState.OPEN and connection.link.peer is not None:
                 yield listening_address(connection), connection.link.peer

@@ -199,7 +199,7 @@ class Short(NamedTuple):
 def too_few(
     txn: Txn, crawl: bytes, cursor: bytes, limit: int, wanted: int, standing: Callable[[bytes], bytes | None]
 ) -> tuple[list[Short], bytes | None]:
-    """Those of `limit` pages from `cursor` on that have fewer than `wanted` copies, and the next cursor.
+    """The pages, of `limit` from `cursor` on, that have fewer than `wanted` copies, and the next cursor.
 
     `standing(node)` is the node that has now what `node` had: itself, an heir, or None.
     """

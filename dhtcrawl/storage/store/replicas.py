@@ -236,7 +236,7 @@ def reopen(
 
 
 def settled(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
-    """Those of these keys whose record has an outcome."""
+    """The keys, of these, whose record has an outcome."""
     found = ((key, get_task(txn, crawl, key)) for key in task_keys)
     return [key for key, task in found if task is not None and task.state >= State.FETCHED]
 

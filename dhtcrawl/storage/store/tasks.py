@@ -285,7 +285,7 @@ def is_left(txn: Txn, crawl: bytes, mine: Callable[[bytes], bool]) -> bool:
 
 
 def first_missing(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[bytes]:
-    """Those of these keys that have no record here, each once, for an audit of links."""
+    """The keys, of these, that have no record here, each once, for an audit of links."""
     return [key for key in dict.fromkeys(task_keys) if txn.get(keys.TASK + crawl + key) is None]
 
 

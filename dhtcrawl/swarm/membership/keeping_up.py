@@ -74,7 +74,7 @@ class KeepingUp:
             self._ranges = [(self._view, due.copies), (self._in_line_with, due.owned)]
 
     def next_meeting(self, neighbours: Sequence[bytes]) -> Meet | None:
-        """Whom to meet next, in which ranges; None when all that was due has been compared."""
+        """The nodes to meet next, and in which ranges; None when all that was due has been compared."""
         while not self._meetings and self._ranges:
             view, within = self._ranges.pop(0)
             if view is not None and within:

@@ -150,7 +150,7 @@ class LeaveState:
     # How that went which `next` asked for
 
     def bequeath(self, estates: Iterable[Estate]) -> None:
-        """These are to be given: no more come."""
+        """Note the pages that are to be given: no more come."""
         self._estates = list(estates)
 
     def given(self, gift: Bequeath, taken: bool) -> None:

@@ -1,4 +1,4 @@
-"""Whom a node has met and told while it joins, and which owners it did not see join. Pure.
+"""Which nodes a node has met and told while it joins, and which owners it did not see join. Pure.
 
 What a neighbour knew when it was met holds as long as no owner vanishes. When one
 vanishes, this node has a share in more of what the others know, so it meets those

@@ -77,7 +77,7 @@ class Holdings:
         )  # fmt: skip
 
     async def some(self, crawl: bytes, task_keys: Sequence[bytes]) -> list[TaskReplica]:
-        """Those of these records that are stored here."""
+        """The records, of these, that are stored here."""
         return await self._submit(partial(ranges.some, crawl=crawl, task_keys=task_keys))
 
     async def same(self, crawl: bytes, hashes: Sequence[tuple[bytes, int]]) -> list[bool]:
