@@ -83,7 +83,7 @@ async def test_the_reasons_say_who_is_waited_for_and_why() -> None:
         swarm.weather.rule = lambda _, to, name: to == mute.node_id and name == "crawl_report"
         while not any("no answer" in reason for reason in seen):
             assert coordinator.coordinator is not None
-            seen.update(dict.fromkeys(coordinator.coordinator.reasons))
+            seen.update(dict.fromkeys(coordinator.coordinator.state.reasons))
             await swarm.until(lambda now=swarm.now: swarm.now > now + 0.2)  # type: ignore[misc]
         swarm.weather.rule = lambda *_: False
         await swarm.ended()

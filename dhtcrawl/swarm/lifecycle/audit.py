@@ -11,7 +11,7 @@ asks nothing, however large it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -137,6 +137,37 @@ class CrawlAudit:
         key_bytes = task_key_bytes(spec.key_mode)
         missing = await self._auditor.audit(self._record.crawl_id, key_bytes, seeds, resend)
         return missing, resent
+
+
+@loop_state
+class AskedAudit:
+    """Runs this node's audit when the coordinator asks for it, once for each state of stillness."""
+
+    def __init__(self, audit: Callable[[], Coroutine[Any, Any, tuple[int, int]]], answer_s: float) -> None:
+        """An audit that takes longer than `answer_s` is asked after again."""
+        self._audit = audit
+        self._answer_s = answer_s
+        self._still = b""
+        self._task: asyncio.Task[tuple[int, int]] | None = None
+
+    async def result(self, still: bytes, group: asyncio.TaskGroup) -> calls.AuditResult:
+        """The result of the audit of this state, which runs in `group`, or that it still runs."""
+        if self._task is None or self._still != still:
+            self.cancel()
+            self._still, self._task = still, group.create_task(self._audit())
+        task = self._task
+        await asyncio.wait([task], timeout=self._answer_s)
+        if not task.done() or task.cancelled():
+            return calls.AuditResult(running=True)
+        missing, resent = task.result()
+        if (missing or resent) and self._task is task:
+            self._task = None  # the next call audits again
+        return calls.AuditResult(missing, resent)
+
+    def cancel(self) -> None:
+        """End an audit that runs."""
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _links(txn: Txn, *, crawl: bytes, cursor: bytes) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
