@@ -63,7 +63,7 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         tell_crawl=crawls.tell,
         announce=crawls.announce,
         policies=Policies(ground.id, node.ports.aside),
-        merge=records.inbox.merge,
+        merge=records.merger.merge,
         compare=partial(records.syncer.compare, keepers=records.replicator.backups),
         traits=NodeTraits(planes.rtts, node.ports.machine, pairs(node.config.node.labels)),
     )

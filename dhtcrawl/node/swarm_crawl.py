@@ -181,7 +181,7 @@ def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
         failures,
         SwarmOwnership(state.claim(), undecided(policy, failures)),
         participants,
-        Absences(lambda: participants.absent(peers.view, is_member)),
+        Absences(lambda: participants.absent(peers.view, is_member), shared.settings.holder_grace_s),
         allowance,
     )
 
@@ -209,13 +209,10 @@ def _missing_bodies(shared: Shared, given: _Given, parts: CrawlParts, copying: B
         shared.node.committer,
         shared.node.ports.clock,
         given.record.crawl_id,
-        grace_s=shared.settings.holder_grace_s,
-        absences=given.absences,
-        claims=lambda: given.ownership.claim.mine,
-        snapshot=given.ownership.snapshot,
-        opened=partial(_opened, shared.replicator, given.record.crawl_id, parts.intake),
-        rehome=copying.rehome,
-        gave_up=copying.holders_changed,
+        given.absences,
+        given.ownership.snapshot,
+        copying,
+        partial(_opened, shared.replicator, given.record.crawl_id, parts.intake),
     )
 
 

@@ -50,6 +50,7 @@ from dhtcrawl.swarm.membership.leave_state import LeaveSettings
 from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
 from dhtcrawl.swarm.membership.ports import OwnerPorts
 from dhtcrawl.swarm.records.inbox import Inbox
+from dhtcrawl.swarm.records.merger import Merger
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.sync import Syncer
@@ -107,6 +108,7 @@ class RecordParts:
 
     syncer: Syncer
     inbox: Inbox
+    merger: Merger
     replicator: Replicator
     owner_news: OwnerNews
 
@@ -199,13 +201,12 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs
         lambda crawl: runs.terms(crawl, orders),
     )
     ground.registry.serve(Have, syncer.on_have)
+    merger = Merger(committer, orders, runs.of)
     inbox = Inbox(
         planes.peers,
         ground.registry,
-        committer,
         group,
-        orders=orders,
-        run_of=runs.of,
+        merger,
         refresh=syncer.on_refresh,
         awake=planes.awake,
     )
@@ -214,10 +215,10 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs
         group,
         replicas=settings.replicas,
         acks=settings.acks,
-        further=inbox.merge,
+        further=merger.merge,
         heir_of=runs.records.heir_of,
     )
-    return RecordParts(syncer, inbox, replicator, OwnerNews(planes.peers, group, further=inbox.merge))
+    return RecordParts(syncer, inbox, merger, replicator, OwnerNews(planes.peers, group, further=merger.merge))
 
 
 def build_gate(ground: Ground, planes: Planes, records: RecordParts, runs: CrawlRuns) -> HostLeases:

@@ -22,6 +22,7 @@ from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.inbox import Inbox
+from dhtcrawl.swarm.records.merger import Merger
 from swarm.fake_peers import node, view_of
 from swarm.sync_swarm import copy
 
@@ -72,10 +73,8 @@ class InboxBench(Bench):
         self.inbox = Inbox(
             self.peers,
             self.registry,
-            self.committer,
             group,
-            orders=itertools.count(1),
-            run_of=lambda crawl: self.run,
+            Merger(self.committer, itertools.count(1), lambda crawl: self.run),
             refresh=lambda asker, message: _refuse(),
         )
         self.inbox.owning = True

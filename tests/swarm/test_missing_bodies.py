@@ -36,28 +36,28 @@ class BodiesBench(Bench):
         self.copies: Callable[[list[bytes]], tuple[list[bytes], int]] = lambda pages: (pages, 0)
         self.sought: list[float] = []
         self.given_up: list[list[str]] = []
-        self.absences = Absences(lambda: self.gone)
+        self.absences = Absences(lambda: self.gone, GRACE_S)
         self.bodies = MissingBodies(
             self.committer,
             self.clock,
             CRAWL,
-            grace_s=GRACE_S,
-            absences=self.absences,
-            claims=lambda: self.owned,
-            snapshot=lambda _=None: OwnershipSnapshot(self.owned),
-            opened=self._opened,
-            rehome=self._rehome,
-            gave_up=lambda: self.given_up.append(sorted(self.absences.given_up)),
+            self.absences,
+            lambda _=None: OwnershipSnapshot(self.owned),
+            self,
+            self._opened,
         )
 
     def add(self, *records: TaskReplica) -> None:
         self.engine.write({keys.TASK + CRAWL + key: task.pack() for key, task in records}, sync=False)
 
-    async def _rehome(self, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
+    async def rehome(self, gone: str, pages: list[bytes]) -> tuple[list[bytes], int]:
         assert gone == GONE
         self.sought.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0.1)
         return self.copies(pages)
+
+    def holders_changed(self) -> None:
+        self.given_up.append(sorted(self.absences.given_up))
 
     def _opened(self, opened: list[TaskReplica], merged: Merged) -> None:
         assert {queued.key for queued in merged.queued} == {copy.key for copy in opened}

@@ -27,7 +27,7 @@ from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.reopen_check import ReopenCheck
 from dhtcrawl.swarm.records.holdings import RecordTerms
-from dhtcrawl.swarm.records.inbox import InboxRun
+from dhtcrawl.swarm.records.merger import InboxRun
 
 
 class GuidedRun(Protocol):

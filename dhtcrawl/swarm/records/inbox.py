@@ -13,11 +13,8 @@ other replicas cannot wait for each other (I13).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
 
-from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import placement
 from dhtcrawl.loop_state import loop_state
@@ -39,35 +36,9 @@ from dhtcrawl.rpc.tasks.messages import (
 )
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.signals import Hello
-from dhtcrawl.storage.store import ownership, replicas
-from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.ownership import OwnershipSnapshot, TakeSnapshot
-from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
-
-
-class InboxRun(Protocol):
-    """What the inbox needs of a crawl that runs here."""
-
-    @property
-    def intake(self) -> Intake: ...
-
-    @property
-    def key_bytes(self) -> int: ...
-
-    @property
-    def depth_matters(self) -> bool: ...
-
-    def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot: ...
-
-    def heard(self, found: Sequence[TaskReplica]) -> None:
-        """Note that these replicas came from another node and are written."""
-        ...
-
-    def buried(self, keys: Sequence[bytes]) -> None:
-        """Note that these tasks have tombstones here."""
-        ...
+from dhtcrawl.swarm.records.merger import Merger
 
 
 @loop_state
@@ -78,24 +49,20 @@ class Inbox:
         self,
         peers: Peers,
         registry: CallRegistry,
-        committer: Committer,
         group: asyncio.TaskGroup,
+        merger: Merger,
         *,
-        orders: Iterator[int],
-        run_of: Callable[[bytes], InboxRun | None],
         refresh: Callable[[bytes, RefreshTask], Awaitable[Records | Refused]],
         awake: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`orders` number what is queued, whichever way it came; they are drawn on the committer's thread."""
+        """`refresh(asker, message)` answers REFRESH_TASK; `awake()`: whether this node has run without a pause."""
         self.owning = False  # links are refused until this node knows what it owns (I12)
         self.links_taken = 0
         self.records_taken = 0
         self._peers = peers
         self._registry = registry
-        self._committer = committer
         self._group = group
-        self._orders = orders
-        self._run_of = run_of
+        self._merger = merger
         self._refresh = refresh
         self._awake = awake
 
@@ -122,7 +89,7 @@ class Inbox:
     # STORE_TASK
 
     async def _store_task(self, message: StoreTask) -> Reply:
-        run = self._run_of(message.crawl)
+        run = self._merger.run_of(message.crawl)
         if run is None:
             return Refused(UNKNOWN_CRAWL, message.crawl.hex())
         if not self._awake() or not self.owning:
@@ -169,57 +136,21 @@ class Inbox:
         found = [wire.copy_of(row, width) for row in message.records]
         good = [copy for copy in found if copy is not None]
         self.records_taken += len(good)
-        merged = await self.merge(message.crawl, good)
+        merged = await self._merger.merge(message.crawl, good)
         codes = bytes(Code.FAILED if copy is None else Code.ACCEPTED for copy in found)
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     async def _delete_backup(self, message: DeleteBackup) -> Reply:
-        run = self._run_of(message.crawl)
         width = self._width(message.crawl, message.tombstones[0].key)
         found = [wire.end_of(row, width) for row in message.tombstones]
         ends = [end for end in found if end is not None]
         self.records_taken += len(ends)
-        now = _take_snapshot(run)(end.key for end in ends)
-        write: Any = partial(replicas.bury, crawl=message.crawl, ends=ends, mine=now.mine, held=now.held)
-        known, merged = await self._committer.submit(write)
-        if run is not None:
-            run.buried([end.key for end, there in zip(ends, known, strict=True) if there])
-            run.intake.merged(merged)
+        known, merged = await self._merger.bury(message.crawl, ends)
         there = iter(known)
         codes = bytes(Code.ACCEPTED if end is not None and next(there) else Code.FAILED for end in found)
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     def _width(self, crawl: bytes, key: bytes) -> int:
         """The length of a crawl's task keys; for an unknown crawl that of `key`, which is from the message."""
-        run = self._run_of(crawl)
+        run = self._merger.run_of(crawl)
         return len(key) if run is None else run.key_bytes
-
-    async def merge(self, crawl: bytes, records: list[TaskReplica]) -> Merged:
-        """Merge other nodes' records into the store; `Merged.further` has what we know better.
-
-        Raises:
-            StorageError: the disk has failed.
-        """
-        run = self._run_of(crawl)
-        now = _take_snapshot(run)(record.key for record in records)
-        merged: Merged = await self._committer.submit(
-            partial(
-                replicas.merge_in,
-                crawl=crawl,
-                copies=records,
-                orders=self._orders,
-                mine=now.mine,
-                held=now.held,
-                depth_matters=run is not None and run.depth_matters,
-            )
-        )
-        if run is not None:
-            # Only once it is written: before, a search for tasks to fetch would find it pending and not held.
-            run.heard(records)
-            run.intake.merged(merged)
-        return merged
-
-
-def _take_snapshot(run: InboxRun | None) -> TakeSnapshot:
-    """How to take snapshots for a crawl; one that does not run here fetches nothing, it only keeps records (I4)."""
-    return ownership.nothing if run is None else run.snapshot
