@@ -16,9 +16,11 @@ the next size smaller again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from dhtcrawl.policy.seam import BATCH, Outcome, TaskResult
+from dhtcrawl.policy.seam import BATCH, AssignmentTerms, Outcome, Policy, Settings, TaskResult
 
 FIRST, LEAST = 4, 2
 HORIZON_S = 5.0
@@ -65,3 +67,21 @@ class Backlog:
         wanted = known.count / took_s * max(HORIZON_S, LATENCIES * known.seconds)
         size = round(min(max(wanted, known.size / 2), 2 * known.size))
         known.size, known.since, known.count = min(max(size, LEAST), BATCH), now, 0
+
+
+class PlannedPolicy(Policy):
+    """What policies have in common that rank by their planner's table: a node has as many tasks as its backlog says."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._table: Mapping[str, Any] = {}
+        self._backlog = Backlog()
+
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        return AssignmentTerms(self._backlog.size(node, host))
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        self._backlog.heard(outcome, now)
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        self._table = table

@@ -14,19 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.keyspace import distance, placement
-from dhtcrawl.policy.backlog import Backlog
+from dhtcrawl.policy.backlog import PlannedPolicy
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import (
-    AssignmentTerms,
-    Candidate,
-    Outcome,
-    Planner,
-    Policy,
-    PolicyTask,
-    Settings,
-    failed_last,
-    number_in,
-)
+from dhtcrawl.policy.seam import Candidate, Planner, PolicyTask, failed_last, number_in
 
 # Up to so many, hashing all of them is cheaper than to look for the nearest.
 NEAREST = 256
@@ -65,16 +55,11 @@ def _serves(before: Mapping[str, Any], weights: Mapping[bytes, float]) -> bool:
     return latest / sum(last.values()) <= BETTER / sum(weights.values())
 
 
-class Balanced(Policy):
+class Balanced(PlannedPolicy):
     """Weighted rendezvous among the closest."""
 
     name = "balanced"
     planner = Rates
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._table: Mapping[str, Any] = {}
-        self._backlog = Backlog()
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         nodes = [candidate.node for candidate in candidates]
@@ -86,15 +71,6 @@ class Balanced(Policy):
         weights = {node: self.weight(node) for node in nodes}
         return failed_last([*rendezvous(task.key, nodes, weights), *far], task.failed)
 
-    def terms(self, node: bytes, host: str) -> AssignmentTerms:
-        return AssignmentTerms(self._backlog.size(node, host))
-
-    def heard(self, outcome: Outcome, now: float) -> None:
-        self._backlog.heard(outcome, now)
-
     def weight(self, node: bytes) -> float:
         """What share a node has, in relation to the others; 1 where the plan says nothing."""
         return number_in(self._table, "weights", node, 1.0)
-
-    def adopt(self, table: Mapping[str, Any]) -> None:
-        self._table = table

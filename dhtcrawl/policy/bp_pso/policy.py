@@ -10,22 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from dhtcrawl.policy.backlog import Backlog
+from dhtcrawl.policy.backlog import PlannedPolicy
 from dhtcrawl.policy.bp_pso.planner import MODES, Split
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import (
-    AssignmentTerms,
-    Candidate,
-    Outcome,
-    Policy,
-    PolicyTask,
-    Settings,
-    failed_last,
-    number_in,
-)
+from dhtcrawl.policy.seam import Candidate, PolicyTask, Settings, failed_last, number_in
 
 
-class BpPso(Policy):
+class BpPso(PlannedPolicy):
     """The plan's `shares` are positive numbers by node; with `finite` they are quotas."""
 
     name = "bp-pso"
@@ -34,8 +25,6 @@ class BpPso(Policy):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._table: Mapping[str, Any] = {}
-        self._backlog = Backlog()
         self._given: dict[bytes, int] = {}  # under this plan, by node
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
@@ -51,12 +40,6 @@ class BpPso(Policy):
             self._given[ranked[0]] = self._given.get(ranked[0], 0) + 1
         return ranked
 
-    def terms(self, node: bytes, host: str) -> AssignmentTerms:
-        return AssignmentTerms(self._backlog.size(node, host))
-
-    def heard(self, outcome: Outcome, now: float) -> None:
-        self._backlog.heard(outcome, now)
-
     def adopt(self, table: Mapping[str, Any]) -> None:
-        self._table = table
+        super().adopt(table)
         self._given.clear()
