@@ -144,7 +144,7 @@ class Crawl:
         found = {
             "queued": int(self._stage.starting or not parts.frontier.empty or reading),
             "in_flight": self._fetchers.running,
-            "unwritten": int(not parts.writer.idle),
+            "unwritten": int(not parts.writer.state.idle),
             "unsettled": parts.next_round.resends.pending + len(waits.open_pages),
             "copies": len(waits.copying),
             "links": len(waits.outbox),
@@ -154,7 +154,7 @@ class Crawl:
     @property
     def activity(self) -> int:
         """A number that grows with every event that may be, or lead to, work for a node."""
-        return self._fetchers.started + self.parts.writer.rounds + self.parts.intake.activity
+        return self._fetchers.started + self.parts.writer.state.rounds + self.parts.intake.activity
 
     def host_free(self, host: str) -> None:
         """A host became free: another crawl finished its request, or the host was leased to this node."""
@@ -296,7 +296,7 @@ class Crawl:
         stop = limits.exceeded(pages=counters.pages, seconds=self._time.elapsed_s, size_bytes=counters.body_bytes)
         # Only when the pages in flight are written is it known whether any work is left, and
         # so whether the crawl is complete: wait. `_may_start` starts nothing meanwhile.
-        if stop is Stop.PAGE_LIMIT and (self._fetchers.running or not self.parts.writer.idle):
+        if stop is Stop.PAGE_LIMIT and (self._fetchers.running or not self.parts.writer.state.idle):
             return None
         return stop
 
@@ -317,7 +317,7 @@ class Crawl:
             and not self._fetchers.running
             and not parts.next_round.resends.pending
             and not self._refill.busy
-            and parts.writer.idle
+            and parts.writer.state.idle
             and not parts.next_round.open_pages
             and not self._s.ports.replication.busy
         )

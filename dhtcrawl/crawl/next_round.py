@@ -1,4 +1,4 @@
-"""Collects what the next round will write, and knows which pages wait for links or copies before they are done.
+"""Collects what the next round will write, and knows which pages wait for links or copies before they are done. Pure.
 
 Fetchers hand in pages and kills, owners and backups hand in acks, at any time
 while a round is being committed. A page is done when none of its links is under

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -35,6 +36,8 @@ class Resends:
         self._next = next_round
         self._discovery = discovery
         self._resent = resent
+        self._added = asyncio.Event()
+        self._pages.added.listen(self._added.set)
 
     async def run(self) -> None:
         """Work through the queue until cancelled.
@@ -43,7 +46,9 @@ class Resends:
             StorageError: a page cannot be read.
         """
         while True:
-            key = await self._pages.get()
+            while (key := self._pages.take()) is None:
+                self._added.clear()
+                await self._added.wait()
             page = await self._s.committer.submit(partial(_read, crawl=self._crawl, key=key, archive=self._s.archive))
             if page is None:
                 # Only the page's link keys came, from a node that leaves or did not end it: the page's node sends them.

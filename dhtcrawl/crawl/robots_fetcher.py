@@ -17,7 +17,7 @@ from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRe
 from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, RobotsVerdict, product_token, verdict_for_status
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import canonicalize, host_of
 

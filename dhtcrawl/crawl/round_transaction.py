@@ -13,7 +13,7 @@ from typing import Protocol
 
 from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
 from dhtcrawl.storage.archive import body_copies
-from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.records import Place, SkipReason, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from dhtcrawl.fetch.http import Body
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.storage.archive.warc import ArchiveItem
+from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica

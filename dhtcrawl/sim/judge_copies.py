@@ -42,7 +42,7 @@ class CopyCounts:
     def _counted(self, host: SimHost) -> int | None:
         """What a node counts; None while that may be about to change, and where the crawl does not run."""
         run = None if host.swarm is None or not host.swarm.ready.is_set() else host.swarm.runs.of(self._crawl)
-        if run is None or run.copying.under_way or not run.parts.writer.idle:
+        if run is None or run.copying.under_way or not run.parts.writer.state.idle:
             return None
         return run.parts.counters.pages_undercopied
 

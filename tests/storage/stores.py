@@ -13,8 +13,8 @@ from dhtcrawl.clock import iso8601
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.archive.names import ArchiveSeries
-from dhtcrawl.storage.archive.warc import ArchiveItem
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.committer import Participant
 from dhtcrawl.storage.store.files import Directory

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from storage.warcs import DATE, HEAD, INFO_ID, NAME, archive, begin, item, scan_file, tool
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage.archive.warc import ArchiveItem, Written, append_exchange, warcinfo
+from dhtcrawl.storage.archive.item import ArchiveItem
+from dhtcrawl.storage.archive.warc import Written, append_exchange, warcinfo
 from dhtcrawl.storage.archive.warcread import WarcRecord, read_record
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.store.files import MemoryDirectory

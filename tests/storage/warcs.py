@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from dhtcrawl.storage.archive.warc import ArchiveItem, Written, append_exchange, warcinfo
+from dhtcrawl.storage.archive.item import ArchiveItem
+from dhtcrawl.storage.archive.warc import Written, append_exchange, warcinfo
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.store.files import AppendFile, MemoryDirectory
 

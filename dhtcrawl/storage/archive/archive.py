@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from dhtcrawl.storage.archive import warc
+from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.archive.names import SUFFIX, ArchiveSeries
 from dhtcrawl.storage.archive.warcread import WarcRecord, read_record
 from dhtcrawl.storage.store import keys
@@ -67,7 +68,7 @@ class Archive:
             self._directory.open(name, length).close()
             self._next = max(self._next, int(self._digits(name)) + 1)
 
-    def append(self, item: warc.ArchiveItem) -> tuple[Place, str]:
+    def append(self, item: ArchiveItem) -> tuple[Place, str]:
         """Append an exchange; return the place of its response and its payload digest.
 
         Raises:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -28,6 +28,7 @@ from isal import isal_zlib
 
 from dhtcrawl.clock import warc_date
 from dhtcrawl.errors import StorageError
+from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.archive.warcread import GZIP, RECORD_END
 from dhtcrawl.storage.archive.warcscan import digest_of
 from dhtcrawl.storage.store.engine import storage_error
@@ -39,28 +40,6 @@ _LEVEL = 1
 
 # A line of white space alone: some readers end a head there.
 _BLANK_LINE = re.compile(rb"\n[^\S\n]*\n")
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveItem:
-    """An exchange to be archived, with its record ids and instants.
-
-    Heads end with their blank line. `chunks` can be called again and yields
-    `body_size` bytes each time; `body` holds the same bytes if they are in
-    memory, else it is None. Ids are `urn:uuid:…`, without angle brackets.
-    """
-
-    url: str
-    date: datetime
-    remote_ip: str
-    request_head: bytes
-    response_head: bytes
-    body_size: int
-    chunks: Callable[[], Iterable[bytes]]
-    body: bytes | None
-    truncated: str | None  # WARC-Truncated: length, time, disconnect
-    response_id: str
-    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
