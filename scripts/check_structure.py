@@ -6,6 +6,7 @@
     complexity   a function branches at most so often (McCabe 1976, as ruff's C901 counts)
     cycle        no module imports itself by way of others, not even for types or within a function
     name         no two modules define a class of one name
+    await        no attribute or item is set from what it was before an await (`self.x += await …`): changes get lost
     raises       a public function names what its own body raises under `Raises:` in its docstring
     core         the import contract `cores` lists the modules whose docstring claims to be without I/O, and no others
 
@@ -73,6 +74,7 @@ def violations(root: Path, limits: Mapping[str, int], cores: Iterable[str]) -> l
         *_cycles(modules),
         *_cores(modules, set(cores)),
         *_raises(modules),
+        *_lost_updates(modules),
     ]
     return sorted([*found, *_complexity(root, modules, limits["complexity"])])
 
@@ -220,6 +222,33 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(each, Function | ast.Lambda | ast.ClassDef):
             yield each
             yield from _own(each)
+
+
+def _lost_updates(modules: Modules) -> Iterator[Violation]:
+    for name, tree in modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AugAssign | ast.Assign | ast.AnnAssign) and (lost := _read_before_await(node)):
+                at = _enclosing(tree, node.lineno, name)
+                yield Violation("await", at, f"{lost} is read before an await and set after it")
+
+
+def _read_before_await(node: ast.AugAssign | ast.Assign | ast.AnnAssign) -> str | None:
+    """The attribute or item that is set to a value for which it was read before an await was over."""
+    awaits = [each for each in ast.walk(node.value) if isinstance(each, ast.Await)] if node.value else []
+    over_at = max(((each.end_lineno or 0, each.end_col_offset or 0) for each in awaits), default=(0, 0))
+    before = [each for each in ast.walk(node.value) if _position(each) < over_at] if node.value else []
+    read = {ast.unparse(each) for each in before if isinstance(each, ast.Attribute | ast.Subscript)}
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        for each in ast.walk(target):
+            if isinstance(each, ast.Attribute | ast.Subscript) and isinstance(each.ctx, ast.Store):
+                text = ast.unparse(each)
+                if text in read or (awaits and isinstance(node, ast.AugAssign)):
+                    return text
+    return None
+
+
+def _position(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", sys.maxsize), getattr(node, "col_offset", 0)
 
 
 def _complexity(root: Path, modules: Modules, limit: int) -> Iterator[Violation]:

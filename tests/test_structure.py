@@ -189,6 +189,39 @@ def test_a_function_with_a_branch_too_many_is_found_whatever_noqa_says(house: Ma
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "self.a += await f()",
+        "self.a[b] -= 1 + await f()",
+        "self.a = self.a + await f()",
+        "self.a = await f(self.a)",
+        "self.a[b]: int = max(self.a[b], await f())",
+        "b, self.a = await f(self.a), 1",
+        "self.a = [self.a,\n   await f()]",
+    ],
+)
+def test_what_is_read_before_an_await_and_set_after_it_is_refused(house: MadeUp, line: str) -> None:
+    house.module("m", f"class A:\n async def g(self, b, f):\n  {line}")
+    assert house.broken() == ["await house.m.A.g"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.a = await f()",
+        "self.a = await f() + self.a",
+        "self.a = await f(self.b, b[0])",
+        "c = await f()\n  self.a += c",
+        "b += await f()",
+        "self.a += b",
+    ],
+)
+def test_what_is_read_after_the_await_or_is_a_variable_may_be_set(house: MadeUp, line: str) -> None:
+    house.module("m", f"class A:\n async def g(self, b, f):\n  {line}")
+    assert house.broken() == []
+
+
+@pytest.mark.parametrize(
     "back",
     ["import house.a", "from house.a import X", "from house import a", "def f():\n from house.a import X"],
 )
