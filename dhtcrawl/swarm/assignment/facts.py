@@ -1,4 +1,4 @@
-"""What a node has measured of one crawl, for planners.
+"""What a node has measured of a crawl, for planners.
 
 rate     pages a second while it had something to do; 0: not known yet
 batches  (pages, seconds) of such time, piece by piece, the latest last
@@ -36,7 +36,7 @@ class NodeTraits(NamedTuple):
 
 
 class PlannerFacts:
-    """Measures and reports the facts of one crawl on one node."""
+    """Measures and reports what planners may know of a crawl at this node."""
 
     def __init__(
         self, about: NodeTraits, queued: Callable[[], int], *, finite: bool = False, estimate: Estimator = lower_half

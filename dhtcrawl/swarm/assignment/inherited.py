@@ -21,7 +21,7 @@ HELD_A_NODE_MAX = 10_000
 
 @loop_state
 class InheritedInFlight:
-    """The inherited tasks of one crawl; times are seconds on the caller's monotonic clock."""
+    """The inherited tasks of a crawl; times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.version = 0  # grows with every change

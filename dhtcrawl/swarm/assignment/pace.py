@@ -15,7 +15,7 @@ RATE_BATCHES = 4  # the latest, each length once: the rate is taken over these
 
 
 class Pace:
-    """Measures the pace of one crawl on one node. Times are seconds on the caller's monotonic clock."""
+    """Measures the pace of a crawl on one node. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.batches: deque[tuple[int, float]] = deque(maxlen=BATCHES_MAX)

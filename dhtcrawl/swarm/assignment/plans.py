@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
 
 class PlannerRun:
-    """Runs the planner of one crawl off the event loop, one plan at a time, and logs once what is wrong with it."""
+    """Runs the planner of a crawl off the event loop, one plan at a time, and logs once what is wrong with it."""
 
     def __init__(self, crawl_id: bytes, planner: Planner, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
         """`aside(function)` runs it on a thread that is not waited for at the end."""

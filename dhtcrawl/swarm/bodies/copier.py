@@ -47,7 +47,7 @@ LIMITS: Final = DeliveryLimits(
 
 
 class PageRows:
-    """Reads the pages of one crawl as they are sent; runs on the committer's thread."""
+    """Reads the pages of a crawl as they are sent; runs on the committer's thread."""
 
     def __init__(self, crawl: bytes, archive: Directory) -> None:
         self.crawl = crawl
@@ -82,7 +82,7 @@ class PageRows:
 
 @loop_state
 class Copier:
-    """Makes the copies of one crawl's pages on one node."""
+    """Makes the copies of a crawl's pages on one node."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ Holder = Callable[[bytes], "bytes | None"]  # the node that has what a node had;
 
 @loop_state
 class CopyWatch:
-    """Watches the copies of one crawl's pages on one node."""
+    """Watches the copies of a crawl's pages on one node."""
 
     def __init__(
         self,

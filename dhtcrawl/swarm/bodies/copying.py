@@ -63,7 +63,7 @@ class CopyingRun(Protocol):
 
 @loop_state
 class BodyCopies:
-    """The copies of one crawl's bodies on one node; idle where the crawl wants one copy."""
+    """The copies of a crawl's bodies on one node; idle where the crawl wants one copy."""
 
     def __init__(
         self,

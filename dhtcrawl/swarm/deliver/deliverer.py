@@ -28,7 +28,7 @@ def _nothing_comes_back(_node: bytes, _items: Sequence[object]) -> None:
     raise AssertionError("a user whose batches leave items behind says what becomes of them")
 
 
-def _nobody_waits(_node: bytes) -> None:
+def _no_wait(_node: bytes) -> None:
     """A user that drops what is refused does not wait for room."""
 
 
@@ -44,7 +44,7 @@ class Deliverer(Generic[T]):
         size_of: Callable[[T], int],
         is_there: Callable[[bytes], bool] = _never,
         give_back: Callable[[bytes, list[T]], None] = _nothing_comes_back,
-        room: Callable[[bytes], None] = _nobody_waits,
+        room: Callable[[bytes], None] = _no_wait,
     ) -> None:
         """`send(batch)` sends a batch, handles the answer and returns what is left; an exception of it ends the group.
 

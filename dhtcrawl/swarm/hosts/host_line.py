@@ -86,7 +86,7 @@ class HostLine:
     def pass_over(self) -> bytes | None:
         """Move the head to the back after a missed offer; after the third, return it for removal."""
         head = self.head
-        assert head is not None, "nobody was offered anything"
+        assert head is not None, "no node was offered the host"
         self.offered_at = None
         self.queue[head] += 1
         if self.queue[head] < OFFERS_MISSED_MAX:

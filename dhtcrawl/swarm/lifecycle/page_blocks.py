@@ -125,7 +125,7 @@ class PageBook:
 
 @loop_state
 class PageBlocks:
-    """Hands out the pages of one crawl, as its coordinator."""
+    """Hands out the pages of a crawl, as its coordinator."""
 
     def __init__(self, limit: int, book: PageBook) -> None:
         self.limit = limit

@@ -18,7 +18,7 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 
 @loop_state
 class Participants:
-    """The participants of one crawl, as one node knows them."""
+    """The participants of a crawl, as one node knows them."""
 
     def __init__(
         self, record: CrawlRecord, learn: Callable[[CrawlRecord], Awaitable[object]], group: asyncio.TaskGroup

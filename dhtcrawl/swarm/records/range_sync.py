@@ -1,4 +1,4 @@
-"""Makes the records of one crawl the same at two nodes that both keep them; one of the two asks.
+"""Makes the records of a crawl the same at two nodes that both keep them; one of the two asks.
 
     compare(range)   digests of 256 parts of it, ours and the peer's
         equal                    nothing moves

@@ -33,12 +33,12 @@ LIMITS = DeliveryLimits(
     linger_s=0.01,
     pause_s=0.2,  # long enough for news of a new owner to come
 )
-_NOBODY = b""  # stands for the owner while no member is active, as when a whole swarm starts
+_NO_OWNER = b""  # stands for the owner while no member is active, as when a whole swarm starts
 
 
 @loop_state
 class LinkSender:
-    """Sends the links of one crawl."""
+    """Sends the links of a crawl."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class LinkSender:
         by_owner: dict[bytes, list[Link]] = {}
         for link in links:
             owner = view.owner(placement(link.key))
-            by_owner.setdefault(owner.id if owner is not None else _NOBODY, []).append(link)
+            by_owner.setdefault(owner.id if owner is not None else _NO_OWNER, []).append(link)
         refused: list[Link] = []
         for node, theirs in by_owner.items():
             taken = self._deliverer.put(node, theirs)
@@ -93,7 +93,7 @@ class LinkSender:
 
     async def _send(self, batch: Batch[Link]) -> Rest[Link]:
         owner, links = batch.node, batch.items
-        if owner == _NOBODY:
+        if owner == _NO_OWNER:
             return Rest(refused=links)
         self.links_sent += len(links)
         tried = self._tried.besides(owner, (link.key for link in links))

@@ -11,7 +11,7 @@ LINKS_MAX = 100_000
 
 
 class TriedOwners:
-    """Which owners were tried for each link of one crawl."""
+    """Which owners were tried for each link of a crawl."""
 
     def __init__(self) -> None:
         self._tried: dict[bytes, tuple[bytes, ...]] = {}  # by the link's task key, the first tried first
