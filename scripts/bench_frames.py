@@ -342,7 +342,7 @@ def main() -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(args.serve))
         return 0
-    rounds, batches = (3, 2_000) if args.quick else (7, 10_000)
+    rounds, batches = (3, 500) if args.quick else (7, 10_000)
     counts = {"frames": batches, "http": batches, "http_raw": batches, "udp": batches // 50}
     coded: list[tuple[float, float]] = []
     samples: dict[str, list[Sample]] = {kind: [] for kind in counts}

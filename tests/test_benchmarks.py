@@ -60,15 +60,27 @@ def test_the_rows_about_policies_have_them_too() -> None:
     from policy_bench.report import Row, as_rows
 
     rows = [
-        Row("P3", "within 30 %", "0.9", "≥ 0.8", "0.85 (worst 0.81)", True, 5),
-        Row("P1", "time", "", "at most 1,200 ms", "1,305.5 ms of 9", False, 0, "slow"),
-        Row("P5", "it specialises", "", "", "not to be had here", None, 0),
+        Row("P3", "within 30 %", "0.9", "≥ 0.8", "0.85 (worst 0.81)", True, 5, value=0.85, unit="share"),
+        Row(
+            "P1",
+            "time",
+            "",
+            "at most 1,200 ms",
+            "of 9 1,305.5 ms",
+            False,
+            0,
+            "slow",
+            value=1305.5,
+            unit="ms",
+            samples=9,
+        ),
+        Row("P5", "it specialises", "", "", "12 of 15 sites", None, 0, value=80, unit="%"),
     ]
     told = as_rows(rows)
     for row in told:
         assert_shape(row)
     assert [(row["measured"], row["unit"], row["samples"], row["ok"]) for row in told] == [
-        (0.85, "", 5, True), (1305.5, "ms", 1, False), (0.0, "", 1, True),
+        (0.85, "share", 5, True), (1305.5, "ms", 9, False), (80.0, "%", 1, True),
     ]  # fmt: skip
     assert [(row["by"], row["text"]) for row in told[:2]] == [("gnp", rows[0].measured), ("bp-pso", rows[1].measured)]
 

@@ -112,6 +112,8 @@ def level_row(level: Level) -> Row:
         f"network {level.network_bytes_per_s / 1e6:.2f} MB/s",
         None,
         0,
+        value=speed,
+        unit="URLs/s",
     )
 
 
@@ -133,6 +135,9 @@ def saturation_row(levels: Sequence[Level], options: Options) -> Row:
         options.judged(bound and grows),
         0,
         "the network is loopback, which is never full; where others use the machine, a core is waited for",
+        value=best.sample.pages_per_s / max(first.sample.pages_per_s, 1e-9),
+        unit="times the speed",
+        samples=len(levels),
     )
 
 
@@ -251,6 +256,9 @@ def speed_row(text: str, growth: Growth, samples: Samples, options: Options) -> 
         options.judged(line.r2 >= R2_MIN),
         0,
         f"samples lie off the line by {line.off * growth.sample_s:.1f} pages (standard deviation); pages are whole",
+        value=line.r2,
+        unit="R²",
+        samples=len(speeds(samples)),
     )
 
 
@@ -273,14 +281,19 @@ def cpu_rows(text: str, samples: Samples, options: Options) -> list[Row]:
             options.judged(growth <= noise),
             0,
             "" if growth <= noise else why,
+            value=growth,
+            unit="% of a core",
+            samples=len(shares(samples)),
         )
     ]
     large = {count: of for count, of in samples.items() if count > REPLICAS}
     if len(large) > 1:
         line = line_through(shares(large))
-        measured = f"the line grows by {line.slope * (most - min(large)):.2f} % of a core, noise {NOISE * line.off:.2f}"
+        growth = line.slope * (most - min(large))
+        measured = f"the line grows by {growth:.2f} % of a core, noise {NOISE * line.off:.2f}"
         what = f"CPU a node, from {min(large)} nodes on: all {REPLICAS} backups"
-        rows.append(Row("P4", what, "flat", "", measured, None, 0))
+        points = len(shares(large))
+        rows.append(Row("P4", what, "flat", "", measured, None, 0, value=growth, unit="% of a core", samples=points))
     return rows
 
 
@@ -305,6 +318,9 @@ def flat_out_row(nodes: int, samples: Sequence[Sample]) -> Row:
         None,
         0,
         "the nodes and the site share this machine's cores; CPU a page is what compares",
+        value=median(speeds),
+        unit="URLs/s",
+        samples=len(speeds),
     )
 
 

@@ -92,6 +92,8 @@ def run_coordinates(options: Options) -> list[Row]:
             target=f"at least {ACCURATE}",
             measured=f"{best.within:.3f}",
             met=options.judged(best.within >= ACCURATE),
+            value=best.within,
+            unit="share",
         ),
         row(
             f"{name}: accuracy without the worst 30 %",
@@ -100,6 +102,8 @@ def run_coordinates(options: Options) -> list[Row]:
             measured=f"{best.without_30:.3f}",
             met=options.judged(best.without_30 >= ACCURATE),
             note="the other way to read the same target",
+            value=best.without_30,
+            unit="accuracy",
         ),
         row(
             f"{name}: median relative error",
@@ -107,6 +111,8 @@ def run_coordinates(options: Options) -> list[Row]:
             target=f"at most {ERROR_MAX}",
             measured=f"{best.error:.3f}",
             met=options.judged(best.error <= ERROR_MAX),
+            value=best.error,
+            unit="relative error",
         ),
         row(
             f"GNP, {LANDMARKS} landmarks, {low}- to {high}-D: accuracy without the worst 30 % / 20 %",
@@ -115,6 +121,8 @@ def run_coordinates(options: Options) -> list[Row]:
             measured=", ".join(f"{size}-D {_kept(of)}" for size, of in sizes.items()),
             met=options.judged(sizes[3].without_30 > sizes[2].without_30 and sizes[3].without_20 > sizes[2].without_20),
             note="1 − mean relative error of what is left",
+            value=sizes[3].without_30,
+            unit="accuracy, 3-D",
         ),
         row(
             f"GNP, {DIMENSIONS}-D, by landmarks: the same",
@@ -129,6 +137,8 @@ def run_coordinates(options: Options) -> list[Row]:
                 )
             ),
             note="" if options.matrix else "drawn nodes lie on a plane, for which few landmarks are enough",
+            value=middle[f"{LANDMARKS}/{DIMENSIONS}"].without_30,
+            unit=f"accuracy, {LANDMARKS} landmarks",
         ),
         row(
             f"Ours, {DIMENSIONS}-D, no landmarks",
@@ -138,6 +148,8 @@ def run_coordinates(options: Options) -> list[Row]:
             f"without the worst 30 % / 20 % {_kept(middle['ours'])}",
             met=None,
             note="of pairs that nobody measured; the near ones were",
+            value=middle["ours"].error,
+            unit="relative error",
         ),
     ]
 
@@ -201,6 +213,8 @@ def run_choice(options: Options) -> list[Row]:
                 met=None if limit is None else options.judged(ratio <= limit),
                 seeds=len(runs),
                 note="Vivaldi; sites by 5 random crawlers and the 4 best predicted" if name == "ours Top1" else "",
+                value=ratio,
+                unit="times",
             )
         )
     return rows
@@ -233,6 +247,8 @@ def run_estimators(options: Options) -> list[Row]:
             met=None,
             seeds=len(runs),
             note="the paper's" if name == "swa" else "what nodes report" if name == "lower-half" else "",
+            value=median(float(np.median(run[name])) for run in runs),
+            unit="relative error",
         )
         for name in ESTIMATORS
     ]

@@ -93,9 +93,11 @@ def dspider(options: Options) -> list[Row]:
         _curve(curves, options, "timeout", "communicate, messages/T", _communicate, "falls slightly", falls,
                why="a control unit's node says no more of a host that failed it; fewer fail with a longer timeout"),
         Row("P5", "coverage at timeouts of 3T … 7T, 3 nodes", "", "", _coverage(curves, "timeout"), None,
-            len(curves.seeds), "a longer timeout buys coverage, which the paper does not count. " + size),
+            len(curves.seeds), "a longer timeout buys coverage, which the paper does not count. " + size,
+            value=_least_coverage(curves, "timeout"), unit="% at least"),
         Row("P5", "coverage with 3 … 7 nodes at 5T", "", "", _coverage(curves, "nodes"), None, len(curves.seeds),
-            "in a LAN a host that is too far for one is too far for all"),
+            "in a LAN a host that is too far for one is too far for all",
+            value=_least_coverage(curves, "nodes"), unit="% at least"),
     ]  # fmt: skip
 
 
@@ -103,7 +105,7 @@ def _against_the_control_unit(curves: Curves, options: Options) -> list[Row]:
     twice = sum(run.duplicates for (protocol, *_), run in curves.runs.items() if protocol in MASTERLESS)
     count = len(curves.seeds)
     rows = [Row("P5", "files fetched twice without a master, all runs together", "", "0", str(twice),
-                options.judged(twice == 0), count)]  # fmt: skip
+                options.judged(twice == 0), count, value=twice, unit="files")]  # fmt: skip
     for protocol in MASTERLESS:
         all_ = _ratios(curves, protocol, "LAN", lambda run: run.messages)
         lan = [ratio for of in all_.values() for ratio in of]
@@ -117,7 +119,8 @@ def _against_the_control_unit(curves: Curves, options: Options) -> list[Row]:
                 f"{median(lan):.2f} (worst {max(lan):.2f})", options.judged(met), count,
                 f"{points}. Leaving out hosts that are too far for everybody, about which the control unit's nodes say "
                 f"no more and ours do: {_middle(near):.2f}. WAN {_middle(wan):.2f}"
-                + f". With the loans of pages: LAN {_middle(loans):.2f}" * (protocol == "by owners"))
+                + f". With the loans of pages: LAN {_middle(loans):.2f}" * (protocol == "by owners"),
+                value=median(lan), unit="times", samples=len(lan))
         )  # fmt: skip
     return rows
 
@@ -177,11 +180,17 @@ def _curve(
     over = "3 … 7 nodes, 5T" if along == "nodes" else "timeouts of 3T … 7T, 3 nodes"
     notes = [] if options.quick or not wrong else [*wrong, why]
     return Row("P5", f"{name}; {over}", claim, "the same trend", "; ".join(said), options.judged(not wrong),
-               len(curves.seeds), "; ".join(filter(None, [*notes, note])))  # fmt: skip
+               len(curves.seeds), "; ".join(filter(None, [*notes, note])),
+               value=len(wrong), unit="protocols without the trend")  # fmt: skip
 
 
 def _values(line: Sequence[float]) -> str:
     return " ".join(f"{value:.2f}" if value < 10 else f"{value:.1f}" for value in line)
+
+
+def _least_coverage(curves: Curves, along: str) -> float:
+    lines = curves.lines(lambda run, nodes: run.files / curves.files, along)
+    return 100 * min(value for line in lines.values() for value in line)
 
 
 def _coverage(curves: Curves, along: str) -> str:

@@ -124,7 +124,8 @@ def rows(taken: dict[str, list[Crawled]], options: Options) -> list[Row]:
         took = f"{median(each.seconds for each in taken[policy]):.0f} s against {median(equal):.0f} s"
         measured = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}; {took})"
         note = f"{sum(middle.pages)} pages as {'/'.join(map(str, middle.pages))}; {len(ratios)} rounds"
-        found.append(Row("P1", what, PAPER_CLAIM if ours else "", target, measured, met, 0, note))
+        found.append(Row("P1", what, PAPER_CLAIM if ours else "", target, measured, met, 0, note,
+                         value=median(ratios), unit="times", samples=len(ratios)))  # fmt: skip
     return found
 
 
@@ -161,7 +162,7 @@ def slope(name: str, little: Sequence[float], much: Sequence[float], claim: str,
     measured = f"{effect}: {median(little):.1f} → {median(much):.1f} s"
     return Row(
         "P1", f"one real node, more {name}", claim, f"{claim} in all of {len(little)} rounds", measured,
-        options.judged(effect == claim), 0,
+        options.judged(effect == claim), 0, value=median(much) / median(little), unit="times", samples=len(little),
     )  # fmt: skip
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -21,7 +20,6 @@ PAPERS = {
     "P5": "Wu et al. 2011, DSpider: dspider",
     "all": "All policies",
 }
-_FIGURE = re.compile(r"([-+]?\d[\d,]*(?:\.\d+)?)(?:\s*(%|ms\b|s\b|MiB\b|µs\b))?")
 COLOURS = ("#06b", "#c40", "#0a7", "#a3c", "#860", "#666")
 
 S = TypeVar("S")
@@ -40,6 +38,9 @@ class Row:
     met: bool | None  # None: no target
     seeds: int  # 0: nothing in it is random
     note: str = ""  # why it does not reproduce, or what else a reader has to know
+    value: float = field(kw_only=True)  # the number of `measured` that matters most, and the one that a target is about
+    unit: str = field(kw_only=True)
+    samples: int = field(default=0, kw_only=True)  # 0: as many as seeds, or one
 
     @property
     def verdict(self) -> str:
@@ -117,19 +118,17 @@ def markdown_table(rows: Iterable[Row]) -> str:
 def as_rows(rows: Iterable[Row]) -> list[benchmark.Row]:
     """The same for programs, and with the fields that every benchmark's rows have.
 
-    `measured` is the first number of what is said in words, which are under
-    `text`; no number stands for what could not be measured.
+    `text` has what is said of it in words.
     """
     return [_as_row(row) for row in rows]
 
 
 def _as_row(row: Row) -> benchmark.Row:
-    found = _FIGURE.search(row.measured)
     plain = benchmark.row(
         row.what,
-        float(found[1].replace(",", "")) if found else 0.0,
-        (found[2] or "") if found else "",
-        row.seeds or 1,
+        float(row.value),
+        row.unit,
+        row.samples or row.seeds or 1,
         by=PAPERS[row.paper].rpartition(": ")[2],
         claim=row.claim,
         target=row.target or None,

@@ -136,6 +136,9 @@ def row(case: Case, outcomes: list[Outcome], options: Options) -> Row:
         options.judged(fine),
         0,
         f"under way: {AT_ONCE} requests a killed node at most; runs: {len(outcomes)}",
+        value=share,
+        unit="% of the pages",
+        samples=len(outcomes),
     )
 
 

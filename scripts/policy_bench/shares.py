@@ -140,6 +140,8 @@ def rows_of(found: Mapping[Case, Figures], options: Options) -> list[Row]:
         options.judged(median(loads["balanced"]) <= FULLEST_MAX) if judged else None,
         len(figures),
         f"{case.tasks:,} tasks; `xor` knows no weights" if case.mixed else f"{case.tasks:,} tasks",
+        value=median(loads["balanced"]),
+        unit="times",
     )
     fine = median(moves["balanced"]) <= MOVED_MAX
     beyond = f"who leaves lets another into the {NEAREST} closest, which then wins tasks of those that stay"
@@ -154,6 +156,8 @@ def rows_of(found: Mapping[Case, Figures], options: Options) -> list[Row]:
             options.judged(fine),
             len(figures),
             "" if fine or options.quick else beyond,
+            value=median(moves["balanced"]),
+            unit="times",
         ),
     ]
 

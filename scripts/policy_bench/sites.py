@@ -65,23 +65,28 @@ def makespan(options: Options) -> list[Row]:
     apart_minutes = ", ".join(f"{name.removeprefix('dynamic, ')} {median(times(name)) / 60:.1f}" for name in apart)
     worst = min(over_random), min(over_owner), max(of_oracle)
     return [
-        Row("P2", f"minutes for {each_of}, 20 % of pairs blocked", "", "", minutes, None, count),
+        Row("P2", f"minutes for {each_of}, 20 % of pairs blocked", "", "", minutes, None, count,
+            value=median(times("dynamic")) / 60, unit="min"),
         Row("P2", "dynamic beside random", "", f"{OVER_RANDOM_MIN:g} times as fast", _times(over_random, worst[0]),
-            options.judged(median(over_random) >= OVER_RANDOM_MIN), count),
+            options.judged(median(over_random) >= OVER_RANDOM_MIN), count, value=median(over_random), unit="times"),
         Row("P2", "dynamic beside a fixed owner with hand-off", "", f"{OVER_OWNER_MIN:g} times as fast",
-            _times(over_owner, worst[1]), options.judged(median(over_owner) >= OVER_OWNER_MIN), count),
+            _times(over_owner, worst[1]), options.judged(median(over_owner) >= OVER_OWNER_MIN), count,
+            value=median(over_owner), unit="times"),
         Row("P2", "dynamic beside the oracle", "", f"at most {OF_ORACLE_MAX:g} times as long",
             _times(of_oracle, worst[2]),
-            options.judged(median(of_oracle) <= OF_ORACLE_MAX), count),
+            options.judged(median(of_oracle) <= OF_ORACLE_MAX), count, value=median(of_oracle), unit="times"),
         Row("P2", "pages lost, and left to a person after five nodes failed", "", "none, none",
             f"{lost} lost, {manual} left to a person (random: {others})",
-            options.judged(lost == 0 and manual == 0), count, "all seeds together"),
+            options.judged(lost == 0 and manual == 0), count, "all seeds together",
+            value=lost + manual, unit="pages"),
         Row("P2", "minutes where each owner learns for itself", "", "",
             apart_minutes, None, count,
-            "the paper's scheduler hears of everything; an owner of pages hears of a twelfth" * (not options.quick)),
+            "the paper's scheduler hears of everything; an owner of pages hears of a twelfth" * (not options.quick),
+            value=min(median(times(name)) for name in apart) / 60, unit="min, the fastest"),
         Row("P2", "minutes where slots are scarce and not sites", "", "",
             ", ".join(f"{name} {median(times(name, FEW_SLOTS)) / 60:.1f}" for name in scarce), None, count,
-            f"{FEW_SLOTS} requests a node: fewer nodes are free when a site is, so that there is less to choose"),
+            f"{FEW_SLOTS} requests a node: fewer nodes are free when a site is, so that there is less to choose",
+            value=median(times("dynamic", FEW_SLOTS)) / 60, unit="min"),
     ]  # fmt: skip
 
 
@@ -115,14 +120,17 @@ def five_hours(options: Options) -> list[Row]:
             "", _specialised(seeds, runs["all on", BUDGET_MAX_S], hours), None, count,
             f"everything off: {_specialised(seeds, runs['all off', BUDGET_MAX_S], hours)}. "
             "Nodes differ by up to 4 times, so the fastest are best at several sites, and slow ones at none; "
-            "and sites refuse nodes for ten minutes now and then, so that their work has to move"),
+            "and sites refuse nodes for ten minutes now and then, so that their work has to move",
+            value=_at_home_late(seeds, runs["all on", BUDGET_MAX_S], hours), unit="% from the best site"),
         Row("P2", f"pages in {hours:g} h", claim, "", ", ".join(f"{name} {value:+.0%}" for name, value in long.items()),
             None, count, f"the order found: {order}. Each is switched on alone; "
-            f"'all off' brings {_pages(runs['all off', BUDGET_MAX_S]):.0f}, with a budget of {BUDGET_MAX_S:g} s"),
+            f"'all off' brings {_pages(runs['all off', BUDGET_MAX_S]):.0f}, with a budget of {BUDGET_MAX_S:g} s",
+            value=100 * long["all on"], unit="% more pages"),
         Row("P2", f"the same with a budget of {BUDGET_S:g} s, the product's, where it is not adapted", claim, "",
             ", ".join(f"{name} {value:+.0%}" for name, value in short.items()), None, count,
             f"the order found: {_order(short)}. Such a budget ends a batch as soon as a recall would, "
-            f"so nothing is left for recall; 'all off' brings {_pages(runs['all off', BUDGET_S]):.0f}"),
+            f"so nothing is left for recall; 'all off' brings {_pages(runs['all off', BUDGET_S]):.0f}",
+            value=100 * short["all on"], unit="% more pages"),
     ]  # fmt: skip
 
 
@@ -143,6 +151,18 @@ def _gains(runs: dict[str, list[Hours]]) -> dict[str, float]:
 def _order(gains: dict[str, float]) -> str:
     """The parts by their gain, most first."""
     return " > ".join(sorted((name for name in gains if name != "all on"), key=lambda name: -gains[name]))
+
+
+def _at_home_late(seeds: Sequence[int], runs: Sequence[Hours], hours: float) -> float:
+    """The share of a node's pages from the site where it does best, after the first hour: the median of nodes, in %."""
+    last = int(hours * 3600 / BUCKET_S)
+    late = range(min(LATER, last - 1), last)
+    shares = [
+        share
+        for seed, run in zip(seeds, runs, strict=True)
+        for share in at_home(draw(seed, 4, 5), run.pages, late).values()
+    ]
+    return 100 * median(shares)
 
 
 def _specialised(seeds: Sequence[int], runs: Sequence[Hours], hours: float) -> str:

@@ -79,8 +79,8 @@ def test_a_small_run_has_a_row_for_each_policy_and_judges_nothing(monkeypatch: p
 def test_the_command_runs_what_is_asked_for_and_fails_when_a_target_is_not_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = Row("P1", "good", "8", "≤ 9", "7", True, 3)
-    bad = Row("P2", "bad", "", "≥ 1", "0", False, 0, "it | is")
+    good = Row("P1", "good", "8", "≤ 9", "7", True, 3, value=7.0, unit="")
+    bad = Row("P2", "bad", "", "≥ 1", "0", False, 0, "it | is", value=0.0, unit="")
 
     def run(name: str, row: Row) -> Experiment:
         return Experiment(name, row.paper, name, lambda options: [row])
@@ -99,7 +99,7 @@ def test_the_command_runs_what_is_asked_for_and_fails_when_a_target_is_not_met(
 def test_what_has_been_measured_is_written_when_the_rest_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = Row("P1", "done", "", "", "1", None, 0)
+    row = Row("P1", "done", "", "", "1", None, 0, value=1.0, unit="")
 
     def interrupted(options: Options) -> list[Row]:
         raise KeyboardInterrupt
