@@ -225,7 +225,10 @@ def test_a_crawls_end_has_an_exit_code() -> None:
     ]
 
 
-def test_a_node_that_is_silent_or_just_started_is_waited_for(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.loops("asyncio")
+async def test_a_node_that_is_silent_or_just_started_is_waited_for(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(wait, "POLL_S", 0.001)
     asked = []
 
@@ -233,29 +236,24 @@ def test_a_node_that_is_silent_or_just_started_is_waited_for(node: FakeNode, mon
         asked.append(True)
         return len(asked) > 3
 
-    async def main() -> dict[str, Any]:
-        port = free_port()
-        async with NodeClient(("127.0.0.1", port)) as client, asyncio.TaskGroup() as group:
-            following = group.create_task(wait.follow(client, ID, Screen()))
-            await asyncio.sleep(0)
-            async with serve(node, "127.0.0.1", port, is_open=is_open):
-                node.known[CRAWL] = node.one(CRAWL, "ended", "complete")
-                return await following
-
-    assert asyncio.run(asyncio.wait_for(main(), 30))["ended"] == "complete"
+    port = free_port()
+    async with asyncio.timeout(30), NodeClient(("127.0.0.1", port)) as client, asyncio.TaskGroup() as group:
+        following = group.create_task(wait.follow(client, ID, Screen()))
+        await asyncio.sleep(0)
+        async with serve(node, "127.0.0.1", port, is_open=is_open):
+            node.known[CRAWL] = node.one(CRAWL, "ended", "complete")
+            assert (await following)["ended"] == "complete"
     assert len(asked) == 4, "three times it read its store"
 
 
-def test_a_node_that_never_gets_ready_is_given_up(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.loops("asyncio")
+async def test_a_node_that_never_gets_ready_is_given_up(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait, "POLL_S", 0.001)
     monkeypatch.setattr(wait, "SILENCE_MAX_S", 0.0)
-
-    async def main() -> None:
-        async with (
-            serve(node, "127.0.0.1", 0, is_open=lambda: False) as (host, port),
-            NodeClient((host, port)) as client,
-        ):
+    async with (
+        asyncio.timeout(30),
+        serve(node, "127.0.0.1", 0, is_open=lambda: False) as (host, port),
+        NodeClient((host, port)) as client,
+    ):
+        with pytest.raises(NotNow, match="reads its store; ask again in a moment"):
             await wait.follow(client, ID, Screen())
-
-    with pytest.raises(NotNow, match="reads its store; ask again in a moment"):
-        asyncio.run(asyncio.wait_for(main(), 30))

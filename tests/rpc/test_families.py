@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable
 
 import pytest
-import uvloop
 
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.rpc.discovery.server import RoutingServer
@@ -15,21 +12,15 @@ from dhtcrawl.rpc.discovery.server import RoutingServer
 ELSEWHERE = ("2001:db8::1", 8468)
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_who_listens_on_ipv4_gets_no_answer_from_ipv6_and_goes_on(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    async def main() -> None:
-        one, other = (RoutingServer(bytes([n]) * 20, clock=SystemClock(), rng=random.Random(n)) for n in (1, 2))
-        try:
-            for server in (one, other):
-                await server.listen(0, "127.0.0.1")
-            assert await one.plane.call(ELSEWHERE, "ping", one.node.id, tries=2, timeout_s=0.05) == (False, None)
-            assert await one.nodes_at(ELSEWHERE) == []
-            assert [contact.id for contact in await one.nodes_at(other.address)] == [other.node.id]
-        finally:
-            for server in (one, other):
-                server.stop()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main())
+@pytest.mark.loops("asyncio", "uvloop")
+async def test_who_listens_on_ipv4_gets_no_answer_from_ipv6_and_goes_on() -> None:
+    one, other = (RoutingServer(bytes([n]) * 20, clock=SystemClock(), rng=random.Random(n)) for n in (1, 2))
+    try:
+        for server in (one, other):
+            await server.listen(0, "127.0.0.1")
+        assert await one.plane.call(ELSEWHERE, "ping", one.node.id, tries=2, timeout_s=0.05) == (False, None)
+        assert await one.nodes_at(ELSEWHERE) == []
+        assert [contact.id for contact in await one.nodes_at(other.address)] == [other.node.id]
+    finally:
+        for server in (one, other):
+            server.stop()

@@ -342,41 +342,36 @@ def test_a_path_that_leads_nowhere_is_told_so(node: FakeNode) -> None:
     assert ask(node, "PUT", "/api/v1/crawls").status == 405
 
 
-def test_a_port_that_is_taken_is_told_with_the_remedy(node: FakeNode) -> None:
-    async def main(port: int) -> None:
-        async with serve(node, LOCAL, port):
-            pass
-
+@pytest.mark.loops("asyncio")
+async def test_a_port_that_is_taken_is_told_with_the_remedy(node: FakeNode) -> None:
     with socket.create_server((LOCAL, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError) as caught:
-            asyncio.run(main(port))
+            await _enter(node, LOCAL, port)
     assert str(caught.value) == f"--admin 127.0.0.1:{port}: address already in use; name another with --admin"
     for host in ("192.0.2.1", "no-such-host.invalid"):
         with pytest.raises(UsageError, match=rf"--admin {host}:0: .*; name another"):
-            asyncio.run(_enter(node, host))
+            await _enter(node, host, 0)
 
 
-async def _enter(node: NodeApi, host: str) -> None:
-    async with serve(node, host, 0):
+async def _enter(node: NodeApi, host: str, port: int) -> None:
+    async with serve(node, host, port):
         pass
 
 
-def test_an_answer_under_way_arrives_though_the_server_closes(node: FakeNode) -> None:
-    async def main() -> None:
-        leaving, go = asyncio.Event(), asyncio.Event()
+@pytest.mark.loops("asyncio")
+async def test_an_answer_under_way_arrives_though_the_server_closes(node: FakeNode) -> None:
+    leaving, go = asyncio.Event(), asyncio.Event()
 
-        async def leave() -> dict[str, Any]:
-            leaving.set()
-            await go.wait()
-            return {"handed_over": 1, "left": 0}
+    async def leave() -> dict[str, Any]:
+        leaving.set()
+        await go.wait()
+        return {"handed_over": 1, "left": 0}
 
-        node.leave = leave  # type: ignore[method-assign]
-        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
-            async with serve(node, LOCAL, 0) as (_, port):
-                asked = group.create_task(Browser(session, port)("POST", "/api/v1/leave"))
-                await leaving.wait()
-                go.set()
-            assert (await asked).json == {"handed_over": 1, "left": 0}
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+    node.leave = leave  # type: ignore[method-assign]
+    async with asyncio.timeout(30), aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+        async with serve(node, LOCAL, 0) as (_, port):
+            asked = group.create_task(Browser(session, port)("POST", "/api/v1/leave"))
+            await leaving.wait()
+            go.set()
+        assert (await asked).json == {"handed_over": 1, "left": 0}
