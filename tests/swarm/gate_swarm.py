@@ -23,12 +23,12 @@ class Gates(World["GateNode"]):
     def __init__(self, *, rtt_s: float = 0.001) -> None:
         super().__init__(latency_s=rtt_s / 2)
 
-    def tell(self, *, crawling: bool = True, handed_over: bool = False, dead: int = 0) -> None:
+    def tell(self, *, crawling: bool = True, dead: int = 0) -> None:
         """Everybody sees the view as it is now."""
         for id_, node in self.nodes.items():
             if id_ not in self.down:
                 node.own_view = self.view
-                node.gate.view_changed(self.view, crawling, handed_over=handed_over, dead=dead)
+                node.gate.view_changed(self.view, crawling, dead=dead)
 
     def owner(self, host: str) -> bytes:
         member = self.view.owner(host_key(host))

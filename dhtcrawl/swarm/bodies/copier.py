@@ -96,7 +96,6 @@ class Copier:
         tell_crawl: Callable[[bytes], Awaitable[object]],
     ) -> None:
         """`further` nodes besides this one are to have a body; `tell_crawl` lets a node know of the crawl."""
-        self.calls = 0
         self.bytes_sent = 0
         self._peers = peers
         self._committer = committer
@@ -152,7 +151,6 @@ class Copier:
         """Send pages to a node; one code a page."""
         fetched = sum(row.length + len(row.links or b"") for row in rows if row.fetch)
         pages = calls.CopyPages(self._crawl, tuple(rows))
-        self.calls += 1
         self.bytes_sent += sum(len(row.data or b"") for row in rows)
         timeout_s = calls.COPY_TIMEOUT_S + fetched / FETCHED_BYTES_A_S
         answer = await self._peers.call(node, pages, timeout_s=timeout_s)

@@ -126,17 +126,16 @@ class HostLeases:
             finally:
                 self._calls.clear()
 
-    def view_changed(self, view: View, crawling: bool, *, handed_over: bool = False, dead: int = 0) -> None:
+    def view_changed(self, view: View, crawling: bool, *, dead: int = 0) -> None:
         """Note that members came, went or changed their state.
 
         `dead`: how many are taken for dead. They may be the other side of a cut, which
         has gatekeepers too, so each side takes only its share of the pace.
 
-        `handed_over`: the former gatekeepers of the hosts that are ours now sent us their
-        state. Otherwise, while crawls run, such hosts are left alone until the last lease
-        of the former gatekeeper must have ended.
+        While crawls run, hosts whose gatekeeper this node has become are left alone until
+        the last lease of the former gatekeeper must have ended.
         """
-        moved = self.office.view_changed(view, crawling and not handed_over)
+        moved = self.office.view_changed(view, crawling)
         self.office.keeper.delay_factor = 1 + dead / max(1, len(view.members))
         self.shared_robots.desk.keep_claims(set(view.ids))
         self.book.forget_gatekeeper(moved)

@@ -118,14 +118,7 @@ class ManualQueue:
     # What a node answers
 
     async def _on_list(self, _asker: bytes, args: calls.ListGivenUp) -> calls.TasksGivenUp:
-        terms = self._runs.terms(args.crawl, count())
-        if terms is None:
-            return calls.TasksGivenUp((), None)
-        read: Any = partial(
-            given_up.given_up, crawl=args.crawl, cursor=args.cursor, scanned_max=SCANNED_A_STEP,
-            found_max=calls.GIVEN_UP_ROWS_MAX, mine=terms.snapshot().mine,
-        )  # fmt: skip
-        found, after = await self._committer.submit(read)
+        found, after = await self._page(args.crawl, args.cursor)
         cut = calls.GIVEN_UP_DETAIL_CHARS_MAX
         rows = tuple(calls.GivenUpRow(row.key, row.url, row.depth, row.attempts, row.detail[:cut]) for row in found)
         return calls.TasksGivenUp(rows, after)
@@ -146,16 +139,21 @@ class ManualQueue:
             return await self._change(crawl, action, wanted)
         cursor: bytes | None = b""
         while cursor is not None:
-            terms = self._runs.terms(crawl, count())
-            if terms is None:
-                break
-            read: Any = partial(
-                given_up.given_up, crawl=crawl, cursor=cursor, scanned_max=SCANNED_A_STEP,
-                found_max=calls.GIVEN_UP_ROWS_MAX, mine=terms.snapshot().mine,
-            )  # fmt: skip
-            found, cursor = await self._committer.submit(read)
+            found, cursor = await self._page(crawl, cursor)
             done += await self._change(crawl, action, [row.key for row in found])
         return done
+
+    async def _page(self, crawl: bytes, cursor: bytes) -> tuple[list[GivenUp], bytes | None]:
+        """Some of our tasks that were given up, after a key, and from where to go on."""
+        terms = self._runs.terms(crawl, count())
+        if terms is None:
+            return [], None
+        read: Any = partial(
+            given_up.given_up, crawl=crawl, cursor=cursor, scanned_max=SCANNED_A_STEP,
+            found_max=calls.GIVEN_UP_ROWS_MAX, mine=terms.snapshot().mine,
+        )  # fmt: skip
+        found: tuple[list[GivenUp], bytes | None] = await self._committer.submit(read)
+        return found
 
     async def _change(self, crawl: bytes, action: str, wanted: list[bytes]) -> int:
         """Release or drop those of these that we own; return how many."""

@@ -49,7 +49,6 @@ class Replicator:
         `heir_of(crawl, node)` is the node that has the pages that `node` fetched: itself, or its heir.
         """
         self.records_sent = 0
-        self.frames_sent = 0
         self._peers = peers
         self._further = further
         self._tracker = ReplicaTracker(peers.view, peers.node_id, replicas=replicas, acks=acks, heir_of=heir_of)
@@ -105,7 +104,6 @@ class Replicator:
         assert isinstance(kind, ReplicaKind)
         copies = [ticket.copy for ticket in tickets]
         self.records_sent += len(copies)
-        self.frames_sent += 1
         message = (
             StoreBackup(kind.crawl, tuple(map(wire.record_of, copies)))
             if kind.whole

@@ -11,7 +11,6 @@ came back goes to its present owner, and nothing here depends on the view.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from dhtcrawl.keyspace import placement
@@ -52,8 +51,6 @@ class LinkSender:
         tell_crawl: Callable[[bytes], Awaitable[object]],
     ) -> None:
         """`moved` is called with each owner that a MOVED names; `tell_crawl` sends a node the crawl's record."""
-        self.links_sent = 0
-        self.codes: Counter[Code] = Counter()
         self._peers = peers
         self._crawl = crawl
         self._acked = acked
@@ -95,7 +92,6 @@ class LinkSender:
         owner, links = batch.node, batch.items
         if owner == _NO_OWNER:
             return Rest(refused=links)
-        self.links_sent += len(links)
         tried = self._tried.besides(owner, (link.key for link in links))
         reply = await self._peers.ask(owner, StoreTask(self._crawl, tuple(map(wire.row_of_link, links)), tried))
         if isinstance(reply, Failure):
@@ -108,7 +104,6 @@ class LinkSender:
 
     def _read(self, ack: Ack, links: list[Link]) -> list[Link]:
         """Report the links that were taken, and return the others."""
-        self.codes.update(map(Code, ack.codes))
         taken = [link for link, code in zip(links, ack.codes, strict=True) if code <= Code.KNOWN]
         if taken:
             self._tried.taken(link.key for link in taken)
