@@ -158,7 +158,7 @@ class NodeSettings:
 class SwarmSettings:
     """What the nodes of a swarm owe each other; the same on every node."""
 
-    # Not 0: who joins would share no record with anybody, and so learn nothing before it owns.
+    # Not 0: a node that joins would share no record with another, and so learn nothing before it owns.
     replicas: int = setting(3, "backups of a task record besides its owner's copy", low=1, high=15)
     acks: int = setting(
         2, "backups that have it on disk before a task is acknowledged; never more than there are", low=0, high=15

@@ -96,7 +96,7 @@ FollowUp: TypeAlias = Wrote | AckOnceKept | Expect | Keep | KeepTombstones | Cop
 
 @loop_state
 class RoundState:
-    """The rounds of one crawl, one after the other."""
+    """Says what to do next about the rounds of a crawl, which follow one another."""
 
     def __init__(self, next_round: NextRound, ownership: Ownership, counters: CrawlCounters) -> None:
         self.phase = RoundPhase.GATHERING

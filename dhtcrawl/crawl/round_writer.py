@@ -38,7 +38,7 @@ from dhtcrawl.storage.store.txn import Txn
 
 @loop_state
 class RoundWriter:
-    """The shell of one crawl's rounds; `state` says what it is at."""
+    """Writes the rounds of a crawl, as `state` decides."""
 
     def __init__(
         self,

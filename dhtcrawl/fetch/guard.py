@@ -39,7 +39,7 @@ def permits(host: str, ip: str, private_hosts: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=_CACHE_ADDRESSES)
 def is_public(ip: str) -> bool:
-    """Whether `ip` is an address that anybody on the internet may reach; False for no address at all."""
+    """Whether `ip` is an address of the public internet; False for no address at all."""
     try:
         address = ip_address(ip)
     except ValueError:

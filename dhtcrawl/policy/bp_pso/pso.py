@@ -52,7 +52,7 @@ def paper_pso(times: Times, total: int, nodes: int, rng: np.random.Generator, *,
 def repaired_pso(times: Times, total: int, nodes: int, rng: np.random.Generator, *, rounds: int = ROUNDS) -> Counts:
     """The same idea with everything in bounds."""
     even = np.full(nodes, total / nodes)
-    # One particle begins at the even split, and one in proportion to the speeds there: what anybody would try first.
+    # One particle begins at the even split, and one in proportion to the speeds there: the obvious first tries.
     speeds_there = 1 / np.maximum(times(equal_split(total, nodes)), 1e-12)
     places = np.vstack([even, speeds_there, rng.dirichlet(np.ones(nodes), PARTICLES - 2)])
     places *= total / places.sum(axis=1, keepdims=True)

@@ -23,7 +23,7 @@ CHOICES = ("least-loaded", "top3", "top1")
 
 
 class Gnp(Policy):
-    """Ranks by predicted time, then by load; a site without a place in the plan is anybody's, by rendezvous."""
+    """Ranks by predicted time, then by load; a site without a place in the plan goes to any node, by rendezvous."""
 
     name = "gnp"
     options: ClassVar = {"choice": CHOICES, "space": SPACES, "rtt": tuple(ESTIMATORS)}

@@ -178,7 +178,7 @@ class Gossip:
             async with asyncio.timeout(self.settings.leave_s):
                 await together(self._probes.greet(member.address, member.id) for member in told)
         except TimeoutError:
-            log.info("leave: not everybody has confirmed it")
+            log.info("leave: not all members have confirmed it")
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

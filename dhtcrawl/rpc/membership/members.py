@@ -296,8 +296,8 @@ class Members:
 
     def some(self, n: int, exclude: bytes | None = None) -> list[MemberRecord]:
         """Up to `n` random members that are not suspected."""
-        everybody_answers = not self._suspected_at and exclude not in self._live
-        without = () if everybody_answers else {*self._suspected_at, exclude}
+        all_answer = not self._suspected_at and exclude not in self._live
+        without = () if all_answer else {*self._suspected_at, exclude}
         return [self._live[node_id] for node_id in self._asking.some(n, without)]
 
     @property

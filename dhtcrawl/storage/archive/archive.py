@@ -72,7 +72,7 @@ class Archive:
         """Append an exchange; return the place of its response and its payload digest.
 
         Raises:
-            StorageFull: no space left.
+            StorageError: the disk failed; StorageFull where no space is left.
         """
         file = self._current()
         written = warc.append_exchange(file, item, self._info_id)
@@ -82,7 +82,7 @@ class Archive:
         """Append members of another archive; return the place of the first, a response of `length` bytes.
 
         Raises:
-            StorageFull: no space left.
+            StorageError: the disk failed; StorageFull where no space is left.
         """
         file = self._current()
         return Place(self._node, file.name, file.append(data), length)
@@ -91,7 +91,7 @@ class Archive:
         """Begin a file of its own for a big body that comes bit by bit; the caller ends with `keep` or `drop`.
 
         Raises:
-            StorageFull: no space left.
+            StorageError: the disk failed; StorageFull where no space is left.
         """
         return self._begin()[0]
 

@@ -38,7 +38,7 @@ class StandIns(Protocol):
 
 @loop_state
 class MissingBodies:
-    """Looks after the pages of one crawl that one node owns and whose bodies are missing."""
+    """Looks after the pages of a crawl that this node owns and whose bodies are missing."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
     newcomer ──activate──▶ every member: those of its tasks that are in flight here, or assigned from here
 
-The newcomer holds them until whoever has them reports.
+The newcomer holds them until the nodes that have them report.
 """
 
 from __future__ import annotations

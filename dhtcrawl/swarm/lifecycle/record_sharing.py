@@ -31,7 +31,7 @@ Reports = Mapping[bytes, CrawlReport]  # by node
 
 @loop_state
 class RecordSharing:
-    """Shares the record of one crawl from one node."""
+    """Shares the record of a crawl with other nodes, from this one."""
 
     def __init__(self, peers: Peers, crawl_id: bytes, board: Board, timeout_s: float) -> None:
         self._peers = peers
