@@ -307,7 +307,7 @@ def test_every_request_has_an_answer_and_every_kind_its_class() -> None:
         {"features": [1]},
         {"port": 65_536},
         {"version_min": 0},
-        {"version_min": 3},
+        {"version_min": 4},
         {"windows": [2**20, 2**20]},
         {"windows": [2**20, 2**20, 2**20 - 1]},
         {"magic": "bittorrent"},

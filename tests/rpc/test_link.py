@@ -60,10 +60,10 @@ def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None
     said = a.take_bytes()
     a.receive(b.take_bytes(), 0.0)
     b.receive(said, 0.0)
-    assert b"versions 2 to 2 here, 4 to 9 there" in goodbye(a)
-    assert b"versions 4 to 9 here, 2 to 2 there" in goodbye(b)
+    assert b"versions 3 to 3 here, 4 to 9 there" in goodbye(a)
+    assert b"versions 4 to 9 here, 3 to 3 there" in goodbye(b)
     events = a.take_events()
-    failure = Failure(FailureKind.VERSION, "versions 2 to 2 here, 4 to 9 there")
+    failure = Failure(FailureKind.VERSION, "versions 3 to 3 here, 4 to 9 there")
     assert events == [RequestFailed(number, replace(failure, sent=False)), Ended(failure)]
     assert ending(b).kind is FailureKind.VERSION
 
@@ -71,7 +71,7 @@ def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None
 def test_a_peer_that_refuses_our_version_is_reported_as_that() -> None:
     a = PeerLink(hello(1), LinkLimits(), 0.0)
     a.connected(0.0)
-    a.receive(encode_signal(Goodbye(Why.VERSION, "versions 4 to 9 here, 2 to 2 there")), 0.0)
+    a.receive(encode_signal(Goodbye(Why.VERSION, "versions 4 to 9 here, 3 to 3 there")), 0.0)
     failure = ending(a)
     assert failure.kind is FailureKind.VERSION
     assert "4 to 9" in failure.detail

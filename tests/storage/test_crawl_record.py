@@ -21,6 +21,8 @@ from dhtcrawl.storage.store.crawl_record import (
     COMPLETE,
     FAILED,
     INFLATED_BYTES_MAX,
+    LATER_BYTES_MAX,
+    LATER_MAX,
     PAUSED,
     RUNNING,
     STATES,
@@ -33,8 +35,10 @@ from dhtcrawl.storage.store.crawl_record import (
     from_wire,
     left_to,
     merge_crawls,
+    read_fields,
     record_digest,
     to_wire,
+    write_fields,
 )
 
 NONCE = bytes(range(16))
@@ -54,6 +58,7 @@ RECORDS = st.builds(
     st.integers(0, 3),
     st.lists(HEX_IDS, max_size=4),
     st.dictionaries(HEX_IDS, HEX_IDS, max_size=3),
+    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([b"\x01", b"\x02"]), max_size=4),
 )
 
 
@@ -68,6 +73,7 @@ def test_copies_merge_in_any_order_and_any_number_of_times(
         # Where a list is full, too.
         patch.setattr(crawl_record, "ALIASES_MAX", most)
         patch.setattr(crawl_record, "PARTICIPANTS_MAX", most)
+        patch.setattr(crawl_record, "LATER_MAX", most)
         ab = merge_crawls(a, b)
         assert ab == merge_crawls(b, a)
         assert merge_crawls(ab, c) == merge_crawls(a, merge_crawls(b, c))
@@ -280,8 +286,25 @@ def test_what_is_no_record_is_refused(name: str) -> None:
 
 
 def test_fields_and_words_of_a_later_version_do_no_harm() -> None:
-    told = from_wire(wire(of_a_later_version=[1], ended="moon phase", cause="moon phase"))
+    told = from_wire(wire(ended="moon phase", cause="moon phase"))
     assert told == replace(RECORD, ended="moon phase", cause="moon phase")
+
+
+def test_a_record_of_a_later_version_passes_through_an_older_node_whole() -> None:
+    newer = {"places_of_bodies": {"a": [1, b"x"]}, "of_a_later_version": [1]}
+    ours = merge_crawls(replace(RECORD, version=3), from_wire(wire(**newer)))
+    assert record_digest(ours) != record_digest(replace(RECORD, version=3))
+    stored = read_fields(RECORD.crawl_id, msgpack.unpackb(msgpack.packb(write_fields(ours))))
+    assert stored == ours
+    for sent in (to_wire(stored), to_wire(stored, since=RECORD)):
+        fields = msgpack.unpackb(zlib.decompress(sent))
+        assert {name: fields[name] for name in newer} == newer
+    assert newer.keys().isdisjoint(msgpack.unpackb(zlib.decompress(to_wire(stored, since=stored))))
+
+
+def test_of_fields_of_later_versions_so_many_are_kept_and_none_that_is_long() -> None:
+    many = from_wire(wire(**{f"f{number:03}": number for number in range(LATER_MAX + 1)}, a=bytes(LATER_BYTES_MAX)))
+    assert list(many.later) == [f"f{number:03}" for number in range(LATER_MAX - 1)]
 
 
 def test_a_known_crawl_needs_no_spec_and_another_one_does() -> None:

@@ -14,6 +14,7 @@ from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.rpc.tasks.frame import Malformed
 from dhtcrawl.rpc.tasks.messages import StoreBackup, encode
 from dhtcrawl.storage.store import replicas
+from dhtcrawl.storage.store.ranges import record_hash
 from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
@@ -24,6 +25,7 @@ KEY = SPEC.key_of(URL)
 TASK = Task(URL, 3, 17, "http://a.example/", hops=1, seed=True)
 RECORD = wire.record_of(TaskReplica(KEY, TASK))
 THERE = rows.PlaceRow(*PLACE)
+OURS: Any = {"mine": lambda _: True, "held": lambda _: False}
 
 COPIES = [
     TaskReplica(KEY, TASK),
@@ -31,6 +33,7 @@ COPIES = [
     TaskReplica(KEY, Task(URL, 0, 1, "", State.FETCHED, place=PLACE)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, attempt=1, place=PLACE)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, gen=1, place=PLACE, others=("ab" * 20, "cd" * 20, "cd" * 20))),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, gen=2, place=PLACE, others=("ab" * 20,), later=b"later")),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DEAD, reason="private-address", detail="10.0.0.1: ü")),
 ]
 
@@ -49,7 +52,9 @@ def test_a_record_arrives_as_it_was_sent(copy: TaskReplica) -> None:
 @pytest.mark.parametrize("copy", COPIES[3:], ids=lambda copy: copy.task.state.name)
 def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     key, task = copy
-    expected = End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.others)
+    expected = End(
+        key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.others, task.later
+    )
     assert wire.end_of(wire.tombstone_of(copy), 20) == expected
 
 
@@ -58,15 +63,54 @@ def test_a_record_with_the_retired_number_arrives_as_a_pending_one() -> None:
     assert wire.copy_of(RECORD._replace(state=1, place=THERE), 20) is None
 
 
-def test_an_addition_of_another_form_is_none() -> None:
-    for extra in (b"later", bytes(20 * (OTHERS_MAX + 1))):
-        assert wire.copy_of(RECORD._replace(extra=extra), 20) == TaskReplica(KEY, TASK)
+ID = bytes.fromhex("ab" * 20)
+TOO_LONG = bytes(wire.LATER_BYTES_MAX + 1)
 
 
-def test_a_link_arrives_as_it_was_sent() -> None:
-    link = Link(KEY, URL, 2, "http://a.example/", 1, True)
+@pytest.mark.parametrize(
+    "extra", [b"\x01", b"\x02" + ID, bytes([OTHERS_MAX + 1]) + ID * (OTHERS_MAX + 1), b"\0" + TOO_LONG]
+)
+def test_an_addition_of_another_form_is_none(extra: bytes) -> None:
+    assert wire.copy_of(RECORD._replace(extra=extra), 20) is None
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        b"\0of a later version",
+        b"\x01" + ID + b"of a later version",
+        bytes([OTHERS_MAX]) + ID * OTHERS_MAX + TOO_LONG[1:],
+    ],
+)
+def test_what_a_later_version_adds_to_a_record_passes_through_an_older_node(extra: bytes) -> None:
+    store = Store()
+    store.accept(Link(KEY, URL, 5, ""))
+    newer = wire.copies_of([RECORD._replace(extra=extra)], 20)
+    store.run(lambda txn: replicas.merge_in(txn, CRAWL, newer, store.orders, depth_matters=True, **OURS))
+    sent = wire.record_of(TaskReplica(KEY, store.task(URL)))
+    encode(1, StoreBackup(CRAWL, (sent,)))
+    assert sent.extra == extra
+    assert record_hash(TaskReplica(KEY, store.task(URL))) != record_hash(TaskReplica(KEY, TASK))
+    # So does a tombstone's; and a record without it, of an older node, does not take it away.
+    over = wire.end_of(rows.TombstoneRow(KEY, int(State.DEAD), 0, 1, "failed", "", None, extra), 20)
+    assert over is not None
+    store.run(lambda txn: replicas.bury(txn, CRAWL, [over], **OURS))
+    store.run(lambda txn: replicas.bury(txn, CRAWL, [over._replace(gen=1, others=(), later=b"")], **OURS))
+    store.run(lambda txn: replicas.reopen(txn, CRAWL, [KEY], when=lambda task: task.gen == 1, **OURS))
+    again = store.task(URL)
+    assert again.gen == 2
+    assert wire.record_of(TaskReplica(KEY, again)).extra == extra
+
+
+def test_what_a_later_version_adds_to_a_link_stays_with_its_task() -> None:
+    link = Link(KEY, URL, 2, "http://a.example/", 1, True, b"later")
     assert wire.link_of(wire.row_of_link(link), 20) == link
-    assert wire.link_of(wire.row_of_link(link)._replace(extra=b"later"), 20) == link
+    assert wire.link_of(wire.row_of_link(link._replace(later=TOO_LONG)), 20) is None
+    store = Store()
+    store.accept(link, link._replace(depth=1, later=b""))
+    assert wire.record_of(TaskReplica(KEY, store.task(URL))).extra == b"\0later"
+    store.accept(link._replace(depth=0, later=b"more"))
+    assert store.task(URL).later == b"more"
 
 
 def test_a_key_with_its_host_is_that_of_both() -> None:
@@ -174,11 +218,7 @@ RECORDS = st.builds(
 def test_whatever_a_peer_sends_the_store_takes_what_is_left_of_it(some: list[rows.RecordRow], width: int) -> None:
     store = Store()
     taken = wire.copies_of(some, width)
-    merged = store.run(
-        lambda txn: replicas.merge_in(
-            txn, CRAWL, taken, store.orders, mine=lambda _: True, held=lambda _: False, depth_matters=True
-        )
-    )
+    merged = store.run(lambda txn: replicas.merge_in(txn, CRAWL, taken, store.orders, depth_matters=True, **OURS))
     # What was believed can be sent on.
     for further in [*taken, *merged.further]:
         encode(1, StoreBackup(CRAWL, (wire.record_of(further),)))

@@ -12,8 +12,9 @@
 Every arrow raises `version`. Two replicas merge to the state of the higher version.
 Equal versions with different states arise only at nodes that could not hear one
 another: then an end beats none, and "complete" every other end, for it is a fact and
-the others are wishes. Aliases, participants and adoptions merge by union. So merging
-is commutative, associative and idempotent, and replicas may meet in any order.
+the others are wishes. Aliases, participants and adoptions merge by union, and so do
+the fields that later versions add: a node keeps and sends on what it does not know.
+So merging is commutative, associative and idempotent, and replicas may meet in any order.
 
 On the wire a record is one string of bytes: a msgpack map, deflated.
 """
@@ -25,7 +26,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgpack
 
@@ -34,6 +35,8 @@ from dhtcrawl.errors import ConfigError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.url import CANON_VERSION, canonicalize
+
+V = TypeVar("V", str, bytes)
 
 RUNNING, PAUSED, STOPPING = STATES = ("running", "paused", "stopping")
 COMPLETE, FAILED, STOPPED = "complete", "failed", "stopped"
@@ -47,9 +50,12 @@ WIRE_BYTES_MAX: Final = 900 << 10
 INFLATED_BYTES_MAX: Final = 3 << 20
 SPEC_BYTES_MAX: Final = 2 << 20
 DIGEST_BYTES: Final = 8
+LATER_MAX: Final = 64  # fields that this version does not know
+LATER_BYTES_MAX: Final = 4 << 10  # of the value of each
 DETAIL_CHARS_MAX: Final = 200  # of a peer's text in an error
 
 _STORED = ("aliases", "ended", "state", "cause", "version", "participants", "adopted")  # besides spec and nonce
+_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "places", *_STORED})
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
 
@@ -73,6 +79,7 @@ class CrawlRecord:
     participants: list[str] = field(default_factory=list)  # ids, in hex, of the nodes that ever ran it
     # A participant that left to the heir that has its archive now. An heir may leave in turn: follow the chain.
     adopted: dict[str, str] = field(default_factory=dict)
+    later: dict[str, bytes] = field(default_factory=dict)  # fields that only later versions know: their values, packed
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
 
@@ -91,8 +98,9 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
         max(a, b, key=_rank),
         aliases=_smallest([*a.aliases, *b.aliases], ALIASES_MAX),
         participants=_smallest([*a.participants, *b.participants], PARTICIPANTS_MAX),
-        # Of two heirs the greater id wins; any rule would do that is the same at all nodes.
-        adopted=dict(sorted(dict(sorted([*a.adopted.items(), *b.adopted.items()])).items())[:PARTICIPANTS_MAX]),
+        # Of two values the greater wins; any rule would do that is the same at all nodes.
+        adopted=_greatest(a.adopted, b.adopted, PARTICIPANTS_MAX),
+        later=_greatest(a.later, b.later, LATER_MAX),
     )
 
 
@@ -126,7 +134,8 @@ def record_digest(record: CrawlRecord) -> bytes:
     if record._digest:
         return record._digest
     alike = merge_crawls(record, record)
-    said = (alike.version, alike.state, alike.cause, alike.ended, alike.aliases, alike.participants, alike.adopted)
+    said: tuple[Any, ...] = (alike.version, alike.state, alike.cause, alike.ended)
+    said = (*said, alike.aliases, alike.participants, alike.adopted, *([alike.later] if alike.later else []))
     digest = hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
     object.__setattr__(record, "_digest", digest)  # every wave asks every member for it
     return digest
@@ -142,7 +151,8 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
 
     For a receiver that has the same list of node ids, `among`, participants are sent as bits instead of 40 letters.
     """
-    fields = write_fields(record)
+    fields, later = write_fields(record), record.later
+    fields.pop("later", None)
     if since is not None:
         del fields["spec"], fields["nonce"]
         for name, before in (("aliases", since.aliases), ("participants", since.participants)):
@@ -150,11 +160,12 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
             fields[name] = [each for each in fields[name] if each not in known]
         # Sorted, so that the bytes do not depend on a hash.
         fields["adopted"] = dict(sorted(record.adopted.items() - since.adopted.items()))
+        later = dict(sorted(later.items() - since.later.items()))
     if among:
         placed, new = [node.hex() for node in among], fields["participants"]
         fields["participants"] = sorted(set(new).difference(placed))
         fields["places"] = _bits(map(set(new).__contains__, placed))
-    return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **fields})))
+    return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **fields, **_unpacked(later)})))
 
 
 def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord:
@@ -188,19 +199,25 @@ def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[by
         version,
         _ids(fields.get("participants", []), "participants") + _placed(fields.get("places", b""), among),
         _adopted(fields.get("adopted", {})),
+        _later(fields),
     )
 
 
 def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
     """The record in a stored map; fields that versions before swarms left out are those of a single node."""
-    known = {name: fields[name] for name in _STORED if name in fields}
+    known = {name: fields[name] for name in (*_STORED, "later") if name in fields}
     return CrawlRecord(crawl_id, CrawlSpec.from_canonical(fields["spec"]), fields["nonce"], **known)
 
 
 def write_fields(record: CrawlRecord) -> dict[str, Any]:
     """The map to store."""
     stored = {name: getattr(record, name) for name in _STORED}
-    return {"spec": record.spec.canonical(), "nonce": record.nonce, **stored}
+    return {
+        "spec": record.spec.canonical(),
+        "nonce": record.nonce,
+        **stored,
+        **({"later": record.later} if record.later else {}),
+    }
 
 
 def _rank(record: CrawlRecord) -> tuple[Any, ...]:
@@ -208,6 +225,12 @@ def _rank(record: CrawlRecord) -> tuple[Any, ...]:
     end = ends.index(record.ended) if record.ended in ends else 1
     state = STATES.index(record.state) if record.state in STATES else -1
     return record.version, end, record.ended, state, record.state, record.cause
+
+
+def _greatest(a: dict[str, V], b: dict[str, V], most: int) -> dict[str, V]:
+    """The greater value of each name; those with the smallest names, in their order."""
+    both = dict(sorted(a.items() | b.items()))
+    return dict(list(both.items())[:most])
 
 
 def _smallest(words: Iterable[str], most: int) -> list[str]:
@@ -301,6 +324,16 @@ def _adopted(value: object) -> dict[str, str]:
     if type(value) is not dict:
         raise NotARecord("adopted: no map")
     return dict(zip(_ids(list(value), "adopted"), _ids(list(value.values()), "adopted"), strict=True))
+
+
+def _later(fields: Mapping[str, Any]) -> dict[str, bytes]:
+    unknown = {name: value for name, value in fields.items() if name not in _ON_THE_WIRE and name != "later"}
+    packed = {name: cast(bytes, msgpack.packb(unknown[name])) for name in sorted(unknown)[:LATER_MAX]}
+    return {name: value for name, value in packed.items() if len(value) <= LATER_BYTES_MAX}
+
+
+def _unpacked(later: dict[str, bytes]) -> dict[str, Any]:
+    return {name: msgpack.unpackb(value) for name, value in later.items()}
 
 
 def _word(fields: Mapping[str, Any], name: str) -> str:

@@ -33,7 +33,7 @@ _VERSION = bytes([VALUE_VERSION])
 COPIES = "c"
 # How many nodes that fetched a page, besides the one that has it, are kept: those with the smallest ids.
 OTHERS_MAX = 40
-_PLAIN = 12  # fields of a stored task with empty `others`, which would be one more
+_PLAIN = 12  # fields of a stored task with empty `others` and `later`, which would be the next two
 # A record is read several times between two changes: the cache has it until a few thousand others are read.
 TASKS_KEPT_MAX = 4096
 
@@ -115,6 +115,7 @@ class Task:
     detail: str = ""
     place: Place | None = None  # of a fetched or done task: where its body lies
     others: tuple[str, ...] = ()  # nodes that fetched the page besides `place.node`: ids, sorted, once for each fetch
+    later: bytes = b""  # what a later version adds to a record; kept and passed on
 
     @property
     def fetchers(self) -> tuple[str, ...]:
@@ -132,7 +133,7 @@ class Task:
             self.url, self.depth, order, self.referrer, int(self.state), self.gen, self.attempt,
             self.hops, self.seed, self.reason, self.detail, self.place,
         )  # fmt: skip
-        return _VERSION + cast(bytes, msgpack.packb((*fields, self.others) if self.others else fields))
+        return _VERSION + cast(bytes, msgpack.packb((*fields, *additions(self.others, self.later))))
 
 
 @lru_cache(maxsize=TASKS_KEPT_MAX)
@@ -148,20 +149,27 @@ def unpack_task(value: bytes) -> Task:
         url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = fields[:_PLAIN]
         return Task(
             url, depth, order, referrer, _STATES[state], gen, attempt, hops, seed, reason, detail,
-            Place(*place) if place is not None else None, others_of(fields),
+            Place(*place) if place is not None else None, *additions_of(fields),
         )  # fmt: skip
     except (ValueError, TypeError, LookupError) as error:
         raise _damaged(error) from error
 
 
-def others_of(fields: list[Any]) -> tuple[str, ...]:
-    """`Task.others` of a stored record's fields."""
-    return tuple(fields[_PLAIN]) if len(fields) > _PLAIN else ()
+def additions(others: tuple[str, ...], later: bytes) -> tuple[Any, ...]:
+    """`Task.others` and `Task.later` as they follow the other fields: left out where they are empty."""
+    return (others, later) if later else (others,) if others else ()
 
 
-def is_task(fields: object) -> bool:
-    """Whether a stored value's content has the fields of a task record of this version."""
-    return type(fields) is list and _PLAIN <= len(fields) <= _PLAIN + 1
+def additions_of(fields: list[Any]) -> tuple[tuple[str, ...], bytes]:
+    """`Task.others` and `Task.later` of a stored record's fields."""
+    if len(fields) == _PLAIN:
+        return (), b""
+    return tuple(fields[_PLAIN]), fields[_PLAIN + 1] if len(fields) > _PLAIN + 1 else b""
+
+
+def is_task(fields: object, *, plain: bool = False) -> bool:
+    """Whether a stored value's content has the fields of a task record of this version; `plain`: without additions."""
+    return type(fields) is list and _PLAIN <= len(fields) <= _PLAIN + (0 if plain else 2)
 
 
 def merge(a: Task, b: Task) -> Task:
@@ -183,6 +191,7 @@ def merge(a: Task, b: Task) -> Task:
         hops=finder.hops,
         seed=a.seed or b.seed,
         others=_others(winner, a, b),
+        later=max(a.later, b.later),  # its meaning is unknown: any rule would do that is the same at all nodes
     )
 
 

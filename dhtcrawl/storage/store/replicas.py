@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.ownership import Test
-from dhtcrawl.storage.store.records import Place, State, Task, is_task, merge, others_of, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import Place, State, Task, additions, is_task, merge, pack, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import Queued, get_task, queued
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
@@ -50,6 +50,7 @@ class End(NamedTuple):
     detail: str
     place: Place | None
     others: tuple[str, ...] = ()
+    later: bytes = b""
 
 
 class Merged(NamedTuple):
@@ -78,7 +79,7 @@ class Swept(NamedTuple):
 def essence(task: Task) -> tuple[Any, ...]:
     """The fields by which replicas are compared; two that were merged with each other have the same."""
     same = (task.gen, task.state, task.attempt, task.depth, task.place, task.seed, task.reason)
-    return (*same, task.others) if task.others else same
+    return (*same, *additions(task.others, task.later))
 
 
 def merge_in(
@@ -287,7 +288,7 @@ class _Into:
         Does what `meet` would do, without making a Task: each page costs each of its backups one call.
         """
         stored = unpack(value)
-        if not is_task(stored) or others_of(stored) or end.others:
+        if not is_task(stored, plain=True) or end.others or end.later:
             return False
         url, depth, order, referrer, state, gen, _, hops, seed, *_ = stored
         if state != State.PENDING or gen != end.gen or end.state < State.DEAD:

@@ -33,6 +33,7 @@ class Link(NamedTuple):
     referrer: str
     hops: int = 0
     seed: bool = False
+    later: bytes = b""  # what a later version adds to a link: kept with the task that it becomes
 
 
 class Queued(NamedTuple):
@@ -92,7 +93,9 @@ def accept(
         record_key = keys.TASK + crawl + link.key
         value = get(record_key)
         if value is None:
-            task = Task(link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed)
+            task = Task(
+                link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed, later=link.later
+            )
             txn.put(record_key, task.pack())
             found.append(_enqueue(txn, crawl, link.key, task))
             changed.append((link.key, task))
@@ -103,7 +106,14 @@ def accept(
             if not safe(link.key):
                 changed.append((link.key, old))
             continue
-        new = replace(old, depth=link.depth, referrer=link.referrer, hops=link.hops, seed=old.seed or link.seed)
+        new = replace(
+            old,
+            depth=link.depth,
+            referrer=link.referrer,
+            hops=link.hops,
+            seed=old.seed or link.seed,
+            later=max(old.later, link.later),
+        )
         changed.append((link.key, new))
         if old.state == State.PENDING:
             txn.delete(queue_key(crawl, link.key, old))

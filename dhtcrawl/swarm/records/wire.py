@@ -7,10 +7,10 @@ Whether the rest of a URL is canonical is not checked: it would cost more than
 everything else together, and such a URL is only one more URL, as any query is.
 A row that fails is None: drop it, or answer FAILED.
 
-`extra`, the field for what later versions may add to a row, names the other
-nodes that fetched the page of a record or tombstone: `Task.others`, joined node
-ids of 20 bytes. The `extra` of a link, or of any other form, is dropped: the
-store of this version has no room for it.
+`extra` is what versions after the first added to a row, one behind the other.
+That of a record or tombstone begins with `Task.others`, a byte with their number
+and the ids of 20 bytes. What stands behind it, and all of a link's, is of later
+versions: `later`, which is stored and sent on as it came.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dhtcrawl.url import canonicalize
 # number beyond this is forged, and would leave no room to count on.
 COUNT_MAX = 1 << 20
 NODE_BYTES = 20
+LATER_BYTES_MAX = rows.EXTRA_BYTES_MAX - 1 - OTHERS_MAX * NODE_BYTES
 _BYTES_END = 1 << 63
 
 # A frame holds 1 MiB, and two URLs of a link may take 16 KiB: a message that does not fit would never arrive.
@@ -69,7 +70,8 @@ def row_of_link(link: Link) -> rows.LinkRow:
 
 def link_of(row: rows.LinkRow, key_bytes: int) -> Link | None:
     """The link of a row, for a crawl whose task keys have `key_bytes`; None where the row is invalid."""
-    return Link(*row[:-1]) if _found(row.key, row.url, row.referrer, key_bytes) else None
+    found = _found(row.key, row.url, row.referrer, key_bytes) and len(row.extra) <= LATER_BYTES_MAX
+    return Link(*row) if found else None
 
 
 def record_of(copy: TaskReplica) -> rows.RecordRow:
@@ -77,7 +79,7 @@ def record_of(copy: TaskReplica) -> rows.RecordRow:
     key, task = copy
     return rows.RecordRow(
         key, task.url, task.depth, task.referrer, task.hops, task.seed, task.order, int(task.state), task.gen,
-        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place), _row_of_others(task.others),
+        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place), _extra_of(task),
     )  # fmt: skip
 
 
@@ -88,7 +90,7 @@ def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
     key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, extra = row
     task = Task(
         url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
-        None if place is None else Place(*place), _others(extra),
+        None if place is None else Place(*place), *_others_and_later(extra),
     )  # fmt: skip
     return TaskReplica(key, task)
 
@@ -103,23 +105,23 @@ def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
     key, task = copy
     return rows.TombstoneRow(
         key, int(task.state), task.gen, task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place),
-        _row_of_others(task.others),
+        _extra_of(task),
     )  # fmt: skip
 
 
 def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
     """The tombstone of a row; None where it is invalid. Its key is good only where the store has a record under it."""
     key, state, gen, attempt, reason, detail, place, extra = row
-    if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place):
+    if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place, extra):
         return None
     there = None if place is None else Place(*place)
-    return End(key, State(state), gen, attempt, reason, detail, there, _others(extra))
+    return End(key, State(state), gen, attempt, reason, detail, there, *_others_and_later(extra))
 
 
 def valid_record(key_bytes: int, row: rows.RecordRow) -> bool:
     """Whether a row can be a record of a crawl whose task keys have `key_bytes`."""
     return _found(row.key, row.url, row.referrer, key_bytes) and _stands(
-        row.state, row.gen, row.attempt, row.reason, row.detail, row.place
+        row.state, row.gen, row.attempt, row.reason, row.detail, row.place, row.extra
     )
 
 
@@ -139,7 +141,9 @@ def _is_canonical(origin: str) -> bool:
     return origin.isascii() and canonicalize(origin + "/") == origin + "/"
 
 
-def _stands(state: int, gen: int, attempt: int, reason: str, detail: str, place: rows.PlaceRow | None) -> bool:
+def _stands(
+    state: int, gen: int, attempt: int, reason: str, detail: str, place: rows.PlaceRow | None, extra: bytes
+) -> bool:
     """Whether a state is valid, and has the fields that go with it."""
     if state > State.DONE or gen > COUNT_MAX or attempt > COUNT_MAX:
         return False
@@ -149,7 +153,7 @@ def _stands(state: int, gen: int, attempt: int, reason: str, detail: str, place:
         return False
     if reason and _REASON.fullmatch(reason) is None:
         return False
-    return (not detail or _is_text(detail)) and (place is None or _is_place(place))
+    return (not detail or _is_text(detail)) and (place is None or _is_place(place)) and _is_extra(extra)
 
 
 def _is_place(place: rows.PlaceRow) -> bool:
@@ -169,14 +173,24 @@ def _shown(detail: str) -> str:
     return detail[: rows.TEXT_CHARS_MAX]
 
 
-def _row_of_others(others: tuple[str, ...]) -> bytes:
-    return b"".join(map(bytes.fromhex, others))
+def _extra_of(task: Task) -> bytes:
+    if not task.others and not task.later:
+        return b""
+    return bytes([len(task.others)]) + b"".join(map(bytes.fromhex, task.others)) + task.later
 
 
-def _others(extra: bytes) -> tuple[str, ...]:
-    if not extra or len(extra) % NODE_BYTES or len(extra) > OTHERS_MAX * NODE_BYTES:
-        return ()
-    return tuple(sorted(extra[at : at + NODE_BYTES].hex() for at in range(0, len(extra), NODE_BYTES)))
+def _others_and_later(extra: bytes) -> tuple[tuple[str, ...], bytes]:
+    if not extra:
+        return (), b""
+    end = 1 + extra[0] * NODE_BYTES
+    return tuple(sorted(extra[at : at + NODE_BYTES].hex() for at in range(1, end, NODE_BYTES))), extra[end:]
+
+
+def _is_extra(extra: bytes) -> bool:
+    if not extra:
+        return True
+    end = 1 + extra[0] * NODE_BYTES
+    return extra[0] <= OTHERS_MAX and end <= len(extra) <= end + LATER_BYTES_MAX
 
 
 def _row_of_place(place: Place | None) -> rows.PlaceRow | None:
