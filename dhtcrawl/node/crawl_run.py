@@ -206,7 +206,7 @@ class CrawlRun:
 
     def heard(self, found: Sequence[TaskReplica]) -> None:
         """Records came from another node: tasks in them that are over are assigned to no node any more."""
-        self.assignments.heard(found)
+        self.assignments.ended.heard(found)
 
     def buried(self, keys: Sequence[bytes]) -> None:
         """Note tasks that are over: their owners know them, so links to them need not be sent again."""
@@ -214,17 +214,17 @@ class CrawlRun:
             learn = self.parts.next_round.outbox.learn
             for key in keys:
                 learn(key)
-        self.assignments.over(keys)
+        self.assignments.ended.over(keys)
 
     def in_flight(self, key: bytes) -> bool:
         """Whether a task is being fetched here, or its owner lacks the outcome; then its record must stay."""
-        return self.parts.has_open(key) or self.assignments.is_borrowed(key)
+        return self.parts.has_open(key) or key in self.ownership.borrowed
 
     @property
     def draining(self) -> bool:
         """Whether any work that was begun is not over."""
         waiting = self.crawl.waiting
-        taking = bool(self.copying.service.busy) or self.assignments.any_assigned
+        taking = bool(self.copying.service.busy) or len(self.ownership.lent) > 0
         return self.links.busy or taking or any(count for word, count in waiting.items() if word != "queued")
 
     # What happens around it

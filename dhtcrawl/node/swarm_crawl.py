@@ -25,7 +25,8 @@ from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.swarm.assignment.assignments import Assignments
+from dhtcrawl.swarm.assignment.assignments import Assignments, AssignmentServices
+from dhtcrawl.swarm.assignment.assignments import build as build_assignments
 from dhtcrawl.swarm.assignment.facts import NodeTraits, facts_of
 from dhtcrawl.swarm.assignment.failures import Failures, undecided
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
@@ -187,21 +188,20 @@ def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
 
 
 def _assignments(shared: Shared, given: _Given, parts: CrawlParts) -> Assignments:
-    return Assignments(
-        AssignmentSide(parts, given.state),
-        given.ownership,
+    node = shared.node
+    services = AssignmentServices(
         shared.peers,
-        shared.node.ports.clock,
-        shared.node.committer,
+        node.ports.clock,
+        node.committer,
         shared.group,
-        incarnation_of=shared.incarnation_of,
-        policy=given.policy,
-        failures=given.failures,
-        policies=shared.policies,
-        merge=shared.merge,
-        compare=shared.compare,
-        facts=facts_of(given.record.spec.settings, shared.traits, lambda: len(parts.frontier)),
+        shared.incarnation_of,
+        shared.policies,
+        shared.merge,
+        shared.compare,
     )
+    facts = facts_of(given.record.spec.settings, shared.traits, lambda: len(parts.frontier))
+    side = AssignmentSide(parts, given.state)
+    return build_assignments(services, side, given.ownership, given.policy, given.failures, facts)
 
 
 def _missing_bodies(shared: Shared, given: _Given, parts: CrawlParts, copying: BodyCopies) -> MissingBodies:

@@ -10,7 +10,7 @@ import pytest
 
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
-from dhtcrawl.swarm.assignment.assigner import Assigner
+from dhtcrawl.swarm.assignment.assigner_state import AssignerState
 
 NODES = 5
 Adopted = dict[bytes, list[tuple[int, Mapping[str, Any]]]]
@@ -20,13 +20,13 @@ Adopted = dict[bytes, list[tuple[int, Mapping[str, Any]]]]
 def adopted(monkeypatch: pytest.MonkeyPatch) -> Adopted:
     """The plans that each node was given, in order."""
     found: Adopted = {}
-    adopt = Assigner.adopt
+    adopt = AssignerState.adopt
 
-    def note(self: Assigner, epoch: int, table: Mapping[str, Any]) -> None:
-        found.setdefault(self._own, []).append((epoch, table))
+    def note(self: AssignerState, epoch: int, table: Mapping[str, Any]) -> None:
+        found.setdefault(self.policy.settings.own, []).append((epoch, table))
         adopt(self, epoch, table)
 
-    monkeypatch.setattr(Assigner, "adopt", note)
+    monkeypatch.setattr(AssignerState, "adopt", note)
     return found
 
 

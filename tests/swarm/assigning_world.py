@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from crawl import by_hand
 from harness.bench import Bench
@@ -14,15 +15,28 @@ from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.crawl.rounds import Kill
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import Guard
-from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Policy, PolicyTask, Settings, TaskResult, failed_last
+from dhtcrawl.policy.seam import (
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Policy,
+    PolicyTask,
+    Settings,
+    TaskResult,
+    failed_last,
+)
 from dhtcrawl.storage.store.records import Task as Record
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm.assignment.assigned import Assigned
-from dhtcrawl.swarm.assignment.assigner import Assigner, CrawlPolicy
+from dhtcrawl.swarm.assignment.assigner import Assigner, Decide
+from dhtcrawl.swarm.assignment.assigner_state import AssignerState
 from dhtcrawl.swarm.assignment.failures import Failures, undecided
-from dhtcrawl.swarm.calls.assignment import Lend, Recall
-from swarm.fake_peers import node
+from dhtcrawl.swarm.assignment.orphan_check import OrphanCheck
+from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
+from dhtcrawl.swarm.assignment.wire import to_rows
+from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
+from dhtcrawl.swarm.claim import KeyClaim
+from swarm.fake_peers import node, view_of
 
 CRAWL = bytes(16)
 OWN, B, C = node(0), node(1), node(2)
@@ -65,7 +79,7 @@ class AssignerBench(Bench):
     crawl_id = CRAWL
     lends = True
 
-    def __init__(self, policy: Policy, decide: Callable[[Callable[[], Choice]], Any] | None = None) -> None:
+    def __init__(self, policy: Policy, group: asyncio.TaskGroup, decide: Decide | None = None) -> None:
         super().__init__()
         self.peers.calls[Lend.terms.name] = lambda args: {}
         self.peers.calls[Recall.terms.name] = lambda args: {"keys": tuple(args["keys"])}
@@ -77,19 +91,24 @@ class AssignerBench(Bench):
         self.requeued: list[bytes] = []
         self.unheard: list[bytes] = []
         self.tasks = {task.key: task for task in TASKS}  # as they are stored
-        self.with_others: set[bytes] = set()
+        self.before_choice: Callable[[], None] = lambda: None
         self.told = 0  # how often there was something to start, or to read
         self.next_round: Any = self
+        alone, queues = view_of([0]), cast(Any, self)
+        self.ownership = SwarmOwnership(KeyClaim(OWN, alone, alone), waiting)
+        self.lent = self.ownership.lent
         self.lender = Assigner(
-            self,
+            AssignerState(OWN, guard, failures, self.ownership, self.frontier, self.incarnations.get),
+            queues,
             self.peers,
             self.clock,
-            CrawlPolicy(guard, failures, decide or self._decide),
-            Assigned(),
-            incarnation_of=self.incarnations.get,
+            group,
+            decide=decide or self._decide,
+            orphans=OrphanCheck(group, self.ownership.asked, self._compare, self._all_have_answered),
         )
 
     async def _decide(self, work: Callable[[], Choice]) -> Choice | None:
+        self.before_choice()
         await asyncio.sleep(0)
         return work()
 
@@ -108,16 +127,21 @@ class AssignerBench(Bench):
     def started(self) -> list[str]:
         return by_hand.urls(self.frontier, self.clock.monotonic())
 
-    async def report(self, number: int, *given: TaskOutcome) -> None:
-        await self.lender.on_report(node(number), given)
+    async def report(self, worker: int | bytes, *given: TaskOutcome) -> None:
+        worker = worker if isinstance(worker, bytes) else node(worker)
+        await self.lender.on_report(worker, ReportLent(CRAWL, to_rows(given)))
 
-    # Desk
+    def heard(self) -> list[tuple[Outcome, float]]:
+        """What the policy would be told at its next choice, which has it then."""
+        return list(self.lender.state.ask([], self.peers.view, self.clock.monotonic()).heard)
 
-    def owns(self, key: bytes) -> bool:
-        return True
+    def owns(self, keys: Collection[bytes]) -> None:
+        """The view changes: only these are its own."""
+        claim: Any = SimpleNamespace(owns=keys.__contains__, mine=keys.__contains__)
+        self.ownership.reclaim(claim)
+        self.lender.view_changed()
 
-    def held(self, key: bytes) -> bool:
-        return key in self.lender.lent or key in self.with_others
+    # Queues
 
     def decided(self) -> None:
         self.told += 1
@@ -131,8 +155,11 @@ class AssignerBench(Bench):
         self.requeued += keys
         self.add(*(task for key, task in self.tasks.items() if key in keys))
 
-    def unheard_of(self, keys: list[bytes]) -> None:
+    async def _compare(self, keys: Sequence[bytes]) -> bool:
         self.unheard += keys
+        return True
+
+    async def _all_have_answered(self, keys: list[bytes]) -> None:
         self.add(*(task for key, task in self.tasks.items() if key in keys))
 
     async def merged(self, records: Sequence[TaskReplica]) -> Merged:
@@ -145,7 +172,7 @@ class AssignerBench(Bench):
 @asynccontextmanager
 async def a_world(policy: Policy, decide: Any = None) -> AsyncIterator[AssignerBench]:
     async with asyncio.TaskGroup() as group:
-        world = AssignerBench(policy, decide)
+        world = AssignerBench(policy, group, decide)
         running = group.create_task(world.lender.run())
         yield world
         running.cancel()

@@ -75,8 +75,7 @@ def test_a_budget_that_is_used_up_is_told_by_worker_but_not_while_the_host_keeps
     lent.lend(B, 1, "y", [K2], NOW, 20.0)
     lent.lend(B, 1, "z", [K3], NOW, 90.0)
     assert lent.overdue(lambda host: 0.0, NOW + 900) == {}, "their workers have not been told"
-    lent.begin(A, 1, [K1], NOW)
-    lent.begin(B, 1, [K2, K3, K1], NOW)
+    lent.begin([K1, K2, K3], NOW)
     assert lent.overdue(lambda host: 0.0, NOW + 19) == {}
     assert lent.overdue(lambda host: 50.0 if host == "y" else 0.0, NOW + 20) == {A: [K1]}
     lent.renew([K1, b"?"], NOW + 20)
@@ -87,9 +86,7 @@ def test_a_worker_speaks_for_what_it_has_been_told_of_as_long_as_it_is_there() -
     lent = Assigned()
     lent.lend(A, 1, "x", [K1, K2], NOW, 20.0)
     assert lent.begun(there) == 0
-    lent.begin(A, 2, [K1], NOW)
-    assert lent.begun(there) == 0, "that was another life of it"
-    lent.begin(A, 1, [K1], NOW)
+    lent.begin([K1], NOW)
     assert lent.begun(there) == 1
     assert lent.begun(lambda _: 2) == lent.begun(lambda _: None) == 0
 

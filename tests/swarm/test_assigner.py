@@ -14,7 +14,7 @@ from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Policy, PolicyTask,
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused, StoreBackup
-from dhtcrawl.swarm.assignment import assigner
+from dhtcrawl.swarm.assignment import worker_calls
 from dhtcrawl.swarm.assignment.assigned import SILENT_S
 from dhtcrawl.swarm.calls.assignment import Lend, Recall
 from swarm.fake_peers import node, view_of
@@ -41,7 +41,7 @@ async def test_a_task_waits_for_the_first_where_the_policy_says_so() -> None:
         world.add(*TASKS[:12])
         await asyncio.sleep(1)
         assert (len(world.lent_to(1)), world.lent_to(2), world.started()) == (5, [], [])
-        world.lender.over([task.key for task in TASKS[:5]])
+        world.lender.state.over([task.key for task in TASKS[:5]])
         await asyncio.sleep(1)
         assert len(world.lent_to(1)) == 10
 
@@ -72,13 +72,7 @@ async def test_a_node_that_does_not_take_a_task_is_not_waited_for() -> None:
 
 async def test_what_another_has_by_the_time_of_the_decision_is_not_lent() -> None:
     async with a_world(Favours(B)) as world:
-
-        async def late(work: Callable[[], Choice]) -> Choice:
-            world.with_others.add(TASKS[0].key)
-            await asyncio.sleep(0)
-            return work()
-
-        world.lender._decide = late
+        world.before_choice = lambda: world.ownership.asked.add([TASKS[0].key])
         world.add(*TASKS[:2])
         await asyncio.sleep(1.0)
         assert world.lent_to(1) == [TASKS[1].key]
@@ -86,7 +80,7 @@ async def test_what_another_has_by_the_time_of_the_decision_is_not_lent() -> Non
 
 async def test_a_long_list_is_recalled_piece_by_piece() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assigner, "KEYS_A_CALL", 7)
+        patch.setattr(worker_calls, "KEYS_A_CALL", 7)
         async with a_world(Favours(B, terms=AssignmentTerms(batch=100, budget_s=30.0))) as world:
             world.add(*TASKS)
             await asyncio.sleep(40.0)
@@ -101,7 +95,7 @@ async def test_a_node_that_may_have_taken_it_is() -> None:
         world.add(TASKS[0])
         await asyncio.sleep(10.0)
         assert world.requeued == []
-        assert TASKS[0].key in world.lender.lent
+        assert TASKS[0].key in world.lent
 
 
 async def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given_up_with_all_reasons() -> None:
@@ -121,7 +115,7 @@ async def test_what_one_node_gives_back_the_next_gets_and_in_the_end_it_is_given
         await world.report(2, failed(task, detail="status 503"))
         (kill,) = world.killed
         assert all(words in kill.detail for words in ("it hangs", "no route", "status 503", B.hex()[:8]))
-        assert len(world.lender.lent) == 0
+        assert len(world.lent) == 0
     assert policy.heard_of[:1] == [(B, TaskResult.FAILED)]
 
 
@@ -155,7 +149,7 @@ async def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
         for _ in range(20):
             await asyncio.sleep(1)
             for number in range(1, 10):
-                if world.lender.lent.count(node(number)):
+                if world.lent.count(node(number)):
                     await world.report(number, failed(task))
             if world.started():
                 world.lender.failed_here(task, failed(task))
@@ -191,7 +185,7 @@ async def test_a_host_that_many_nodes_cannot_reach_is_not_given_up_for_it() -> N
         tried: list[int] = []
         while not tried or tried[-1] != 0:
             await asyncio.sleep(1)
-            tried += [number for number in range(1, 10) if world.lender.lent.count(node(number))]
+            tried += [number for number in range(1, 10) if world.lent.count(node(number))]
             if world.started():
                 tried.append(0)
             else:
@@ -218,7 +212,7 @@ async def test_only_who_has_a_task_can_give_it_back() -> None:
         world.add(TASKS[0])
         await asyncio.sleep(1)
         await world.report(2, failed(TASKS[0]))
-        assert TASKS[0].key in world.lender.lent
+        assert TASKS[0].key in world.lent
 
 
 async def test_a_worker_that_is_slow_to_answer_is_not_told_of_what_another_has_by_then() -> None:
@@ -226,11 +220,11 @@ async def test_a_worker_that_is_slow_to_answer_is_not_told_of_what_another_has_b
         world.add(TASKS[0])
         await asyncio.sleep(0.005)
         world.incarnations[B] = 2  # started again, while the record is on its way
-        world.lender.lent.let_go([TASKS[0].key])
-        world.lender.lent.lend(C, 1, "a", [TASKS[0].key], world.clock.monotonic(), 30.0)
+        world.lent.let_go([TASKS[0].key])
+        world.lent.lend(C, 1, "a", [TASKS[0].key], world.clock.monotonic(), 30.0)
         await asyncio.sleep(1.0)
         assert world.lent_to(1) == []
-        assert world.lender.lent.count(C) == 1
+        assert world.lent.count(C) == 1
 
 
 async def test_who_leaves_recalls_everything() -> None:
@@ -239,10 +233,11 @@ async def test_who_leaves_recalls_everything() -> None:
         world.add(*TASKS[:4])
         await asyncio.sleep(1.0)
         world.lends = False
-        await world.lender.recall_all()
+        world.lender.stop()
+        await asyncio.sleep(0.1)
         assert len(world.requeued) == 2
         await asyncio.sleep(5.0)
-        assert len(world.lender.lent) == 2, "nothing is lent again"
+        assert len(world.lent) == 2, "nothing is lent again"
 
 
 async def test_a_report_of_what_is_not_lent_teaches_the_policy_nothing() -> None:
@@ -252,10 +247,10 @@ async def test_a_report_of_what_is_not_lent_teaches_the_policy_nothing() -> None
         page = TaskOutcome(TASKS[0].key, "somewhere else", TaskResult.PAGE, 1.0)
         await world.report(2, page)
         await world.report(1, page._replace(key=TASKS[9].key))
-        world.lender.over([TASKS[0].key])
+        world.lender.state.over([TASKS[0].key])
         await world.report(1, page)
         await world.report(1, page)
-        assert [(outcome.node, outcome.host) for outcome, _ in world.lender._heard] == [(B, "a")], "once, of its host"
+        assert [(outcome.node, outcome.host) for outcome, _ in world.heard()] == [(B, "a")], "once, of its host"
 
 
 async def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_flight_stays() -> None:
@@ -265,10 +260,10 @@ async def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_fl
         world.add(*TASKS[:2])
         await asyncio.sleep(25.0)
         await world.report(1)
-        assert world.lender.recalls == 0
+        assert Recall.terms.name not in [name for _, name, _ in world.peers.called]
         await asyncio.sleep(10.0)
         assert world.requeued == [TASKS[0].key]
-        assert TASKS[1].key in world.lender.lent
+        assert TASKS[1].key in world.lent
 
 
 async def test_a_worker_that_is_gone_or_was_started_again_or_is_silent_loses_what_it_has() -> None:
@@ -318,7 +313,7 @@ async def test_a_policy_that_does_not_answer_is_replaced() -> None:
     async with a_world(Favours(B), never) as world:
         world.add(*TASKS[:3])
         await asyncio.sleep(6.0)
-        assert world.lender.policy.given_up
+        assert world.lender.state.policy.given_up
         assert len(world.started()) + len(world.lent_to(1)) + len(world.lent_to(2)) == 3
 
 
@@ -326,6 +321,6 @@ async def test_what_others_own_by_now_is_lent_no_longer() -> None:
     async with a_world(Favours(B)) as world:
         world.add(*TASKS[:2])
         await asyncio.sleep(1.0)
-        world.lender.disowned(lambda key: key == TASKS[0].key)
-        assert list(world.lender.lent) == [TASKS[0].key]
+        world.owns([TASKS[0].key])
+        assert list(world.lent) == [TASKS[0].key]
         assert world.requeued == []

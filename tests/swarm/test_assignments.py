@@ -21,10 +21,11 @@ from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import State, Task
 from dhtcrawl.storage.store.replicas import Merged
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm.assignment.assignments import ASKED_BACK_TIMES, LOOK_EVERY_S, Assignments, serve
+from dhtcrawl.swarm.assignment.assignments import LOOK_EVERY_S, AssignmentServices, build, serve
 from dhtcrawl.swarm.assignment.facts import NodeTraits, PlannerFacts
 from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.inherited import HELD_S
+from dhtcrawl.swarm.assignment.owner_changes import ASKED_BACK_TIMES
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import Done
@@ -58,21 +59,12 @@ class AssigningNode(Node):
         run: Any = SimpleNamespace(parts=parts, crawl_id=CRAWL, owning=True, leaving=False)
         self.ownership = SwarmOwnership(self.claims())
         policies: Any = None  # nothing is asked of them without a policy
-        self.part = run.assignments = Assignments(
-            run,
-            self.ownership,
-            self,
-            self.clock,
-            self.committer,
-            group,
-            incarnation_of=world.incarnations.get,
-            policy=None,
-            failures=Failures(),
-            policies=policies,
-            merge=self._merge,
-            facts=PlannerFacts(NodeTraits(), lambda: 0),
-            compare=self._compare,
+        services = AssignmentServices(
+            self, self.clock, self.committer, group, world.incarnations.get, policies, self._merge, self._compare
         )
+        facts = PlannerFacts(NodeTraits(), lambda: 0)
+        self.part = run.assignments = build(services, run, self.ownership, None, Failures(), facts)
+        self.changes = self.part.changes
         serve(self.registry, lambda crawl: run if crawl == CRAWL else None)
 
     def claims(self) -> KeyClaim:
@@ -135,27 +127,36 @@ async def test_what_was_in_flight_at_the_former_owner_is_held_until_nothing_came
         b.store(one, other)
         answer = await a.call(B, calls.InHand(CRAWL, (one.key, world.owned_by(C)[0].key)))
         assert answer == Done()
-        assert (b.part.lent(), b.part.waiting) == ({one.key: A}, 1), "what is not its own is none of its business"
+        assert (b.ownership.holders(), b.part.waiting) == ({one.key: A}, 1), "the other one is not its own"
         a.part.released(one.key)
         assert a.ownership.releasing == 1, "its owner is being told"
         await world.until(lambda: not a.ownership.releasing and not b.part.waiting)
-        assert (b.part.lent(), b.queued) == ({}, [one.key])
+        assert (b.ownership.holders(), b.queued) == ({}, [one.key])
 
 
 async def test_what_is_held_leaves_the_frontier() -> None:
     async with a_world() as (world, _, b):
         one, other, *_ = world.owned_by(B)
         b.frontier.add([one, other], b.clock.monotonic())
-        b.part.hold_for(A, [one.key])
+        b.changes.hold_for(A, [one.key])
         job = b.frontier.next(b.clock.monotonic())
         assert job is not None
         assert job.task == other
 
 
+async def test_what_another_owns_by_now_is_for_that_one_to_wait_for() -> None:
+    async with a_world() as (world, _, b):
+        one = world.owned_by(B)[0]
+        b.changes.hold_for(A, [one.key])
+        assert b.part.waiting == 1
+        b.ownership.reclaim(KeyClaim(A, b.view, b.view))
+        assert (b.part.waiting, b.ownership.holders()) == (0, {one.key: A}), "it may be its own again"
+
+
 async def test_a_record_that_says_that_a_task_is_over_ends_the_wait() -> None:
     async with a_world() as (world, _, b):
         one = world.owned_by(B)[0]
-        b.part.hold_for(A, [one.key])
+        b.changes.hold_for(A, [one.key])
         over = Task(one.url, one.depth, one.order, "", state=State.DEAD, reason="failed")
         b.engine.write({keys.TASK + CRAWL + one.key: over.pack()}, sync=False)
         await asyncio.sleep(2 * LOOK_EVERY_S)
@@ -166,8 +167,8 @@ async def test_a_holder_that_started_anew_or_never_tells_is_not_waited_for_but_o
     async with a_world() as (world, _, b):
         one, other, *_ = world.owned_by(B)
         b.store(one, other)
-        b.part.hold_for(A, [one.key])
-        b.part.hold_for(C, [other.key])
+        b.changes.hold_for(A, [one.key])
+        b.changes.hold_for(C, [other.key])
         world.incarnations[A] = 2
         await world.until(lambda: b.queued == [one.key])
         assert b.compared == [one.key]
@@ -180,7 +181,7 @@ async def test_what_the_former_owner_had_lent_is_asked_back_from_whoever_does_no
         one = world.owned_by(B)[0]
         b.store(one)
         a.handlers["recall"] = lambda asker, args: {"keys": args["keys"]}
-        b.part.hold_lent(A, [one.key])
+        b.changes.hold_lent(A, [one.key])
         await world.until(lambda: b.queued == [one.key])
         assert b.part.waiting == 0
 
@@ -188,7 +189,7 @@ async def test_what_the_former_owner_had_lent_is_asked_back_from_whoever_does_no
 async def test_a_worker_that_does_not_answer_is_asked_a_few_times() -> None:
     async with a_world() as (world, _, b):
         world.closed.add(A)
-        b.part.hold_lent(A, [world.owned_by(B)[0].key])
+        b.changes.hold_lent(A, [world.owned_by(B)[0].key])
         await asyncio.sleep(2 * ASKED_BACK_TIMES * LOOK_EVERY_S)
         assert len(world.calls("recall")) == ASKED_BACK_TIMES
         assert b.part.waiting == 1, "it may still have it in flight"
@@ -198,8 +199,8 @@ async def test_who_leaves_or_joins_is_told_what_is_in_hand_of_its_share() -> Non
     async with a_world() as (world, a, _):
         one = world.owned_by(C)[0]
         a.flying |= {one.key: None, world.owned_by(B)[0].key: None}
-        assert a.part.in_hand(C) == [one.key]
-        assert a.part.in_hand(A) == []
+        assert a.changes.in_hand(C) == [one.key]
+        assert a.changes.in_hand(A) == []
 
 
 async def test_a_release_that_does_not_arrive_is_no_hold_up() -> None:
@@ -218,7 +219,7 @@ async def test_without_a_policy_nothing_is_lent_and_nobody_reports() -> None:
         b.part.assign()
         given = TaskOutcome(one.key, "a", TaskResult.FAILED, 1.0)
         assert not b.part.passes_on(one, given), "it is for this node to try again"
-        assert (b.part.any_assigned, b.part.lent(), b.part.is_borrowed(one.key)) == (False, {}, False)
+        assert b.ownership.holders() == {}
 
 
 async def test_a_crawl_that_does_not_run_here_is_unknown() -> None:

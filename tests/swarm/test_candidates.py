@@ -8,23 +8,27 @@ from dhtcrawl.policy.seam import PolicyTask, Settings
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.swarm.assignment.candidates import PATIENCE_S, REFUSED_S, Candidates
-from swarm.fake_peers import FakePeers, node, view_of
+from swarm.fake_peers import node, view_of
 
 KEY = bytes(20)
 OWN, B, C = node(0), node(1), node(2)
 NOW = 100.0
 
 
-def make(*suspected: bytes) -> Candidates:
-    states = {True: MemberState.SUSPECTED, False: MemberState.ACTIVE}
-    peers = FakePeers(view_of([0, 1, 2]))
-    peers.view = View(Member(each, ("10.0.0.1", 1), states[each in suspected]) for each in (OWN, B, C))
-    return Candidates(peers, Xor(Settings(OWN)))
+ALL = view_of([0, 1, 2])
 
 
-def asked(candidates: Candidates, *failed: bytes, now: float = NOW) -> list[bytes]:
+def make() -> Candidates:
+    return Candidates(Xor(Settings(OWN)))
+
+
+def asked(candidates: Candidates, *failed: bytes, now: float = NOW, view: View = ALL) -> list[bytes]:
     task = PolicyTask(KEY, "a", failed)
-    return list(candidates.willing([task], now)(task))
+    return list(candidates.willing([task], view, now)(task))
+
+
+def may_be(candidates: Candidates, now: float, view: View = ALL) -> list[bytes]:
+    return list(candidates.of(KEY, "a", view, now))
 
 
 def test_who_refused_is_not_asked_for_a_while() -> None:
@@ -44,31 +48,33 @@ def test_who_refused_is_waited_for_where_all_others_have_failed() -> None:
 
 
 def test_who_does_not_answer_now_is_waited_for_where_all_others_have_failed() -> None:
-    candidates = make(C)
-    assert asked(candidates) == [OWN, B]
-    assert asked(candidates, OWN, B) == []
-    assert list(candidates.of(KEY, "a", NOW)) == [OWN, B, C]
+    candidates = make()
+    states = {OWN: MemberState.ACTIVE, B: MemberState.ACTIVE, C: MemberState.SUSPECTED}
+    view = View(Member(each, ("10.0.0.1", 1), state) for each, state in states.items())
+    assert asked(candidates, view=view) == [OWN, B]
+    assert asked(candidates, OWN, B, view=view) == []
+    assert may_be(candidates, NOW, view) == [OWN, B, C]
 
 
 def test_who_refuses_for_a_minute_on_end_is_not_waited_for() -> None:
     candidates = make()
     for second in range(0, int(PATIENCE_S) + 1, 5):
-        assert B in candidates.of(KEY, "a", NOW + second)
+        assert B in may_be(candidates, NOW + second)
         candidates.refused(B, NOW + second)
     now = NOW + PATIENCE_S
     assert asked(candidates, OWN, C, now=now + 1) == [OWN, C]
-    assert B not in candidates.of(KEY, "a", now)
+    assert B not in may_be(candidates, now)
     candidates.took(B)
     candidates.refused(B, now)
     assert asked(candidates, OWN, C, now=now + 1) == []
-    assert B in candidates.of(KEY, "a", now)
+    assert B in may_be(candidates, now)
 
 
 def test_that_many_loans_were_refused_at_once_says_no_more_than_one() -> None:
     candidates = make()
     for _ in range(50):
         candidates.refused(B, NOW)
-    assert B in candidates.of(KEY, "a", NOW + 1)
+    assert B in may_be(candidates, NOW + 1)
     assert asked(candidates, OWN, C, now=NOW + 1) == []
     assert asked(candidates, OWN, C, now=NOW + REFUSED_S) == [OWN, B, C]
 
@@ -77,11 +83,11 @@ def test_what_a_node_refused_some_time_ago_is_forgotten() -> None:
     candidates = make()
     for second in (0, 30, 60):
         candidates.refused(B, NOW + second)
-    assert B not in candidates.of(KEY, "a", NOW + 60 + PATIENCE_S - 1)
-    assert B in candidates.of(KEY, "a", NOW + 60 + PATIENCE_S)
+    assert B not in may_be(candidates, NOW + 60 + PATIENCE_S - 1)
+    assert B in may_be(candidates, NOW + 60 + PATIENCE_S)
     assert B in asked(candidates, now=NOW + 60 + PATIENCE_S)
     candidates.refused(B, NOW + 60 + PATIENCE_S)
-    assert B in candidates.of(KEY, "a", NOW + 60 + PATIENCE_S), "it began to refuse just now"
+    assert B in may_be(candidates, NOW + 60 + PATIENCE_S), "it began to refuse just now"
 
 
 def test_who_is_to_be_left_alone_is_asked_no_sooner_for_having_refused() -> None:

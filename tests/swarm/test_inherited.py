@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
-
-from crawl import by_hand
-
-from dhtcrawl.swarm.assignment.assigned import Assigned
-from dhtcrawl.swarm.assignment.assignments import Assignments
 from dhtcrawl.swarm.assignment.inherited import HELD_A_NODE_MAX, HELD_MAX, HELD_S, InheritedInFlight
 
 A, B = b"a" * 20, b"b" * 20
@@ -67,46 +60,3 @@ def test_a_node_that_names_too_many_tasks_does_not_fill_the_memory() -> None:
     assert len(tasks) == 5 + HELD_A_NODE_MAX
     tasks.hold(A, 1, keys[:5], NOW)
     assert [tasks.holders()[key] for key in keys[:5]] == [B] * 5, "who names too many takes nothing from another"
-
-
-def test_what_waits_here_is_not_begun_while_another_has_it_in_flight() -> None:
-    frontier = by_hand.make()
-    first, second = by_hand.stored(2)
-    frontier.add([first, second], NOW)
-    tasks = InheritedInFlight()
-    elsewhere = SimpleNamespace(
-        _held=tasks,
-        _clock=SimpleNamespace(monotonic=lambda: NOW),
-        _incarnation_of=there,
-        _run=SimpleNamespace(parts=SimpleNamespace(frontier=frontier)),
-    )
-    Assignments.hold_for(cast(Any, elsewhere), A, [first.key])
-    assert first.key in tasks
-    assert by_hand.urls(frontier) == [second.url]
-
-
-def test_what_another_owns_by_now_is_for_that_one_to_wait_for() -> None:
-    tasks, ours = InheritedInFlight(), {b"1", b"2"}
-    tasks.hold(A, 1, [b"1", b"2"], NOW)
-    elsewhere = SimpleNamespace(
-        _held=tasks,
-        _ownership=SimpleNamespace(owns=ours.__contains__, asked=()),
-        _telling=0,
-        lender=None,
-        desk=SimpleNamespace(moving=0),
-        borrower=SimpleNamespace(busy=0),
-    )
-    waiting = cast(property, Assignments.waiting).fget
-    assert waiting is not None
-    assert waiting(elsewhere) == 2
-    ours.remove(b"1")
-    assert waiting(elsewhere) == 1
-    assert b"1" in tasks, "it may be ours again, and is in flight"
-
-
-def test_who_holds_what_is_known_for_whoever_owns_it_next() -> None:
-    tasks = InheritedInFlight()
-    tasks.hold(A, 1, [b"1", b"2"], NOW)
-    tasks.hold(B, 1, [b"2", b"3"], NOW)
-    elsewhere = SimpleNamespace(_held=tasks, _ownership=SimpleNamespace(lent=Assigned()))
-    assert Assignments.lent(cast(Any, elsewhere)) == {b"1": A, b"2": B, b"3": B}

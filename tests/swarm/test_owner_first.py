@@ -94,7 +94,7 @@ async def test_that_nobody_takes_a_hosts_certificate_says_nothing_of_its_pages_w
         assert world.lender.failed_here(secure[0], NEITHER)
         await asyncio.sleep(1)
         for number in (1, 2, 1):
-            if world.lender.lent.count(node(number)):
+            if world.lent.count(node(number)):
                 await world.report(number, NEITHER)
             await asyncio.sleep(1)
         assert not world.lender.failed_here(secure[1], failed(secure[1], TaskResult.UNREACHABLE)), "nobody is left"
@@ -146,8 +146,8 @@ async def test_in_a_large_swarm_a_few_are_asked() -> None:
         for _ in range(3 * Xor.candidates_max):
             await asyncio.sleep(1)
             for each in others:
-                if world.lender.lent.count(each):
-                    await world.lender.on_report(each, [NEITHER])
+                if world.lent.count(each):
+                    await world.report(each, NEITHER)
         assert [peer for peer, _ in lent(world)][: len(near)] == [each for each in near if each != OWN]
         assert len(lent(world)) <= Xor.candidates_max + 1
 
@@ -173,7 +173,7 @@ async def test_a_page_is_not_given_up_while_somebody_who_refused_has_not_tried_i
         world.peers.calls[Lend.terms.name] = lambda args: {}
         await asyncio.sleep(6)
         assert [key for _, key in lent(world)][-1] == TASKS[0].key
-        assert TASKS[0].key in world.lender.lent
+        assert TASKS[0].key in world.lent
         assert not world.killed
 
 

@@ -122,7 +122,7 @@ class OneSide:
         )
         run: Any = SimpleNamespace(parts=crawl, crawl_id=CRAWL, owning=True, leaving=False)
         self.queues = AssignmentQueues(
-            run, self.clock, self.committer, ownership=own, merge=self._no_merge, ask=lambda keys: None, lending=True
+            run, self.clock, self.committer, ownership=own, merge=self._no_merge, lending=True
         )
         self._group = group
         self._refill = Refill(services, CRAWL, self.frontier, self.due, refilled=lambda: None)
@@ -188,7 +188,7 @@ class OneSide:
             self.frontier.disown(lambda each: each not in held, self.clock.monotonic())
 
     async def _let_go(self, key: bytes) -> None:
-        self.intake.let_go(await self.queues.requeued([key]))
+        await self.queues.requeue_held([key])
 
     def starts(self, _: bytes) -> None:
         """The crawl starts what there is, and gives it up at once."""
@@ -362,6 +362,16 @@ def test_a_snapshot_of_all_is_taken_once_until_something_changes() -> None:
     assert len({id(each) for each in taken}) == len(changes)
     owned.reclaim(claim)
     assert owned.snapshot() is not taken[-1]
+
+
+def test_who_holds_what_is_known_for_whoever_owns_it_next() -> None:
+    claim: Any = Claim(KEYS)
+    owned = SwarmOwnership(claim)
+    one, other, third = KEYS[:3]
+    owned.inherited.hold(OTHER, 1, [one, other], 0.0)
+    owned.inherited.hold(node(2), 1, [other, third], 0.0)
+    owned.lent.lend(node(3), 1, "h", [third], 0.0, 1.0)
+    assert owned.holders() == {one: OTHER, other: node(2), third: node(3)}, "our own word goes first"
 
 
 def test_a_set_of_keys_says_when_it_changes() -> None:

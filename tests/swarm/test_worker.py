@@ -43,12 +43,15 @@ class WorkerBench(Bench):
         self.tried: set[bytes] = set()
         self.over: list[bytes] = []
         self.queued: set[bytes] = set()
+        self.epochs: list[int] = []  # of owners' plans
+        queues: Any = self
         self.borrower = Worker(
-            self,
+            queues,
             self.peers,
             self.clock,
             AssignedHere(),
             incarnation_of=self.incarnations.get,
+            lent_here=self.epochs.append,
         )
 
     async def lend(self, *keys: bytes, by: bytes = OWNER, patient: tuple[bytes, ...] = ()) -> Any:
@@ -59,7 +62,7 @@ class WorkerBench(Bench):
         calls = [args["given"] for peer, name, args in self.peers.called if name == REPORT and peer == OWNER]
         return [each for rows in calls for each in from_rows([OutcomeRow(*row) for row in rows])]
 
-    # Bench
+    # Queues
 
     def has_in_flight(self, key: bytes) -> bool:
         return key in self.flying
@@ -91,6 +94,7 @@ async def a_world() -> AsyncIterator[WorkerBench]:
 async def test_what_an_owner_lends_is_queued_and_what_came_of_it_is_told() -> None:
     async with a_world() as world:
         assert await world.lend(K1, K2) == Done()
+        assert world.epochs == [0], "the owner has no plan"
         assert world.queued == {K1, K2}
         page = TaskOutcome(K1, "a.test", TaskResult.PAGE, 1.25, 0.5, 1000, "")
         assert world.borrower.over(page)
@@ -153,7 +157,7 @@ async def test_when_another_owns_a_task_it_is_forgotten_at_once_but_for_what_is_
         world.peers.view = view_of([0, 2])
         world.borrower.forget_void()
         assert world.queued == set(), "before anything else happens"
-        assert world.borrower.in_hand(OWNER) == []
+        assert world.borrower.borrowed.of(OWNER) == []
 
 
 async def test_an_owner_that_was_started_again_has_lent_nothing() -> None:

@@ -89,19 +89,20 @@ class Assigned:
         now: float,
         budget_s: float,
         origins: Mapping[bytes, str] = NONE_KNOWN,
-    ) -> None:
-        """Assign tasks of a host to a node, with a budget; `origins` has the origins of their URLs."""
+    ) -> dict[bytes, TaskAssignment]:
+        """Assign tasks of a host to a node, with a budget, and return that; `origins` has the origins of their URLs."""
         if not keys:
-            return
+            return {}
         self.version += 1
         if node not in self._of:
             self._heard_at[node] = now
-        for key in keys:
-            assert key not in self._loans, "a task is lent to one node"
-            self._loans[key] = TaskAssignment(node, incarnation, host, now, budget_s, origins.get(key, ""))
-        self._at[node, host] += len(keys)
-        self._hosts[host] += len(keys)
-        self._of[node] += len(keys)
+        given = {key: TaskAssignment(node, incarnation, host, now, budget_s, origins.get(key, "")) for key in keys}
+        assert self._loans.keys().isdisjoint(given), "a task is lent to one node"
+        self._loans |= given
+        self._at[node, host] += len(given)
+        self._hosts[host] += len(given)
+        self._of[node] += len(given)
+        return given
 
     def let_go(self, keys: Iterable[bytes]) -> dict[bytes, TaskAssignment]:
         """End the assignments of these; return those that there were."""
@@ -128,12 +129,10 @@ class Assigned:
         """The assignment of a task, if it has one."""
         return self._loans.get(key)
 
-    def begin(self, node: bytes, incarnation: int | None, keys: Iterable[bytes], now: float) -> None:
+    def begin(self, keys: Iterable[bytes], now: float) -> None:
         """Start the budget of tasks that their worker has been told of, or may have been."""
         for key in keys:
-            loan = self._loans.get(key)
-            if loan is not None and (loan.node, loan.incarnation) == (node, incarnation):
-                self._loans[key] = loan._replace(since=now, begun=True)
+            self._loans[key] = self._loans[key]._replace(since=now, begun=True)
 
     def begun(self, incarnation_of: IncarnationOf) -> int:
         """How many tasks have workers that know of them and run on: these count the tasks in their own reports."""

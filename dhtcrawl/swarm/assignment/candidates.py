@@ -1,4 +1,4 @@
-"""Which nodes an owner may ask to fetch a task."""
+"""Which nodes an owner may ask to fetch a task. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dhtcrawl.keyspace import host_key, placement
 from dhtcrawl.policy.seam import Policy, PolicyTask
-from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.membership.view import View
 
 # How long a node that refused is not asked: it does not run the crawl yet, or lacks its policy.
 REFUSED_S = 5.0
@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 class Candidates:
-    """Finds the nodes that may fetch a task of one crawl, by this node's view.
+    """Finds the nodes that may fetch a task of one crawl, by a view.
 
     In a large swarm these are the ones near the key, or near the host where the
     policy keeps hosts together. A node that did not answer lately, or refused, is
@@ -23,8 +23,7 @@ class Candidates:
     that reaches the host.
     """
 
-    def __init__(self, peers: Peers, policy: Policy) -> None:
-        self._peers = peers
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._refuses: dict[bytes, float] = {}  # until when a node is not asked
         self._refused: dict[bytes, tuple[float, float]] = {}  # since when, and when last, without a pause
@@ -43,9 +42,9 @@ class Candidates:
         """Note that a node took tasks."""
         self._refused.pop(node, None)
 
-    def willing(self, tasks: Iterable[PolicyTask], now: float) -> Callable[[PolicyTask], Sequence[bytes]]:
+    def willing(self, tasks: Iterable[PolicyTask], view: View, now: float) -> Callable[[PolicyTask], Sequence[bytes]]:
         """For each of these tasks, the nodes near it that may be asked now; none where another is to be waited for."""
-        near, view = self._near(tasks), self._peers.view
+        near = self._near(tasks, view)
         self._refuses = {node: until for node, until in self._refuses.items() if until > now}
         self._refused = {node: times for node, times in self._refused.items() if now < times[1] + PATIENCE_S}
         if not self._refuses and view.active == len(view):
@@ -63,18 +62,17 @@ class Candidates:
 
         return there
 
-    def of(self, key: bytes, host: str, now: float) -> Sequence[bytes]:
+    def of(self, key: bytes, host: str, view: View, now: float) -> Sequence[bytes]:
         """The nodes that may be asked for one task, now or later."""
         task = PolicyTask(key, host)
-        return [node for node in self._near([task])(task) if self._waited_for(node, now)]
+        return [node for node in self._near([task], view)(task) if self._waited_for(node, now)]
 
     def _waited_for(self, node: bytes, now: float) -> bool:
         since, last = self._refused.get(node, (now, now))
         return last < since + PATIENCE_S or now >= last + PATIENCE_S
 
-    def _near(self, tasks: Iterable[PolicyTask]) -> Callable[[PolicyTask], Sequence[bytes]]:
-        view, most = self._peers.view, self._policy.candidates_max
-        nodes, by_host = view.owner_ids, self._policy.pinned
+    def _near(self, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
+        nodes, most, by_host = view.owner_ids, self._policy.candidates_max, self._policy.pinned
         if len(nodes) <= most:
             return lambda task: nodes
         places = {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}

@@ -10,25 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol
 
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.swarm.assignment.ownership import KeySet
 
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
 # A dead node is known as dead long before, and not asked; a live one that does not answer delays tasks no longer.
 WITHIN_S = 60.0
-
-
-class AskedKeys(Protocol):
-    """A set of task keys."""
-
-    def __contains__(self, key: object) -> bool: ...
-
-    def add(self, keys: Iterable[bytes], /) -> None: ...
-
-    def remove(self, keys: Iterable[bytes], /) -> None: ...
 
 
 @loop_state
@@ -38,7 +28,7 @@ class OrphanCheck:
     def __init__(
         self,
         group: asyncio.TaskGroup,
-        asked: AskedKeys,
+        asked: KeySet,
         compare: Callable[[Sequence[bytes]], Awaitable[bool]],
         answered: Callable[[list[bytes]], Awaitable[None]],
     ) -> None:

@@ -6,6 +6,15 @@
     lent       its tasks that are assigned to other nodes
     borrowed   tasks of others that are assigned to it
 
+Where one task is, as its owner and as another node sees it; who holds it in brackets:
+
+    owner    here [this node] ──assigned──▶ lent [worker] ──refused, given back──▶ here
+             owned by another ──the view changes──▶ inherited [former owner, or its worker] ──not fetched──▶ here
+             lent, inherited ──their holder is gone, restarted or silent──▶ asked [no node] ──all have answered──▶ here
+    another  not its own ──`lend`──▶ borrowed [this node] ──outcome, recalled, owner changed or silent──▶ not its own
+
+    from everywhere ──a record says that it is fetched, or dead──▶ over
+
 All of it changes on the event loop. Transactions are given an `OwnershipSnapshot`.
 """
 
@@ -97,6 +106,11 @@ class SwarmOwnership:
     def stays(self, key: bytes) -> bool:
         """Whether this node may try a task again that it could not fetch."""
         return (self._claim.owns(key) and not self.held(key)) or key in self.borrowed
+
+    def holders(self) -> dict[bytes, bytes]:
+        """Which other node has which task. What we assigned ourselves goes before what others have told us of."""
+        loans = {key: loan.node for key in self.lent if (loan := self.lent.get(key)) is not None}
+        return self.inherited.holders() | loans
 
     def waits(self, key: bytes) -> bool:
         """Whether the policy has yet to choose which node fetches a task."""

@@ -1,8 +1,8 @@
-"""What an assigner and a worker need of their crawl: its frontier, its queues, and what may be done now."""
+"""What the assignments of a crawl need of it: its frontier, its stored queues, and what may be done now."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,7 +39,7 @@ class QueuesRun(Protocol):
 
 @loop_state
 class AssignmentQueues:
-    """The queues of one crawl: `AssignerQueues` of its assigner and `WorkerQueues` of its worker."""
+    """The queues of one crawl, in memory and in the store."""
 
     def __init__(
         self,
@@ -49,20 +49,15 @@ class AssignmentQueues:
         *,
         ownership: SwarmOwnership,
         merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]],
-        ask: Callable[[list[bytes]], None],
         lending: bool,
     ) -> None:
-        """`merge` takes records that a worker knew better; `ask` asks others about tasks that a worker does not report.
-
-        `lending`: whether the crawl has a policy here.
-        """
+        """`merge` takes records that a worker knew better. `lending`: whether the crawl has a policy here."""
         self.moving = 0  # tasks on their way into a queue, which nothing else counts
         self._ownership = ownership
         self._run = run
         self._clock = clock
         self._committer = committer
         self._merge = merge
-        self._ask = ask
         self._lending = lending
 
     @property
@@ -79,45 +74,41 @@ class AssignmentQueues:
 
     @property
     def lends(self) -> bool:
-        """See `AssignerQueues`."""
+        """Whether tasks may be assigned now: this node owns, and the crawl runs."""
         return self._run.owning
 
     @property
     def takes(self) -> bool:
-        """See `WorkerQueues`."""
+        """Whether this node may fetch for others, and will go on to."""
         return self._lending and not self._run.leaving
 
-    def owns(self, key: bytes) -> bool:
-        """See `AssignerQueues`."""
-        return self._ownership.claim.mine(key)
-
-    def held(self, key: bytes) -> bool:
-        """See `AssignerQueues`."""
-        return self._ownership.held(key)
-
     def decided(self) -> None:
-        """See `AssignerQueues`."""
+        """Note that there may be tasks to start, or to read from the store."""
         self._run.parts.changed()
 
+    def open_tasks(self) -> list[bytes]:
+        """Tasks in flight here, and those whose outcome only this node knows."""
+        return self._run.parts.open_tasks()
+
     def has_in_flight(self, key: bytes) -> bool:
-        """See `WorkerQueues`."""
+        """Whether `open_tasks` has a task."""
         return self._run.parts.has_open(key)
 
     def retrying(self) -> set[bytes]:
-        """See `WorkerQueues`."""
+        """Tasks that were tried, and will be tried again."""
         return self.frontier.retrying()
 
-    def forget(self, keys: list[bytes]) -> None:
-        """See `WorkerQueues`."""
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """Begin none of these."""
         gone = frozenset(keys)
         self.frontier.disown(lambda key: key not in gone, self._clock.monotonic())
 
     def merged(self, records: Sequence[TaskReplica]) -> Awaitable[Merged]:
-        """See `AssignerQueues`."""
+        """Merge the records that a worker knew better."""
         return self._merge(self.crawl_id, list(records))
 
     async def write_lent(self, keys: list[bytes]) -> list[TaskReplica]:
-        """See `AssignerQueues`."""
+        """Take assigned tasks out of their stored queues; return their records."""
         now = self._ownership.snapshot(keys)
         write: Any = partial(replicas.lend, crawl=self.crawl_id, task_keys=keys, mine=now.mine, held=now.held)
         records, merged = await self._committer.submit(write)
@@ -126,16 +117,15 @@ class AssignmentQueues:
         return found
 
     async def requeue(self, keys: list[bytes]) -> None:
-        """See `AssignerQueues` and `WorkerQueues`."""
+        """Queue those that are ours to fetch now, and take the others out of the queues."""
         if keys:
-            self._run.parts.intake.merged(await self.requeued(keys))
+            self._run.parts.intake.merged(await self._requeued(keys))
 
-    def unheard_of(self, keys: list[bytes]) -> None:
-        """See `AssignerQueues`."""
-        self._ask(keys)
+    async def requeue_held(self, keys: list[bytes]) -> None:
+        """The same for tasks that another node had in flight; some may be in the stored queue already."""
+        self._run.parts.intake.let_go(await self._requeued(keys))
 
-    async def requeued(self, keys: list[bytes]) -> Merged:
-        """Put these where they belong now; the caller passes the result on to the crawl."""
+    async def _requeued(self, keys: list[bytes]) -> Merged:
         self.moving += len(keys)
         try:
             now = self._ownership.snapshot(keys)
@@ -146,7 +136,7 @@ class AssignmentQueues:
             self.moving -= len(keys)
 
     async def settled(self, keys: list[bytes]) -> list[bytes]:
-        """See `WorkerQueues`."""
+        """Those whose outcome is in our own records."""
         read: Any = partial(replicas.settled, crawl=self.crawl_id, task_keys=keys)
         found: list[bytes] = await self._committer.submit(read)
         return found

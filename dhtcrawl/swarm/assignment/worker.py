@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.ports import TaskOutcome
@@ -22,6 +22,7 @@ from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.swarm.assignment.assigned import REPORT_EVERY_S, AssignedHere, IncarnationOf
+from dhtcrawl.swarm.assignment.queues import AssignmentQueues
 from dhtcrawl.swarm.assignment.wire import to_rows
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
@@ -29,36 +30,6 @@ from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
 LINGER_S = 0.5
 HOSTS_MAX = 10_000
 NEWS_MAX = 10_000  # for one owner that does not answer; it has to recall the rest
-
-
-class WorkerQueues(Protocol):
-    """What a worker needs of its crawl."""
-
-    @property
-    def crawl_id(self) -> bytes: ...
-
-    @property
-    def takes(self) -> bool:
-        """Whether this node may fetch, and will go on to."""
-        ...
-
-    def has_in_flight(self, key: bytes) -> bool: ...
-
-    def retrying(self) -> set[bytes]:
-        """Tasks that were tried, and will be tried again."""
-        ...
-
-    def forget(self, keys: list[bytes]) -> None:
-        """Begin none of these."""
-        ...
-
-    async def requeue(self, keys: list[bytes]) -> None:
-        """Queue those that are ours to fetch now, and take the others out of the queues."""
-        ...
-
-    async def settled(self, keys: list[bytes]) -> list[bytes]:
-        """Those whose outcome is in our own records."""
-        ...
 
 
 class _Reports:
@@ -76,20 +47,22 @@ class Worker:
 
     def __init__(
         self,
-        bench: WorkerQueues,
+        queues: AssignmentQueues,
         peers: Peers,
         clock: Clock,
         borrowed: AssignedHere,
         *,
         incarnation_of: IncarnationOf,
+        lent_here: Callable[[int], None],
     ) -> None:
+        """`lent_here(epoch)` is called when an owner assigns tasks, with the epoch of its plan."""
         self.borrowed = borrowed
-        self.tasks_borrowed = 0
         self.connect_s: dict[str, float] = {}  # by host, where an owner has said so
-        self._bench = bench
+        self._queues = queues
         self._peers = peers
         self._clock = clock
         self._incarnation_of = incarnation_of
+        self._lent_here = lent_here
         self._reports = _Reports()
         self._awake = asyncio.Event()
         self._void: list[bytes] = []  # forgotten, and still in a stored queue
@@ -104,8 +77,9 @@ class Worker:
 
     async def on_lend(self, asker: bytes, args: calls.Lend) -> Done | Refused:
         """Take tasks that their owner assigns to this node."""
+        self._lent_here(args.epoch)
         keys = list(args.keys)
-        if not self._bench.takes:
+        if not self._queues.takes:
             return Refused("not-ready")
         if self.borrowed.full:
             return Refused("full")
@@ -117,8 +91,7 @@ class Worker:
             if len(self.connect_s) > HOSTS_MAX:
                 del self.connect_s[next(iter(self.connect_s))]
         self.borrowed.borrow(asker, self._incarnation_of(asker), keys, self._clock.monotonic(), frozenset(args.patient))
-        self.tasks_borrowed += len(keys)
-        await self._bench.requeue(keys)
+        await self._queues.requeue(keys)
         self._view = None
         return Done()
 
@@ -127,15 +100,15 @@ class Worker:
         keys = args.keys
         if not keys:
             return await self._forget(asker)
-        ours, retrying = set(self.borrowed.of(asker)), self._bench.retrying()
+        ours, retrying = set(self.borrowed.of(asker)), self._queues.retrying()
         # A new owner may recall what the former one assigned to us; a node that is no owner by our view may not.
         if any(key not in ours and self._owner_of(key) != asker for key in keys):
             return Refused("not-owner")
-        let_go = [key for key in keys if key not in retrying and not self._bench.has_in_flight(key)]
-        await self._bench.requeue([key for key in let_go if self.borrowed.give_back(key) is not None])
+        let_go = [key for key in keys if key not in retrying and not self._queues.has_in_flight(key)]
+        await self._queues.requeue([key for key in let_go if self.borrowed.give_back(key) is not None])
         # A task that ended is on its way as a record; and one may have been begun while we wrote.
-        over = set(await self._bench.settled(let_go))
-        back = [key for key in let_go if key not in over and not self._bench.has_in_flight(key)]
+        over = set(await self._queues.settled(let_go))
+        back = [key for key in let_go if key not in over and not self._queues.has_in_flight(key)]
         return calls.LetGo(tuple(back))
 
     async def _forget(self, owner: bytes) -> calls.LetGo:
@@ -143,8 +116,8 @@ class Worker:
         keys = self.borrowed.of(owner)
         for key in keys:
             self.borrowed.give_back(key)
-        self._bench.forget(keys)
-        await self._bench.requeue(keys)
+        self._queues.forget(keys)
+        await self._queues.requeue(keys)
         return calls.LetGo(())
 
     # What the crawl says
@@ -162,12 +135,8 @@ class Worker:
         for owner in self.borrowed.owners():
             for key in self.borrowed.of(owner):
                 self.borrowed.give_back(key)
-                if not self._bench.has_in_flight(key):
+                if not self._queues.has_in_flight(key):
                     self._tell(owner, TaskOutcome(key, "", TaskResult.RECALLED, 0.0))
-
-    def in_hand(self, owner: bytes) -> list[bytes]:
-        """The tasks that `owner` has assigned to us, which we may begin at any time."""
-        return self.borrowed.of(owner)
 
     def forget_void(self) -> list[bytes]:
         """From now on begin no task that its owner no longer owns, or may have taken back.
@@ -179,7 +148,7 @@ class Worker:
         self._view = self._peers.view
         void = self.borrowed.void(owner_of, self._incarnation_of, self._clock.monotonic())
         if void:
-            self._bench.forget(void)
+            self._queues.forget(void)
             self._void += void
             self._awake.set()
         return void
@@ -191,7 +160,7 @@ class Worker:
                 self._awake.clear()
                 self.forget_void()
                 void, self._void = self._void, []
-                await self._bench.requeue(void)
+                await self._queues.requeue(void)
                 for owner in {*self._reports.news, *self.borrowed.owners()}:
                     if owner not in self._reports.under_way and self._is_due(owner):
                         self._reports.under_way[owner] = None
@@ -216,7 +185,7 @@ class Worker:
             incarnation, news = self._incarnation_of(owner), self._reports.news.pop(owner, [])
             rows, later = news[:KEYS_MAX], news[KEYS_MAX:]
             self._reports.told_at[owner] = self._clock.monotonic()
-            answer = await self._peers.call(owner, calls.ReportLent(self._bench.crawl_id, to_rows(rows)))
+            answer = await self._peers.call(owner, calls.ReportLent(self._queues.crawl_id, to_rows(rows)))
             if isinstance(answer, Failure):
                 # An owner that refuses a report has assigned us nothing, or will take it back by itself.
                 later = later if answer.kind is FailureKind.REFUSED else [*rows, *later]

@@ -26,21 +26,21 @@ def hold_for(runs: CrawlRuns, node: bytes, rows: Sequence[HeldRow]) -> None:
         if run is None:
             continue
         if row.node is not None:
-            run.assignments.hold_lent(row.node, row.keys)
+            run.assignments.changes.hold_lent(row.node, row.keys)
         else:
-            run.assignments.hold_for(node, row.keys)
+            run.assignments.changes.hold_for(node, row.keys)
 
 
 def lent(runs: CrawlRuns) -> Lent:
     """Which node has which task of ours."""
-    return {crawl: run.assignments.lent() for crawl, run in runs}
+    return {crawl: run.assignments.ownership.holders() for crawl, run in runs}
 
 
 def in_flight_of(runs: CrawlRuns, view: View, node: bytes, assigned: Lent) -> tuple[HeldRow, ...]:
     """Our answer to `activate`: the tasks that `node` owns now and we have in flight, or had assigned."""
     rows: list[HeldRow] = []
     for crawl, run in runs:
-        rows += _held_rows(crawl, run.assignments.in_hand(node), None)
+        rows += _held_rows(crawl, run.assignments.changes.in_hand(node), None)
     for crawl, tasks in assigned.items():
         by_worker: dict[bytes, list[bytes]] = {}
         for key, worker in tasks.items():
