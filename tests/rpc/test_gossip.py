@@ -247,11 +247,12 @@ async def test_a_member_that_only_some_can_reach_stays() -> None:
     async with swarm() as s:
         nodes = await s.grow(6)
         await asyncio.sleep(5)
-        deliver = s.world.net._deliver
-        apart = {host(1), host(2)}
-        s.world.net._deliver = lambda data, source, target: (  # type: ignore[method-assign]
-            None if {source[0], target[0]} == apart else deliver(data, source, target)
-        )
+        cut, apart = s.world.net.wires.cut, {host(1), host(2)}
+
+        def cut_or_apart(source: str, target: str) -> bool:
+            return {source, target} == apart or cut(source, target)
+
+        s.world.net.wires.cut = cut_or_apart  # type: ignore[method-assign]
         await asyncio.sleep(60)
         assert s.agreed(6)
         assert total(s, "suspicions") == 0

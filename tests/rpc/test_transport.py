@@ -201,7 +201,7 @@ async def test_stopping_lets_what_was_asked_be_answered(world: Wires) -> None:
         asked = group.create_task(a.request(address, task()))
         await slow.has(1)
         closing = group.create_task(b.close())
-        await until(lambda: not any(c.usable for c in a._pool.open()))
+        await until(lambda: not any(c.usable for c in a.connections))
         slow.answer_all()
         assert await asked == Ack(b"\0")
         await closing
@@ -489,7 +489,7 @@ async def test_a_peer_that_does_not_read_holds_up_no_more_than_our_buffers(
         server, address = await world.strange_server(9, _Deaf)
         asking = asyncio.gather(*(a.request(address, task(300, padding=2000)) for _ in range(40)))
         await until(lambda: len(a) == 1)
-        (connection,) = a._pool.open()
+        (connection,) = a.connections
         await until(lambda: connection.link.asking.queued_bytes(task().lane) > 1_000_000)
         assert connection.link.asking.queued_bytes(task().lane) < 2_000_000
         results = await asking
@@ -511,8 +511,8 @@ async def test_a_link_that_ends_in_the_turn_in_which_its_peer_hung_up_tells_the_
             peer, _ = await loop.sock_accept(server)
             peer.setblocking(False)
             await loop.sock_sendall(peer, encode_signal(hello(9)))
-            await until(lambda: [c.link.state for c in a._pool.open()] == [LinkState.OPEN])
-            (connection,) = a._pool.open()
+            await until(lambda: [c.link.state for c in a.connections] == [LinkState.OPEN])
+            (connection,) = a.connections
             await until(lambda: not connection.link.asking.queued_bytes(task().lane))
             # Whoever has read everything goes with a FIN, which the other end has not noticed yet.
             with contextlib.suppress(BlockingIOError):

@@ -44,6 +44,7 @@ class GateNode(Node):
     """A node's gate, and fetchers that go through it."""
 
     def __init__(self, world: Gates, node: bytes, *, terms: LeaseTerms | None = None, **kwargs: Any) -> None:
+        self.fit = True
         super().__init__(world, node)
         self.own_view = world.view  # as it was when the node was last told
         self.freed: dict[str, asyncio.Event] = {}
@@ -51,7 +52,8 @@ class GateNode(Node):
         seed = int.from_bytes(node[:4], "big")
         self.gate = HostLeases(
             self, self.registry, self.clock, self._free, rng=random.Random(seed),
-            settings=HostLeaseSettings(started_at=0.0, fresh=True, terms=terms or LeaseTerms()), **kwargs,
+            settings=HostLeaseSettings(started_at=0.0, fresh=True, terms=terms or LeaseTerms()),
+            **({"fit": lambda: self.fit} | kwargs),
         )  # fmt: skip
 
     def _free(self, host: str) -> None:

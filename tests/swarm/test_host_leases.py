@@ -363,13 +363,12 @@ async def test_a_lease_outlives_its_gatekeeper_when_the_newcomer_is_told_of_it()
 async def test_a_node_that_is_not_yet_gatekeeper_sends_askers_away_and_they_come_again() -> None:
     swarm, (a, b) = swarm_of(2)
     host, server = swarm.host_of(B), Server()
-    fit = False
-    b.gate.office._fit = lambda: fit
+    b.fit = False
     async with running(a.gate, b.gate), asyncio.TaskGroup() as group:
         group.create_task(a.fetch(host, 1.0, 1, server))
         await asyncio.sleep(1.8)
         assert server.served == []
-        fit = True
+        b.fit = True
     result = server.served[0][0], len(swarm.calls("host_ask"))
     began_at, asked = result
     assert began_at == pytest.approx(4 * RETRY_S, abs=0.1)
@@ -429,7 +428,7 @@ async def test_a_robots_txt_that_failed_is_for_the_next_and_an_absent_gatekeeper
     assert isinstance(await a.gate.robots(origin, "bot"), RobotsFetch)
     await a.gate.robots_tell(origin, "bot", None)
     assert isinstance(await c.gate.robots(origin, "bot"), RobotsFetch)
-    b.gate.office._fit = lambda: False
+    b.fit = False
     assert await a.gate.robots(origin, "bot") == RobotsWait(RETRY_S)
     swarm.down.add(B)
     assert await a.gate.robots(origin, "bot") == RobotsWait(RETRY_S)

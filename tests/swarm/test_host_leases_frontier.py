@@ -66,7 +66,7 @@ class Crawler:
         self.node.gate.book.clock(job.host).end(self.loop.time())
         self.frontier.finish(job, self.loop.time())
         self.frontier.written(job.host, job.task.key, self.loop.time())
-        if job.host not in self.frontier._hosts:
+        if not self.frontier.load(job.host):
             self.node.gate.book.quiet(job.host)
         self.done += 1
         self.dispatch()

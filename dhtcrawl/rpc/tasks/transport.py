@@ -169,6 +169,11 @@ class TaskTransport:
         """Whether a request to an address needs no new connection."""
         return self._pool.serving(address) is not None
 
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that count, in the order they were made."""
+        return self._pool.open()
+
     def __len__(self) -> int:
         return len(self._pool)
 
