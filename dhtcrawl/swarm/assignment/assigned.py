@@ -48,7 +48,7 @@ class TaskAssignment(NamedTuple):
 
 @loop_state
 class Assigned:
-    """The tasks of one crawl that their owner has assigned. Times are seconds on the caller's monotonic clock."""
+    """The tasks of a crawl that their owner has assigned. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.version = 0  # grows whenever keys come or go
@@ -174,7 +174,7 @@ class Assigned:
 
 @loop_state
 class AssignedHere:
-    """The tasks of one crawl that other nodes, their owners, have assigned to this one."""
+    """The tasks of a crawl that other nodes, their owners, have assigned to this one."""
 
     def __init__(self) -> None:
         self.version = 0  # grows whenever keys come or go

@@ -43,7 +43,7 @@ Decide = Callable[[Callable[[], Choice]], Awaitable["Choice | None"]]
 
 @loop_state
 class Assigner:
-    """Assigns the tasks that one node owns of one crawl."""
+    """Assigns the tasks of a crawl that this node owns."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Assigner:
         self._in_vain = 0 if moved or len(self.state.lent) else self._in_vain + 1
         if self._in_vain and self._in_vain % IN_VAIN_MAX == 0:
             policy = self.state.policy.inner.name
-            log.warning("policy %s has found nobody for %s for a while", policy, tasks[0].url)
+            log.warning("policy %s has found no node for %s for a while", policy, tasks[0].url)
         return moved
 
     # What is decided

@@ -57,7 +57,7 @@ HEARD_MAX = ENDED_MAX = 10_000
 
 @loop_state
 class AssignerState:
-    """The tasks that one node owns of one crawl, and which node is to fetch each."""
+    """Decides which node is to fetch each task of a crawl that this node owns."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Who fetches the tasks of one crawl: the crawl's port `Assignment`, and the parts that it is made of.
+"""Who fetches the tasks of a crawl: the crawl's port `Assignment`, and the parts that it is made of.
 
 queues       the crawl's frontier and stored queues
 assigner     ours, that the policy has others fetch; None without a policy, as plans are
@@ -64,7 +64,7 @@ class AssignmentServices:
 @loop_state
 @dataclass(frozen=True, slots=True)
 class Assignments:
-    """Decides which node fetches the tasks of one crawl."""
+    """Decides which node fetches the tasks of a crawl."""
 
     services: AssignmentServices
     crawl: QueuesRun
@@ -191,7 +191,7 @@ def build(
     failures: Failures,
     facts: PlannerFacts,
 ) -> Assignments:
-    """The assignments of one crawl; `policy` is None where it cannot be made here."""
+    """The assignments of a crawl; `policy` is None where it cannot be made here."""
     peers, clock, group, incarnation_of = services.peers, services.clock, services.group, services.incarnation_of
     queues = AssignmentQueues(
         run, clock, services.committer, ownership=ownership, merge=services.merge, lending=policy is not None

@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 
 class Candidates:
-    """Finds the nodes that may fetch a task of one crawl, by a view.
+    """Finds the nodes that may fetch a task of a crawl, by a view.
 
     In a large swarm these are the ones near the key, or near the host where the
     policy keeps hosts together. A node that did not answer lately, or refused, is

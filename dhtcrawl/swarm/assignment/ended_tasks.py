@@ -20,7 +20,7 @@ LOOK_AT = 500  # assignments at a time
 
 @loop_state
 class EndedTasks:
-    """Ends the assignments of one crawl's tasks, at their owner and at their worker."""
+    """Ends the assignments of a crawl's tasks, at their owner and at their worker."""
 
     def __init__(
         self, queues: AssignmentQueues, ownership: SwarmOwnership, over: Callable[[Sequence[bytes]], None]

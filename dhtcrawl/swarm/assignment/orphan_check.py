@@ -23,7 +23,7 @@ WITHIN_S = 60.0
 
 @loop_state
 class OrphanCheck:
-    """Asks about the orphaned tasks of one crawl."""
+    """Asks about the orphaned tasks of a crawl."""
 
     def __init__(
         self,
@@ -58,6 +58,6 @@ class OrphanCheck:
                         break
                     await asyncio.sleep(PAUSE_S)
         except TimeoutError:
-            log.info("what became of %d tasks has not been told by everybody; they are ours again", len(keys))
+            log.info("not all nodes have said what they know of %d tasks; they are ours again", len(keys))
         self._asked.remove(keys)
         await self._answered(keys)

@@ -32,7 +32,7 @@ ASKED_BACK_TIMES, ASKED_BACK_EVERY_S = 10, 1.0
 
 @loop_state
 class OwnerChanges:
-    """What this node holds of one crawl as the new owner of tasks, and what it tells as the former one."""
+    """Holds tasks as their new owner until their outcome is known, and tells their owner as the former one."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class KeySet:
 
 @loop_state
 class SwarmOwnership:
-    """The ownership of one crawl's tasks at one node."""
+    """The ownership of a crawl's tasks at one node."""
 
     alone = False
 

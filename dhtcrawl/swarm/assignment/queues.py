@@ -39,7 +39,7 @@ class QueuesRun(Protocol):
 
 @loop_state
 class AssignmentQueues:
-    """The queues of one crawl, in memory and in the store."""
+    """The queues of a crawl, in memory and in the store."""
 
     def __init__(
         self,

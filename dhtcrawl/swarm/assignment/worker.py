@@ -43,7 +43,7 @@ class _Reports:
 
 @loop_state
 class Worker:
-    """Takes, gives back and reports the tasks of one crawl that are assigned to this node."""
+    """Takes, gives back and reports the tasks of a crawl that are assigned to this node."""
 
     def __init__(
         self,

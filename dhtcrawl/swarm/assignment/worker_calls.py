@@ -24,7 +24,7 @@ FORGET_TIMES, FORGET_EVERY_S = 10, 1.0
 
 
 class WorkerCalls:
-    """Calls the workers of one crawl's tasks."""
+    """Calls the workers of a crawl's tasks."""
 
     def __init__(self, state: AssignerState, queues: AssignmentQueues, peers: Peers, clock: Clock) -> None:
         self._state = state
