@@ -26,12 +26,12 @@ from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
 from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.storage.archive import archive
-from dhtcrawl.storage.collect.export import CHUNK_BYTES_MAX
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
 from dhtcrawl.storage.collect.foreign import BadRow, Origin, is_archive_file, is_node
 from dhtcrawl.storage.collect.gather import COPIES, GATHERED, GatherProgress, Phase, finish, merge_rows, wanted_files
 from dhtcrawl.storage.collect.gather_aside import drop_aside
 from dhtcrawl.storage.collect.gather_files import IncomingFile, link_file
+from dhtcrawl.storage.collect.transfer import bring_bytes, row_pages
 from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog
@@ -190,16 +190,11 @@ class _Gathering:
             raise (errors if disk is None else disk).exceptions[0] from errors
 
     async def _rows(self, kind: bytes, node: str) -> None:
-        cursor: bytes | None = b""
         key_of, left = self._record.spec.key_of, left_to(self._record, node)
-        while cursor is not None:
-            rows, after = await self._source.rows(node, kind, cursor)
+        async for rows in row_pages(partial(self._source.rows, node, kind)):
             await self._committer.submit(
                 partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=key_of, left=left)
             )
-            if after is not None and not (isinstance(after, bytes) and after > cursor):
-                raise BadRow("sent a cursor that leads back")
-            cursor = after
 
     async def _files(self, node: str) -> None:
         origin = Origin(self._crawl, node, self._record.spec.key_of, left_to(self._record, node))
@@ -229,12 +224,8 @@ class _Gathering:
         incoming = IncomingFile(self._directory, self._crawl, name, length)
         try:
             offset = await self._committer.submit(incoming.begin)
-            while offset < length:
-                limit = min(CHUNK_BYTES_MAX, length - offset)
-                data = await self._source.chunk(node, name, offset, limit)
-                if not (isinstance(data, bytes) and 0 < len(data) <= limit):
-                    raise BadRow(f"sent no bytes of {name} where it has some")
-                offset = await self._committer.submit(partial(incoming.append, data=data))
+            chunk = partial(self._source.chunk, node)
+            await bring_bytes(self._committer, chunk, name, offset, length, incoming.append)
         finally:
             # By the thread that writes to it, which may be in the middle of that. Why a disk failed is known already.
             self._committer.submit(lambda _: incoming.close()).add_done_callback(lambda closed: closed.exception())

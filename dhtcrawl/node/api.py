@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import resource
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +21,9 @@ from dhtcrawl.rpc.membership.view import Member, MemberState
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.storage.collect.facts import Unreachable
+from dhtcrawl.storage.collect.foreign import BadRow
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.crawl_record import (
     COMPLETE,
@@ -34,7 +35,8 @@ from dhtcrawl.storage.store.crawl_record import (
     fits_the_wire,
     to_wire,
 )
-from dhtcrawl.swarm.calls.bodies import CHUNK_BYTES_MAX, ExportChunk, ExportFacts, ExportFiles, ExportRows, NodeFigures
+from dhtcrawl.swarm.bodies.peer_source import PeerSource
+from dhtcrawl.swarm.calls.bodies import ExportFacts, NodeFigures
 from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
 from dhtcrawl.swarm.calls.lifecycle import RELEASE, AskProgress
 from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
@@ -42,7 +44,7 @@ from dhtcrawl.units import format_address
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 SEEDS_SHOWN = 3
-R = TypeVar("R", bound=WireMap)
+T = TypeVar("T")
 _SUMMED = [field.name for field in dataclasses.fields(CrawlCounters)]
 
 
@@ -248,21 +250,14 @@ class Api:
     async def export_rows(
         self, crawl_id: bytes, node: bytes, kind: bytes, cursor: bytes
     ) -> tuple[list[Row], bytes | None]:
-        found = await self._export(node, ExportRows(crawl_id, kind, cursor))
-        return list(found.rows), found.cursor
+        rows, after = await _answered(node, PeerSource(self._swarm.peers, crawl_id).rows(node, kind, cursor))
+        return list(rows), after
 
     async def export_files(self, crawl_id: bytes, node: bytes) -> list[tuple[str, int]]:
-        files: list[tuple[str, int]] = []
-        while True:
-            after = files[-1][0] if files else ""
-            page = (await self._export(node, ExportFiles(crawl_id, after))).files
-            if not page:
-                return files
-            files += page
+        return await _answered(node, PeerSource(self._swarm.peers, crawl_id).files(node))
 
     async def export_chunk(self, crawl_id: bytes, node: bytes, name: str, offset: int, limit: int) -> bytes:
-        part = ExportChunk(crawl_id, name, offset, min(limit, CHUNK_BYTES_MAX))
-        return (await self._export(node, part)).data
+        return await _answered(node, PeerSource(self._swarm.peers, crawl_id).chunk(node, name, offset, limit))
 
     # Inside
 
@@ -314,12 +309,6 @@ class Api:
             "reachable": reachable,
         }
 
-    async def _export(self, node: bytes, args: CallArgs[R]) -> R:
-        value = await self._swarm.peers.call(node, args)
-        if isinstance(value, Failure):
-            raise ApiError(502, f"{node.hex()[:12]} does not answer {args.terms.name}: {value.detail}")
-        return value
-
     # What other nodes ask
 
     async def _on_why(self, _asker: bytes, args: ExplainUrl) -> Explanation | Refused:
@@ -331,6 +320,13 @@ class Api:
 
     def _on_explain_host(self, _asker: bytes, args: ExplainHost) -> Explanation:
         return Explanation.parse(self._swarm.explain_host(args.host))
+
+
+async def _answered(node: bytes, answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except (Unreachable, BadRow) as error:
+        raise ApiError(502, f"{node.hex()[:12]} {error}") from error
 
 
 def _state(record: CrawlRecord) -> str:

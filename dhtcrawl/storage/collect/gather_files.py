@@ -58,8 +58,8 @@ class IncomingFile:
         self._synced = committed
         return committed
 
-    def append(self, txn: Txn, data: bytes) -> int:
-        """Append bytes; return the offset to go on from.
+    def append(self, txn: Txn, data: bytes) -> None:
+        """Append bytes.
 
         Raises:
             StorageFull: no space left.
@@ -71,7 +71,6 @@ class IncomingFile:
             file.sync()
             self._synced = file.size
             txn.put(self._key, pack(file.size))
-        return file.size
 
     def close(self) -> None:
         """Close the file; bytes that were not synced will be brought again."""

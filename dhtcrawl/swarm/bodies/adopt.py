@@ -11,36 +11,33 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.archive.names import COPIES
-from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.collect.export import Row
+from dhtcrawl.storage.collect.facts import Unreachable
+from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.collect.transfer import bring_bytes, whole_rows
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.bodies.peer_source import PeerSource
 from dhtcrawl.swarm.calls import bodies as calls
 from dhtcrawl.swarm.calls.words import Done
 
 # In this order: what refers to a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
 KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY, keys.HOLDERS)  # where a crawl makes copies
-R = TypeVar("R", bound=WireMap)
 _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
-
-
-class AdoptionFailed(Exception):
-    """The other node did not answer, or sent something invalid."""
 
 
 @loop_state
@@ -73,81 +70,48 @@ class Adoption:
             # What we took now would not reach our own heir.
             return Refused("leaving", "this node leaves, too")
         self._taking += 1
+        source = PeerSource(self._peers, crawl)
         try:
-            await self._take_files(node, crawl)
+            await self._take_files(node, source, crawl)
             for kind in kinds:
-                await self._take_rows(node, crawl, kind)
-            await self._take_counters(node, crawl)
-        except AdoptionFailed as error:
+                await self._take_rows(node, source, crawl, kind)
+            await self._take_counters(node, source, crawl)
+        except (Unreachable, BadRow) as error:
             return Refused("not-adopted", str(error))
         finally:
             self._taking -= 1
             self._taken.set()
         return Done()
 
-    async def _take_files(self, node: bytes, crawl: bytes) -> None:
-        after = ""
-        while True:
-            files = (await self._ask(node, calls.ExportFiles(crawl, after))).files
-            if not files:
-                return
-            for file in files:
-                await self._take_file(node, crawl, file.name, file.length)
-            if files[-1].name <= after:
-                raise AdoptionFailed("export_files: a list that leads back")
-            after = files[-1].name
+    async def _take_files(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
+        for name, length in await source.files(node):
+            await self._take_file(node, source, crawl, name, length)
 
-    async def _take_file(self, node: bytes, crawl: bytes, name: str, length: int) -> None:
+    async def _take_file(self, node: bytes, source: PeerSource, crawl: bytes, name: str, length: int) -> None:
         prefix = f"{crawl.hex()[:12]}-"
         if not (name.startswith(prefix) and _FILE.fullmatch(name[len(prefix) :])):
-            raise AdoptionFailed(f"{name[:80]!r} is no name of an archive file")
+            raise BadRow(f"{name[:80]!r} is no name of an archive file")
         if name.startswith(f"{prefix}{self._peers.node_id.hex()[:12]}-"):
             return  # our own, which `node` took once as our heir: ours is no shorter, and open
         if await self._committer.submit(partial(_committed, crawl=crawl, name=name)) >= length:
             return  # taken before
         archive = self._archive_of(crawl)
         file: AppendFile = await self._committer.submit(lambda _: archive.open(name, 0))
-        offset = 0
         try:
-            while offset < length:
-                part = calls.ExportChunk(crawl, name, offset, calls.CHUNK_BYTES_MAX)
-                data = (await self._ask(node, part)).data
-                if not data:
-                    raise AdoptionFailed(f"{name}: ends at {offset} of {length} bytes")
-                await self._committer.submit(partial(_append, file=file, data=data))
-                offset += len(data)
+            chunk = partial(source.chunk, node)
+            await bring_bytes(self._committer, chunk, name, 0, length, lambda _, data: file.append(data))
             await self._committer.submit(partial(_finish, file=file, crawl=crawl, length=length))
         finally:
             await self._committer.submit(lambda _: file.close())
 
-    async def _take_rows(self, node: bytes, crawl: bytes, kind: bytes) -> None:
-        cursor: bytes | None = b""
-        parts: dict[bytes, bytes] = {}
-        while cursor is not None:
-            found = await self._ask(node, calls.ExportRows(crawl, kind, cursor))
-            whole = []
-            for suffix, data in found.rows:
-                if kind in export.IN_PARTS and len(suffix) % KEY_BYTES == export.PART_BYTES:
-                    parts[suffix[: -export.PART_BYTES]] = parts.get(suffix[: -export.PART_BYTES], b"") + data
-                else:
-                    whole.append((suffix, data))
-            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=whole, node=node))
-            if found.cursor is not None and found.cursor <= cursor:
-                raise AdoptionFailed("export_rows: a cursor that leads back")
-            cursor = found.cursor
-        rows = list(parts.items())
-        await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
+    async def _take_rows(self, node: bytes, source: PeerSource, crawl: bytes, kind: bytes) -> None:
+        async for rows in whole_rows(partial(source.rows, node, kind), kind):
+            await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
 
-    async def _take_counters(self, node: bytes, crawl: bytes) -> None:
-        counters = (await self._ask(node, calls.ExportFacts(crawl))).counters
+    async def _take_counters(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
+        counters = (await source.figures(node)).counters
         key = keys.key(keys.COUNTERS, crawl, node)
         await self._committer.submit(lambda txn: txn.put(key, pack(dict(counters))))
-
-    async def _ask(self, node: bytes, args: CallArgs[R]) -> R:
-        value = await self._peers.call(node, args)
-        if isinstance(value, Failure):
-            raise AdoptionFailed(f"{args.terms.name}: {value.detail}")
-        return value
 
 
 def _committed(txn: Txn, *, crawl: bytes, name: str) -> int:
@@ -156,16 +120,12 @@ def _committed(txn: Txn, *, crawl: bytes, name: str) -> int:
     return length
 
 
-def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:
-    file.append(data)
-
-
 def _finish(txn: Txn, *, file: AppendFile, crawl: bytes, length: int) -> None:
     file.sync()
     txn.put(keys.ARCHIVE + crawl + file.name.encode(), pack(length))
 
 
-def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: list[tuple[bytes, bytes]], node: bytes) -> None:
+def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: Sequence[Row], node: bytes) -> None:
     for suffix, value in rows:
         full = kind + crawl + suffix
         held = txn.get(full)

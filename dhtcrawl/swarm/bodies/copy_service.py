@@ -14,26 +14,27 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
-from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.collect.facts import Unreachable
 from dhtcrawl.storage.collect.foreign import BadRow, Origin, read_page
+from dhtcrawl.storage.collect.transfer import bring_bytes, whole_rows
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
-from dhtcrawl.storage.store.files import AppendFile, Directory
+from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.bodies.copy_tracker import CopyCode
+from dhtcrawl.swarm.bodies.peer_source import PeerSource
 from dhtcrawl.swarm.calls import bodies as calls
 
 # What copies leave free on the disk, for this node's own pages and its store.
@@ -41,13 +42,8 @@ SPARE_BYTES: Final = 64 << 20
 FETCHES_MAX: Final = 2
 LINKS_BYTES_MAX: Final = 64 << 20
 TIMEOUT_S: Final = 30.0
-R = TypeVar("R", bound=WireMap)
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
-
-
-class _Broken(Exception):
-    """The asker did not send what it announced."""
 
 
 class _Sent(NamedTuple):
@@ -141,12 +137,13 @@ class CopyService:
         async with self._fetching:
             try:
                 return await self._fetch_now(asker, page, archive)
-            except _Broken:
+            except (Unreachable, BadRow):
                 return CopyCode.REFUSED
 
     async def _fetch_now(self, asker: bytes, page: _Sent, archive: Archive) -> CopyCode:
         crawl, row, fields = self._record().crawl_id, page.row, page.fields
-        links = row.links if row.links is not None else await self._fetch_links(asker, row.key)
+        source = PeerSource(self._peers, crawl, TIMEOUT_S)
+        links = row.links if row.links is not None else await self._fetch_links(source, asker, row.key)
         put = partial(body_copies.put_copy, crawl=crawl, key=row.key, fields=fields, links=links)
         held: Any = partial(body_copies.held, crawl=crawl, key=row.key, fields=fields)
         place: Place | None = await self._committer.submit(held)
@@ -160,7 +157,10 @@ class CopyService:
         file = await self._committer.submit(lambda _: archive.begin_alone())
         start, kept = file.size, False
         try:
-            await self._fetch_members(asker, page, file)
+            begin, chunk = page.place.offset, partial(source.chunk, asker)
+            await bring_bytes(
+                self._committer, chunk, page.place.file, begin, begin + row.length, lambda _, data: file.append(data)
+            )
             stream = body_copies.Stored(directory, file.name, start, row.length)
             look = partial(body_copies.is_page, cast(BinaryIO, io.BufferedReader(stream)), fields, page.place.length)
             if not await self._offload(look):
@@ -179,43 +179,16 @@ class CopyService:
             if not kept:
                 await self._committer.submit(lambda _: archive.drop(file))
 
-    async def _fetch_members(self, asker: bytes, page: _Sent, file: AppendFile) -> None:
-        offset = 0
-        while offset < page.row.length:
-            limit = min(export.CHUNK_BYTES_MAX, page.row.length - offset)
-            crawl = self._record().crawl_id
-            part = calls.ExportChunk(crawl, page.place.file, page.place.offset + offset, limit)
-            data = (await self._ask(asker, part)).data
-            if not data:
-                raise _Broken
-            await self._committer.submit(partial(_append, file=file, data=data))
-            offset += len(data)
-
-    async def _fetch_links(self, asker: bytes, key: bytes) -> bytes:
-        """The link keys of one page, in as many parts as they come."""
-        links, cursor = b"", key
-        while len(links) <= LINKS_BYTES_MAX:
-            found = await self._ask(asker, calls.ExportRows(self._record().crawl_id, keys.LINKS, cursor))
-            suffix, data = found.rows[0] if found.rows else (b"", b"")
-            after = found.cursor
-            if suffix == key and not links:
-                links, after = data, None
-            elif suffix == key + len(links).to_bytes(export.PART_BYTES, "big"):
-                links += data
-            else:
-                after = None
-            if after is None:
-                break
-            cursor = after
-        if len(links) % KEY_BYTES or len(links) > LINKS_BYTES_MAX:
-            raise _Broken
-        return links
-
-    async def _ask(self, node: bytes, args: CallArgs[R]) -> R:
-        value = await self._peers.call(node, args, timeout_s=TIMEOUT_S)
-        if isinstance(value, Failure):
-            raise _Broken
-        return value
+    async def _fetch_links(self, source: PeerSource, asker: bytes, key: bytes) -> bytes:
+        """The link keys of one page."""
+        ask = partial(source.rows, asker, keys.LINKS)
+        async with aclosing(whole_rows(ask, keys.LINKS, key, LINKS_BYTES_MAX)) as pages:
+            async for rows in pages:
+                found, links = rows[0]
+                if len(links) % KEY_BYTES:
+                    raise BadRow("sent link keys that are none")
+                return links if found == key else b""
+        return b""
 
 
 def _parsed(origin: Origin, row: calls.CopyRow) -> _Sent | None:
@@ -252,10 +225,6 @@ def _sound(sent: Sequence[_Sent | None]) -> list[bool]:
         and body_copies.is_page(io.BytesIO(page.row.data), page.fields, page.place.length)
         for page in sent
     ]
-
-
-def _append(_: Txn, *, file: AppendFile, data: bytes) -> None:
-    file.append(data)
 
 
 def _write(
