@@ -138,7 +138,7 @@ class Crawl:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """What this node knows is left to do here: counts, by the words of `termination.WAITING`."""
+        """What this node knows is left to do here: counts, by the words of `waves.WAITING`."""
         parts, waits = self.parts, self.parts.next_round
         reading = self._refill.busy or not parts.intake.idle
         found = {

@@ -31,11 +31,11 @@ from dhtcrawl.swarm.bodies.copying import BodyCopies
 from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.claim import KeyClaim
 from dhtcrawl.swarm.lifecycle.audit import CrawlAudit
-from dhtcrawl.swarm.lifecycle.board import PageNeed
+from dhtcrawl.swarm.lifecycle.board import PageNeed, RunReport
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
-from dhtcrawl.swarm.lifecycle.waves import FROZEN, CrawlReport
+from dhtcrawl.swarm.lifecycle.waves import FROZEN
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
 
@@ -110,12 +110,11 @@ class CrawlBoard:
     def record(self) -> CrawlRecord:
         return self.state.record
 
-    def report(self) -> CrawlReport:
+    def report(self) -> RunReport:
         counters, frontier = self.parts.counters, self.parts.frontier
         waiting = {word: count for word, count in self._waiting().items() if count}
-        return CrawlReport(
+        return RunReport(
             self.incarnation,
-            idle=not waiting,
             activity=self.crawl.activity,
             waiting=waiting,
             counters={
@@ -128,7 +127,7 @@ class CrawlBoard:
         )
 
     def _waiting(self) -> dict[str, int]:
-        """What keeps the crawl from its end, in the words of `termination.WAITING`."""
+        """What keeps the crawl from its end, in the words of `waves.WAITING`."""
         found = self.crawl.waiting
         if "queued" in found and not self.budget.may_start(len(self.parts.open_tasks())):
             found[FROZEN] = found.pop("queued")

@@ -31,10 +31,10 @@ from dhtcrawl.storage.store.crawl_record import (
     to_wire,
 )
 from dhtcrawl.swarm import calls
-from dhtcrawl.swarm.lifecycle.board import PageNeed, report_without_run
+from dhtcrawl.swarm.lifecycle.board import PageNeed, RunReport, report_without_run
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator, CoordinatorSettings
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
-from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
+from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 
 NODES = 5
 PARALLEL = 8  # fetches at once on a node
@@ -94,14 +94,13 @@ class CrawlNode(Node):
         assert self.stored is not None
         return self.stored
 
-    def report(self) -> CrawlReport:
+    def report(self) -> RunReport:
         stopped = not self.may_fetch
         waiting = {"in_flight": len(self.open), "repair": self.repair}
         waiting["frozen" if stopped or not self.allowance.may_start(self.used) else "queued"] = len(self.queue)
         waiting = {word: count for word, count in waiting.items() if count}
-        return CrawlReport(
+        return RunReport(
             self.incarnation,
-            not waiting,
             self.activity,
             waiting,
             {"pages": self.pages, "bytes": 100 * self.pages, "seconds": self.swarm.now},

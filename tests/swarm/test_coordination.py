@@ -8,9 +8,9 @@ from storage.stores import SPEC
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, STOPPED, STOPPING, CrawlRecord
-from dhtcrawl.swarm.calls.lifecycle import AuditResult
+from dhtcrawl.swarm.calls.lifecycle import AuditResult, CrawlStanding
 from dhtcrawl.swarm.lifecycle.coordination import Coordination
-from dhtcrawl.swarm.lifecycle.waves import CrawlReport, WaveVerdict
+from dhtcrawl.swarm.lifecycle.waves import WaveVerdict
 from swarm.fake_peers import node, view_of
 
 RECORD = CrawlRecord(SPEC.crawl_id(bytes(16)), SPEC, bytes(16))
@@ -18,12 +18,13 @@ MEMBERS = [node(0), node(1)]
 VIEW, DIGEST = b"view", b"record"
 
 
-def report(number: int, *, idle: bool = True, **counters: float) -> CrawlReport:
-    return CrawlReport(1, idle, 0, counters=counters, node=node(number), view=VIEW, record=DIGEST)
+def report(*, idle: bool = True, activity: int = 0, **counters: float) -> CrawlStanding:
+    return CrawlStanding(1, True, idle, activity, VIEW, DIGEST, 0, {}, counters)
 
 
-def heard(state: Coordination, *reports: CrawlReport) -> WaveVerdict:
-    state.heard({each.node: each for each in reports})
+def heard(state: Coordination, *reports: CrawlStanding) -> WaveVerdict:
+    """The verdict on the reports of the first members."""
+    state.heard(dict(zip(MEMBERS, reports, strict=False)))
     return state.judge(MEMBERS, VIEW, DIGEST, stopping=False).verdict
 
 
@@ -32,7 +33,7 @@ def audited(state: Coordination, *answers: AuditResult) -> None:
 
 
 def test_a_crawl_is_complete_once_every_member_has_audited_the_same_stillness() -> None:
-    state, wave = Coordination(CrawlSettings()), (report(0, pages=1), report(1))
+    state, wave = Coordination(CrawlSettings()), (report(pages=1), report())
     assert [heard(state, *wave), heard(state, *wave)] == [WaveVerdict.GO_ON, WaveVerdict.AUDIT]
     audited(state, AuditResult(0, 0), AuditResult(running=True))
     assert state.to_audit(MEMBERS) == [node(1)], "who has answered is not asked again"
@@ -44,27 +45,27 @@ def test_a_crawl_is_complete_once_every_member_has_audited_the_same_stillness() 
 
 
 def test_an_audit_of_another_stillness_does_not_count() -> None:
-    state, wave = Coordination(CrawlSettings()), (report(0), report(1))
+    state, wave = Coordination(CrawlSettings()), (report(), report())
     heard(state, *wave)
     heard(state, *wave)
     audited(state, AuditResult(0, 0))
-    later = (report(0), replace(report(1), activity=1))
+    later = (report(), report(activity=1))
     assert [heard(state, *later), heard(state, *later)] == [WaveVerdict.GO_ON, WaveVerdict.AUDIT]
     assert state.to_audit(MEMBERS) == MEMBERS
 
 
 def test_a_crawl_without_pages_has_failed_unless_one_that_is_gone_may_have_fetched_some() -> None:
     state = Coordination(CrawlSettings())
-    heard(state, report(0), report(1))
+    heard(state, report(), report())
     assert state.end_of_complete(RECORD, view_of([0, 1])) == FAILED
     assert state.end_of_complete(replace(RECORD, participants=[node(9).hex()]), view_of([0, 1])) == COMPLETE
 
 
 def test_the_size_counts_nodes_that_are_gone_and_a_crawl_that_is_idle_is_not_stopped() -> None:
     state = Coordination(CrawlSettings(size_limit_bytes=100))
-    heard(state, report(0, bytes=60), report(1, bytes=60))
+    heard(state, report(bytes=60), report(bytes=60))
     assert state.over_limit(RECORD) is None
-    heard(state, report(0, idle=False, bytes=60))
+    heard(state, report(idle=False, bytes=60))
     stop = state.over_limit(RECORD)
     assert stop is not None
     assert (stop.state, stop.cause) == (STOPPING, "size limit")

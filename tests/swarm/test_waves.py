@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,8 @@ from dhtcrawl.swarm.lifecycle.waves import (
     FROZEN,
     REASONS_MAX,
     WAITING,
-    CrawlReport,
     Waves,
     WaveVerdict,
-    report_of,
     view_fingerprint,
 )
 
@@ -30,18 +28,18 @@ VIEW, RECORD = b"v" * 16, b"r" * 8
 NODES = [bytes([number]) * 20 for number in (0xA1, 0xB2, 0xC3)]
 
 
-def report(node: bytes, **fields: Any) -> CrawlReport:
-    known: dict[str, Any] = {"incarnation": 1, "idle": True, "activity": 7, "view": VIEW, "record": RECORD}
-    return CrawlReport(**{**known, "node": node, **fields})
+def report(**fields: Any) -> CrawlStanding:
+    known: dict[str, Any] = {"incarnation": 1, "knows": True, "idle": True, "activity": 7, "view": VIEW}
+    return CrawlStanding(**{**known, "record": RECORD, "state_version": 0, "waiting": {}, "counters": {}, **fields})
 
 
-def wave(**changes: CrawlReport | None) -> dict[bytes, CrawlReport | None]:
+def wave(**changes: CrawlStanding | None) -> dict[bytes, CrawlStanding | None]:
     """All three idle, but for the changes: a=…, b=…, c=…"""
     names = dict(zip("abc", NODES, strict=True))
-    return {node: changes.get(name, report(node)) for name, node in names.items()}
+    return {node: changes.get(name, report()) for name, node in names.items()}
 
 
-def verdicts(waves: Waves, *seen: dict[bytes, CrawlReport | None], stopping: bool = False) -> list[WaveVerdict]:
+def verdicts(waves: Waves, *seen: dict[bytes, CrawlStanding | None], stopping: bool = False) -> list[WaveVerdict]:
     return [waves.judge(NODES, VIEW, RECORD, reports, stopping=stopping).verdict for reports in seen]
 
 
@@ -71,30 +69,30 @@ def test_an_audit_of_another_stillness_says_nothing() -> None:
     waves = Waves()
     verdicts(waves, wave(), wave())
     before = waves.still
-    verdicts(waves, *[wave(b=report(NODES[1], activity=8))] * 2)
+    verdicts(waves, *[wave(b=report(activity=8))] * 2)
     waves.audited(before, 0, 0)
-    assert verdicts(waves, wave(b=report(NODES[1], activity=8))) == [WaveVerdict.AUDIT]
+    assert verdicts(waves, wave(b=report(activity=8))) == [WaveVerdict.AUDIT]
 
 
 A = NODES[0]
 BREAKS = [
     (None, f"no answer from {A.hex()[:4]}…"),
-    (report(A, knows=False), "does not know the crawl"),
-    (report(A, view=b"w" * 16), "sees other members"),
-    (report(A, record=b"s" * 8), "another record"),
-    (report(A, idle=False), "is busy"),
-    (report(A, idle=False, waiting={"in_flight": 3}), "3 pages in flight at a1a1…"),
-    (report(A, idle=False, waiting={"held": 1}), "1 tasks that a former owner is fetching"),
-    (report(A, idle=False, waiting={"bodies": 2, FROZEN: 1}), "2 pages without a body"),
-    (report(A, idle=False, waiting={"of_a_later_version": 2}), "2 of_a_later_version at a1a1…"),
-    (report(A, waiting={FROZEN: 1}), "and that it is not"),
+    (report(knows=False), "does not know the crawl"),
+    (report(view=b"w" * 16), "sees other members"),
+    (report(record=b"s" * 8), "another record"),
+    (report(idle=False), "is busy"),
+    (report(idle=False, waiting={"in_flight": 3}), "3 pages in flight at a1a1…"),
+    (report(idle=False, waiting={"held": 1}), "1 tasks that a former owner is fetching"),
+    (report(idle=False, waiting={"bodies": 2, FROZEN: 1}), "2 pages without a body"),
+    (report(idle=False, waiting={"of_a_later_version": 2}), "2 of_a_later_version at a1a1…"),
+    (report(waiting={FROZEN: 1}), "and that it is not"),
 ]
 
 
 @pytest.mark.parametrize(("change", "reason"), BREAKS)
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_whatever_one_node_says_instead_starts_everything_over(
-    change: CrawlReport | None, reason: str, at: int
+    change: CrawlStanding | None, reason: str, at: int
 ) -> None:
     waves = Waves()
     for number in range(at):
@@ -117,7 +115,7 @@ def test_a_node_that_moved_or_started_anew_between_two_still_waves_is_a_new_firs
     verdicts(waves, wave(), wave())
     if audited:
         waves.audited(waves.still, 0, 0)
-    moved = wave(c=report(NODES[2], **change))
+    moved = wave(c=report(**change))
     assert verdicts(waves, moved, moved) == [WaveVerdict.GO_ON, WaveVerdict.AUDIT]
 
 
@@ -128,7 +126,7 @@ def test_other_members_another_view_or_record_of_the_coordinator_start_over(
     waves = Waves()
     verdicts(waves, wave(), wave())
     members, view, record = seen
-    agreed = {node: report(node, view=view, record=record) for node in members}
+    agreed = {node: report(view=view, record=record) for node in members}
     assert waves.judge(members, view, record, agreed).verdict is WaveVerdict.GO_ON
 
 
@@ -140,7 +138,7 @@ def test_who_was_not_asked_does_not_count_and_who_was_has_to_answer() -> None:
 
 
 def test_what_may_not_be_started_is_frozen_and_not_over() -> None:
-    frozen = wave(a=report(A, idle=False, waiting={FROZEN: 4}))
+    frozen = wave(a=report(idle=False, waiting={FROZEN: 4}))
     waves = Waves()
     assert verdicts(waves, frozen, frozen, frozen) == [WaveVerdict.GO_ON, WaveVerdict.FROZEN, WaveVerdict.FROZEN]
     assert waves.judge(NODES, VIEW, RECORD, frozen).reasons == ("4 tasks that may not be started at a1a1…",)
@@ -149,8 +147,8 @@ def test_what_may_not_be_started_is_frozen_and_not_over() -> None:
 
 
 def test_a_crawl_that_is_stopping_waits_for_what_is_on_its_way_and_for_nothing_else() -> None:
-    standing = wave(a=report(A, idle=False, waiting={"queued": 4, "bodies": 1, "repair": 2}))
-    moving = wave(a=report(A, idle=False, waiting={"queued": 4, "links": 1}))
+    standing = wave(a=report(idle=False, waiting={"queued": 4, "bodies": 1, "repair": 2}))
+    moving = wave(a=report(idle=False, waiting={"queued": 4, "links": 1}))
     assert verdicts(Waves(), standing, standing) == [WaveVerdict.GO_ON, WaveVerdict.GO_ON]
     assert verdicts(Waves(), standing, standing, stopping=True) == [WaveVerdict.GO_ON, WaveVerdict.FROZEN]
     assert verdicts(Waves(), moving, moving, stopping=True) == [WaveVerdict.GO_ON, WaveVerdict.GO_ON]
@@ -168,7 +166,7 @@ def test_the_same_stillness_has_one_name_everywhere_and_another_one_another() ->
     here, there, later = Waves(), Waves(), Waves()
     verdicts(here, wave())
     verdicts(there, wave(a=None), wave())
-    verdicts(later, wave(a=report(A, activity=8)))
+    verdicts(later, wave(a=report(activity=8)))
     assert here.still == there.still != later.still
     assert Waves().still == b""
 
@@ -187,8 +185,8 @@ def test_suspicion_changes_no_view_and_all_else_does() -> None:
 
 
 def test_a_report_survives_the_wire() -> None:
-    told = report(A, idle=False, waiting=dict.fromkeys(WAITING, 1), counters={"seconds": 1.5, "bytes": 2**40})
-    assert report_of(A, CrawlStanding.parse(told.standing().to_map())) == told
+    told = report(idle=False, waiting=dict.fromkeys(WAITING, 1), counters={"seconds": 1.5, "bytes": 2**40})
+    assert CrawlStanding.parse(told.to_map()) == told
 
 
 DOC = Path(__file__).parents[2] / "docs" / "protocol-crawls.md"
@@ -218,10 +216,9 @@ class Knot:
     def idle(self) -> bool:
         return not self.items and not self.outbox
 
-    def report(self) -> CrawlReport:
-        return CrawlReport(
-            self.incarnation, self.idle, self.activity, node=name_of(self.name), view=view_of(self.view), record=RECORD
-        )
+    def report(self) -> CrawlStanding:
+        view = view_of(self.view)
+        return report(incarnation=self.incarnation, idle=self.idle, activity=self.activity, view=view)
 
 
 def name_of(number: int) -> bytes:
@@ -321,7 +318,7 @@ class Model:
         """The coordinator asks those it knows, in any order, while things go on between the answers."""
         coordinator = self.knots[0]
         members, view = sorted(coordinator.view), view_of(coordinator.view)
-        reports: dict[bytes, CrawlReport | None] = {}
+        reports: dict[bytes, CrawlStanding | None] = {}
         for name in self.rng.sample(members, len(members)):
             for _ in range(self.rng.randint(0, steps_max)):
                 self.step()
@@ -341,12 +338,12 @@ class Model:
                 self.deliver(self.knots[0])
 
 
-Judge = Callable[[Iterable[bytes], bytes, bytes, dict[bytes, CrawlReport | None]], WaveVerdict]
+Judge = Callable[[Iterable[bytes], bytes, bytes, dict[bytes, CrawlStanding | None]], WaveVerdict]
 
 
 def by_the_rule(model: Model, waves: Waves) -> Judge:
     def judge(
-        members: Iterable[bytes], view: bytes, record: bytes, reports: dict[bytes, CrawlReport | None]
+        members: Iterable[bytes], view: bytes, record: bytes, reports: dict[bytes, CrawlStanding | None]
     ) -> WaveVerdict:
         verdict = waves.judge(members, view, record, reports).verdict
         if verdict is WaveVerdict.AUDIT:
@@ -393,7 +390,7 @@ def early(judge_of: Callable[[Model], Judge], steps_max: int) -> int:
 
 def test_the_model_would_show_a_verdict_that_is_early() -> None:
     def one_wave(_: Model) -> Judge:
-        def judge(members: Any, view: bytes, record: bytes, reports: dict[bytes, CrawlReport | None]) -> WaveVerdict:
+        def judge(members: Any, view: bytes, record: bytes, reports: dict[bytes, CrawlStanding | None]) -> WaveVerdict:
             still = all(report is not None and report.idle for report in reports.values())
             return WaveVerdict.COMPLETE if still else WaveVerdict.GO_ON
 
@@ -406,9 +403,11 @@ def test_the_model_would_show_a_verdict_that_is_early() -> None:
             rule = by_the_rule(model, Waves())
 
             def judge(
-                members: Any, view: bytes, record: bytes, reports: dict[bytes, CrawlReport | None]
+                members: Any, view: bytes, record: bytes, reports: dict[bytes, CrawlStanding | None]
             ) -> WaveVerdict:
-                seen = {node: report and replace(report, **changed) for node, report in reports.items()}
+                seen = {
+                    node: report and CrawlStanding(**{**vars(report), **changed}) for node, report in reports.items()
+                }
                 return rule(members, changed.get("view", view), record, seen)
 
             return judge

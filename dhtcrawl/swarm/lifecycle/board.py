@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, CrawlRecord, record_digest
 from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
-from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
+from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 
 
 class PageNeed(NamedTuple):
@@ -18,6 +18,15 @@ class PageNeed(NamedTuple):
     queued: int
 
 
+class RunReport(NamedTuple):
+    """How a crawl stands on one node at one moment, as its run there tells it."""
+
+    incarnation: int
+    activity: int  # grows with everything that could be, or bring, work for a node
+    waiting: Mapping[str, int]  # what makes it not idle, by the words of `waves.WAITING`
+    counters: Mapping[str, int | float]  # for limits and for people: seconds, bytes, pages …
+
+
 class Board(Protocol):
     """What a coordinator needs of its node. No method but `audit` and `update` may take time."""
 
@@ -25,8 +34,8 @@ class Board(Protocol):
         """The crawl's record as this node has it."""
         ...
 
-    def report(self) -> CrawlReport:
-        """How the crawl stands here at this moment; the fields that `filled_in` sets may be left out."""
+    def report(self) -> RunReport:
+        """How the crawl stands here at this moment."""
         ...
 
     async def audit(self) -> tuple[int, int]:
@@ -46,19 +55,24 @@ class Board(Protocol):
         ...
 
 
-def filled_in(report: CrawlReport, peers: Peers, record: CrawlRecord | None) -> CrawlReport:
-    """The report with what the node knows besides: its id, its view and the crawl's record."""
-    return replace(
-        report,
-        node=peers.node_id,
-        view=view_fingerprint(peers.view),
+def standing_of(
+    peers: Peers, record: CrawlRecord | None, report: RunReport, *, idle: bool, figures: Mapping[str, int | float]
+) -> CrawlStanding:
+    """The answer to `crawl_report`: what the run tells, `figures` besides its counters, and what the node knows."""
+    return CrawlStanding(
+        incarnation=report.incarnation,
         knows=record is not None,
+        idle=idle,
+        activity=report.activity,
+        view=view_fingerprint(peers.view),
         record=bytes(DIGEST_BYTES) if record is None else record_digest(record),
         state_version=0 if record is None else record.version,
+        waiting=report.waiting,
+        counters={**report.counters, **figures},
     )
 
 
 def report_without_run(peers: Peers, record: CrawlRecord | None, incarnation: int) -> CrawlStanding:
     """The answer to `crawl_report` where the crawl does not run: it is unknown here, or has ended by this record."""
-    report = CrawlReport(incarnation, idle=record is not None and bool(record.ended), activity=0)
-    return filled_in(report, peers, record).standing()
+    idle = record is not None and bool(record.ended)
+    return standing_of(peers, record, RunReport(incarnation, 0, {}, {}), idle=idle, figures={})

@@ -16,8 +16,8 @@ from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, STOPPED, STOPPING, CrawlRecord, changed
-from dhtcrawl.swarm.calls.lifecycle import AuditResult
-from dhtcrawl.swarm.lifecycle.waves import CrawlReport, Judgement, Waves
+from dhtcrawl.swarm.calls.lifecycle import AuditResult, CrawlStanding
+from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves
 
 
 @loop_state
@@ -26,7 +26,7 @@ class Coordination:
 
     def __init__(self, settings: CrawlSettings) -> None:
         self.reasons: tuple[str, ...] = ()  # why the crawl goes on, for people
-        self.reports: dict[bytes, CrawlReport] = {}  # of the last wave, by node
+        self.reports: dict[bytes, CrawlStanding] = {}  # of the last wave, by node
         self._limits = CrawlLimits(replace(settings, max_pages=0))
         self._waves = Waves()
         self._bytes_seen: dict[bytes, float] = {}  # by node, those that are gone included
@@ -42,7 +42,7 @@ class Coordination:
         """Forget the waves so far: another node coordinates."""
         self._waves.start_over()
 
-    def heard(self, reports: dict[bytes, CrawlReport]) -> None:
+    def heard(self, reports: dict[bytes, CrawlStanding]) -> None:
         """Take the reports of a wave, of those that answered."""
         self.reports = reports
         for node, report in self.reports.items():

@@ -19,7 +19,7 @@ once, or one after the other, decide the same: an end merges with itself, and te
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from dhtcrawl.clock import Clock
@@ -32,12 +32,12 @@ from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.store.crawl_record import STOPPING, changed, record_digest
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.audit import AskedAudit
-from dhtcrawl.swarm.lifecycle.board import Board, filled_in
+from dhtcrawl.swarm.lifecycle.board import Board, standing_of
 from dhtcrawl.swarm.lifecycle.coordination import Coordination
 from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.record_sharing import RecordSharing
-from dhtcrawl.swarm.lifecycle.waves import WaveVerdict, report_of, view_fingerprint
+from dhtcrawl.swarm.lifecycle.waves import WaveVerdict, view_fingerprint
 
 R = TypeVar("R", bound=WireMap)
 
@@ -119,8 +119,8 @@ class Coordinator:
         """Answer `crawl_report`."""
         self._asked = self._asked or asker == self._coordinator()
         report = self._board.report()
-        report = replace(report, counters={**report.counters, **self.desk.figures()})
-        return filled_in(report, self._peers, self._board.record()).standing()
+        record, figures = self._board.record(), self.desk.figures()
+        return standing_of(self._peers, record, report, idle=not report.waiting, figures=figures)
 
     async def on_audit(self, asker: bytes, args: calls.AuditCrawl) -> calls.AuditResult | Refused:
         """Answer `crawl_audit` with the audit's result, or that it still runs."""
@@ -165,7 +165,7 @@ class Coordinator:
         members = [member.id for member in view.members]
         told, digest = view_fingerprint(view), record_digest(record)
         answers = await self._ask(members, calls.ReportCrawl(self._crawl_id))
-        self.state.heard({node: report_of(node, answer) for node, answer in answers.items()})
+        self.state.heard(answers)
         await self._sharing.share(view, self.state.reports)
         if not self._in_charge():
             return 0.0

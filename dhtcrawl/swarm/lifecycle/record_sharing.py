@@ -22,11 +22,11 @@ from dhtcrawl.storage.store.crawl_record import (
 )
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.board import Board
-from dhtcrawl.swarm.lifecycle.waves import CrawlReport, view_fingerprint
+from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 
 RECORDS_KEPT: Final = 8
 R = TypeVar("R", bound=WireMap)
-Reports = Mapping[bytes, CrawlReport]  # by node
+Reports = Mapping[bytes, calls.CrawlStanding]  # by node
 
 
 @loop_state

@@ -52,7 +52,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -81,42 +81,6 @@ WAITING: Final = {
 }
 # A crawl that is being stopped does not wait for these: nothing is fetched for their sake any more.
 STANDING: Final = frozenset({FROZEN, "queued", "backups", "repair", "bodies", "copies", "joining"})
-
-
-@dataclass(frozen=True, slots=True)
-class CrawlReport:
-    """How a crawl stands on one node at one moment.
-
-    `waiting` counts what makes it not idle, by the words of `WAITING`.
-    `counters` are numbers for limits and for people: seconds, bytes, pages …
-    """
-
-    incarnation: int
-    idle: bool
-    activity: int  # grows with everything that could be, or bring, work for a node
-    waiting: Mapping[str, int] = field(default_factory=dict)
-    counters: Mapping[str, int | float] = field(default_factory=dict)
-    knows: bool = True  # the node has the crawl's record
-    # `filled_in` sets these.
-    node: bytes = b""
-    view: bytes = b""
-    record: bytes = b""
-    state_version: int = 0
-
-    def standing(self) -> CrawlStanding:
-        """For the wire."""
-        return CrawlStanding(
-            self.incarnation, self.knows, self.idle, self.activity, self.view, self.record, self.state_version,
-            self.waiting, self.counters,
-        )  # fmt: skip
-
-
-def report_of(node: bytes, told: CrawlStanding) -> CrawlReport:
-    """The report that `node` answered."""
-    return CrawlReport(
-        told.incarnation, told.idle, told.activity, told.waiting, told.counters, told.knows,
-        node, told.view, told.record, told.state_version,
-    )  # fmt: skip
 
 
 def view_fingerprint(view: View) -> bytes:
@@ -171,7 +135,7 @@ class Waves:
         members: Iterable[bytes],
         view: bytes,
         record: bytes,
-        reports: Mapping[bytes, CrawlReport | None],
+        reports: Mapping[bytes, CrawlStanding | None],
         *,
         stopping: bool = False,
     ) -> Judgement:
@@ -184,7 +148,7 @@ class Waves:
         asked = list(members)
         allowed = STANDING if stopping else frozenset({FROZEN})
         reasons = list(_movement(asked, view, record, reports, allowed))
-        answers = [report for node in asked if (report := reports.get(node)) is not None]
+        answers = {node: report for node in asked if (report := reports.get(node)) is not None}
         if reasons or not answers:
             self.start_over()
             return Judgement(WaveVerdict.GO_ON, _shortened(reasons or ["there are no members"]), still=False)
@@ -195,7 +159,7 @@ class Waves:
         self._seen += 1
         if self._seen == 1:
             return Judgement(WaveVerdict.GO_ON, ("everything was still once, a second look has to agree",))
-        left = [reason for report in answers if not report.idle for reason in _waiting(report)]
+        left = [reason for node, report in answers.items() if not report.idle for reason in _waiting(node, report)]
         if left:
             return Judgement(WaveVerdict.FROZEN, _shortened(left))
         return Judgement(WaveVerdict.COMPLETE if self._audited else WaveVerdict.AUDIT)
@@ -212,7 +176,7 @@ def _movement(
     asked: list[bytes],
     view: bytes,
     record: bytes,
-    reports: Mapping[bytes, CrawlReport | None],
+    reports: Mapping[bytes, CrawlStanding | None],
     allowed: frozenset[str],
 ) -> Iterator[str]:
     """Why a wave is not still."""
@@ -227,22 +191,22 @@ def _movement(
         elif report.record != record:
             yield f"{short(node)} has another record of the crawl"
         elif any(count and word not in allowed for word, count in report.waiting.items()):
-            yield from _waiting(report)
+            yield from _waiting(node, report)
         elif not report.idle and not any(report.waiting.values()):
             yield f"{short(node)} is busy"
         elif report.idle and any(report.waiting.values()):
             yield f"{short(node)} says that it is idle, and that it is not"
 
 
-def _waiting(report: CrawlReport) -> list[str]:
+def _waiting(node: bytes, report: CrawlStanding) -> list[str]:
     waiting = sorted(report.waiting.items())
-    return [f"{count} {WAITING.get(word, word)} at {short(report.node)}" for word, count in waiting if count]
+    return [f"{count} {WAITING.get(word, word)} at {short(node)}" for word, count in waiting if count]
 
 
-def _name_of(view: bytes, record: bytes, answers: list[CrawlReport]) -> bytes:
+def _name_of(view: bytes, record: bytes, answers: Mapping[bytes, CrawlStanding]) -> bytes:
     told = [view, record]
-    for report in answers:
-        told += [report.node, report.incarnation.to_bytes(8, "big"), report.activity.to_bytes(8, "big")]
+    for node, report in answers.items():
+        told += [node, report.incarnation.to_bytes(8, "big"), report.activity.to_bytes(8, "big")]
     return hashlib.sha256(b"".join(told)).digest()[:STILL_BYTES]
 
 
