@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import resource
 from collections import Counter
@@ -18,6 +17,7 @@ from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import crawl_key, host_key, placement
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.membership.view import Member, MemberState
+from dhtcrawl.rpc.peers.ask_all import answers_of
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -273,16 +273,11 @@ class Api:
     async def _reports(self, crawl_id: bytes) -> dict[str, dict[str, Any]]:
         """The reports of the members that answer, by node id: counters, and (word, count) of what each waits for."""
         members = [member.id for member in self._swarm.gossip.view.members]
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(self._report(node, crawl_id)) for node in members]
-        found = {node.hex(): task.result() for node, task in zip(members, asking, strict=True)}
-        return {node: value for node, value in found.items() if value is not None}
-
-    async def _report(self, node: bytes, crawl_id: bytes) -> dict[str, Any] | None:
-        value = await self._swarm.peers.call(node, AskProgress(crawl_id))
-        if isinstance(value, Failure):
-            return None
-        return {"counters": dict(value.counters), "waiting": list(value.waiting.items())}
+        answers = await answers_of(self._swarm.peers, members, AskProgress(crawl_id))
+        return {
+            node.hex(): {"counters": dict(answer.counters), "waiting": list(answer.waiting.items())}
+            for node, answer in answers.items()
+        }
 
     async def _counters_here(self, record: CrawlRecord) -> dict[str, Any]:
         run = self._swarm.runs.of(record.crawl_id)

@@ -25,8 +25,8 @@ from typing import TypeVar
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.peers.ask_all import answers_of
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.store.crawl_record import STOPPING, changed, record_digest
@@ -192,12 +192,7 @@ class Coordinator:
         return max(settings.still_s if still else settings.busy_s, settings.member_s * len(members))
 
     async def _ask(self, nodes: list[bytes], args: CallArgs[R]) -> dict[bytes, R]:
-        """The answers of the nodes that gave one."""
-        timeout_s = self.settings.timeout_s
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(self._peers.call(node, args, timeout_s=timeout_s)) for node in nodes]
-        answers = ((node, call.result()) for node, call in zip(nodes, asking, strict=True))
-        return {node: answer for node, answer in answers if not isinstance(answer, Failure)}
+        return await answers_of(self._peers, nodes, args, timeout_s=self.settings.timeout_s)
 
     async def _end(self, ended: str) -> None:
         """End the crawl. The others are told first: our own run ends with the update."""

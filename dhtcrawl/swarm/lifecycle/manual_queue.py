@@ -10,13 +10,13 @@ is given work (`dhtcrawl.swarm.lifecycle.reopen_check`).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.peers.ask_all import ask_all
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -69,9 +69,7 @@ class ManualQueue:
     async def listed(self, crawl: bytes) -> Listed:
         """All tasks of a crawl that were given up."""
         nodes = self._members()
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(self._list_of(node, crawl)) for node in nodes]
-        found = {node: task.result() for node, task in zip(nodes, asking, strict=True)}
+        found = dict(zip(nodes, await ask_all(nodes, partial(self._list_of, crawl)), strict=True))
         rows = {row.key: row for rows, _ in found.values() for row in rows}
         silent = [node for node, (_, whole) in found.items() if not whole]
         cut = any(len(rows) >= ROWS_MAX for rows, _ in found.values())
@@ -82,16 +80,14 @@ class ManualQueue:
         starts = range(0, 0 if urls is None else len(urls), calls.URLS_A_CALL)
         parts = [None] if urls is None else [tuple(urls[i : i + calls.URLS_A_CALL]) for i in starts]
         nodes = self._members()
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(self._decide_at(node, crawl, action, parts)) for node in nodes]
-        counts = [task.result() for task in asking]
+        counts = await ask_all(nodes, partial(self._decide_at, crawl, action, parts))
         silent = [node for node, done in zip(nodes, counts, strict=True) if done is None]
         return Decided(sum(done or 0 for done in counts), silent)
 
     def _members(self) -> list[bytes]:
         return [member.id for member in self._peers.view.members]
 
-    async def _list_of(self, node: bytes, crawl: bytes) -> tuple[list[GivenUp], bool]:
+    async def _list_of(self, crawl: bytes, node: bytes) -> tuple[list[GivenUp], bool]:
         rows: list[GivenUp] = []
         cursor: bytes | None = b""
         while cursor is not None and len(rows) < ROWS_MAX:
@@ -105,7 +101,7 @@ class ManualQueue:
         return rows, True
 
     async def _decide_at(
-        self, node: bytes, crawl: bytes, action: str, parts: Sequence[tuple[str, ...] | None]
+        self, crawl: bytes, action: str, parts: Sequence[tuple[str, ...] | None], node: bytes
     ) -> int | None:
         done = 0
         for part in parts:

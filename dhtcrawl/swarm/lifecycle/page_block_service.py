@@ -14,6 +14,7 @@ from typing import Final
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.peers.ask_all import answers_of, call_all
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -145,14 +146,13 @@ class PageBlockService:
         members = blocks.unclaimed(member.id for member in self._peers.view.members)
         if not members:
             return
-        async with asyncio.TaskGroup() as group:
-            claim = calls.ClaimPages(self._crawl_id, epoch)
-            answers = [group.create_task(self._peers.call(node, claim, timeout_s=self._timeout_s)) for node in members]
+        answers = await answers_of(
+            self._peers, members, calls.ClaimPages(self._crawl_id, epoch), timeout_s=self._timeout_s
+        )
         if blocks.epoch != epoch:
             return
-        for node, answer in zip(members, (task.result() for task in answers), strict=True):
-            if not isinstance(answer, Failure):
-                self._learn(node, answer)
+        for node, answer in answers.items():
+            self._learn(node, answer)
         if max(self._epoch_seen, blocks.book.epoch) > epoch:
             blocks.depose()  # and begin again above it, at the next turn
 
@@ -190,17 +190,13 @@ class PageBlockService:
         notes = {node: book.rows(after=self._noted.get(node, 0)) for node in successors}
         # A successor that does not answer must not use up the time that the asker waits.
         timeout_s = self._timeout_s / 3
-        async with asyncio.TaskGroup() as group:
-            noting = [
-                group.create_task(self._peers.call(node, calls.NotePages(self._crawl_id, rows), timeout_s=timeout_s))
-                for node, rows in notes.items()
-            ]
+        noting = ((node, calls.NotePages(self._crawl_id, rows)) for node, rows in notes.items())
+        answers = await call_all(self._peers, noting, timeout_s=timeout_s)
         taken = 0
-        for node, call in zip(notes, noting, strict=True):
-            answer = call.result()
-            if not isinstance(answer, Failure) and answer.rows >= len(book):
+        for node, answer in zip(notes, answers, strict=True):
+            if answer is not None and answer.rows >= len(book):
                 taken += 1
                 self._noted[node] = max(version, self._noted.get(node, 0))
-            elif not isinstance(answer, Failure):
+            elif answer is not None:
                 self._noted.pop(node, None)  # it was restarted, and gets the whole book next time
         return taken >= min(NOTED_MIN, len(successors))
