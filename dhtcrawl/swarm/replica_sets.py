@@ -15,14 +15,16 @@ the others are a few counts of bits.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.rpc.contact import KEY_BITS
 from dhtcrawl.rpc.membership.view import MemberState, View
 
 Span: TypeAlias = tuple[bytes, bytes]  # a range of placements: the first and the last
+NO_OWNER = b""  # stands for the owner while no member is active, as when a whole swarm starts
+T = TypeVar("T")
 EVERYTHING: Span = (bytes(KEY_BYTES), b"\xff" * KEY_BYTES)
 
 
@@ -138,6 +140,21 @@ def owned_bits(view: View, node: bytes) -> int | None:
     for length, _, _ in _buckets(view.owner_ids, node):
         mask |= 1 << length - 1
     return mask
+
+
+def by_owner(view: View, items: Iterable[T], key_of: Callable[[T], bytes]) -> dict[bytes, list[T]]:
+    """The items, each with a task key, by the node that owns it; by `NO_OWNER` while no member owns anything."""
+    found: dict[bytes, list[T]] = {}
+    for item in items:
+        owner = view.owner(placement(key_of(item)))
+        found.setdefault(NO_OWNER if owner is None else owner.id, []).append(item)
+    return found
+
+
+def in_parts(keys: Sequence[bytes], most: int) -> Iterator[tuple[bytes, ...]]:
+    """Keys for calls that carry up to `most` of them."""
+    for first in range(0, len(keys), most):
+        yield tuple(keys[first : first + most])
 
 
 def replica_set(view: View, key: bytes, replicas: int) -> list[bytes]:

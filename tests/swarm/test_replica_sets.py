@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.swarm.replica_sets import (
     EVERYTHING,
+    NO_OWNER,
     Keeping,
     Reach,
     Sharing,
     bucket_sizes,
+    by_owner,
+    in_parts,
     kept_by,
     neighbours,
     replica_set,
@@ -148,3 +151,19 @@ def test_a_node_that_is_no_active_member_keeps_nothing() -> None:
     view = View([Member(b"a" * 20, ("10.0.0.1", 1)), Member(b"b" * 20, ("10.0.0.1", 1), MemberState.JOINING)])
     assert not Keeping(view, b"b" * 20, REPLICAS).covers(b"b" * 20)
     assert not Keeping(view, b"c" * 20, REPLICAS).covers(b"b" * 20)
+
+
+@given(members=members, keys=keys)
+def test_every_item_goes_to_the_owner_of_its_key_in_order(members: list[Member], keys: list[bytes]) -> None:
+    view = View(members)
+    grouped = by_owner(view, enumerate(keys), lambda item: item[1])
+    assert sorted(item for theirs in grouped.values() for item in theirs) == list(enumerate(keys))
+    for owner, theirs in grouped.items():
+        assert theirs == sorted(theirs)
+        assert all(replica_set(view, key, 0) == ([owner] if owner != NO_OWNER else []) for _, key in theirs)
+
+
+def test_keys_are_cut_into_parts_of_which_only_the_last_is_short() -> None:
+    keys = [bytes([number]) * 20 for number in range(7)]
+    assert list(in_parts(keys, 3)) == [tuple(keys[:3]), tuple(keys[3:6]), tuple(keys[6:])]
+    assert list(in_parts([], 3)) == []

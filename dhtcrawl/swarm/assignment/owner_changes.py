@@ -24,6 +24,7 @@ from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import KEYS_MAX, Done
+from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner
 
 log = logging.getLogger(__name__)
 
@@ -106,14 +107,12 @@ class OwnerChanges:
 
     def tell_owners(self, keys: Iterable[bytes]) -> None:
         """Tell the owners of these tasks which of them we have in flight, so that they do not begin them."""
-        by_owner: dict[bytes, list[bytes]] = {}
-        for key in keys:
-            owner = self._owner_of(key) if self._queues.has_in_flight(key) else None
-            if owner is not None and owner != self._peers.node_id:
-                by_owner.setdefault(owner, []).append(key)
-        for node, flying in by_owner.items():
+        flying = filter(self._queues.has_in_flight, keys)
+        for node, theirs in by_owner(self._peers.view, flying, lambda key: key).items():
+            if node in (NO_OWNER, self._peers.node_id):
+                continue
             self.telling += 1
-            self._group.create_task(self._tell(node, flying[:KEYS_MAX]))
+            self._group.create_task(self._tell(node, theirs[:KEYS_MAX]))
 
     async def _tell(self, node: bytes, keys: list[bytes]) -> None:
         try:

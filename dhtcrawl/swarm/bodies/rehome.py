@@ -7,17 +7,17 @@ that has a copy makes it a page of its own and says where it lies.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dhtcrawl.keyspace import distance, placement
 from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.rpc.peers.ask_all import call_all
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.swarm.calls import bodies as calls
 from dhtcrawl.swarm.calls.words import KEYS_MAX
+from dhtcrawl.swarm.replica_sets import in_parts
 
 # How many of the closest nodes are asked: a swarm may have grown tenfold since a page was copied.
 ASKED_MAX: Final = 24
@@ -48,19 +48,13 @@ async def seek(peers: Peers, crawl: bytes, pages: Iterable[bytes], absent: Seque
         for key, nodes in turns.items():
             if key not in found and turn < len(nodes):
                 by_node.setdefault(nodes[turn], []).append(key)
-        parts = [
-            (node, theirs[first : first + KEYS_MAX])
-            for node, theirs in by_node.items()
-            for first in range(0, len(theirs), KEYS_MAX)
-        ]
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(_ask(peers, crawl, node, asked)) for node, asked in parts]
-        for (_, asked), task in zip(parts, asking, strict=True):
-            answer = task.result()
+        parts = [(node, part) for node, theirs in by_node.items() for part in in_parts(theirs, KEYS_MAX)]
+        answers = await call_all(peers, ((node, calls.StandIn(crawl, part)) for node, part in parts))
+        for (_, asked), answer in zip(parts, answers, strict=True):
             if answer is None:
                 unsure.update(dict.fromkeys(asked))
             else:
-                found.update(answer)
+                found.update((key, Place(*place)) for key, place in answer.found)
     for key in turns:
         if key not in found and _would_ask(view, key, absent):
             unsure[key] = None
@@ -77,9 +71,3 @@ def _would_ask(view: View, key: bytes, absent: Sequence[bytes]) -> bool:
     closest = view.closest(place, ASKED_MAX)
     reach = distance(closest[-1].id, place) if len(closest) == ASKED_MAX else None
     return any(reach is None or distance(node, place) < reach for node in absent)
-
-
-async def _ask(peers: Peers, crawl: bytes, node: bytes, asked: list[bytes]) -> dict[bytes, Place] | None:
-    """The places of those pages that a node has; None where it does not answer."""
-    answer = await peers.call(node, calls.StandIn(crawl, tuple(asked)))
-    return None if isinstance(answer, Failure) else {key: Place(*place) for key, place in answer.found}

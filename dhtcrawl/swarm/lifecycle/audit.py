@@ -11,16 +11,16 @@ asks nothing, however large it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
 from dhtcrawl.crawl.next_round import NextRound
-from dhtcrawl.keyspace import placement, task_key_bytes
+from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.ask_all import call_all
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
@@ -28,6 +28,7 @@ from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.words import KEYS_MAX
+from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner, in_parts
 
 PAGES_A_READ = 500
 KEYS_A_CALL = KEYS_MAX
@@ -76,35 +77,14 @@ class Auditor:
         return missing
 
     async def _missing(self, crawl: bytes, wanted: dict[bytes, None]) -> dict[bytes, None]:
-        view = self._peers.view
-        by_owner: dict[bytes, list[bytes]] = {}
-        missing: dict[bytes, None] = {}
-        for key in wanted:
-            owner = view.owner(placement(key))
-            if owner is None:
-                missing[key] = None
-            else:
-                by_owner.setdefault(owner.id, []).append(key)
-        parts = [
-            (node, theirs[first : first + KEYS_A_CALL])
-            for node, theirs in by_owner.items()
-            for first in range(0, len(theirs), KEYS_A_CALL)
-        ]
-        turn = asyncio.Semaphore(CALLS_AT_ONCE)
-
-        async def ask(node: bytes, asked: list[bytes]) -> Sequence[bytes]:
-            async with turn:
-                return await self._ask(node, crawl, asked)
-
-        async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(ask(node, asked)) for node, asked in parts]
-        for task in asking:
-            missing.update(dict.fromkeys(task.result()))
+        owned = by_owner(self._peers.view, wanted, lambda key: key)
+        missing = dict.fromkeys(owned.pop(NO_OWNER, ()))
+        parts = [(node, part) for node, theirs in owned.items() for part in in_parts(theirs, KEYS_A_CALL)]
+        asking = ((node, calls.AuditKeys(crawl, part)) for node, part in parts)
+        answers = await call_all(self._peers, asking, at_once=CALLS_AT_ONCE)
+        for (_, asked), answer in zip(parts, answers, strict=True):
+            missing.update(dict.fromkeys(asked if answer is None else answer.missing))
         return missing
-
-    async def _ask(self, node: bytes, crawl: bytes, asked: list[bytes]) -> Sequence[bytes]:
-        reply = await self._peers.call(node, calls.AuditKeys(crawl, tuple(asked)))
-        return asked if isinstance(reply, Failure) else reply.missing
 
 
 @loop_state

@@ -15,6 +15,7 @@ from dhtcrawl.swarm.assignment.wire import first_rows
 from dhtcrawl.swarm.calls.membership import HeldRow
 from dhtcrawl.swarm.calls.words import KEYS_MAX
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
+from dhtcrawl.swarm.replica_sets import in_parts
 
 Lent = Mapping[bytes, Mapping[bytes, bytes]]  # crawl → task key → the node that has it
 
@@ -54,5 +55,5 @@ def in_flight_of(runs: CrawlRuns, view: View, node: bytes, assigned: Lent) -> tu
 
 def _held_rows(crawl: bytes, keys: Sequence[bytes], node: bytes | None) -> Iterator[HeldRow]:
     # The node that gets a row may ask about all of its keys in one call.
-    for first in range(0, len(keys), KEYS_MAX):
-        yield HeldRow(crawl, tuple(keys[first : first + KEYS_MAX]), node)
+    for part in in_parts(keys, KEYS_MAX):
+        yield HeldRow(crawl, part, node)

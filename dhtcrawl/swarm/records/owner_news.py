@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from dhtcrawl.keyspace import placement
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
@@ -22,6 +21,7 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.records import wire
+from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner
 
 LIMITS = DeliveryLimits(
     batch_bytes_max=wire.RECORDS_BYTES_MAX,
@@ -55,13 +55,9 @@ class OwnerNews:
         view = self._peers.view
         if self._peers.node_id not in view.owning:
             return
-        by_owner: dict[bytes, list[TaskReplica]] = {}
-        for copy in copies:
-            owner = view.owner(placement(copy.key))
-            if owner is not None and owner.id != self._peers.node_id:
-                by_owner.setdefault(owner.id, []).append(copy)
-        for node, theirs in by_owner.items():
-            self._deliverer.put(node, theirs, crawl)
+        for node, theirs in by_owner(view, copies, lambda copy: copy.key).items():
+            if node not in (NO_OWNER, self._peers.node_id):
+                self._deliverer.put(node, theirs, crawl)
 
     async def _send(self, batch: Batch[TaskReplica]) -> Rest[TaskReplica]:
         crawl = batch.kind

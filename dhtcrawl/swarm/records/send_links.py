@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from dhtcrawl.keyspace import placement
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
@@ -24,6 +23,7 @@ from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.tried_owners import TriedOwners
+from dhtcrawl.swarm.replica_sets import NO_OWNER, by_owner
 
 LIMITS = DeliveryLimits(
     batch_bytes_max=wire.LINKS_BYTES_MAX,
@@ -32,7 +32,6 @@ LIMITS = DeliveryLimits(
     linger_s=0.01,
     pause_s=0.2,  # long enough for news of a new owner to come
 )
-_NO_OWNER = b""  # stands for the owner while no member is active, as when a whole swarm starts
 
 
 @loop_state
@@ -77,20 +76,15 @@ class LinkSender:
             Those that are refused, as too much waits for their owners; a call of `acked`
             or `put_back` for other links means that there may be room.
         """
-        view = self._peers.view
-        by_owner: dict[bytes, list[Link]] = {}
-        for link in links:
-            owner = view.owner(placement(link.key))
-            by_owner.setdefault(owner.id if owner is not None else _NO_OWNER, []).append(link)
         refused: list[Link] = []
-        for node, theirs in by_owner.items():
+        for node, theirs in by_owner(self._peers.view, links, lambda link: link.key).items():
             taken = self._deliverer.put(node, theirs)
             refused += theirs[taken:]
         return refused
 
     async def _send(self, batch: Batch[Link]) -> Rest[Link]:
         owner, links = batch.node, batch.items
-        if owner == _NO_OWNER:
+        if owner == NO_OWNER:
             return Rest(refused=links)
         tried = self._tried.besides(owner, (link.key for link in links))
         reply = await self._peers.ask(owner, StoreTask(self._crawl, tuple(map(wire.row_of_link, links)), tried))
