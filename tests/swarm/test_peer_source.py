@@ -11,6 +11,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.collect.facts import Unreachable
 from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.swarm.bodies import peer_source
 from dhtcrawl.swarm.bodies.peer_source import RESUME_AFTER_S, PeerSource
 from dhtcrawl.swarm.calls.bodies import CHUNK_BYTES_MAX
 from swarm.fake_peers import FakePeers, node, view_of
@@ -53,3 +54,12 @@ async def test_the_list_of_files_is_read_to_its_end() -> None:
     source, _ = source_with(*[{"files": (("a", 1),)}] * 2, name="export_files")
     with pytest.raises(BadRow):
         await source.files(node(1))
+
+
+async def test_a_list_of_files_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_source, "FILES_MAX", 5)
+    pages = ({"files": tuple((f"{page:03}{each}", 1) for each in "ab")} for page in range(1000))
+    source, peers = source_with(*pages, name="export_files")
+    with pytest.raises(BadRow, match="more than 5 files"):
+        await source.files(node(1))
+    assert len(peers.called) == 3

@@ -21,6 +21,7 @@ from dhtcrawl.swarm.calls import bodies as calls
 RESUME_AFTER_S: Final = (0.2, 1.0)
 # After these, another connection may bring the answer. A node that let the time pass is not waited for once more.
 _LOST: Final = frozenset({FailureKind.CONNECT, FailureKind.LOST, FailureKind.BUSY})
+FILES_MAX: Final = 100_000  # of a node for a crawl; more names are not kept in memory
 R = TypeVar("R", bound=WireMap)
 
 
@@ -47,7 +48,7 @@ class PeerSource:
         """The node's archive files, and how much of each is committed.
 
         Raises:
-            BadRow: the list would never end.
+            BadRow: the list would never end, or is longer than `FILES_MAX`.
         """
         files: list[tuple[str, int]] = []
         while True:
@@ -57,6 +58,8 @@ class PeerSource:
                 return files
             if page[-1].name <= after:
                 raise BadRow("sent a list of files that leads back")
+            if len(files) + len(page) > FILES_MAX:
+                raise BadRow(f"sent a list of more than {FILES_MAX:,} files")
             files += page
 
     async def chunk(self, node: bytes, name: str, offset: int, limit: int) -> bytes:
