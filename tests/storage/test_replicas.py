@@ -84,6 +84,11 @@ class Holder(Store):
         wanted = list(map(SPEC.key_of, urls))
         return self._heard(self.run(lambda t: replicas.requeue(t, CRAWL, wanted, mine=self.mine, held=self.held)))
 
+    def borrow(self, *urls: str) -> tuple[list[bytes], Merged]:
+        wanted = list(map(SPEC.key_of, urls))
+        lacking, merged = self.run(lambda t: replicas.borrow(t, CRAWL, wanted, mine=self.mine, held=self.held))
+        return lacking, self._heard(merged)
+
     def sweep(self, cursor: bytes = b"", limit: int = 99, keep: Callable[[bytes], bool] = lambda key: True) -> Swept:
         swept = self.run(
             lambda txn: replicas.sweep(txn, CRAWL, cursor, limit, mine=self.mine, held=self.held, keep=keep)
@@ -300,6 +305,17 @@ def test_a_lease_that_ended_puts_its_task_back() -> None:
     assert [queued.url for queued in holder.requeue(A, B, C).queued] == [B], "told again, though it never left"
     holder.leased.clear()
     assert [queued.url for queued in holder.requeue(A, B, C).queued] == [A, B]
+    holder.check_queue()
+
+
+def test_what_is_borrowed_is_queued_and_what_has_been_handed_over_meanwhile_is_named() -> None:
+    holder = Holder(owned=[])
+    holder.merge([copy(A), copy(B)])
+    holder.drop(copy(B))
+    holder.owned = {SPEC.key_of(A), SPEC.key_of(B)}
+    lacking, merged = holder.borrow(A, B)
+    assert lacking == [SPEC.key_of(B)]
+    assert [queued.url for queued in merged.queued] == [A]
     holder.check_queue()
 
 

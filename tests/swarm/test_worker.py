@@ -43,6 +43,7 @@ class WorkerBench(Bench):
         self.tried: set[bytes] = set()
         self.over: list[bytes] = []
         self.queued: set[bytes] = set()
+        self.dropped: list[bytes] = []  # their records were handed over
         self.epochs: list[int] = []  # of owners' plans
         queues: Any = self
         self.borrower = Worker(
@@ -78,6 +79,10 @@ class WorkerBench(Bench):
         for key in keys:
             (self.queued.add if key in self.borrower.borrowed else self.queued.discard)(key)
 
+    async def queue_borrowed(self, keys: list[bytes]) -> list[bytes]:
+        await self.requeue([key for key in keys if key not in self.dropped])
+        return [key for key in keys if key in self.dropped]
+
     async def settled(self, keys: list[bytes]) -> list[bytes]:
         return [key for key in keys if key in self.over]
 
@@ -112,6 +117,16 @@ async def test_only_the_owner_lends_and_only_to_who_fetches() -> None:
         world.takes = False
         assert await world.lend(K1) == Refused("not-ready")
         assert world.queued == set()
+
+
+async def test_a_task_whose_record_was_handed_over_before_it_came_is_given_back_at_once() -> None:
+    async with a_world() as world:
+        world.dropped = [K1]
+        assert await world.lend(K1, K2) == Done()
+        assert world.borrower.borrowed.of(OWNER) == [K2]
+        assert world.borrower.busy, "the owner has yet to hear of it"
+        await asyncio.sleep(1)
+        assert [(each.key, each.result) for each in world.told()] == [(K1, TaskResult.RECALLED)]
 
 
 async def test_an_owner_hears_that_we_are_here() -> None:

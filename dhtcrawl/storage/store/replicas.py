@@ -3,6 +3,8 @@
     merge_in   merge records of another node by the lattice, field by field of I2
     bury       merge tombstones of another node into records that are here
     requeue    put the queue entries of a few records right
+    lend       the same for tasks that this node assigns to another
+    borrow     the same for tasks that another node assigns to this one
     sweep      the same for the whole store, piece by piece, after the view changed
     drop       drop records that their new holders acknowledged (I5)
     reopen     open pages whose body is gone (I11), or given-up tasks that a user releases
@@ -19,7 +21,7 @@ of an `OwnershipSnapshot` that they are given. Those that read a record raise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -165,6 +167,12 @@ def lend(
             into.place(key, task, task, task.order)
             found.append(TaskReplica(key, task))
     return found, into.merged
+
+
+def borrow(txn: Txn, crawl: bytes, task_keys: Sequence[bytes], *, mine: Test, held: Test) -> tuple[list[bytes], Merged]:
+    """Queue tasks that another node assigns to this one; return the keys of those that have no record here."""
+    merged = requeue(txn, crawl, task_keys, mine=mine, held=held)
+    return [key for key in task_keys if txn.get(keys.TASK + crawl + key) is None], merged
 
 
 def sweep(txn: Txn, crawl: bytes, cursor: bytes, limit: int, *, mine: Test, held: Test, keep: Test) -> Swept:

@@ -116,22 +116,28 @@ class AssignmentQueues:
         found: list[TaskReplica] = records
         return found
 
+    async def queue_borrowed(self, keys: list[bytes]) -> list[bytes]:
+        """Queue tasks that their owner assigns to this node; return those whose records are not here."""
+        lacking, merged = await self._put_right(keys, replicas.borrow)
+        self._run.parts.intake.merged(merged)
+        found: list[bytes] = lacking
+        return found
+
     async def requeue(self, keys: list[bytes]) -> None:
         """Queue those that are ours to fetch now, and take the others out of the queues."""
         if keys:
-            self._run.parts.intake.merged(await self._requeued(keys))
+            self._run.parts.intake.merged(await self._put_right(keys, replicas.requeue))
 
     async def requeue_held(self, keys: list[bytes]) -> None:
         """The same for tasks that another node had in flight; some may be in the stored queue already."""
-        self._run.parts.intake.let_go(await self._requeued(keys))
+        self._run.parts.intake.let_go(await self._put_right(keys, replicas.requeue))
 
-    async def _requeued(self, keys: list[bytes]) -> Merged:
+    async def _put_right(self, keys: list[bytes], function: Callable[..., Any]) -> Any:
         self.moving += len(keys)
         try:
             now = self._ownership.snapshot(keys)
-            write: Any = partial(replicas.requeue, crawl=self.crawl_id, task_keys=keys, mine=now.mine, held=now.held)
-            merged: Merged = await self._committer.submit(write)
-            return merged
+            write = partial(function, crawl=self.crawl_id, task_keys=keys, mine=now.mine, held=now.held)
+            return await self._committer.submit(write)
         finally:
             self.moving -= len(keys)
 

@@ -91,7 +91,9 @@ class Worker:
             if len(self.connect_s) > HOSTS_MAX:
                 del self.connect_s[next(iter(self.connect_s))]
         self.borrowed.borrow(asker, self._incarnation_of(asker), keys, self._clock.monotonic(), frozenset(args.patient))
-        await self._queues.requeue(keys)
+        for key in await self._queues.queue_borrowed(keys):
+            # Its record came before it, and has been handed over since: what is here by assignment only is not kept.
+            self.over(TaskOutcome(key, "", TaskResult.RECALLED, 0.0))
         self._view = None
         return Done()
 
