@@ -299,10 +299,27 @@ class StreamTransport(asyncio.Transport):
         """Word comes of what the peer has read: the window moves on. In a partition it comes once that has healed."""
         if self._streams.cut(self.remote[0], self.local[0]):
             return
-        self._out.unread_bytes -= self.peer._in.untold_bytes
-        self.peer._in.untold_bytes = 0
+        self._out.unread_bytes -= self.peer.take_untold_bytes()
         if not self._over and not self.dead:
             self._send()
+
+    def take_untold_bytes(self) -> int:
+        """How many bytes were read that the peer does not know of; it knows now."""
+        untold_bytes, self._in.untold_bytes = self._in.untold_bytes, 0
+        return untold_bytes
+
+    def take(self, piece: bytes | None) -> None:
+        """A piece has arrived from the peer."""
+        if self.dead:
+            # No process is there; or a new one, which never heard of it.
+            if not self._streams.cut(self.remote[0], self.local[0]):
+                self._ship(_RESET)
+        elif not self._over:
+            self._in.pieces.append(piece)
+            self._read()
+        elif piece:
+            # To a closed socket.
+            self._ship(_RESET)
 
     def _send(self) -> None:
         weather, now = self._streams.weather, self._streams.loop.time()
@@ -334,17 +351,7 @@ class StreamTransport(asyncio.Transport):
         streams.loop.call_at(self._line.arrives_at, self._arrive, context=self.peer.context)
 
     def _arrive(self) -> None:
-        piece, peer = self._line.pieces.popleft(), self.peer
-        if peer.dead:
-            # No process is there; or a new one, which never heard of it.
-            if not self._streams.cut(self.local[0], self.remote[0]):
-                peer._ship(_RESET)
-        elif not peer._over:
-            peer._in.pieces.append(piece)
-            peer._read()
-        elif piece:
-            # To a closed socket.
-            peer._ship(_RESET)
+        self.peer.take(self._line.pieces.popleft())
 
     def _read(self) -> None:
         streams = self._streams

@@ -27,7 +27,6 @@ from dhtcrawl.storage.store.crawl_record import (
     NotARecord,
     from_wire,
     merge_crawls,
-    record_digest,
     to_wire,
 )
 from dhtcrawl.swarm import calls
@@ -118,7 +117,7 @@ class CrawlNode(Node):
         await asyncio.sleep(0.004)
         before = self.stored
         self.stored = record if before is None else merge_crawls(before, record)
-        if before is None or record_digest(before) != record_digest(self.stored):
+        if before is None or before.digest != self.stored.digest:
             self.updates.append(self.stored)
             self.swarm.updated(self)
         if before is None:

@@ -15,7 +15,7 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.sim.loop import run
-from dhtcrawl.storage.store.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed, record_digest
+from dhtcrawl.storage.store.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed
 from dhtcrawl.swarm.calls.lifecycle import AuditCrawl, AuditResult
 from dhtcrawl.swarm.lifecycle.coordinator import CoordinatorSettings
 
@@ -59,7 +59,7 @@ async def test_a_lossy_network_delays_the_end_and_no_more(seed: int) -> None:
         swarm.ranked()[1].accept(TREE)
         await swarm.ended(within_s=600.0)
     assert pages(swarm) == PAGES
-    assert len({record_digest(node.record()) for node in swarm.nodes.values()}) == 1
+    assert len({node.record().digest for node in swarm.nodes.values()}) == 1
 
 
 async def test_nothing_ends_while_a_single_slow_page_is_in_flight() -> None:

@@ -184,7 +184,7 @@ async def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
 
         def listed(args: dict[str, Any]) -> Any:
             found = sorted(crawl for crawl in theirs if crawl > args["after"])[:CRAWLS_A_LIST]
-            return {"crawls": tuple((crawl, catalog.record_digest(theirs[crawl])) for crawl in found)}
+            return {"crawls": tuple((crawl, theirs[crawl].digest) for crawl in found)}
 
         world.peers.calls |= {
             "crawl_list": listed,

@@ -17,7 +17,6 @@ from dhtcrawl.storage.store.crawl_record import (
     from_wire,
     merge_crawls,
     read_fields,
-    record_digest,
     to_wire,
     write_fields,
 )
@@ -26,8 +25,7 @@ from dhtcrawl.storage.store.txn import Txn
 
 __all__ = [
     "CrawlRecord", "NotARecord", "check_format", "count_run_time", "crawls", "forget", "from_wire",
-    "is_closed", "merge_crawls", "merge_in", "next_incarnation", "put_closed", "put_crawl", "record_digest",
-    "set_ended", "to_wire",
+    "is_closed", "merge_crawls", "merge_in", "next_incarnation", "put_closed", "put_crawl", "set_ended", "to_wire",
 ]  # fmt: skip
 
 FORMAT_VERSION = 1

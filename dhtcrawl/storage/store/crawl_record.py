@@ -82,6 +82,13 @@ class CrawlRecord:
     later: dict[str, bytes] = field(default_factory=dict)  # fields that only later versions know: their values, packed
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
+    @property
+    def digest(self) -> bytes:
+        """Eight bytes that differ if two replicas of a crawl's record differ."""
+        if not self._digest:
+            object.__setattr__(self, "_digest", _digest_of(merge_crawls(self, self)))  # every wave asks every member
+        return self._digest
+
 
 def changed(record: CrawlRecord, state: str, *, cause: str = "", ended: str = "") -> CrawlRecord:
     """The record after a change of state or end; the same object if nothing changes."""
@@ -129,16 +136,11 @@ def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def record_digest(record: CrawlRecord) -> bytes:
-    """Eight bytes that differ if two replicas of a crawl's record differ."""
-    if record._digest:
-        return record._digest
-    alike = merge_crawls(record, record)
+def _digest_of(alike: CrawlRecord) -> bytes:
+    """The digest of a record as a merge leaves it, with sorted lists."""
     said: tuple[Any, ...] = (alike.version, alike.state, alike.cause, alike.ended)
     said = (*said, alike.aliases, alike.participants, alike.adopted, *([alike.later] if alike.later else []))
-    digest = hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
-    object.__setattr__(record, "_digest", digest)  # every wave asks every member for it
-    return digest
+    return hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
 
 
 def fits_the_wire(record: CrawlRecord) -> bool:

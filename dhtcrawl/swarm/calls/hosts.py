@@ -18,7 +18,7 @@ from dhtcrawl.rpc.tasks.schema import (
     variants,
     word,
 )
-from dhtcrawl.swarm.calls.words import HOST_CHARS_MAX, Host, _is_origin, is_host
+from dhtcrawl.swarm.calls.words import HOST_CHARS_MAX, Host, is_host, is_origin
 
 HOST_ROWS_MAX: Final = 256  # with the longest hosts 80 KB
 AGENT_CHARS_MAX: Final = 256
@@ -137,7 +137,7 @@ class OfferHosts(CallArgs[HostsUnwanted], name="host_offer", timeout_s=1.0):
     hosts: Hosts
 
 
-Origin = Annotated[str, text(HOST_CHARS_MAX + 8, 1, where=_is_origin, says="http:// or https:// and a host")]
+Origin = Annotated[str, text(HOST_CHARS_MAX + 8, 1, where=is_origin, says="http:// or https:// and a host")]
 Agent = Annotated[str, text(AGENT_CHARS_MAX), "a product token"]
 _VERDICTS: Final = tuple(verdict.value for verdict in RobotsVerdict)
 
@@ -201,7 +201,7 @@ class HostStateRow(NamedTuple):
     next_in_ms: Span
 
 
-def _is_host_state(state: tuple[Any, ...]) -> bool:
+def is_host_state(state: tuple[Any, ...]) -> bool:
     """A host with a holder has a lease id; one without has no lease id, and no time left."""
     _, node, lease_id, left_ms, _, _ = state
     return bool(lease_id) if node else not lease_id and left_ms == 0

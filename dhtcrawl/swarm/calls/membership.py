@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap, integer, octets, or_nil, rows
 from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
-from dhtcrawl.swarm.calls.hosts import HOST_ROWS_MAX, HostStateRow, _is_host_state
+from dhtcrawl.swarm.calls.hosts import HOST_ROWS_MAX, HostStateRow, is_host_state
 from dhtcrawl.swarm.calls.words import KEYS_MAX, TaskKeys
 
 
@@ -27,7 +27,7 @@ class Activated(WireMap):
     ]
     hosts: Annotated[
         tuple[HostStateRow, ...],
-        rows(HostStateRow, HOST_ROWS_MAX, where=_is_host_state),
+        rows(HostStateRow, HOST_ROWS_MAX, where=is_host_state),
         "hosts whose gatekeeper the newcomer is now",
     ]
 

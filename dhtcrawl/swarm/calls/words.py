@@ -18,7 +18,8 @@ def is_host(value: str) -> bool:
     return value.isascii() and value.isprintable() and "/" not in value
 
 
-def _is_origin(value: str) -> bool:
+def is_origin(value: str) -> bool:
+    """Whether it is a scheme and a host, as robots.txt has them."""
     scheme, separator, host = value.partition("://")
     return scheme in ("http", "https") and separator != "" and 1 <= len(host) <= HOST_CHARS_MAX and is_host(host)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, CrawlRecord, record_digest
+from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
 from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 
@@ -65,7 +65,7 @@ def standing_of(
         idle=idle,
         activity=report.activity,
         view=view_fingerprint(peers.view),
-        record=bytes(DIGEST_BYTES) if record is None else record_digest(record),
+        record=bytes(DIGEST_BYTES) if record is None else record.digest,
         state_version=0 if record is None else record.version,
         waiting=report.waiting,
         counters={**report.counters, **figures},

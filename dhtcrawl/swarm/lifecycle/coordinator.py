@@ -29,7 +29,7 @@ from dhtcrawl.rpc.peers.ask_all import answers_of
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
-from dhtcrawl.storage.store.crawl_record import STOPPING, changed, record_digest
+from dhtcrawl.storage.store.crawl_record import STOPPING, changed
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.audit import AskedAudit
 from dhtcrawl.swarm.lifecycle.board import Board, standing_of
@@ -163,7 +163,7 @@ class Coordinator:
         """Make one wave and act on it; return the seconds until the next."""
         view, record = self._peers.view, self._board.record()
         members = [member.id for member in view.members]
-        told, digest = view_fingerprint(view), record_digest(record)
+        told, digest = view_fingerprint(view), record.digest
         answers = await self._ask(members, calls.ReportCrawl(self._crawl_id))
         self.state.heard(answers)
         await self._sharing.share(view, self.state.reports)

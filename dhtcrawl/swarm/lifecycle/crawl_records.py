@@ -127,7 +127,7 @@ class CrawlRecords:
                 return False  # a list that leads back would never end
             for crawl, digest in known:
                 ours = self._records.get(crawl)
-                if ours is None or catalog.record_digest(ours) != digest:
+                if ours is None or ours.digest != digest:
                     await self._pull_one(node, crawl)
             if len(known) < calls.CRAWLS_A_LIST:
                 return True
@@ -152,7 +152,7 @@ class CrawlRecords:
 
     def _on_list(self, _asker: bytes, args: calls.ListCrawls) -> calls.KnownCrawls:
         known = sorted(crawl for crawl in self._records if crawl > args.after)[: calls.CRAWLS_A_LIST]
-        digests = (catalog.record_digest(self._records[crawl]) for crawl in known)
+        digests = (self._records[crawl].digest for crawl in known)
         return calls.KnownCrawls(tuple(map(calls.ListedCrawl, known, digests)))
 
     def _on_get(self, _asker: bytes, args: calls.GetCrawl) -> calls.KnownRecord | Refused:

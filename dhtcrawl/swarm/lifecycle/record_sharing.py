@@ -17,7 +17,6 @@ from dhtcrawl.storage.store.crawl_record import (
     NotARecord,
     from_wire,
     merge_crawls,
-    record_digest,
     to_wire,
 )
 from dhtcrawl.swarm.calls import lifecycle as calls
@@ -42,7 +41,7 @@ class RecordSharing:
 
     async def share(self, view: View, reports: Reports) -> None:
         """Learn what members know of the crawl, add who takes part, and tell those that know something else."""
-        digest = record_digest(self._board.record())
+        digest = self._board.record().digest
         async with asyncio.TaskGroup() as group:
             for node, report in reports.items():
                 if report.knows and report.record != digest and report.record not in self._ours:
@@ -54,14 +53,14 @@ class RecordSharing:
         await self.adopt(replace(record, participants=[*record.participants, *running]))
         record = self._board.record()
         self._remember(record)
-        digest = record_digest(record)
+        digest = record.digest
         await self.tell(record, {node: report for node, report in reports.items() if report.record != digest})
 
     async def adopt(self, record: CrawlRecord) -> None:
         """Merge a record into ours, if it says anything new."""
         ours = self._board.record()
         merged = merge_crawls(ours, record)
-        if record_digest(merged) != record_digest(ours):
+        if merged.digest != ours.digest:
             await self._board.update(merged)
 
     async def get(self, node: bytes) -> None:
@@ -98,7 +97,7 @@ class RecordSharing:
                 group.create_task(self._call(node, told[which]))
 
     def _remember(self, record: CrawlRecord) -> None:
-        self._ours[record_digest(record)] = record
+        self._ours[record.digest] = record
         if len(self._ours) > RECORDS_KEPT:
             del self._ours[next(iter(self._ours))]
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState, View
@@ -209,7 +209,7 @@ class JoinState:
         """What the shell does next, by the view of the moment; None: the node leaves."""
         step = None
         while step is None and self._phase is not JoinPhase.LEAVING:
-            step = _NEXT[self._phase](self, view, now)
+            step = self._NEXT[self._phase](self, view, now)
         return step
 
     def _move(self, phase: JoinPhase) -> None:
@@ -291,16 +291,15 @@ class JoinState:
     def _owe(self, view: View, now: float) -> Step:
         return Step(then=AwaitChange(self._keeping.owed_s))
 
-
-_NEXT: Final[Mapping[JoinPhase, Callable[[JoinState, View, float], Step | None]]] = {
-    _P.JOINING: JoinState._begin,
-    _P.WAITING: JoinState._look_for_an_owner,
-    _P.SYNCING: JoinState._sync,
-    _P.TELLING: JoinState._tell,
-    _P.CHECKING: JoinState._check,
-    _P.ACTIVE: JoinState._stay,
-    _P.STRANGERS: JoinState._meet_strangers,
-    _P.COMPARING: JoinState._compare,
-    _P.HANDING_OVER: JoinState._hand_over,
-    _P.OWING: JoinState._owe,
-}
+    _NEXT: ClassVar[Mapping[JoinPhase, Callable[[JoinState, View, float], Step | None]]] = {
+        _P.JOINING: _begin,
+        _P.WAITING: _look_for_an_owner,
+        _P.SYNCING: _sync,
+        _P.TELLING: _tell,
+        _P.CHECKING: _check,
+        _P.ACTIVE: _stay,
+        _P.STRANGERS: _meet_strangers,
+        _P.COMPARING: _compare,
+        _P.HANDING_OVER: _hand_over,
+        _P.OWING: _owe,
+    }

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
@@ -169,7 +169,7 @@ class LeaveState:
         """What the shell does next; None: the node has left."""
         step = None
         while step is None and self.phase is not LeavePhase.GONE:
-            step = _NEXT[self.phase](self, seen, now)
+            step = self._NEXT[self.phase](self, seen, now)
         return step
 
     def _enter(self, phase: LeavePhase) -> None:
@@ -257,12 +257,11 @@ class LeaveState:
         self._enter(LeavePhase.GONE)
         return SayGoodbye()
 
-
-_NEXT: Final[Mapping[LeavePhase, Callable[[LeaveState, Situation, float], LeaveStep | None]]] = {
-    LeavePhase.DRAINING: LeaveState._drain,
-    LeavePhase.STAYING: LeaveState._stay,
-    LeavePhase.BEQUEATHING: LeaveState._bequeath,
-    LeavePhase.DISOWNING: LeaveState._disown,
-    LeavePhase.HANDING_OVER: LeaveState._hand_over,
-    LeavePhase.UPDATING: LeaveState._update,
-}
+    _NEXT: ClassVar[Mapping[LeavePhase, Callable[[LeaveState, Situation, float], LeaveStep | None]]] = {
+        LeavePhase.DRAINING: _drain,
+        LeavePhase.STAYING: _stay,
+        LeavePhase.BEQUEATHING: _bequeath,
+        LeavePhase.DISOWNING: _disown,
+        LeavePhase.HANDING_OVER: _hand_over,
+        LeavePhase.UPDATING: _update,
+    }
