@@ -116,7 +116,12 @@ class Api:
             counters = run.parts.counters
             for name in ("pages", "fetches", "refetches", "errors", "body_bytes", "urls_seen", "robots_fetches"):
                 totals[name] += getattr(counters, name)
+        totals["politeness_violations"] = swarm.gate.book.violations
+        totals["politeness_exceptions"] = swarm.gate.exceptions
         found |= {f"{name}_total": float(totals[name]) for name in sorted(totals)}
+        found["queued"] = sum(len(run.parts.frontier) for _, run in swarm.runs)
+        found["in_flight"] = sum(run.parts.frontier.in_flight for _, run in swarm.runs)
+        found["uptime_seconds"] = swarm.node.ports.clock.monotonic() - self._started_at
         found["crawls_running"] = len(swarm.runs)
         found["pages_undercopied"] = sum(run.parts.counters.pages_undercopied for _, run in swarm.runs)
         found["links_taken_total"] = swarm.records.inbox.links_taken
@@ -314,7 +319,7 @@ class Api:
         return Explanation.parse(found)
 
     def _on_explain_host(self, _asker: bytes, args: ExplainHost) -> Explanation:
-        return Explanation.parse(self._swarm.explain_host(args.host))
+        return Explanation.parse(self._swarm.gate.explain(args.host))
 
 
 async def _answered(node: bytes, answer: Awaitable[T]) -> T:

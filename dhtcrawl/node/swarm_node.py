@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.node.crawl_starter import crawl_starter
@@ -32,6 +31,7 @@ from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store import catalog
+from dhtcrawl.swarm.hosts.host_leases import HostLeases
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
@@ -176,9 +176,10 @@ class SwarmNode:
         """The smoothed round trip to a member, in seconds; None where nothing was measured."""
         return self._there.planes.rtt_s(address)
 
-    def explain_host(self, host: str) -> dict[str, Any]:
-        """How a host stands here, for people."""
-        return self._there.gate.explain(host)
+    @property
+    def gate(self) -> HostLeases:
+        """The leases of hosts, and whether each request had one."""
+        return self._there.gate
 
     @property
     def _there(self) -> SwarmParts:

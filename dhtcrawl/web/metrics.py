@@ -20,7 +20,7 @@ _LABEL = r'[a-z_][a-z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
 _SAMPLE = re.compile(rf"([a-z_][a-z0-9_]*)(\{{{_LABEL}(?:,{_LABEL})*\}})?")
 
 # What the name alone does not say.
-_HELP = {
+HELP = {
     "pages_total": "Pages fetched and written.",
     "fetches_total": "Requests for pages, retries included.",
     "refetches_total": "Requests that brought a page this crawl had already.",
@@ -39,7 +39,7 @@ _HELP = {
     "uptime_seconds": "Since the node was started.",
     "process_cpu_seconds_total": "CPU time of the node, user and system.",
     "politeness_violations_total": "Requests sooner than the host's delay; must stay 0.",
-    "politeness_exceptions_total": "The same during a partition or conflicting views.",
+    "politeness_exceptions_total": "Requests that ended while their host was leased to another node.",
 }
 
 
@@ -55,7 +55,7 @@ def render(figures: Mapping[str, float]) -> str:
     lines = []
     for name, samples in families.items():
         kind = "counter" if name.endswith("_total") else "gauge"
-        text = _HELP.get(name) or f"{name.removesuffix('_total').replace('_', ' ').capitalize()}."
+        text = HELP.get(name) or f"{name.removesuffix('_total').replace('_', ' ').capitalize()}."
         lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}", *samples]
     return "".join(f"{line}\n" for line in lines)
 
