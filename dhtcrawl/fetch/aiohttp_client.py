@@ -200,7 +200,7 @@ class AiohttpClient:
             trust_env=False,
             max_headers=HEADER_LINES_MAX,
         )
-        session._retry_connection = False  # there is no public way; a test watches it
+        session._retry_connection = False  # noqa: SLF001 - there is no public way; a test watches it
         self._session = session
         return session
 

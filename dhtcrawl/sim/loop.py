@@ -21,6 +21,8 @@ Code that shall run the same twice must not let that order show: keep tasks in
 a list and stop them by an event, as the node does.
 """
 
+# ruff: noqa: SLF001 - a loop runs asyncio's handles, which offer nothing public to what runs them
+
 from __future__ import annotations
 
 import asyncio

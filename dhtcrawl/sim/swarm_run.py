@@ -47,7 +47,7 @@ def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
         flags={"fetch.concurrency": scenario.concurrency, "swarm.holder_grace_s": f"{scenario.holder_grace_s}s"}
     )
     web = SimWeb(seed, scenario.web())
-    run = _Run(scenario, seed, config, web, make_spec(web.seeds(), scenario.settings(config.crawl)))
+    run = SwarmRun(scenario, seed, config, web, make_spec(web.seeds(), scenario.settings(config.crawl)))
     try:
         loop.run(run.run())
     except loop.Deadlock as deadlock:
@@ -55,7 +55,7 @@ def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
     return run.result
 
 
-class _Run:
+class SwarmRun:
     """One swarm and what befalls it; to be made and run on a virtual loop."""
 
     def __init__(self, scenario: Scenario, seed: int, config: Config, web: SimWeb, spec: CrawlSpec) -> None:
@@ -69,6 +69,11 @@ class _Run:
         self.result = ScenarioResult(scenario.nodes, seed, 0, 0, 0, [], 0.0, 0.0, "")
 
     async def run(self) -> None:
+        """From the first node's start to the judgement; `result` has what was found.
+
+        Raises:
+            CancelledError: it was interrupted.
+        """
         time = asyncio.get_running_loop().time
         trace = Trace(time, tail=TAIL_EVENTS)
         try:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dhtcrawl.policy.bp_pso.nets import INPUTS, LogNet, PaperNet
+from dhtcrawl.policy.bp_pso.nets import INPUTS, LogNet, PaperLayer, PaperNet
 from dhtcrawl.policy.bp_pso.planner import SAMPLES_MIN
 from dhtcrawl.policy.bp_pso.split import Array
 from dhtcrawl.swarm.assignment.pace import BATCHES_S
@@ -28,16 +28,23 @@ SIGNS_MIN = 0.9  # of the seeds
 LOG_NET, PAPER_NET, PRINTED_NET = "log(t / n)", "paper's net, 1 − H²", "paper's net as printed"
 
 
-class PrintedNet(PaperNet):
+class PrintedLayer(PaperLayer):
     """The paper's, with the gradient that it prints: H(1 − H), though H is a tanh; its biases stay what they are."""
 
-    def _learn(self, x: Array, wanted: float, rate: float) -> float:
-        hidden = np.tanh(self._w1 @ x + self._b1)
-        off = float(self._w2 @ hidden + self._b2 - wanted)
-        back = off * self._w2 * hidden * (1 - hidden)
-        self._w2 -= rate * off * hidden
-        self._w1 -= rate * np.outer(back, x)
+    def learn(self, x: Array, wanted: float, rate: float) -> float:
+        """As `PaperLayer`."""
+        hidden = np.tanh(self.w1 @ x + self.b1)
+        off = float(self.w2 @ hidden + self.b2 - wanted)
+        back = off * self.w2 * hidden * (1 - hidden)
+        self.w2 -= rate * off * hidden
+        self.w1 -= rate * np.outer(back, x)
         return off * off / 2
+
+
+class PrintedNet(PaperNet):
+    """The paper's net as printed."""
+
+    layer_class = PrintedLayer
 
 
 class Factor(NamedTuple):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import tempfile
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -404,10 +405,10 @@ async def test_a_large_body_comes_back_as_it_was_sent(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_is_an_error_and_not_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(**_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(spool.Spool, "_append", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     async with serving(floods) as server, client_in(tmp_path, spool_bytes=1000) as client:
         with pytest.raises(StorageFull, match="no space left"):
             await client.exchange(asked(server))

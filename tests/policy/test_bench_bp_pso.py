@@ -97,16 +97,16 @@ def test_batches_that_a_clock_ends_are_the_first_as_long_as_it_says() -> None:
 
 
 def test_the_net_as_printed_has_the_printed_gradient() -> None:
-    net = prediction.PrintedNet(*machines.history(1, np.random.default_rng(1)), np.random.default_rng(2), rounds=0)
-    w1, w2 = net._w1.copy(), net._w2.copy()
+    net = prediction.PrintedLayer(6, 13, np.random.default_rng(2))
+    w1, w2 = net.w1.copy(), net.w2.copy()
     x = np.array([0.5, 1.0, 0.0, 0.2, 0.3, 0.7])
     hidden = np.tanh(w1 @ x)
     off = float(w2 @ hidden) - 0.4
-    assert net._learn(x, 0.4, 0.1) == pytest.approx(off**2 / 2)
-    assert net._w1 == pytest.approx(w1 - 0.1 * off * np.outer(w2 * hidden * (1 - hidden), x))
-    assert net._w2 == pytest.approx(w2 - 0.1 * off * hidden)
-    assert not net._b1.any()
-    assert net._b2 == 0
+    assert net.learn(x, 0.4, 0.1) == pytest.approx(off**2 / 2)
+    assert net.w1 == pytest.approx(w1 - 0.1 * off * np.outer(w2 * hidden * (1 - hidden), x))
+    assert net.w2 == pytest.approx(w2 - 0.1 * off * hidden)
+    assert not net.b1.any()
+    assert net.b2 == 0
 
 
 def test_the_nets_bring_their_rows() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
 
-from dhtcrawl.policy.bp_pso.nets import INPUTS, Array, LogNet, PaperNet  # noqa: E402 - needs numpy
+from dhtcrawl.policy.bp_pso.nets import INPUTS, Array, LogNet, PaperNet, loss, weights_of  # noqa: E402 - needs numpy
 
 
 def batches(count: int, seed: int) -> tuple[Array, Array]:
@@ -43,13 +43,11 @@ def test_a_net_of_one_batch_predicts_that_one() -> None:
 
 
 def test_the_gradient_is_the_slope() -> None:
-    samples, seconds = batches(20, 3)
-    net = LogNet(samples, seconds, np.random.default_rng(0), hidden=3)
     rng = np.random.default_rng(1)
-    weights, inputs, wanted = rng.normal(0, 0.5, len(net._weights)), rng.normal(0, 1, (20, 6)), rng.normal(0, 1, 20)
-    _, gradient = net._loss(weights, inputs, wanted)
+    weights, inputs, wanted = rng.normal(0, 0.5, weights_of(3, 6)), rng.normal(0, 1, (20, 6)), rng.normal(0, 1, 20)
+    _, gradient = loss(weights, 3, inputs, wanted)
     for index in range(len(weights)):
         step = np.zeros_like(weights)
         step[index] = 1e-5
-        slope = (net._loss(weights + step, inputs, wanted)[0] - net._loss(weights - step, inputs, wanted)[0]) / 2e-5
+        slope = (loss(weights + step, 3, inputs, wanted)[0] - loss(weights - step, 3, inputs, wanted)[0]) / 2e-5
         assert gradient[index] == pytest.approx(slope, abs=1e-6)

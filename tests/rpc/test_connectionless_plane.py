@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgpack
 import pytest
 
 from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX
@@ -57,18 +58,20 @@ async def test_an_answer_that_fits_into_no_datagram_is_nil_and_no_reason_to_ping
 @pytest.mark.parametrize("longer", [0, 1])
 async def test_a_frame_that_is_longer_than_any_of_ours_is_not_read(longer: int) -> None:
     async with world() as w:
-        us, them = await w.swarm("ours", 2)
+        (them,) = await w.swarm("ours", 1)
         short = frame(1, StoreTask(CRAWL, (LINK._replace(url="http://a.example/" + "x" * 300),)))
         url = "http://a.example/" + "x" * (300 + FRAME_BYTES_MAX - len(short) + longer)
-        links = StoreTask(CRAWL, (LINK._replace(url=url),))
+        links, ack = StoreTask(CRAWL, (LINK._replace(url=url),)), Ack.all(Code.ACCEPTED, 1)
         assert len(frame(1, links)) == FRAME_BYTES_MAX + longer
-        taken = frame(1, Ack.all(Code.ACCEPTED, 1))
-        answers: list[Any] = []
-        theirs = Connectionless(
-            them.node.id, them.plane, lambda hello, message: Ack.all(Code.ACCEPTED, 1), records(us, them).get
-        )
-        theirs._on_store_task(answers.append, us.address, us.node.id, them.node.id, frame(1, links))
-        assert answers == [None if longer else taken]
+        raw = Raw(w, ("10.0.9.9", PORT))
+        known = {ASKER: MemberRecord.newcomer(ASKER, ("10.0.9.9", PORT), 1)}
+        Connectionless(them.node.id, them.plane, lambda hello, message: ack, known.get)
+        head = bytes(range(20))
+        asked = msgpack.packb([RPC, [ASKER, them.node.id, frame(1, links)]])
+        raw.transport.sendto(b"\x00" + head + asked, them.address)
+        await asyncio.sleep(1)
+        answers = [msgpack.unpackb(data[21:]) for data, _ in raw.received if data[:21] == b"\x01" + head]
+        assert answers == [None if longer else frame(1, ack)]
 
 
 async def test_two_that_count_alike_are_answered_each() -> None:

@@ -85,9 +85,11 @@ async def test_the_exchange_of_all_records_goes_page_by_page_in_both_directions(
         ]
         one.members.learn(made[: members_max // 6], 0.0, news=False)
         two.members.learn(made[members_max // 6 :], 0.0, news=False)
+        one.members.learn([two.members.me], 0.0, news=False)
+        two.members.learn([one.members.me], 0.0, news=False)
         for gossip, other in ((one, two), (two, one)):
             s.asked_members = 0
-            assert await gossip._exchange.with_(other.members.me.address, other.members.me.id, news=False)
+            assert await gossip.exchange(other.members.me.id)
             assert s.asked_members == 1 + members_max // 512
             assert len(one.view.members) == len(two.view.members) == members_max + 2
         assert one.fingerprint() == two.fingerprint()

@@ -620,15 +620,11 @@ class TwoLinks(RuleBasedStateMachine):
             return
         for link, peer in ((self.links[0], self.links[1]), (self.links[1], self.links[0])):
             for lane in Lane:
-                outlet, window = link.asking._outlets[lane], FRAME_BYTES_MAX
-                assert 0 <= outlet.credit <= window
-                assert outlet.queued_bytes == sum(len(p.frame) for p in outlet.queue.values())
-                assert outlet.queued_bytes <= self.limits.queue_bytes_max
+                assert 0 <= link.asking.queued_bytes(lane) <= self.limits.queue_bytes_max
                 answering = peer.answering
                 assert answering.left[lane] >= 0
                 if peer.state is not LinkState.CLOSED:
-                    assert answering.left[lane] + answering.handled[lane] + answering.owed[lane] == window
-            assert link._decoder.held_bytes <= FRAME_BYTES_MAX + 4
+                    assert answering.left[lane] + answering.handled[lane] + answering.owed[lane] == FRAME_BYTES_MAX
 
     def teardown(self) -> None:
         if not hasattr(self, "links"):
@@ -646,6 +642,9 @@ class TwoLinks(RuleBasedStateMachine):
                 self.read(side, 10**8)
         self.wait(31.0)
         assert [number for side in (0, 1) for number, count in self.asked[side].items() if count != 1] == []
+        assert [
+            link.asking.queued_bytes(lane) for link in self.links for lane in Lane if link.asking.queued_bytes(lane)
+        ] == []
 
 
 TestTwoLinks = TwoLinks.TestCase

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.swarm.bodies import copying
 from dhtcrawl.swarm.bodies.copier import Copier
-from dhtcrawl.swarm.bodies.copy_watch import CopyWatch
 from dhtcrawl.swarm.bodies.copying import BodyCopies
+from sim import breakages
 
 CALM = Scenario(nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, crash_every_s=1.5, holder_grace_s=20, copies=2)
 IN_FLIGHT = CALM.concurrency  # of one node: what its end makes the swarm fetch once more
@@ -135,18 +134,9 @@ def test_a_crawl_with_one_copy_has_nothing_of_it(monkeypatch: pytest.MonkeyPatch
         raise AssertionError("not for one copy")
 
     monkeypatch.setattr(Copier, "copy", never)
-    monkeypatch.setattr(Copier, "__init__", _then(Copier.__init__, lambda self: setattr(self, "_deliver", never)))
     monkeypatch.setattr(copying, "seek", never)
     monkeypatch.setattr(body_copies, "put_holders", never)
     simulate(1, copies=1, disk_losses=1, leaves=1)
-
-
-def _then(function: Any, also: Any) -> Any:
-    def both(self: Any, *args: Any, **kwargs: Any) -> None:
-        function(self, *args, **kwargs)
-        also(self)
-
-    return both
 
 
 # How many pages have too few copies
@@ -166,18 +156,7 @@ def test_nodes_that_come_leave_the_count_of_pages_with_too_few_copies_right(seed
 def test_a_count_that_is_put_in_place_of_what_rounds_counted_meanwhile_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = CopyWatch._look
-
-    async def stale(self: CopyWatch) -> None:
-        before = self._counters.pages_undercopied
-        counters, self._counters = self._counters, CrawlCounters(pages_undercopied=before)
-        try:
-            await real(self)
-        finally:
-            counters.pages_undercopied = self._counters.pages_undercopied
-            self._counters = counters
-
-    monkeypatch.setattr(CopyWatch, "_look", stale)
+    breakages.puts_a_stale_count(monkeypatch)
     found = simulate_swarm(dataclasses.replace(CALM, **SHORT), 2).violations
     assert any("pages with too few copies" in problem for problem in found)
 

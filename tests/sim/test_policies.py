@@ -12,6 +12,7 @@ from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.seam import Candidate, Planner, Policy, PolicyTask
 from dhtcrawl.policy.xor import Xor
 from dhtcrawl.sim import machines
+from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm import SimHost
@@ -33,13 +34,13 @@ def whole(result: ScenarioResult) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[str]]:
     """How often each node asked for something, by host."""
     found: dict[str, Counter[str]] = {}
-    fetches = SimHost._fetches
+    fetches = Oracle.fetches
 
-    def count(self: SimHost, url: str) -> None:
-        found.setdefault(url.split("/")[2], Counter())[self.name] += not url.endswith("/robots.txt")
-        fetches(self, url)
+    def count(self: Oracle, host: SimHost, url: str) -> None:
+        found.setdefault(url.split("/")[2], Counter())[host.name] += not url.endswith("/robots.txt")
+        fetches(self, host, url)
 
-    monkeypatch.setattr(SimHost, "_fetches", count)
+    monkeypatch.setattr(Oracle, "fetches", count)
     return found
 
 

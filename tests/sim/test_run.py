@@ -19,8 +19,9 @@ from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.sim import swarm_run
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario, read_scenario
-from dhtcrawl.storage.archive.archive import Archive
+from dhtcrawl.sim.trace import Trace
 from dhtcrawl.storage.store import tasks
+from sim import breakages
 
 CRASHING = Scenario(hosts=3, pages=120, delay_s=0.5, crashes=3, crash_every_s=12, commit_s=0.3)
 
@@ -97,8 +98,7 @@ def test_a_host_asked_too_soon_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_torn_tail_that_is_believed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = count(1000)
-    monkeypatch.setattr(Archive, "recover", lambda self, txn: setattr(self, "_next", next(numbers)))
+    breakages.believes_torn_tails(monkeypatch)
     assert any(problem.startswith("I8") for problem in _broken())
 
 
@@ -152,16 +152,17 @@ def test_a_node_that_fails_is_told_of_but_not_when_all_are_interrupted(
         finally:
             raise RuntimeError("not now")
 
-    async def live(run: object, group: asyncio.TaskGroup, trace: object) -> None:
-        group.create_task(node())
-        await asyncio.sleep(0.5)
-        task = asyncio.current_task()
-        assert task is not None
-        if interrupted:
-            task.cancel()
-        await asyncio.sleep(10.0)
+    class Failing(swarm_run.SwarmRun):
+        async def _live(self, group: asyncio.TaskGroup, trace: Trace) -> None:
+            group.create_task(node())
+            await asyncio.sleep(0.5)
+            task = asyncio.current_task()
+            assert task is not None
+            if interrupted:
+                task.cancel()
+            await asyncio.sleep(10.0)
 
-    monkeypatch.setattr(swarm_run._Run, "_live", live)
+    monkeypatch.setattr(swarm_run, "SwarmRun", Failing)
     if interrupted:
         with pytest.raises(asyncio.CancelledError):
             swarm_run.simulate_swarm(Scenario(nodes=2), 1)

@@ -29,7 +29,7 @@ from dhtcrawl.sim.faults import Faults
 from dhtcrawl.sim.loop import on_host
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm import PORT, SimHost, SimSwarm
-from dhtcrawl.sim.swarm_run import _Run
+from dhtcrawl.sim.swarm_run import SwarmRun
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.spec import make_spec
 
@@ -89,7 +89,7 @@ class Seen:
     closest: list[LookedUp] = field(default_factory=list)
 
 
-class Crawl(_Run):
+class Crawl(SwarmRun):
     """The simulated crawl, with whatever else goes on in its swarm."""
 
     def __init__(self, stock: int) -> None:

@@ -10,34 +10,27 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from dhtcrawl.crawl.refill import Refill
+from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.loop_state import faults
 from dhtcrawl.node.crawl_ports import SwarmReplication
-from dhtcrawl.rpc.tasks.messages import Code
-from dhtcrawl.sim import committer
+from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.sim.chance import draw
-from dhtcrawl.sim.committer import CrashingCommitter, LoopCommitter
+from dhtcrawl.sim.committer import CrashingCommitter
 from dhtcrawl.sim.scenario import Scenario
-from dhtcrawl.sim.swarm import SimHost
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
-from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.lifecycle import in_flight
 from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves, WaveVerdict
-from dhtcrawl.swarm.membership.join import Join
-from dhtcrawl.swarm.membership.join_steps import Hold, Settle
-from dhtcrawl.swarm.records import sync
-from dhtcrawl.swarm.records.inbox import Inbox
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.sync import Syncer
-from dhtcrawl.swarm.replica_sets import Span
+from sim import breakages
 
 CALM = Scenario(nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, crash_every_s=1.5, holder_grace_s=20)
 
@@ -94,21 +87,19 @@ def test_a_newcomer_asks_again_when_an_owner_vanishes_while_it_joins() -> None:
 
 def test_a_node_that_reaches_nobody_at_first_is_waited_for_in_its_next_life(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seed 654 of the random scenarios: the simulator waited for a life that was over."""
-    real = SimHost._run_once
-    lives: list[SimHost] = []
+    real = SwarmNode.run
+    lives: list[bytes] = []
 
-    async def in_vain(self: SimHost, bootstrap: list[str]) -> bool:
-        lives.append(self)
-        if self.name != "node 2" or lives.count(self) > 1:
-            return await real(self, bootstrap)
-        self.swarm = cast(Any, SimpleNamespace(ready=asyncio.Event()))
-        await asyncio.sleep(0.5)
-        self.swarm = None
-        return False
+    async def in_vain(self: SwarmNode) -> None:
+        lives.append(self.id)
+        if len(set(lives)) == 2 and lives.count(self.id) == 1:
+            await asyncio.sleep(0.5)
+            raise BootstrapUnreachable("none answers")
+        await real(self)
 
-    monkeypatch.setattr(SimHost, "_run_once", in_vain)
+    monkeypatch.setattr(SwarmNode, "run", in_vain)
     assert simulate_swarm(CALM, 1).violations == []
-    assert [host.name for host in lives].count("node 2") == 2
+    assert [lives.count(node) for node in dict.fromkeys(lives)] == [1, 2, 1, 1, 1]
 
 
 # The same every time
@@ -184,12 +175,7 @@ def test_a_newcomer_that_takes_what_others_have_in_flight_is_caught(monkeypatch:
 
 
 def test_a_newcomer_that_owns_before_it_knows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def only_greets(self: Join, node: bytes, within: Sequence[Span]) -> None:
-        await self._membership.exchange(node)
-        await self._ports.pull(node)
-        self.state.met(node, self._membership.view, self._membership.view)
-
-    monkeypatch.setattr(Join, "_meet", only_greets)
+    breakages.only_greets(monkeypatch)
     # Of four nodes all keep everything, so nobody has to hand over what a newcomer did not ask for.
     assert "I4" in _told(scenario(nodes=3, joins=1, pages=120, crash_every_s=5), 2)
 
@@ -220,18 +206,12 @@ def test_an_end_after_one_wave_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_owner_by_its_own_word_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Inbox, "_sort", lambda self, links, tried: (bytearray([Code.ACCEPTED]) * len(links), bytearray(), [])
-    )
+    breakages.takes_every_link(monkeypatch)
     assert any("I7" in _told(scenario(joins=3, crash_every_s=0.5), seed) for seed in (1, 4, 7, 9))
 
 
 def test_a_record_dropped_before_it_is_acked_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nobody(self: Syncer, crawl: bytes, copies: Sequence[Any], *_: Any, **__: Any) -> dict[bytes, set[bytes]]:
-        return {copy.key: set() for copy in copies}
-
-    monkeypatch.setattr(Syncer, "_give", nobody)
-    monkeypatch.setattr(sync, "_all_have", lambda acked, keepers: True)
+    breakages.drops_what_it_gave_nobody(monkeypatch)
     assert _told(scenario(nodes=6, leaves=1), 1) & {"I4", "I5"}
 
 
@@ -241,8 +221,7 @@ def test_a_page_that_is_begun_unasked_when_its_former_owner_is_gone_is_caught(mo
 
     monkeypatch.setattr(Syncer, "compare", nobody)
     # Found where transactions ran when they were written, and nobody waited for their outcome.
-    monkeypatch.setattr(LoopCommitter, "_hold", lambda self: None)
-    monkeypatch.setattr(committer, "TURNS", 1)
+    breakages.commits_at_once(monkeypatch)
     assert "I8" in _told(draw(751), 751)
 
 
@@ -252,10 +231,7 @@ def test_a_copy_that_overwrites_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_body_that_nobody_has_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def blind(self: MissingBodies, node: str, *, reopen: bool) -> None:
-        self._absences.missing[node] = 0
-
-    monkeypatch.setattr(MissingBodies, "_look", blind)
+    breakages.misses_no_body(monkeypatch)
     assert "I11" in _told(scenario(disk_losses=1), 2)
 
 
@@ -267,13 +243,7 @@ def test_a_node_that_goes_on_without_its_disk_is_caught_and_the_simulation_ends(
 
 
 def test_a_node_that_fetches_before_it_has_joined_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: Join, node: bytes) -> None:
-        self._do((Settle(self._membership.view), Hold(False)))
-        await asyncio.sleep(5)
-        await real(self, node)
-
-    real = Join._tell
-    monkeypatch.setattr(Join, "_tell", at_once)
+    breakages.fetches_before_it_tells(monkeypatch)
     assert "I12" in _told(scenario(joins=1), 1)
 
 

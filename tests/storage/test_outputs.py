@@ -216,8 +216,8 @@ def test_sorting_through_files_is_sorting(
     items = [(key, json.dumps(text, ensure_ascii=False).encode("utf-8", "replace") + b"\n") for key, text in keyed]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "SORTED_AT_ONCE", at_once)
-        assert list(outputs._sorted(items, scratch)) == [line for _, line in sorted(items)]
-        assert list(outputs._sorted(items, None)) == [line for _, line in sorted(items)]
+        assert list(outputs.in_order(items, scratch)) == [line for _, line in sorted(items)]
+        assert list(outputs.in_order(items, None)) == [line for _, line in sorted(items)]
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 50, 51])

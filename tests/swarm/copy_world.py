@@ -79,18 +79,22 @@ class CopyNode(Node):
             further=further,
             tell_crawl=self._tell,
         )
+        self.restart()
+        self.registry.serve(calls.CopyPages, self._known(lambda asker, args: self.desk.on_copy(asker, args)))
+        self.registry.serve(calls.StandIn, self._known(lambda asker, args: self.desk.on_stand_in(asker, args)))
+        self.handlers = {"export_chunk": self._known(self._chunk), "export_rows": self._known(self._rows)}
+
+    def restart(self) -> None:
+        """Take copies as after a start: into a new file."""
         self.desk = CopyService(
             self,
             self.committer,
-            lambda: world.record,
+            lambda: self.world.record,
             self.directory,
             self._copies,
             self._offload,
             lambda: not self.leaves,
         )
-        self.registry.serve(calls.CopyPages, self._known(self.desk.on_copy))
-        self.registry.serve(calls.StandIn, self._known(self.desk.on_stand_in))
-        self.handlers = {"export_chunk": self._known(self._chunk), "export_rows": self._known(self._rows)}
 
     @property
     def submitted(self) -> int:

@@ -49,12 +49,22 @@ class GateNode(Node):
         self.own_view = world.view  # as it was when the node was last told
         self.freed: dict[str, asyncio.Event] = {}
         self.looks: dict[str, float] = {}  # hosts that a crawl wants, and the delay
+        self.on_free: Callable[[str], None] = self._free
+        self.turns, self.turns_max = 0, math.inf  # of the gate
         seed = int.from_bytes(node[:4], "big")
         self.gate = HostLeases(
-            self, self.registry, self.clock, self._free, rng=random.Random(seed),
+            self, self.registry, self.clock, lambda host: self.on_free(host), rng=random.Random(seed),
             settings=HostLeaseSettings(started_at=0.0, fresh=True, terms=terms or LeaseTerms()),
             **({"fit": lambda: self.fit} | kwargs),
         )  # fmt: skip
+        free = self.gate.book.free
+
+        def counted(now: float) -> list[str]:
+            self.turns += 1  # each turn ends with this
+            assert self.turns < self.turns_max, "it spins"
+            return free(now)
+
+        self.gate.book.free = counted  # type: ignore[method-assign]
 
     def _free(self, host: str) -> None:
         if host in self.looks:

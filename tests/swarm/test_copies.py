@@ -265,7 +265,7 @@ async def test_a_restart_of_the_receiver_goes_on_in_a_new_file() -> None:
         second.directory.files["noise"] = bytearray()
         (name,) = (name for name in second.directory.names() if "-c" in name)
         second.directory.files[name] += b"torn"
-        second.desk._made = None
+        second.restart()
         await first.copy(two)
         assert (second.body(one), second.body(two)) == (b"one", b"two")
         assert second.copies()[one]["place"][1] != second.copies()[two]["place"][1]

@@ -26,7 +26,6 @@ class Crawler:
     servers: dict[str, Server]
     group: asyncio.TaskGroup
     done: int = 0
-    turns: int = 0
     timer: asyncio.TimerHandle | None = None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
@@ -40,13 +39,8 @@ class Crawler:
         )
         self.frontier.walk_begins()
         self.frontier.walk_ended()
-        gate._on_free = self.free
-        self.turn, gate._turn = gate._turn, self.counted  # type: ignore[method-assign]
-
-    def counted(self, now: float) -> None:
-        self.turns += 1
-        assert self.turns < TURNS_MAX, "it spins"
-        self.turn(now)
+        self.node.on_free = self.free
+        self.node.turns_max = TURNS_MAX
 
     def free(self, host: str) -> None:
         self.frontier.host_free(host, self.loop.time())

@@ -51,7 +51,7 @@ class Desk:
         while (due_at := self.book.next_due_at()) != -math.inf:
             assert due_at < math.inf, "nothing will ever be to do"
             self.now = max(self.now, due_at)
-            self.book._advance(self.now)
+            self.book.advance(self.now)
         return self.now
 
 

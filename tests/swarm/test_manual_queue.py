@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from dhtcrawl.fetch.http import FetchFailureKind as FetchFailure
+from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.sim import web
+from dhtcrawl.sim.web import SimClient
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.swarm.calls.lifecycle import DROP, RELEASE, DecideGivenUp
-from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.url import host_of
 from swarm.fake_peers import answered
 
@@ -81,13 +80,16 @@ async def test_of_a_host_that_nobody_reaches_one_record_at_least_says_what_every
         for url in sorted(world.web.truth()):
             pages.setdefault(host_of(url), []).append(url)
         gone = max(pages, key=lambda host: len(pages[host]))
-        refusal = web._refusal
+        exchange = SimClient.exchange
 
-        def refuse(host: str, *args: Any) -> Any:
-            asked.append(host)
-            return (FetchFailure.CONNECT, "nobody is there") if host == gone else refusal(host, *args)
+        async def refuse(self: SimClient, request: HttpRequest) -> Exchange | FetchFailure:
+            asked.append(host_of(request.url))
+            if asked[-1] != gone:
+                return await exchange(self, request)
+            now = asyncio.get_running_loop().time()
+            return FetchFailure(FetchFailureKind.CONNECT, "nobody is there", now, now)
 
-        monkeypatch.setattr(web, "_refusal", refuse)
+        monkeypatch.setattr(SimClient, "exchange", refuse)
         world.spec = dataclasses.replace(world.spec, seeds=tuple(world.web.truth()))
         crawl = await crawled(world, policy)
         listed = await swarm_of(world, 0).given_up.listed(crawl)
@@ -203,13 +205,14 @@ async def test_a_decision_about_a_crawl_that_is_not_known_is_refused() -> None:
         Failure(FailureKind.TIMEOUT, "no answer"),
     ],
 )
-async def test_what_a_member_says_is_not_believed_blindly(answer: Any) -> None:
+async def test_what_a_member_says_is_not_believed_blindly(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_world(pages=10, nodes=1) as world:
-        given_up: ManualQueue = swarm_of(world, 0).given_up
+        swarm = swarm_of(world, 0)
 
         async def call(_: bytes, args: Any, **__: Any) -> Any:
             return answered(args, answer)
 
-        given_up._peers.call = call  # type: ignore[method-assign,assignment]
-        assert (await given_up.listed(bytes(16))).tasks == []
-        assert (await given_up.decide(bytes(16), DROP, None)).silent == [world.hosts[0].id]
+        with monkeypatch.context() as patch:
+            patch.setattr(swarm.peers, "call", call)
+            assert (await swarm.given_up.listed(bytes(16))).tasks == []
+            assert (await swarm.given_up.decide(bytes(16), DROP, None)).silent == [world.hosts[0].id]

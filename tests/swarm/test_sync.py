@@ -19,7 +19,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Records, RefreshTask, Refused
 from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store import ranges
-from dhtcrawl.storage.store.committer import Group
+from dhtcrawl.storage.store.committer import Group, GroupRunner
 from dhtcrawl.storage.store.ranges import FIRST, LAST
 from dhtcrawl.storage.store.records import Place, State
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -251,20 +251,20 @@ async def test_syncs_do_not_keep_the_store_from_others(monkeypatch: pytest.Monke
     _, a, b = two()
     b.put(copy(n) for n in range(2_000))
     a.put(copy(n) for n in range(1_990))
-    looked_at: list[int] = []
-    original = Group.commit
+    groups: list[Group] = []
+    original = Group.__init__
 
-    def counted(group: Group) -> Any:
-        if group._runner is b.committer._runner:
-            looked_at.append(len(group))
-        return original(group)
+    def noted(group: Group, runner: GroupRunner) -> None:
+        original(group, runner)
+        if runner is b.runner:
+            groups.append(group)
 
-    monkeypatch.setattr(Group, "commit", counted)
+    monkeypatch.setattr(Group, "__init__", noted)
     await synced(a, b)
     assert a.found() == b.found()
     # A job for each hundred records, and never two in one group.
-    assert len(looked_at) >= 20
-    assert set(looked_at) == {1}
+    assert len(groups) >= 20
+    assert {len(group) for group in groups} == {1}
 
 
 # -- what a peer may say --

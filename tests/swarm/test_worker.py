@@ -216,9 +216,10 @@ async def test_others_cannot_recall_what_one_has_lent_but_who_owns_it_by_now_can
         assert await world.borrower.on_recall(OTHER, Recall(CRAWL, (K1,))) == Refused("not-owner")
         assert K1 in world.borrower.borrowed
         world.peers.view = view_of([0, 2])
-        owner = world.borrower._owner_of(K1)
-        assert owner not in (None, OWNER)
-        assert await world.borrower.on_recall(owner or b"", Recall(CRAWL, (K1,))) == LetGo((K1,))
+        owner = world.peers.view.owner(K1)
+        assert owner is not None
+        assert owner.id != OWNER
+        assert await world.borrower.on_recall(owner.id, Recall(CRAWL, (K1,))) == LetGo((K1,))
         assert K1 not in world.borrower.borrowed
 
 

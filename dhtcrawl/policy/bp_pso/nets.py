@@ -25,10 +25,38 @@ PAPER_HIDDEN = 13  # Zhang et al. 2019, equation 3
 HIDDEN = 8
 PENALTY = 1e-3
 STARTS = 3
+_OPTIONS = {"maxiter": 500}
+
+
+class PaperLayer:
+    """The paper's layer of tanh neurons, with one output."""
+
+    def __init__(self, inputs: int, hidden: int, rng: np.random.Generator) -> None:
+        self.w1 = rng.uniform(-0.5, 0.5, (hidden, inputs))
+        self.b1 = np.zeros(hidden)
+        self.w2 = rng.uniform(-0.5, 0.5, hidden)
+        self.b2 = 0.0
+
+    def learn(self, x: Array, wanted: float, rate: float) -> float:
+        """One step of back-propagation for a sample `x` (inputs,); ½(Y − O)² before it."""
+        hidden = np.tanh(self.w1 @ x + self.b1)
+        off = float(self.w2 @ hidden + self.b2 - wanted)
+        back = off * self.w2 * (1 - hidden**2)
+        self.w2 -= rate * off * hidden
+        self.b2 -= rate * off
+        self.w1 -= rate * np.outer(back, x)
+        self.b1 -= rate * back
+        return off * off / 2
+
+    def output(self, inputs: Array) -> Array:
+        """The outputs (s,) for samples (s, inputs)."""
+        return np.asarray(np.tanh(inputs @ self.w1.T + self.b1) @ self.w2 + self.b2)
 
 
 class PaperNet:
     """Trained once, when it is made."""
+
+    layer_class = PaperLayer
 
     def __init__(
         self,
@@ -46,31 +74,18 @@ class PaperNet:
         self._out_low, self._out_span = float(seconds.min()), float(max(np.ptp(seconds), 1e-9))
         inputs = (samples - self._low) / self._span
         wanted = (seconds - self._out_low) / self._out_span
-        self._w1 = rng.uniform(-0.5, 0.5, (hidden, samples.shape[1]))
-        self._b1 = np.zeros(hidden)
-        self._w2 = rng.uniform(-0.5, 0.5, hidden)
-        self._b2 = 0.0
+        self._layer = self.layer_class(samples.shape[1], hidden, rng)
         for _ in range(rounds):
             error = 0.0
             for index in rng.permutation(len(inputs)):
-                error += self._learn(inputs[index], wanted[index], rate)
+                error += self._layer.learn(inputs[index], wanted[index], rate)
             if error / len(inputs) < threshold:
                 break
 
-    def _learn(self, x: Array, wanted: float, rate: float) -> float:
-        hidden = np.tanh(self._w1 @ x + self._b1)
-        off = float(self._w2 @ hidden + self._b2 - wanted)
-        back = off * self._w2 * (1 - hidden**2)
-        self._w2 -= rate * off * hidden
-        self._b2 -= rate * off
-        self._w1 -= rate * np.outer(back, x)
-        self._b1 -= rate * back
-        return off * off / 2
-
     def predict(self, samples: Array) -> Array:
         """Seconds for each sample; never below a thousandth of what was seen."""
-        hidden = np.tanh((samples - self._low) / self._span @ self._w1.T + self._b1)
-        return np.asarray(np.maximum((hidden @ self._w2 + self._b2) * self._out_span + self._out_low, 1e-3))
+        output = self._layer.output((samples - self._low) / self._span)
+        return np.asarray(np.maximum(output * self._out_span + self._out_low, 1e-3))
 
 
 class LogNet:
@@ -84,42 +99,50 @@ class LogNet:
         wanted = np.log(seconds / samples[:, -1])
         self._out_mean, self._out_scale = float(wanted.mean()), float(max(wanted.std(), 1e-6))
         wanted = (wanted - self._out_mean) / self._out_scale
-        self._hidden, self._inputs = hidden, samples.shape[1]
-        size = hidden * (self._inputs + 2) + self._inputs + 1
+        self._hidden = hidden
+        size = weights_of(hidden, samples.shape[1])
         # Not L-BFGS: at each step it solves small systems with LAPACK, which wakes threads for them; on two cores that
         # took seven times the CPU. With some 70 weights the whole matrix is cheap, and fewer steps are needed.
         found = [
-            minimize(self._loss, rng.normal(0, 0.3, size), (inputs, wanted), "BFGS", jac=True, options={"maxiter": 500})
+            minimize(loss, rng.normal(0, 0.3, size), (hidden, inputs, wanted), "BFGS", jac=True, options=_OPTIONS)
             for _ in range(STARTS)
         ]
         self._weights: Array = min(found, key=lambda each: float(each.fun)).x
 
-    def _parts(self, weights: Array) -> tuple[Array, Array, Array, Array, float]:
-        h, i = self._hidden, self._inputs
-        w1 = weights[: h * i].reshape(h, i)
-        b1, w2 = weights[h * i : h * (i + 1)], weights[h * (i + 1) : h * (i + 2)]
-        return w1, b1, w2, weights[h * (i + 2) : h * (i + 2) + i], float(weights[-1])
-
-    def _loss(self, weights: Array, inputs: Array, wanted: Array) -> tuple[float, Array]:
-        # A straight line beside the hidden layer: most of what there is to learn are powers of the resources.
-        w1, b1, w2, line, b2 = self._parts(weights)
-        hidden = np.tanh(inputs @ w1.T + b1)
-        off = hidden @ w2 + inputs @ line + b2 - wanted
-        count = len(wanted)
-        back = off[:, None] * w2 * (1 - hidden**2) / count
-        gradient = np.concatenate([
-            (back.T @ inputs).ravel(), back.sum(axis=0), hidden.T @ off / count, inputs.T @ off / count, [off.mean()],
-        ])  # fmt: skip
-        bent = slice(0, self._hidden * (self._inputs + 2))
-        loss = float(off @ off / count / 2 + PENALTY / 2 * weights[bent] @ weights[bent])
-        gradient[bent] += PENALTY * weights[bent]
-        return loss, gradient
-
     def predict(self, samples: Array) -> Array:
-        w1, b1, w2, line, b2 = self._parts(self._weights)
+        w1, b1, w2, line, b2 = _parts(self._weights, self._hidden, samples.shape[1])
         inputs = (np.log(samples) - self._mean) / self._scale
         logs = (np.tanh(inputs @ w1.T + b1) @ w2 + inputs @ line + b2) * self._out_scale + self._out_mean
         return np.asarray(np.exp(np.clip(logs, -30, 30)) * samples[:, -1])
+
+
+def weights_of(hidden: int, inputs: int) -> int:
+    """How many weights `LogNet` has."""
+    return hidden * (inputs + 2) + inputs + 1
+
+
+def loss(weights: Array, hidden: int, inputs: Array, wanted: Array) -> tuple[float, Array]:
+    """How far `LogNet` is off with `weights` (w,), and the gradient (w,); `inputs` (s, i), `wanted` (s,), scaled."""
+    # A straight line beside the hidden layer: most of what there is to learn are powers of the resources.
+    w1, b1, w2, line, b2 = _parts(weights, hidden, inputs.shape[1])
+    bent = np.tanh(inputs @ w1.T + b1)
+    off = bent @ w2 + inputs @ line + b2 - wanted
+    count = len(wanted)
+    back = off[:, None] * w2 * (1 - bent**2) / count
+    gradient = np.concatenate([
+        (back.T @ inputs).ravel(), back.sum(axis=0), bent.T @ off / count, inputs.T @ off / count, [off.mean()],
+    ])  # fmt: skip
+    penalized = slice(0, hidden * (inputs.shape[1] + 2))
+    found = float(off @ off / count / 2 + PENALTY / 2 * weights[penalized] @ weights[penalized])
+    gradient[penalized] += PENALTY * weights[penalized]
+    return found, gradient
+
+
+def _parts(weights: Array, h: int, i: int) -> tuple[Array, Array, Array, Array, float]:
+    """The weights of `h` hidden neurons and of the line, with `i` inputs."""
+    w1 = weights[: h * i].reshape(h, i)
+    b1, w2 = weights[h * i : h * (i + 1)], weights[h * (i + 1) : h * (i + 2)]
+    return w1, b1, w2, weights[h * (i + 2) : h * (i + 2) + i], float(weights[-1])
 
 
 def _range(values: Array) -> tuple[Array, Array]:

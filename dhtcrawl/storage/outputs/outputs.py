@@ -138,16 +138,16 @@ def write_outputs(
     """
     totals = OutputCounters()
     archive = _committed(txn, crawl, dirs)
-    dirs.pages.replace(PAGES_FILE, _sorted(_page_lines(txn, crawl, totals, archive), dirs.scratch))
-    dirs.indexes.replace(INDEX_FILE, _sorted(_index_lines(txn, crawl), dirs.scratch))
+    dirs.pages.replace(PAGES_FILE, in_order(_page_lines(txn, crawl, totals, archive), dirs.scratch))
+    dirs.indexes.replace(INDEX_FILE, in_order(_index_lines(txn, crawl), dirs.scratch))
     dirs.reports.replace(
-        SKIPPED_FILE, _sorted(_skipped_lines(txn, crawl, totals, spec, pending_reason, ours), dirs.scratch)
+        SKIPPED_FILE, in_order(_skipped_lines(txn, crawl, totals, spec, pending_reason, ours), dirs.scratch)
     )
     if ours is not None:
         return totals
     totals.lost = count_lost(txn, crawl, task_key_bytes(spec.key_mode))
     if totals.pages_missing or totals.brought != totals.pages:
-        dirs.reports.replace(MISSING_FILE, _sorted(_missing_lines(txn, crawl, totals, archive), dirs.scratch))
+        dirs.reports.replace(MISSING_FILE, in_order(_missing_lines(txn, crawl, totals, archive), dirs.scratch))
     else:
         dirs.reports.remove(MISSING_FILE)
     return totals
@@ -268,7 +268,7 @@ def _json_line(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
-def _sorted(lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> Iterator[bytes]:
+def in_order(lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> Iterator[bytes]:
     """The lines in the order of their sort keys; more lines than fit into memory are sorted through files."""
     batch: list[tuple[str, bytes]] = []
     with ExitStack() as files:

@@ -53,7 +53,7 @@ class LocalGatekeeper(Protocol):
 
 
 class _Due:
-    """Hosts that need action: `_advance` fills these, and the method for each kind of action empties its own."""
+    """Hosts that need action: `advance` fills these, and the method for each kind of action empties its own."""
 
     def __init__(self) -> None:
         self.asks: dict[str, None] = {}
@@ -134,7 +134,7 @@ class LeaseHolder(HostBook):
 
     def wishes(self, now: float) -> list[LeaseAsk]:
         """Hosts to ask for; each is answered with `granted` or `waiting`."""
-        self._advance(now)
+        self.advance(now)
         asks = []
         for host in self._due.asks:
             clock = self._wished.get(host)
@@ -146,27 +146,27 @@ class LeaseHolder(HostBook):
 
     def renewals(self, now: float) -> list[LeaseAsk]:
         """Leases to renew because a request is under way; each is answered with `granted`, or not at all."""
-        self._advance(now)
+        self.advance(now)
         clocks = [self._in_hand[host] for host in self._due.renewals if host in self._in_hand]
         self._due.renewals.clear()
         return [LeaseAsk(clock.host, clock.lease.delay_s, 0.0, clock.lease.id) for clock in clocks if clock.lease]
 
     def returns(self, now: float) -> list[GiveBack]:
         """Leases to give back; one that could not be sent goes to `return_later`."""
-        self._advance(now)
+        self.advance(now)
         backs, self._due.returns = self._due.returns, []
         return backs
 
     def overdue(self, now: float) -> list[str]:
         """Hosts whose request under way has outlived the lease, each returned once: abort the request."""
-        self._advance(now)
+        self.advance(now)
         hosts = list(self._due.overdue)
         self._due.overdue.clear()
         return hosts
 
     def free(self, now: float) -> list[str]:
         """Hosts to offer to all crawls of this node, each followed by `offered_around`."""
-        self._advance(now)
+        self.advance(now)
         hosts = list(self._due.free)
         self._due.free.clear()
         return hosts
@@ -307,7 +307,7 @@ class LeaseHolder(HostBook):
             if due_at < nearest:
                 self._wake()
 
-    def _advance(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         """Note in `_due` what each clock that is due needs."""
         while self._due.returns_later and self._due.returns_later[0][0] <= now:
             self._due.returns.append(self._due.returns_later.pop(0)[1])
