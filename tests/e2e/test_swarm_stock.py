@@ -26,7 +26,8 @@ VALUES = ["text", b"bytes", 7, 1.5, True]
 
 
 @pytest.mark.needs_nginx
-def test_a_stock_node_sets_and_gets_and_is_never_given_a_task(
+@pytest.mark.loops("asyncio")
+async def test_a_stock_node_sets_and_gets_and_is_never_given_a_task(
     tmp_path: Path, serve: Serve, crawler: Crawler, outputs: Outputs
 ) -> None:
     server = serve(GNUPLOT)
@@ -35,26 +36,23 @@ def test_a_stock_node_sets_and_gets_and_is_never_given_a_task(
         swarm.meet()
         calls: list[Address] = []
 
-        async def main() -> bytes:
-            through = [address_of(node.address) for node in swarm.nodes]
-            async with stock_node(calls) as stock, our_node() as ours:
-                assert await stock.bootstrap(through[:1])
-                assert await ours.bootstrap(through[1:2])
-                for number, value in enumerate(VALUES):
-                    assert await stock.set(f"stock {number}", value)
-                    assert await ours.set(f"ours {number}", value)
-                for number, value in enumerate(VALUES):
-                    assert await ours.get(f"stock {number}") == value
-                    assert await stock.get(f"ours {number}") == value
-                # All the while it is there, and would answer whoever asks it on the routing plane.
-                await asyncio.to_thread(crawl)
-                return bytes(stock.node.id)
-
         def crawl() -> None:
             with submitted(crawler, swarm.nodes[-1], outputs, server.url + START, "--delay", "0") as crawl:
                 crawl.finish(swarm, CLEAN | {"refetches": 0, "nodes": 3})
 
-        stock_id = asyncio.run(main()).hex()
+        through = [address_of(node.address) for node in swarm.nodes]
+        async with stock_node(calls) as stock, our_node() as ours:
+            assert await stock.bootstrap(through[:1])
+            assert await ours.bootstrap(through[1:2])
+            for number, value in enumerate(VALUES):
+                assert await stock.set(f"stock {number}", value)
+                assert await ours.set(f"ours {number}", value)
+            for number, value in enumerate(VALUES):
+                assert await ours.get(f"stock {number}") == value
+                assert await stock.get(f"ours {number}") == value
+            # All the while it is there, and would answer whoever asks it on the routing plane.
+            await asyncio.to_thread(crawl)
+        stock_id = bytes(stock.node.id).hex()
         for node in swarm.nodes:
             assert stock_id not in {peer["node"] for peer in node.ask("peers")}
         assert calls == [], "nobody speaks TCP with it"

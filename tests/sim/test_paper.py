@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from paper_swarm import PaperResult, PaperSwarm, simulate_paper
 
 from dhtcrawl.rpc.tasks.messages import Ack, Call, Code, DeleteBackup, Records, RefreshTask, StoreTask
 from dhtcrawl.rpc.tasks.rows import LinkRow, RecordRow, TombstoneRow
-from dhtcrawl.sim import loop
 from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.sim.scenario import Scenario
@@ -72,7 +72,8 @@ def test_pages_on_lost_disks_are_missed_where_no_backup_brings_them_back(monkeyp
     assert 0 < result.pages_missing <= result.bodies_lost
 
 
-async def in_a_swarm(nodes: int, concurrency: int, then: Callable[[PaperSwarm], Awaitable[None]]) -> None:
+@asynccontextmanager
+async def a_swarm(nodes: int, concurrency: int) -> AsyncIterator[PaperSwarm]:
     running = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         network = DatagramNetwork(running, 1, Weather())
@@ -80,15 +81,14 @@ async def in_a_swarm(nodes: int, concurrency: int, then: Callable[[PaperSwarm], 
         for _ in range(nodes):
             swarm.add().begin([])
         await asyncio.sleep(1)
-        await then(swarm)
+        yield swarm
         for host in swarm.up:
             await host.crash()
 
 
-def test_backups_are_with_the_neighbours_until_the_page_is_fetched() -> None:
+async def test_backups_are_with_the_neighbours_until_the_page_is_fetched() -> None:
     url = "http://site-0.test/missing/1.html"
-
-    async def then(swarm: PaperSwarm) -> None:
+    async with a_swarm(6, 1) as swarm:
         swarm.hosts[0].find(url)
         await asyncio.sleep(0.27)
         owner, *neighbours = swarm.near(url)
@@ -97,11 +97,9 @@ def test_backups_are_with_the_neighbours_until_the_page_is_fetched() -> None:
         assert [host for host in swarm.hosts if url in host.disk.processed] == [owner]
         assert not any(host.disk.backups or host.disk.tasks for host in swarm.hosts)
 
-    loop.run(in_a_swarm(6, 1, then))
 
-
-def test_a_newcomer_is_an_owner_at_once_and_asks_what_is_its_own() -> None:
-    async def then(swarm: PaperSwarm) -> None:
+async def test_a_newcomer_is_an_owner_at_once_and_asks_what_is_its_own() -> None:
+    async with a_swarm(1, 0) as swarm:
         (first,) = swarm.hosts
         for url in swarm.web.truth():
             first.find(url)
@@ -114,8 +112,6 @@ def test_a_newcomer_is_an_owner_at_once_and_asks_what_is_its_own() -> None:
         assert 0 < len(theirs) < len(before)
         assert newcomer.disk.tasks == theirs
         assert first.disk.tasks.keys() == before.keys() - theirs.keys()
-
-    loop.run(in_a_swarm(1, 0, then))
 
 
 def test_the_same_seed_is_the_same_crawl() -> None:

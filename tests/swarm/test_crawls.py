@@ -216,8 +216,8 @@ async def test_calls_with_arguments_that_make_no_sense_are_refused() -> None:
                 assert reply.reason == "bad-args"
 
 
-def test_calls_about_a_crawl_that_is_not_known_are_refused_as_such() -> None:
-    async def story(world: CrawlsBench) -> None:
+async def test_calls_about_a_crawl_that_is_not_known_are_refused_as_such() -> None:
+    async with a_world() as world:
         for args in (
             GetCrawl(bytes(16)), AskProgress(bytes(16)), AuditCrawl(bytes(16), bytes(16)), ClaimPages(bytes(16), 1),
             Lend(bytes(16), (), (), {}), Recall(bytes(16), ()), ReportLent(bytes(16), ()),

@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, NodeApi
 
 from .fake import BODY, CRAWL, NODE, OTHER, TWIN, FakeNode
+
+pytestmark = pytest.mark.loops("asyncio")
 
 LOCAL = "127.0.0.1"
 ID = CRAWL.hex()
@@ -59,14 +62,11 @@ class Browser:
             return Answer(response.status, response.headers, await response.read())
 
 
-def visit(node: NodeApi, story: Callable[[Browser], Awaitable[None]], host: str = LOCAL) -> None:
-    """Serve `node` and let `story` happen."""
-
-    async def main() -> None:
-        async with serve(node, host, 0) as (_, port), aiohttp.ClientSession() as session:
-            await story(Browser(session, port))
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@asynccontextmanager
+async def browsing(node: NodeApi, host: str = LOCAL) -> AsyncIterator[Browser]:
+    """Serve `node`; yields what asks it."""
+    async with asyncio.timeout(30), serve(node, host, 0) as (_, port), aiohttp.ClientSession() as session:
+        yield Browser(session, port)
 
 
 @pytest.fixture
@@ -74,36 +74,30 @@ def node() -> FakeNode:
     return FakeNode()
 
 
-def ask(node: FakeNode, method: str, path: str, data: object = None, **headers: str) -> Answer:
+async def ask(node: FakeNode, method: str, path: str, data: object = None, **headers: str) -> Answer:
     """One request and its answer."""
-    answers: list[Answer] = []
-
-    async def story(browser: Browser) -> None:
-        body = None if data is None else data if isinstance(data, bytes) else json.dumps(data).encode()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        answers.append(await browser(method, path, named, body))
-
-    visit(node, story)
-    return answers[0]
+    body = None if data is None else data if isinstance(data, bytes) else json.dumps(data).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with browsing(node) as browser:
+        return await browser(method, path, named, body)
 
 
 # -- questions --
 
 
 @pytest.mark.parametrize("what", ["status", "peers", "crawls"])
-def test_what_the_node_says_is_passed_on(what: str, node: FakeNode) -> None:
-    answer = ask(node, "GET", f"/api/v1/{what}")
+async def test_what_the_node_says_is_passed_on(what: str, node: FakeNode) -> None:
+    answer = await ask(node, "GET", f"/api/v1/{what}")
     assert answer.status == 200
-    assert answer.json == asyncio.run(getattr(node, what)())
+    assert answer.json == await getattr(node, what)()
 
 
-def test_healthz_is_ok_while_the_node_answers(node: FakeNode) -> None:
-    assert ask(node, "GET", "/healthz").body == b"ok\n"
+async def test_healthz_is_ok_while_the_node_answers(node: FakeNode) -> None:
+    assert (await ask(node, "GET", "/healthz")).body == b"ok\n"
     node.error = StorageError("the disk is gone")
-    assert ask(node, "GET", "/healthz").status == 500
+    assert (await ask(node, "GET", "/healthz")).status == 500
 
 
-@pytest.mark.loops("asyncio")
 async def test_a_node_that_reads_its_store_is_asked_nothing_and_shows_its_page(node: FakeNode) -> None:
     opened = asyncio.Event()
 
@@ -119,8 +113,8 @@ async def test_a_node_that_reads_its_store_is_asked_nothing_and_shows_its_page(n
 
 
 @pytest.mark.parametrize("prefix", [ID, ID[:4], ID[:9].upper(), ID[:31]])
-def test_a_crawl_is_named_by_the_start_of_its_id(prefix: str, node: FakeNode) -> None:
-    assert ask(node, "GET", f"/api/v1/crawls/{prefix}").json == node.known[CRAWL]
+async def test_a_crawl_is_named_by_the_start_of_its_id(prefix: str, node: FakeNode) -> None:
+    assert (await ask(node, "GET", f"/api/v1/crawls/{prefix}")).json == node.known[CRAWL]
     assert node.asked[-1] == ("crawl", CRAWL)
 
 
@@ -136,30 +130,30 @@ def test_a_crawl_is_named_by_the_start_of_its_id(prefix: str, node: FakeNode) ->
         ("ab12", 409, "ab12 could be any of 2 crawls"),
     ],
 )
-def test_a_crawl_that_is_not_named_well_is_told_so(prefix: str, status: int, says: str, node: FakeNode) -> None:
+async def test_a_crawl_that_is_not_named_well_is_told_so(prefix: str, status: int, says: str, node: FakeNode) -> None:
     node.known[TWIN] = node.one(TWIN)
-    answer = ask(node, "GET", f"/api/v1/crawls/{prefix}")
+    answer = await ask(node, "GET", f"/api/v1/crawls/{prefix}")
     assert (answer.status, says in answer.error) == (status, True), answer.error
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "stop"])
-def test_a_crawl_is_paused_resumed_and_stopped(action: str, node: FakeNode) -> None:
-    assert ask(node, "POST", f"/api/v1/crawls/{ID[:6]}/{action}").status == 200
+async def test_a_crawl_is_paused_resumed_and_stopped(action: str, node: FakeNode) -> None:
+    assert (await ask(node, "POST", f"/api/v1/crawls/{ID[:6]}/{action}")).status == 200
     assert node.asked[-1] == ("control", CRAWL, action)
 
 
-def test_nothing_else_can_be_done_to_a_crawl_and_nothing_by_looking(node: FakeNode) -> None:
-    assert ask(node, "POST", f"/api/v1/crawls/{ID}/explode").status == 404
+async def test_nothing_else_can_be_done_to_a_crawl_and_nothing_by_looking(node: FakeNode) -> None:
+    assert (await ask(node, "POST", f"/api/v1/crawls/{ID}/explode")).status == 404
     for path in (f"crawls/{ID}/stop", "leave", "drain", "shutdown"):
-        assert ask(node, "GET", f"/api/v1/{path}").status in (404, 405)
+        assert (await ask(node, "GET", f"/api/v1/{path}")).status in (404, 405)
     assert [call for call in node.asked if call[0] in ("control", "leave", "drain", "shutdown")] == []
 
 
-def test_what_was_given_up_is_listed_and_decided_about(node: FakeNode) -> None:
+async def test_what_was_given_up_is_listed_and_decided_about(node: FakeNode) -> None:
     path = f"/api/v1/crawls/{ID[:6]}/given-up"
-    assert ask(node, "GET", path).json == node.manual
-    assert ask(node, "POST", path, data=b'{"decision": "drop", "urls": ["EXAMPLE.org/a"]}').json["count"] == 1
-    assert ask(node, "POST", path, data=b'{"decision": "release", "urls": null}').json["count"] == 2
+    assert (await ask(node, "GET", path)).json == node.manual
+    assert (await ask(node, "POST", path, data=b'{"decision": "drop", "urls": ["EXAMPLE.org/a"]}')).json["count"] == 1
+    assert (await ask(node, "POST", path, data=b'{"decision": "release", "urls": null}')).json["count"] == 2
     decided = [call[1:] for call in node.asked if call[0] == "decide"]
     assert decided == [(CRAWL, "drop", ["http://example.org/a"]), (CRAWL, "release", None)]
 
@@ -174,50 +168,50 @@ def test_what_was_given_up_is_listed_and_decided_about(node: FakeNode) -> None:
         b'{"decision": "drop", "urls": ["ftp:"]}',
     ],
 )
-def test_what_is_no_decision_is_refused(body: bytes, node: FakeNode) -> None:
-    answer = ask(node, "POST", f"/api/v1/crawls/{ID}/given-up", data=body)
+async def test_what_is_no_decision_is_refused(body: bytes, node: FakeNode) -> None:
+    answer = await ask(node, "POST", f"/api/v1/crawls/{ID}/given-up", data=body)
     assert answer.status == 400
     assert answer.error
     assert not [call for call in node.asked if call[0] == "decide"]
 
 
 @pytest.mark.parametrize("what", ["leave", "drain", "shutdown"])
-def test_a_node_can_be_told_to_go(what: str, node: FakeNode) -> None:
-    assert ask(node, "POST", f"/api/v1/{what}").status == 200
+async def test_a_node_can_be_told_to_go(what: str, node: FakeNode) -> None:
+    assert (await ask(node, "POST", f"/api/v1/{what}")).status == 200
     assert node.asked == [(what,)]
 
 
 @pytest.mark.parametrize("what", ["locate", "why"])
-def test_a_url_is_asked_for_in_its_canonical_form(what: str, node: FakeNode) -> None:
-    assert ask(node, "GET", f"/api/v1/{what}?url=EXAMPLE.org/a%23b").status == 200
+async def test_a_url_is_asked_for_in_its_canonical_form(what: str, node: FakeNode) -> None:
+    assert (await ask(node, "GET", f"/api/v1/{what}?url=EXAMPLE.org/a%23b")).status == 200
     assert node.asked[0] == (what, "http://example.org/a", None)
-    assert ask(node, "GET", f"/api/v1/{what}?url=example.org&crawl={ID[:5]}").status == 200
+    assert (await ask(node, "GET", f"/api/v1/{what}?url=example.org&crawl={ID[:5]}")).status == 200
     assert (what, "http://example.org/", CRAWL) in node.asked
     for query in ("", "?url=", "?url=mailto:x", "?url=example.org&crawl=zz"):
-        assert ask(node, "GET", f"/api/v1/{what}{query}").status == 400
+        assert (await ask(node, "GET", f"/api/v1/{what}{query}")).status == 400
 
 
-def test_a_host_is_asked_for_with_its_port(node: FakeNode) -> None:
-    assert ask(node, "GET", "/api/v1/hosts/Example.org:8080").json["robots"]["crawl_delay_s"] == 2.5
+async def test_a_host_is_asked_for_with_its_port(node: FakeNode) -> None:
+    assert (await ask(node, "GET", "/api/v1/hosts/Example.org:8080")).json["robots"]["crawl_delay_s"] == 2.5
     assert node.asked == [("explain_host", "example.org:8080")]
     for bad in ("a%20b", "a%2Fb", "a@b", "x" * 400):
-        assert ask(node, "GET", f"/api/v1/hosts/{bad}").status == 400
+        assert (await ask(node, "GET", f"/api/v1/hosts/{bad}")).status == 400
 
 
 # -- submitting --
 
 
-def test_a_submission_arrives_with_canonical_seeds_and_every_setting(node: FakeNode) -> None:
+async def test_a_submission_arrives_with_canonical_seeds_and_every_setting(node: FakeNode) -> None:
     body = {"seeds": ["EXAMPLE.org", "example.org/"], "settings": {"depth": 3, "delay_s": 1e-05, "exclude": ["x$"]}}
-    answer = ask(node, "POST", "/api/v1/crawls", body)
+    answer = await ask(node, "POST", "/api/v1/crawls", body)
     assert (answer.status, answer.json) == (201, {"crawl": ID})
     expected = asdict(CrawlSettings(depth=3, delay_s=1e-05, exclude=("x$",)))
     assert node.asked == [("submit", ["http://example.org/"], expected)]
 
 
-def test_what_a_client_sends_is_what_arrives(node: FakeNode) -> None:
+async def test_what_a_client_sends_is_what_arrives(node: FakeNode) -> None:
     settings = asdict(CrawlSettings(max_pages=9, size_limit_bytes=1 << 40, include=("a", "b"), allow_private=True))
-    ask(node, "POST", "/api/v1/crawls", {"seeds": ["http://a.example/"], "settings": settings})
+    await ask(node, "POST", "/api/v1/crawls", {"seeds": ["http://a.example/"], "settings": settings})
     assert node.asked == [("submit", ["http://a.example/"], settings)]
 
 
@@ -245,44 +239,46 @@ def test_what_a_client_sends_is_what_arrives(node: FakeNode) -> None:
         ({"seeds": ["http://a/"], "settings": {"include": [1]}}, "list of strings"),
     ],
 )
-def test_a_submission_that_is_none_is_refused_before_the_node_sees_it(body: object, says: str, node: FakeNode) -> None:
-    answer = ask(node, "POST", "/api/v1/crawls", body)
+async def test_a_submission_that_is_none_is_refused_before_the_node_sees_it(
+    body: object, says: str, node: FakeNode
+) -> None:
+    answer = await ask(node, "POST", "/api/v1/crawls", body)
     assert (answer.status, says in answer.error) == (400, True), answer.error
     assert node.asked == []
 
 
-def test_too_many_seeds_at_once_are_refused(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_seeds_at_once_are_refused(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "BODY_BYTES_MAX", 1 << 20)
     ok = {"seeds": ["http://a.example/"] * 40_000}
-    assert ask(node, "POST", "/api/v1/crawls", ok).status == 201
-    answer = ask(node, "POST", "/api/v1/crawls", b" " * ((1 << 20) + 1))
+    assert (await ask(node, "POST", "/api/v1/crawls", ok)).status == 201
+    answer = await ask(node, "POST", "/api/v1/crawls", b" " * ((1 << 20) + 1))
     assert (answer.status, "submit them in parts" in answer.error) == (413, True)
 
 
 # -- exports --
 
 
-def test_rows_travel_as_msgpack_with_a_cursor(node: FakeNode) -> None:
+async def test_rows_travel_as_msgpack_with_a_cursor(node: FakeNode) -> None:
     path = f"/api/v1/crawls/{ID}/export/rows?node={NODE.hex()}&kind=t&cursor="
-    first = ask(node, "GET", path)
+    first = await ask(node, "GET", path)
     assert msgpack.unpackb(first.body) == [[[b"\x00key", b"\xffvalue"]], b"\x01"]
     assert node.asked == [("export_rows", CRAWL, NODE, b"t", b"")]
-    assert msgpack.unpackb(ask(node, "GET", f"{path}01").body) == [[], None]
+    assert msgpack.unpackb((await ask(node, "GET", f"{path}01")).body) == [[], None]
 
 
-def test_a_crawls_record_travels_as_bytes_and_its_nodes_as_json(node: FakeNode) -> None:
-    answer = ask(node, "GET", f"/api/v1/crawls/{ID}/export/record")
+async def test_a_crawls_record_travels_as_bytes_and_its_nodes_as_json(node: FakeNode) -> None:
+    answer = await ask(node, "GET", f"/api/v1/crawls/{ID}/export/record")
     assert (answer.headers["Content-Type"], answer.body) == ("application/octet-stream", b"\x00record")
-    nodes = ask(node, "GET", f"/api/v1/crawls/{ID}/export/nodes").json
+    nodes = (await ask(node, "GET", f"/api/v1/crawls/{ID}/export/nodes")).json
     assert [facts["node"] for facts in nodes] == [NODE.hex(), OTHER.hex()]
 
 
-def test_files_travel_in_chunks(node: FakeNode) -> None:
+async def test_files_travel_in_chunks(node: FakeNode) -> None:
     path = f"/api/v1/crawls/{ID}/export/files?node={OTHER.hex()}"
-    ((name, length),) = ask(node, "GET", path).json
+    ((name, length),) = (await ask(node, "GET", path)).json
     assert length == len(BODY)
     query = f"node={OTHER.hex()}&name={name.replace(' ', '%20').replace('&', '%26')}&offset=3&limit=5"
-    answer = ask(node, "GET", f"/api/v1/crawls/{ID}/export/chunk?{query}")
+    answer = await ask(node, "GET", f"/api/v1/crawls/{ID}/export/chunk?{query}")
     assert (answer.headers["Content-Type"], answer.body) == ("application/octet-stream", BODY[3:8])
     assert node.asked[-1] == ("export_chunk", CRAWL, OTHER, name, 3, 5)
 
@@ -306,8 +302,8 @@ def test_files_travel_in_chunks(node: FakeNode) -> None:
         f"chunk?node={NODE.hex()}&name=a&offset=0",
     ],
 )
-def test_an_export_with_a_bad_argument_is_refused(query: str, node: FakeNode) -> None:
-    answer = ask(node, "GET", f"/api/v1/crawls/{ID}/export/{query}")
+async def test_an_export_with_a_bad_argument_is_refused(query: str, node: FakeNode) -> None:
+    answer = await ask(node, "GET", f"/api/v1/crawls/{ID}/export/{query}")
     assert (answer.status, answer.error.startswith("the argument ")) == (400, True)
     assert node.asked == []
 
@@ -326,23 +322,22 @@ def test_an_export_with_a_bad_argument_is_refused(query: str, node: FakeNode) ->
         (RuntimeError("secret of the house"), 500, "unexpected RuntimeError"),
     ],
 )
-def test_an_error_is_one_line_of_json(
+async def test_an_error_is_one_line_of_json(
     error: Exception, status: int, says: str, node: FakeNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.error = error
     with caplog.at_level(logging.ERROR, "dhtcrawl"):
-        answer = ask(node, "GET", "/api/v1/status")
+        answer = await ask(node, "GET", "/api/v1/status")
     assert (answer.status, says in answer.error) == (status, True)
     assert "secret" not in answer.error
     assert bool(caplog.records) is (status >= 500)
 
 
-def test_a_path_that_leads_nowhere_is_told_so(node: FakeNode) -> None:
-    assert "GET /api/v2/status" in ask(node, "GET", "/api/v2/status").error
-    assert ask(node, "PUT", "/api/v1/crawls").status == 405
+async def test_a_path_that_leads_nowhere_is_told_so(node: FakeNode) -> None:
+    assert "GET /api/v2/status" in (await ask(node, "GET", "/api/v2/status")).error
+    assert (await ask(node, "PUT", "/api/v1/crawls")).status == 405
 
 
-@pytest.mark.loops("asyncio")
 async def test_a_port_that_is_taken_is_told_with_the_remedy(node: FakeNode) -> None:
     with socket.create_server((LOCAL, 0)) as taken:
         port = taken.getsockname()[1]
@@ -359,7 +354,6 @@ async def _enter(node: NodeApi, host: str, port: int) -> None:
         pass
 
 
-@pytest.mark.loops("asyncio")
 async def test_an_answer_under_way_arrives_though_the_server_closes(node: FakeNode) -> None:
     leaving, go = asyncio.Event(), asyncio.Event()
 

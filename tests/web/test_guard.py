@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from dhtcrawl.web.guard import host_in, may_name
 
 from .fake import FakeNode
-from .test_admin import Answer, Browser, ask, visit
+from .test_admin import Answer, ask, browsing
+
+pytestmark = pytest.mark.loops("asyncio")
 
 
 @pytest.mark.parametrize(
     "header",
     ["127.0.0.1:8469", "localhost", "LOCALHOST:1", "[::1]:8469", "[::1]", "127.8.9.10", "[::ffff:127.0.0.1]:80"],
 )
-def test_a_request_that_names_loopback_is_answered(header: str) -> None:
-    assert ask(FakeNode(), "GET", "/api/v1/status", Host=header).status == 200
+async def test_a_request_that_names_loopback_is_answered(header: str) -> None:
+    assert (await ask(FakeNode(), "GET", "/api/v1/status", Host=header)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -29,46 +31,45 @@ def test_a_request_that_names_loopback_is_answered(header: str) -> None:
         "[2001:db8::1]:8469", "", ":8469", "[::1", "127.0.0.1@evil.example", "localhost:8469:evil.example",
     ],
 )  # fmt: skip
-def test_a_name_that_was_made_to_point_here_gets_nothing(header: str) -> None:
+async def test_a_name_that_was_made_to_point_here_gets_nothing(header: str) -> None:
     node = FakeNode()
     for method, path in (("GET", "/"), ("GET", "/metrics"), ("GET", "/api/v1/status"), ("POST", "/api/v1/leave")):
-        answer = ask(node, method, path, Host=header)
+        answer = await ask(node, method, path, Host=header)
         assert (answer.status, list(answer.json)) == (403, ["error"])
     assert node.asked == []
 
 
-def raw(request: bytes) -> bytes:
+async def raw(request: bytes) -> bytes:
     """What a client that is no library gets."""
-    node, answers = FakeNode(), []
-
-    async def story(browser: Browser) -> None:
+    node = FakeNode()
+    async with browsing(node) as browser:
         reader, writer = await asyncio.open_connection("127.0.0.1", browser.port)
         writer.write(request)
-        answers.append(await reader.read())
+        answer = await reader.read()
         writer.close()
         await writer.wait_closed()
-
-    visit(node, story)
     assert node.asked == []
-    return bytes(answers[0])
+    return answer
 
 
 @pytest.mark.parametrize(
     "hosts", [b"", b"Host: localhost\r\nHost: evil.example\r\n", b"Host: evil.example\r\nHost: localhost\r\n"]
 )
-def test_a_request_with_no_name_or_two_is_refused(hosts: bytes) -> None:
-    answer = raw(b"GET /api/v1/status HTTP/1.1\r\n" + hosts + b"Connection: close\r\n\r\n")
+async def test_a_request_with_no_name_or_two_is_refused(hosts: bytes) -> None:
+    answer = await raw(b"GET /api/v1/status HTTP/1.1\r\n" + hosts + b"Connection: close\r\n\r\n")
     assert answer.split()[1] in (b"400", b"403")
 
 
-def test_a_name_in_the_first_line_does_not_count() -> None:
-    answer = raw(b"GET http://localhost/api/v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+async def test_a_name_in_the_first_line_does_not_count() -> None:
+    answer = await raw(
+        b"GET http://localhost/api/v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+    )
     assert answer.split()[1] == b"403"
 
 
-def command(**headers: str) -> Answer:
+async def command(**headers: str) -> Answer:
     node = FakeNode()
-    answer = ask(node, "POST", "/api/v1/leave", Host="localhost:8469", **headers)
+    answer = await ask(node, "POST", "/api/v1/leave", Host="localhost:8469", **headers)
     assert bool(node.asked) is (answer.status == 200)
     return answer
 
@@ -76,8 +77,8 @@ def command(**headers: str) -> Answer:
 @pytest.mark.parametrize(
     "headers", [{}, {"Origin": "http://localhost:8469"}, {"Sec_Fetch_Site": "same-origin"}, {"Sec_Fetch_Site": "none"}]
 )
-def test_our_own_page_and_a_command_may_command(headers: dict[str, str]) -> None:
-    assert command(**headers).status == 200
+async def test_our_own_page_and_a_command_may_command(headers: dict[str, str]) -> None:
+    assert (await command(**headers)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -94,22 +95,22 @@ def test_our_own_page_and_a_command_may_command(headers: dict[str, str]) -> None
         {"Sec_Fetch_Site": "same-site"},
     ],
 )
-def test_a_page_of_another_site_may_not_command(headers: dict[str, str]) -> None:
-    answer = command(**headers)
+async def test_a_page_of_another_site_may_not_command(headers: dict[str, str]) -> None:
+    answer = await command(**headers)
     assert (answer.status, "another site" in answer.error) == (403, True)
 
 
-def test_nobody_is_given_leave_to_read_from_another_site() -> None:
+async def test_nobody_is_given_leave_to_read_from_another_site() -> None:
     for method, path in (("GET", "/api/v1/status"), ("GET", "/"), ("OPTIONS", "/api/v1/leave"), ("GET", "/nowhere")):
-        headers = ask(FakeNode(), method, path, Host="localhost").headers
+        headers = (await ask(FakeNode(), method, path, Host="localhost")).headers
         assert "Access-Control-Allow-Origin" not in headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
 
 
-def test_a_node_on_every_address_answers_to_addresses_and_not_to_names() -> None:
-    async def story(browser: Browser) -> None:
+async def test_a_node_on_every_address_answers_to_addresses_and_not_to_names() -> None:
+    async with browsing(FakeNode(), host="0.0.0.0") as browser:
         for host, status in (
             ("192.0.2.1:8469", 200),
             ("[2001:db8::1]", 200),
@@ -117,8 +118,6 @@ def test_a_node_on_every_address_answers_to_addresses_and_not_to_names() -> None
             ("evil.example", 403),
         ):
             assert (await browser("GET", "/healthz", {"Host": host})).status == status
-
-    visit(FakeNode(), story, host="0.0.0.0")
 
 
 def test_a_node_answers_to_the_name_it_was_told_to_listen_on() -> None:

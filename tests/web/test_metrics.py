@@ -16,6 +16,8 @@ from dhtcrawl.web.metrics import CONTENT_TYPE, render
 from .fake import FakeNode
 from .test_admin import ask
 
+pytestmark = pytest.mark.loops("asyncio")
+
 Samples = dict[str, tuple[str, dict[str, float]]]
 LINE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\n"])*",?)+\})? (\S+)')
 
@@ -52,8 +54,8 @@ def parse(text: str) -> Samples:
     return families
 
 
-def test_prometheus_gets_every_figure_with_help_and_type() -> None:
-    answer = ask(FakeNode(), "GET", "/metrics")
+async def test_prometheus_gets_every_figure_with_help_and_type() -> None:
+    answer = await ask(FakeNode(), "GET", "/metrics")
     assert answer.headers["Content-Type"] == CONTENT_TYPE
     assert parse(answer.body.decode()) == {
         "dhtcrawl_pages_total": ("counter", {"": 7.0}),
@@ -93,15 +95,15 @@ def page() -> str:
     return resources.files("dhtcrawl.web").joinpath("dashboard.html").read_text("utf-8")
 
 
-def test_the_dashboard_needs_nothing_from_elsewhere() -> None:
-    answer = ask(FakeNode(), "GET", "/")
+async def test_the_dashboard_needs_nothing_from_elsewhere() -> None:
+    answer = await ask(FakeNode(), "GET", "/")
     assert answer.headers["Content-Type"].startswith("text/html")
     assert answer.body.decode() == page()
     assert not re.search(r"https?://|//\w|@import|url\(|src=|<link (?!rel=\"icon\" href=\"data:)", page())
 
 
-def test_a_browser_runs_nothing_but_what_is_in_the_page() -> None:
-    policy = ask(FakeNode(), "GET", "/").headers["Content-Security-Policy"]
+async def test_a_browser_runs_nothing_but_what_is_in_the_page() -> None:
+    policy = (await ask(FakeNode(), "GET", "/")).headers["Content-Security-Policy"]
     for tag, directive in (("script", "script-src"), ("style", "style-src")):
         (inner,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page(), re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
