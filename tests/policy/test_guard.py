@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from harness.policies import Speechless
 
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.dynamic import Dynamic
@@ -47,11 +48,6 @@ def exits(*_: object) -> list[bytes]:
 
 def is_cancelled(*_: object) -> list[bytes]:
     raise asyncio.CancelledError
-
-
-class Speechless(Exception):
-    def __str__(self) -> str:
-        raise ValueError("no words")
 
 
 def is_speechless(*_: object) -> list[bytes]:

@@ -27,11 +27,6 @@ def crawl(crawl_id: bytes, seed: str = "http://a.example/") -> CrawlRecord:
     return CrawlRecord(crawl_id, make_spec([seed], settings), b"n" * 16, ["http://www.a.example/"], "")
 
 
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
 # Format and incarnation
 
 

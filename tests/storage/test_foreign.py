@@ -22,11 +22,6 @@ A, B = "http://a.example/a", "http://a.example/b"
 FILE = f"000102030405-{NODES[0][:12]}-00000.warc.gz"
 
 
-@pytest.fixture
-def collection() -> Collection:
-    return Collection()
-
-
 def task_row(fields: dict[str, Any] | None = None) -> tuple[bytes, bytes]:
     task = replace(Task(A, 1, 1, ""), **(fields or {}))
     return SPEC.key_of(A), task.pack()

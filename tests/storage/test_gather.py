@@ -31,11 +31,6 @@ def nodes() -> tuple[Part, Part, Part]:
     return Part(NODES[0]), Part(NODES[1]), Part(NODES[2])
 
 
-@pytest.fixture
-def collection() -> Collection:
-    return Collection()
-
-
 def outputs(collection: Collection) -> tuple[OutputCounters, OutputDirs]:
     dirs = replace(OutputDirs.in_memory(), archive=collection.directory)
     return write(collection.store, dirs), dirs

@@ -60,11 +60,6 @@ def archive_of(store: Store, dirs: OutputDirs, size: int) -> None:
     store.put(keys.ARCHIVE + CRAWL + FILE.encode(), pack(size))
 
 
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
 @pytest.fixture(params=["disk", "memory"])
 def dirs(request: pytest.FixtureRequest, tmp_path: Path) -> OutputDirs:
     return OutputDirs.on_disk(tmp_path / "out") if request.param == "disk" else OutputDirs.in_memory()

@@ -18,11 +18,6 @@ from dhtcrawl.storage.store.tasks import Queued
 A, B, C = "http://a.example/a", "http://a.example/b", "http://a.example/c"
 
 
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
 def queue(store: Store, host: str = "a.example", limit: int = 100) -> list[Queued]:
     return store.run(lambda txn: tasks.host_queue(txn, CRAWL, host_key(host), limit))[0]
 

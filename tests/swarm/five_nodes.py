@@ -267,6 +267,11 @@ class CrawlWorld(World[CrawlNode]):
             self.add(record)
         self.see_each_other()
 
+    @property
+    def pages(self) -> int:
+        """How many pages the nodes have."""
+        return sum(node.pages for node in self.nodes.values())
+
     def add(self, record: CrawlRecord | None, node_id: bytes = b"") -> CrawlNode:
         node_id = node_id or bytes([17 * next(self._fresh) + 3]) * 20
         return CrawlNode(self, node_id, record)

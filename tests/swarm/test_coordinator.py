@@ -25,10 +25,6 @@ TREE = Job("a", 5)  # 63 pages
 PAGES = 63
 
 
-def pages(swarm: CrawlWorld) -> int:
-    return sum(node.pages for node in swarm.nodes.values())
-
-
 # The end
 
 
@@ -38,7 +34,7 @@ async def test_the_end_is_noticed_within_two_seconds_on_all_nodes(seed: int) -> 
         swarm.ranked()[2].accept(TREE)
         await swarm.until(lambda: not swarm.work())
         await swarm.ended(within_s=2.0)
-    assert pages(swarm) == PAGES
+    assert swarm.pages == PAGES
     assert [word for _, _, word in swarm.ends] == ["complete"] * 5
 
 
@@ -58,7 +54,7 @@ async def test_a_lossy_network_delays_the_end_and_no_more(seed: int) -> None:
     async with a_swarm(seed=seed, weather=Weather(latency_s=0.05, loss=0.1)) as swarm:
         swarm.ranked()[1].accept(TREE)
         await swarm.ended(within_s=600.0)
-    assert pages(swarm) == PAGES
+    assert swarm.pages == PAGES
     assert len({node.record().digest for node in swarm.nodes.values()}) == 1
 
 
@@ -146,7 +142,7 @@ async def test_whoever_takes_over_ends_the_crawl_once_and_rightly(name: str, cou
             swarm.kill(first)
         await swarm.until(lambda: not first.alive)
         await swarm.ended(within_s=60.0)
-    assert pages(swarm) >= PAGES  # what the dead one fetched and had not told of is fetched again
+    assert swarm.pages >= PAGES  # what the dead one fetched and had not told of is fetched again
     assert {node.record().version for node in swarm.nodes.values() if node.record().ended} == {1}
 
 
@@ -238,7 +234,7 @@ async def test_one_after_the_other_dies_and_the_last_one_ends_it(seed: int) -> N
             swarm.kill(swarm.ranked()[0])
         await swarm.ended(within_s=120.0)
         assert len(swarm.ranked()) == 2
-    assert pages(swarm) >= PAGES
+    assert swarm.pages >= PAGES
 
 
 async def test_two_coordinators_at_once_end_the_crawl_the_same_way() -> None:
@@ -304,7 +300,7 @@ async def test_lost_links_are_found_sent_again_and_fetched_before_the_end() -> N
         swarm.ranked()[4].lost_links.append(Job("lost", 2))
         swarm.ranked()[1].accept(TREE)
         await swarm.ended()
-    assert pages(swarm) == PAGES + 7
+    assert swarm.pages == PAGES + 7
     assert all(node.audits == 2 for node in swarm.nodes.values())
 
 
@@ -373,10 +369,10 @@ async def test_the_time_limit_stops_the_whole_crawl_once_what_is_in_flight_is_do
 async def test_the_size_limit_counts_all_nodes_and_those_that_are_gone() -> None:
     async with a_swarm(crawl=CrawlSettings(size_limit_bytes=40_000)) as swarm:
         swarm.ranked()[3].accept(Job("a", 12))
-        await swarm.until(lambda: pages(swarm) > 150)
+        await swarm.until(lambda: swarm.pages > 150)
         swarm.kill(swarm.ranked()[2])
         await swarm.ended("size limit")
-        assert 400 <= pages(swarm) < 2000  # a dead node takes 5 s to be counted out
+        assert 400 <= swarm.pages < 2000  # a dead node takes 5 s to be counted out
 
 
 async def test_a_crawl_that_is_done_as_it_reaches_its_limit_is_complete() -> None:
@@ -394,22 +390,22 @@ async def change_all(swarm: CrawlWorld, node: CrawlNode, state: str) -> None:
 async def test_a_paused_crawl_stays_until_it_is_resumed() -> None:
     async with a_swarm() as swarm:
         swarm.ranked()[3].accept(TREE)
-        await swarm.until(lambda: pages(swarm) > 10)
+        await swarm.until(lambda: swarm.pages > 10)
         await change_all(swarm, swarm.ranked()[4], PAUSED)
         await swarm.until(lambda: all(n.record().state == PAUSED and not n.open for n in swarm.nodes.values()))
-        paused, until = pages(swarm), swarm.now + 60.0
+        paused, until = swarm.pages, swarm.now + 60.0
         await swarm.until(lambda: swarm.now >= until)
-        assert pages(swarm) == paused < PAGES
+        assert swarm.pages == paused < PAGES
         await change_all(swarm, swarm.ranked()[1], RUNNING)
         await swarm.ended()
-    assert pages(swarm) == PAGES
+    assert swarm.pages == PAGES
 
 
 async def test_a_stopped_crawl_ends_although_work_and_repairs_are_left() -> None:
     async with a_swarm() as swarm:
         swarm.ranked()[3].accept(Job("a", 12))
         swarm.ranked()[2].repair = 1
-        await swarm.until(lambda: pages(swarm) > 10)
+        await swarm.until(lambda: swarm.pages > 10)
         await change_all(swarm, swarm.ranked()[2], STOPPING)
         await swarm.ended("stopped", within_s=10.0)
         assert swarm.work()

@@ -14,10 +14,6 @@ TREE = Job("a", 5)  # 63 pages
 FOREST = Job("a", 12)  # thousands
 
 
-def pages(swarm: CrawlWorld) -> int:
-    return sum(node.pages for node in swarm.nodes.values())
-
-
 async def after(swarm: CrawlWorld, seconds: float) -> None:
     until = swarm.now + seconds
     await swarm.until(lambda: swarm.now >= until)
@@ -28,14 +24,14 @@ async def test_the_page_limit_is_reached_to_the_page(limit: int) -> None:
     async with a_swarm(crawl=CrawlSettings(max_pages=limit)) as swarm:
         swarm.ranked()[3].accept(TREE)
         await swarm.ended("page limit", within_s=30.0)
-    assert pages(swarm) == limit
+    assert swarm.pages == limit
 
 
 async def test_a_lossy_network_does_not_cost_a_page() -> None:
     async with a_swarm(crawl=CrawlSettings(max_pages=200), weather=Weather(loss=0.1)) as swarm:
         swarm.ranked()[3].accept(FOREST)
         await swarm.ended("page limit")
-    assert pages(swarm) == 200
+    assert swarm.pages == 200
 
 
 async def test_a_crawl_without_a_limit_asks_nobody_for_pages() -> None:
@@ -58,7 +54,7 @@ async def test_what_an_idle_node_has_left_over_is_waited_for() -> None:
         assert swarm.ends == []
         swarm.weather.rule = lambda *_: False
         await swarm.ended("page limit", within_s=20.0)
-    assert pages(swarm) == 60
+    assert swarm.pages == 60
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -75,7 +71,7 @@ async def test_the_page_limit_holds_when_coordinators_die(seed: int) -> None:
         await swarm.ended("page limit", within_s=120.0)
         epochs.append(swarm.ranked()[2].allowance.epoch)
         assert 0 < epochs[0] < epochs[1] < epochs[2]
-    assert 250 <= pages(swarm) <= 300
+    assert 250 <= swarm.pages <= 300
 
 
 async def test_a_newcomer_that_coordinates_learns_what_is_out_at_the_dead() -> None:
@@ -95,7 +91,7 @@ async def test_a_newcomer_that_coordinates_learns_what_is_out_at_the_dead() -> N
         assert swarm.ranked()[0] is newcomer
         await swarm.ended("page limit", within_s=120.0)
         assert first.pages > 3
-    assert 200 <= pages(swarm) <= 250
+    assert 200 <= swarm.pages <= 250
 
 
 async def test_nobody_is_given_a_page_that_no_successor_knows_of() -> None:
@@ -103,11 +99,11 @@ async def test_nobody_is_given_a_page_that_no_successor_knows_of() -> None:
         swarm.weather.rule = lambda _sender, _to, name: name == "pages_note"
         swarm.ranked()[3].accept(TREE)
         await after(swarm, 30.0)
-        assert pages(swarm) == 0
+        assert swarm.pages == 0
         assert [node.allowance.out for node in swarm.nodes.values()] == [0] * 5
         swarm.weather.rule = lambda *_: False
         await swarm.ended("page limit", within_s=60.0)
-    assert pages(swarm) == 20
+    assert swarm.pages == 20
 
 
 async def test_while_nodes_disagree_on_the_coordinator_nobody_gets_more() -> None:
@@ -119,7 +115,7 @@ async def test_while_nodes_disagree_on_the_coordinator_nobody_gets_more() -> Non
         for node in swarm.nodes.values():
             node.accept(Job(f"from {node.node_id.hex()}", 9))
         await after(swarm, 20.0)
-        assert pages(swarm) == 0
+        assert swarm.pages == 0
         swarm.see_each_other()
         await swarm.ended("page limit", within_s=30.0)
-    assert pages(swarm) == 100
+    assert swarm.pages == 100
