@@ -36,8 +36,9 @@ MODULE = "import pytest; pytest.importorskip('no_such_module_at_all')"
 
 
 @pytest.fixture(autouse=True)
-def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def _unset(monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
     monkeypatch.delenv("REQUIRE_ALL_TESTS", raising=False)
+    pytester.makeini("[pytest]")  # or a pyproject.toml in a folder above temporary files would be read
 
 
 @pytest.mark.parametrize("value", ["", "0"])

@@ -57,7 +57,7 @@ async def test_a_policy_that_finds_nobody_for_long_is_told_of(caplog: pytest.Log
         assert not caplog.messages
         await asyncio.sleep(120)
         assert 1 <= len(caplog.messages) <= 4
-        assert f"policy favours has found nobody for {TASKS[0].url}" in caplog.messages[0]
+        assert f"policy favours has found no node for {TASKS[0].url}" in caplog.messages[0]
 
 
 async def test_a_node_that_does_not_take_a_task_is_not_waited_for() -> None:
