@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from harness.bench import Bench
 from storage.stores import CRAWL
 
@@ -36,6 +37,8 @@ class BodiesBench(Bench):
         self.copies: Callable[[list[bytes]], tuple[list[bytes], int]] = lambda pages: (pages, 0)
         self.sought: list[float] = []
         self.given_up: list[list[str]] = []
+        self.depth_matters = False
+        self.reminded: list[bytes] = []
         self.absences = Absences(lambda: self.gone, GRACE_S)
         self.bodies = MissingBodies(
             self.committer,
@@ -55,6 +58,10 @@ class BodiesBench(Bench):
         self.sought.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0.1)
         return self.copies(pages)
+
+    async def remind(self, pages: list[bytes]) -> None:
+        assert self.bodies.missing, "the crawl does not end before"
+        self.reminded += pages
 
     def holders_changed(self) -> None:
         self.given_up.append(sorted(self.absences.given_up))
@@ -105,6 +112,22 @@ async def test_a_node_that_comes_back_in_time_costs_nothing() -> None:
         world.bodies.view_changed(ours=True)
         await asyncio.sleep(2 * GRACE_S)
         assert (world.opened, world.bodies.missing) == ([], 0)
+
+
+@pytest.mark.parametrize("depth_matters", [True, False])
+async def test_a_node_that_comes_back_is_told_of_its_pages_where_their_depths_count(depth_matters: bool) -> None:
+    async with a_world(page(1), page(2), page(3), page(4, node(1).hex())) as world:
+        world.depth_matters = depth_matters
+        world.owned = lambda key: key != page(3).key
+        world.leaves()
+        await asyncio.sleep(5)
+        assert world.reminded == []
+        world.gone = []
+        world.bodies.view_changed(ours=False)
+        assert world.bodies.missing
+        await asyncio.sleep(5)
+        assert sorted(world.reminded) == (sorted([page(1).key, page(2).key]) if depth_matters else [])
+        assert world.bodies.missing == 0
 
 
 async def test_its_grace_begins_anew_each_time_it_goes() -> None:

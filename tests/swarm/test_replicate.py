@@ -209,6 +209,21 @@ async def test_the_node_that_has_the_page_is_told_what_becomes_of_it() -> None:
     assert office.peers.to(holder)
 
 
+async def test_a_node_that_is_back_is_sent_the_records_of_its_pages_unless_it_keeps_them_anyway() -> None:
+    far = view_of(range(16))
+    backups = [member.id for member in far.closest(copy(1).key, 4)]
+    holder = next(n for n in range(1, 16) if node(n) not in backups)
+    backup = next(n for n in range(1, 16) if node(n) in backups)
+    afar, near = (copy(1, state=State.DONE, place=Place(node(n).hex(), "a.warc.gz", 0, 9)) for n in (holder, backup))
+
+    async with an_office(far) as office:
+        office.replicator.remind(CRAWL, [near, copy(2)])
+        assert not office.replicator.busy_with(CRAWL)
+        office.replicator.remind(CRAWL, [afar])
+        assert office.replicator.busy_with(CRAWL)
+    assert office.peers.to(holder)
+
+
 async def test_one_crawl_does_not_keep_another_from_its_end() -> None:
     async with an_office(view_of([0, 1]), n1=gone) as office:
         office.keep(copy(1), crawl=ANOTHER, name="another")

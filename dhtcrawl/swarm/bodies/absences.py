@@ -19,9 +19,11 @@ class Absences:
         self.absent = absent
         self.given_up: frozenset[str] = frozenset()
         self.missing: dict[str, int] = {}  # pages whose body lies at a node that is absent
+        self.back: dict[str, None] = {}  # nodes that were absent, and may have missed what their pages' owners learned
         self.more_at: dict[str, None] = {}  # nodes with pages that a scan under way may not have seen
         self._grace_s = grace_s
         self._gone_at: dict[str, float] = {}
+        self._gone: list[str] = []  # by the last view
         self._seek_at: dict[str, float] = {}
 
     @property
@@ -42,7 +44,11 @@ class Absences:
 
     def view_changed(self, *, ours: bool) -> None:
         """Drop the counts of nodes that are back; with `ours` all of them, as others' keys may be ours now."""
-        absent = () if ours else self.absent()
+        gone, self._gone = self._gone, self.absent()
+        self.back |= dict.fromkeys(gone)
+        for node in self._gone:
+            self.back.pop(node, None)
+        absent = () if ours else self._gone
         self.missing = {node: self.missing[node] for node in absent if node in self.missing}
 
     def review(self, absent: Iterable[str], now: float) -> bool:

@@ -22,6 +22,7 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.body_copies import Rehomed
+from dhtcrawl.storage.store import ranges
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, heir_of
 from dhtcrawl.storage.store.files import Directory
@@ -55,6 +56,8 @@ class CopyingRun(Protocol):
     def claim(self) -> KeyClaim: ...
 
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], /) -> None: ...
+
+    def remind(self, copies: Sequence[TaskReplica], /) -> None: ...
 
     def members(self) -> frozenset[str]:
         """The members, this node included, in hex."""
@@ -135,6 +138,16 @@ class BodyCopies:
         self._run.keep(rehomed.records, _nothing)
         self._crawl.next_round.resend(rehomed.resend)
         return sought.nowhere, len(sought.unsure)
+
+    @property
+    def depth_matters(self) -> bool:
+        """Whether a page that is found at a smaller depth sends its links again."""
+        return self._crawl.start.spec.settings.depth >= 0
+
+    async def remind(self, pages: list[bytes]) -> None:
+        """Send the records of pages of ours to a node that is back and has them."""
+        read: Any = partial(ranges.some, crawl=self._crawl.start.crawl_id, task_keys=pages)
+        self._run.remind(await self._committer.submit(read))
 
     def _standing(self) -> Standing:
         record = self._run.record()

@@ -3,12 +3,15 @@
 A participant that is gone took its archive along. If it comes back within `holder_grace_s`, nothing is lost. Otherwise
 every owner looks for copies of its pages whose body lay there, where the crawl makes any, and opens the others again: a
 new generation, from `pending` on.
+
+A node that comes back may lack what the owners of its pages learned meanwhile: that a page has a smaller depth, so that
+its links are to be sent again. Every owner tells it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,6 +32,15 @@ class StandIns(Protocol):
 
     async def rehome(self, gone: str, pages: list[bytes], /) -> tuple[list[bytes], int]:
         """Let copies stand in; return the pages without any, and how many others are still missing."""
+        ...
+
+    @property
+    def depth_matters(self) -> bool:
+        """Whether a page that is found at a smaller depth sends its links again."""
+        ...
+
+    async def remind(self, pages: list[bytes], /) -> None:
+        """Send the records of these pages to the node that has them."""
         ...
 
     def holders_changed(self) -> None:
@@ -63,8 +75,11 @@ class MissingBodies:
 
     @property
     def missing(self) -> int:
-        """Pages that wait for a node to come back, or to be fetched anew; at least 1 while that is not known."""
-        return self._absences.pages + self._looking
+        """Pages that wait for a node to come back, or to be fetched anew; at least 1 while that is not known.
+
+        Nodes that are back and have not been told of their pages count, too.
+        """
+        return self._absences.pages + self._looking + len(self._absences.back)
 
     def view_changed(self, *, ours: bool) -> None:
         """Note that nodes may have come or gone; with `ours` others' keys may be ours now, too."""
@@ -78,6 +93,10 @@ class MissingBodies:
             absent = self._absences.absent()
             if self._absences.review(absent, self._clock.monotonic()):
                 self._copies.holders_changed()
+            while self._absences.back:
+                node = next(iter(self._absences.back))
+                del self._absences.back[node]
+                await self._remind(node)
             for node in absent:
                 if self._absences.is_due(node, self._clock.monotonic()):
                     await self._look(node, reopen=node in self._absences.given_up)
@@ -92,13 +111,8 @@ class MissingBodies:
         """Count the pages of ours that lie at `node`; with `reopen` find copies of them, or open them again."""
         self._looking = True
         self._absences.more_at.pop(node, None)
-        missing, cursor = 0, b""
-        while cursor is not None:
-            scan: Any = partial(
-                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, node=node,
-                mine=self._snapshot(()).claims,
-            )  # fmt: skip
-            keys, cursor = await self._committer.submit(scan)
+        missing = 0
+        async for keys in self._pages_at(node):
             missing += len(keys)
             if keys and reopen:
                 missing -= await self._see_to(node, keys)
@@ -106,6 +120,25 @@ class MissingBodies:
         if not self._changed.is_set() and node not in self._absences.more_at:
             self._absences.missing[node] = missing
         self._looking = False
+
+    async def _remind(self, node: str) -> None:
+        """Send the records of our pages that lie at `node` to it, where their depths count."""
+        if self._copies.depth_matters:
+            self._looking = True
+            async for keys in self._pages_at(node):
+                await self._copies.remind(keys)
+            self._looking = False
+
+    async def _pages_at(self, node: str) -> AsyncIterator[list[bytes]]:
+        """The keys of our pages that lie at `node`, a part of the store at a time."""
+        cursor: bytes | None = b""
+        while cursor is not None:
+            scan: Any = partial(
+                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, node=node,
+                mine=self._snapshot(()).claims,
+            )  # fmt: skip
+            keys, cursor = await self._committer.submit(scan)
+            yield keys
 
     async def _see_to(self, node: str, keys: list[bytes]) -> int:
         """Let copies stand in for pages that lay at `node`, and open the others again; how many are missing no more."""

@@ -165,6 +165,15 @@ class ReplicaTracker:
         for ticket in tickets:
             self._check(view, ticket)
 
+    def held_afar(self, view: View, crawl: bytes, copies: Iterable[TaskReplica]) -> list[TaskReplica]:
+        """Those of these records whose page lies at a node that is not to have the record for any other reason."""
+        targets, found = self.targets(view), list[TaskReplica]()
+        for copy in copies:
+            holder = self._holder(crawl, copy)
+            if holder is not None and not any(holder in nodes for nodes in targets.of(copy.key)):
+                found.append(copy)
+        return found
+
     def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
         """Call `then` once the latest version of a record is safe; False if it is, or none was kept."""
         tickets = self._unsafe.get((crawl, key))
@@ -230,14 +239,20 @@ class ReplicaTracker:
 
     def _targets_of(self, view: View, ticket: ReplicaTicket) -> list[bytes]:
         self._aim(view, ticket)
-        place = ticket.copy.task.place
         targets = [*ticket.backups, *ticket.joining]
-        if place is not None and place.node != self._own.hex():
-            # The node that has the page gets every version of its record.
-            holder = bytes.fromhex(self._heir_of(ticket.crawl, place.node) or place.node)
-            if holder not in targets and holder != self._own and holder in view:
-                targets.append(holder)
+        # The node that has the page gets every version of its record.
+        holder = self._holder(ticket.crawl, ticket.copy)
+        if holder is not None and holder not in targets and holder in view:
+            targets.append(holder)
         return targets
+
+    def _holder(self, crawl: bytes, copy: TaskReplica) -> bytes | None:
+        """The other node that has a page, whether it is there or not."""
+        place = copy.task.place
+        if place is None:
+            return None
+        holder = bytes.fromhex(self._heir_of(crawl, place.node) or place.node)
+        return None if holder == self._own else holder
 
     def _aim(self, view: View, ticket: ReplicaTicket) -> None:
         """Note which nodes must acknowledge a record by this view."""

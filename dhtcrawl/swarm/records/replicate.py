@@ -81,6 +81,10 @@ class Replicator:
         self._tracker.keep(self._peers.view, crawl, copies, then, over=over)
         self._act()
 
+    def remind(self, crawl: bytes, copies: Sequence[TaskReplica]) -> None:
+        """Send records to the nodes that have their pages and were away, but for backups: these have synced."""
+        self.keep(crawl, self._tracker.held_afar(self._peers.view, crawl, copies), _nothing)
+
     def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
         """Call `then()` once the latest version of a record is safe; False if it is, or none was kept."""
         return self._tracker.when_kept(crawl, key, then)
@@ -148,3 +152,7 @@ class Replicator:
         taken = self._deliverer.put(node, tickets, kind)
         if taken < len(tickets):
             self._tracker.refused(node, kind, tickets[taken:])
+
+
+def _nothing() -> None:
+    """What follows where no part waits for records to be safe."""
