@@ -14,6 +14,7 @@ import pytest
 from dhtcrawl.cli.main import cli
 from dhtcrawl.config import all_settings
 from dhtcrawl.errors import Exit
+from dhtcrawl.policy.registry import OURS
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.outputs.verify import PAGE_FIELDS
@@ -237,6 +238,12 @@ def test_every_field_of_a_page_is_explained_in_its_order() -> None:
 def test_every_figure_of_the_summary_is_explained_in_its_order(head: str, kind: type) -> None:
     explained = table(section("docs/outputs.md", "summary.json"), head)
     assert list(explained) == [field.name for field in dataclasses.fields(kind)]
+
+
+def test_every_policy_is_explained_and_no_other() -> None:
+    page = text("docs/policies.md")
+    assert list(table(page, "policy")) == list(OURS)
+    assert re.findall(r"^- \*\*([a-z-]+)\*\*:", page, re.MULTILINE) == list(OURS)
 
 
 def test_every_key_of_a_scenario_is_explained_with_its_default() -> None:

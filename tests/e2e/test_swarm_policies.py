@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.policy.registry import OURS
+
 from .conftest import Serve, ServeSlowly
 from .crawler import Crawler
 from .outputs import Outputs
@@ -17,8 +20,7 @@ from .test_swarm_churn import AT_ONCE, IN_FLIGHT, assert_whole
 from .truth import truth_of
 
 NODES = 5
-# Beside xor, which the other tests are about.
-POLICIES = ("balanced", "dynamic", "dspider", "bp-pso", "gnp")
+POLICIES = [name for name in OURS if name != CrawlSettings().policy]  # the other tests are about the default
 
 pytestmark = pytest.mark.needs_nginx
 

@@ -7,22 +7,41 @@ from random import Random
 
 import pytest
 
-from dhtcrawl.policy.balanced import Balanced
-from dhtcrawl.policy.bp_pso.policy import BpPso
-from dhtcrawl.policy.dspider import DSpider
-from dhtcrawl.policy.dynamic import Dynamic
-from dhtcrawl.policy.gnp.policy import Gnp
+from dhtcrawl.policy.registry import OURS, load
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask
-from dhtcrawl.policy.xor import Xor
+from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask, Settings, failed_last
 
 from . import contract
 from .contract import settings
 
 
-@pytest.mark.parametrize("policy", [Xor, Balanced, Dynamic, DSpider, BpPso, Gnp])
-def test_a_policy_keeps_the_contract(policy: type[Policy]) -> None:
+@pytest.mark.parametrize("name", OURS)
+def test_a_policy_keeps_the_contract(name: str) -> None:
+    policy = load(name)
     contract.check(lambda: policy(settings()))
+
+
+class InTurn(Policy):
+    """Round robin: each task to the next node, whatever became of its place when a node came."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._ranked = 0
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        ids = sorted(each.node for each in candidates)
+        self._ranked += 1
+        start = self._ranked % len(ids) if ids else 0
+        return failed_last(ids[start:] + ids[:start], task.failed)
+
+
+def test_a_policy_that_remembers_keeps_the_contract_but_for_the_part_that_it_names() -> None:
+    def make() -> Policy:
+        return InTurn(settings())
+
+    contract.check(make, but=(contract.fair_to_change,))
+    with pytest.raises(AssertionError):
+        contract.check(make)
 
 
 class ByChance(Policy):

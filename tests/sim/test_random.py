@@ -7,6 +7,7 @@ from itertools import cycle
 
 import pytest
 
+from dhtcrawl.policy.registry import OURS
 from dhtcrawl.sim.chance import draw
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
@@ -25,7 +26,7 @@ QUICK = (
 )
 # fmt: on
 SEEDS = ONCE_BROKEN + QUICK
-POLICIES = ("balanced", "dynamic", "dspider", "bp-pso", "gnp")
+POLICIES = [name for name in OURS if name != Scenario().policy]
 
 
 @pytest.mark.shared_out
