@@ -16,6 +16,7 @@ from dhtcrawl.config import all_settings
 from dhtcrawl.errors import Exit
 from dhtcrawl.policy.registry import OURS
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
+from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.outputs.verify import PAGE_FIELDS
 from dhtcrawl.storage.store.records import SkipReason
@@ -223,6 +224,12 @@ def test_every_page_and_every_decision_is_in_its_index() -> None:
 def test_every_exit_code_is_explained_and_no_other(name: str) -> None:
     codes = re.findall(r"\| ([0-9]+) (?=\|)", section(name, "Exit codes"))
     assert sorted(map(int, codes)) == sorted(map(int, Exit))
+
+
+def test_every_output_file_is_explained_and_no_other() -> None:
+    page = text("docs/outputs.md")
+    listed = re.findall(r"^  ([a-z./]+) ", FENCE.findall(page)[0][1], re.MULTILINE)
+    assert set(listed) == {*OUTPUT_FILES, "node/"}
 
 
 def test_every_reason_to_skip_is_explained_and_no_other() -> None:

@@ -12,7 +12,7 @@ from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import FORGET_AT_ONCE
 from dhtcrawl.storage.archive import archive
-from dhtcrawl.storage.outputs.outputs import INDEX_FILE, MISSING_FILE, PAGES_FILE, SKIPPED_FILE, SUMMARY_FILE
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OUTPUT_FILES
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.files import DiskDirectory
 from dhtcrawl.storage.store.txn import Txn
@@ -34,15 +34,9 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
     with opened(found) as (engine, txn):
         (record,) = chosen(catalog.crawls(txn), crawl)
         if outputs:
-            archive.forget(DiskDirectory(out_dir / "archive"), txn, record.crawl_id)
-            for path in (
-                f"pages/{PAGES_FILE}",
-                f"indexes/{INDEX_FILE}",
-                f"reports/{SKIPPED_FILE}",
-                f"reports/{MISSING_FILE}",
-                SUMMARY_FILE,
-            ):
-                (out_dir / path).unlink(missing_ok=True)
+            archive.forget(DiskDirectory(out_dir / ARCHIVE_DIR), txn, record.crawl_id)
+            for name in OUTPUT_FILES:
+                (out_dir / name).unlink(missing_ok=True)
         writes: dict[bytes, bytes | None] = {}
         # So that no other node of a swarm brings it back (for 30 days that this one runs).
         catalog.put_closed(Txn(engine, writes), record.crawl_id)

@@ -12,9 +12,10 @@ import plyvel
 import pytest
 from demo_site import expected
 
-from dhtcrawl.cli.runtime import locked
+from dhtcrawl.cli.runtime import NODE_DIR, locked
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, MISSING_FILE, OUTPUT_FILES, REPORTS_DIR
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
@@ -22,7 +23,13 @@ from dhtcrawl.storage.store.txn import Txn
 
 from .conftest import DemoCrawl, Here
 
-OUTPUTS = ("summary.json", "pages/pages.jsonl", "indexes/index.cdxj", "reports/skipped.jsonl")
+MISSING = f"{REPORTS_DIR}/{MISSING_FILE}"  # only where a body is
+
+
+def written(out: Path) -> set[str]:
+    """The files in a crawl's directory that are neither in its archive nor in the store's directory."""
+    files = {path.relative_to(out) for path in out.rglob("*") if path.is_file()}
+    return {path.as_posix() for path in files if path.parts[0] not in (ARCHIVE_DIR, NODE_DIR)}
 
 
 def crawl_id(out: Path) -> str:
@@ -146,10 +153,15 @@ def test_forget_drops_the_records_and_leaves_the_outputs(copy: Path, demo: DemoC
     assert here("verify", copy).code == 0
 
 
+def test_what_a_crawl_writes_besides_archive_and_store_is_known_by_name(demo: DemoCrawl) -> None:
+    assert written(demo.out) == set(OUTPUT_FILES) - {MISSING}
+
+
 def test_forget_with_outputs_removes_the_files_too(copy: Path, here: Here) -> None:
     (copy / "notes.txt").write_text("mine")
+    (copy / MISSING).touch()
     assert here("forget", crawl_id(copy).upper(), "--out", copy, "--outputs").code == 0
-    assert not [name for name in OUTPUTS if (copy / name).exists()]
+    assert written(copy) == {"notes.txt"}
     assert list((copy / "archive").iterdir()) == []
     assert (copy / "notes.txt").read_text() == "mine"
     assert (copy / "node" / "identity.pem").exists()
@@ -181,7 +193,7 @@ def test_forget_refuses_what_names_no_crawl_or_several(prefix: str, says: str, c
     assert says in ended.message()
     with store(copy) as db:
         assert sum(1 for _ in db) == before
-    assert all((copy / name).exists() for name in OUTPUTS)
+    assert written(copy) == set(OUTPUT_FILES) - {MISSING}
 
 
 # -- verify --

@@ -31,8 +31,17 @@ from dhtcrawl.storage.store.records import Place, SkipReason, State, unpack, unp
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
 
+ARCHIVE_DIR, PAGES_DIR, INDEXES_DIR, REPORTS_DIR = "archive", "pages", "indexes", "reports"
 PAGES_FILE, INDEX_FILE, SKIPPED_FILE, SUMMARY_FILE = "pages.jsonl", "index.cdxj", "skipped.jsonl", "summary.json"
 MISSING_FILE = "missing.jsonl"  # only if a body is missing
+# All that is written besides the archive, under a crawl's directory.
+OUTPUT_FILES = (
+    f"{PAGES_DIR}/{PAGES_FILE}",
+    f"{INDEXES_DIR}/{INDEX_FILE}",
+    f"{REPORTS_DIR}/{SKIPPED_FILE}",
+    f"{REPORTS_DIR}/{MISSING_FILE}",
+    SUMMARY_FILE,
+)
 SORTED_AT_ONCE = 100_000  # lines in memory; some 40 MB
 _HIDDEN = ("place", "mime", "copy")  # fields of a page record for the index and for gathering, not for pages.jsonl
 
@@ -57,10 +66,10 @@ class OutputDirs:
         """
         return cls(
             DiskDirectory(out),
-            DiskDirectory(out / "archive"),
-            DiskDirectory(out / "indexes"),
-            DiskDirectory(out / "pages"),
-            DiskDirectory(out / "reports"),
+            DiskDirectory(out / ARCHIVE_DIR),
+            DiskDirectory(out / INDEXES_DIR),
+            DiskDirectory(out / PAGES_DIR),
+            DiskDirectory(out / REPORTS_DIR),
             out,
         )
 

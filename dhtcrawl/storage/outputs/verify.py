@@ -23,6 +23,15 @@ from typing import Any
 from dhtcrawl.errors import StorageError
 from dhtcrawl.storage.archive.warcscan import GzipMember, scan
 from dhtcrawl.storage.outputs.cdxj import surt
+from dhtcrawl.storage.outputs.outputs import (
+    ARCHIVE_DIR,
+    INDEXES_DIR,
+    MISSING_FILE,
+    PAGES_DIR,
+    REPORTS_DIR,
+    SKIPPED_FILE,
+    SUMMARY_FILE,
+)
 from dhtcrawl.storage.outputs.summary import Summary
 
 PROBLEMS_KEPT_MAX = 1_000
@@ -47,6 +56,7 @@ PAGE_FIELDS = (
 _SINCE = ("pages_undercopied", "copies")  # fields of a summary that versions before copies of bodies did not write
 SUMMARY_FIELDS = tuple(f.name for f in fields(Summary) if f.name not in _SINCE)
 
+_PAGES, _INDEXES = f"{PAGES_DIR}/*.jsonl", f"{INDEXES_DIR}/*.cdxj"
 _INDEX_FIELDS = ("url", "status", "digest", "length", "offset", "filename")
 _INDEXED = ("response", "revisit")
 
@@ -88,7 +98,7 @@ def verify(out: Path) -> VerifyReport:
     Raises:
         StorageError: `out` does not hold a crawl's outputs.
     """
-    if not any((out / name).exists() for name in ("archive", "pages", "summary.json")):
+    if not any((out / name).exists() for name in (ARCHIVE_DIR, PAGES_DIR, SUMMARY_FILE)):
         raise StorageError(f"{out} holds no crawl: name the directory that was given to --out")
     report = VerifyReport()
     # The payloads and records that pages and index lines name are marked first, and unmarked
@@ -109,7 +119,7 @@ def _read_pages(out: Path, report: VerifyReport) -> set[int]:
     """Check each line of pages.jsonl; return the marks of all (URL, payload digest) that the archive must hold."""
     urls: set[int] = set()
     payloads: set[int] = set()
-    for place, page in _objects(out, "pages/*.jsonl", report):
+    for place, page in _objects(out, _PAGES, report):
         report.counters.pages += 1
         missing = [name for name in PAGE_FIELDS if name not in page]
         if missing:
@@ -132,7 +142,7 @@ def _read_pages(out: Path, report: VerifyReport) -> set[int]:
 def _read_indexes(out: Path, report: VerifyReport) -> set[int]:
     """Check each index line; return the marks of the records that must be in the archive."""
     places: set[int] = set()
-    for path in sorted(out.glob("indexes/*.cdxj")):
+    for path in sorted(out.glob(_INDEXES)):
         before = b""
         for place, line in _lines(out, path, report):
             report.counters.index_lines += 1
@@ -163,9 +173,9 @@ def _index_mark(line: bytes) -> int | str:
 
 
 def _read_archives(out: Path, report: VerifyReport, payloads: set[int], places: set[int]) -> None:
-    for path in sorted(out.glob("archive/*.warc.gz")):
+    for path in sorted(out.glob(f"{ARCHIVE_DIR}/*.warc.gz")):
         report.counters.archives += 1
-        name = f"archive/{path.name}"
+        name = f"{ARCHIVE_DIR}/{path.name}"
         try:
             with path.open("rb") as stream:
                 for member in scan(stream):
@@ -200,14 +210,14 @@ def _place_mark(filename: str, member: GzipMember, digest: str) -> int:
 
 
 def _name_pages_without_payload(out: Path, report: VerifyReport, payloads: set[int]) -> None:
-    for place, page in _objects(out, "pages/*.jsonl", VerifyReport()):
+    for place, page in _objects(out, _PAGES, VerifyReport()):
         url, digest = page.get("url"), page.get("payload_digest")
         if isinstance(url, str) and isinstance(digest, str) and _mark(url, digest) in payloads:
             report.problem(place, f"{url} with {digest} is not in the archive")
 
 
 def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]) -> None:
-    for path in sorted(out.glob("indexes/*.cdxj")):
+    for path in sorted(out.glob(_INDEXES)):
         for place, line in _lines(out, path, VerifyReport()):
             if _index_mark(line) in places:
                 report.problem(place, "no record of that URL, time and digest lies where it points")
@@ -215,7 +225,7 @@ def _name_lines_without_record(out: Path, report: VerifyReport, places: set[int]
 
 def _read_skipped(out: Path, report: VerifyReport) -> Counter[str]:
     reasons: Counter[str] = Counter()
-    for place, row in _objects(out, "reports/skipped.jsonl", report):
+    for place, row in _objects(out, f"{REPORTS_DIR}/{SKIPPED_FILE}", report):
         report.counters.skipped += 1
         url, reason = row.get("url"), row.get("reason")
         if not (isinstance(url, str) and url and isinstance(reason, str) and reason):
@@ -228,7 +238,7 @@ def _read_skipped(out: Path, report: VerifyReport) -> Counter[str]:
 def _read_missing(out: Path, report: VerifyReport) -> int:
     """Report each fetched page whose body is missing as a problem; return how many there are."""
     count = 0
-    for place, row in _objects(out, "reports/missing.jsonl", report):
+    for place, row in _objects(out, f"{REPORTS_DIR}/{MISSING_FILE}", report):
         count += 1
         where = f"look for {row.get('file')} at node {row.get('node')}"
         report.problem(place, f"{row.get('url')} was fetched, but its body is not here: {where}")
@@ -236,31 +246,31 @@ def _read_missing(out: Path, report: VerifyReport) -> int:
 
 
 def _read_summary(out: Path, report: VerifyReport, reasons: Counter[str], bodies_missing: int) -> None:
-    path = out / "summary.json"
+    path = out / SUMMARY_FILE
     try:
         summary = _object(path.read_bytes())
     except FileNotFoundError:
-        report.problem("summary.json", "missing: the crawl has not ended; run the same command again")
+        report.problem(SUMMARY_FILE, "missing: the crawl has not ended; run the same command again")
         return
     except OSError as error:
-        report.problem("summary.json", f"cannot be read: {error.strerror}")
+        report.problem(SUMMARY_FILE, f"cannot be read: {error.strerror}")
         return
     if summary is None:
-        report.problem("summary.json", "not a JSON object")
+        report.problem(SUMMARY_FILE, "not a JSON object")
         return
     missing = [name for name in SUMMARY_FIELDS if name not in summary]
     if missing:
-        report.problem("summary.json", f"no field {', '.join(missing)}")
+        report.problem(SUMMARY_FILE, f"no field {', '.join(missing)}")
     if "pages" in summary and summary["pages"] != report.counters.pages:
-        report.problem("summary.json", f"pages is {summary['pages']!r}, but pages/ has {report.counters.pages} lines")
+        report.problem(SUMMARY_FILE, f"pages is {summary['pages']!r}, but pages/ has {report.counters.pages} lines")
     if "pages_missing" in summary and summary["pages_missing"] != bodies_missing:
         report.problem(
-            "summary.json", f"pages_missing is {summary['pages_missing']!r}, but reports/ lists {bodies_missing}"
+            SUMMARY_FILE, f"pages_missing is {summary['pages_missing']!r}, but reports/ lists {bodies_missing}"
         )
     # A reason that never occurred may be listed with 0, or left out.
     skipped = summary.get("skipped", {})
     if not isinstance(skipped, dict) or {name: n for name, n in skipped.items() if n != 0} != reasons:
-        report.problem("summary.json", f"skipped is {skipped!r}, but the report counts {dict(reasons)!r}")
+        report.problem(SUMMARY_FILE, f"skipped is {skipped!r}, but the report counts {dict(reasons)!r}")
 
 
 def _objects(out: Path, pattern: str, report: VerifyReport) -> Iterator[tuple[str, dict[str, Any]]]:
