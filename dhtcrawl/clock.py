@@ -1,8 +1,9 @@
 """Time comes from outside: two clocks behind one port.
 
-`monotonic` measures durations and deadlines and is the only clock that
-decides anything; `wall` writes instants into outputs and is never compared.
-A jump of the wall clock therefore changes what is printed and nothing else.
+`monotonic` measures durations and deadlines and decides everything but one
+thing; `wall` writes instants into outputs, and says how far off the date of a
+`Retry-After` is. A jump of the wall clock therefore changes what is printed, and
+for how long a host that names a date is left alone, up to a limit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Clock(Protocol):
         """Seconds since an arbitrary start; never goes back."""
 
     def wall(self) -> datetime:
-        """The current instant, in UTC, for outputs only."""
+        """The current instant, in UTC: for outputs, and for dates that a server names."""
 
 
 class SystemClock:

@@ -71,8 +71,7 @@ _PEERS = [
     Column("node", lambda row: short(row.get("node")) + (" *" if row.get("self") else "")),
     Column("address", lambda row: str(row.get("address", "")), cut=True),
     Column("state", lambda row: str(row.get("state", ""))),
-    Column("round trip", lambda row: _milliseconds(row.get("rtt_s")), right=True, spare=2),
-    Column("heard from", lambda row: _ago(row.get("seen_s")), right=True, spare=1),
+    Column("round trip", lambda row: _milliseconds(row.get("rtt_s")), right=True, spare=1),
 ]
 
 
@@ -204,7 +203,3 @@ def explain_host(host: str, as_json: bool, **options: Any) -> int:
 
 def _milliseconds(value: object) -> str:
     return f"{value * 1000:.1f} ms" if isinstance(value, int | float) else ""
-
-
-def _ago(value: object) -> str:
-    return f"{clock(value)} ago" if isinstance(value, int | float) else ""

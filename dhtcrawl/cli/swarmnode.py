@@ -61,7 +61,7 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
 
         network = NetworkConfig(join.listen, join.advertise, join.bootstrap)
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
-        api = Api(swarm, swarm.registry, data_dir)
+        api = Api(swarm, swarm.registry)
         async with serve(api, *join.admin, is_open=swarm.opened.is_set) as admin, asyncio.TaskGroup() as group:
             announcing = group.create_task(_announce(swarm, admin, join))
             signals = orderly_end(

@@ -98,7 +98,6 @@ def _from_holder(
 
 _WORDS = {
     "pending": "is queued, and will be fetched when its host's turn comes",
-    "leased": "is being fetched",
     "fetched": "was fetched; some of its links are not acknowledged yet",
     "done": "was fetched, and all its links are known",
     "dead": "was given up",

@@ -2,7 +2,7 @@
 
 Runs in a transaction and writes nothing. The answer is made of JSON's types:
 
-    url, crawl (hex), key (hex), state    always; state: pending, leased, fetched, dead, done, skipped, unknown
+    url, crawl (hex), key (hex), state    always; state: pending, fetched, dead, done, skipped, unknown
     depth, referrer                       of a task
     reason, detail                        of a dead task
     status, final_url, fetched_at, error, archive ("FILE:OFFSET")   of a task with a page

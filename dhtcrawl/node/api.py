@@ -7,7 +7,6 @@ import resource
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from dhtcrawl import __version__
@@ -40,6 +39,7 @@ from dhtcrawl.swarm.calls.bodies import ExportFacts, NodeFigures
 from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
 from dhtcrawl.swarm.calls.lifecycle import RELEASE, AskProgress
 from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
+from dhtcrawl.swarm.lifecycle.waves import WAITING
 from dhtcrawl.units import format_address
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
@@ -51,9 +51,8 @@ _SUMMED = [field.name for field in dataclasses.fields(CrawlCounters)]
 class Api:
     """Answers the admin HTTP of one node, asking other nodes where it must."""
 
-    def __init__(self, swarm: SwarmNode, registry: CallRegistry, data_dir: Path | None = None) -> None:
+    def __init__(self, swarm: SwarmNode, registry: CallRegistry) -> None:
         self._swarm = swarm
-        self._data_dir = data_dir
         self._started_at = swarm.node.ports.clock.monotonic()
         registry.serve(ExplainUrl, self._on_why)
         registry.serve(ExplainHost, self._on_explain_host)
@@ -84,7 +83,6 @@ class Api:
                 "state": member.state.value,
                 "self": member.id == swarm.id,
                 "rtt_s": None if member.id == swarm.id else swarm.rtt_s(member.address),
-                "seen_s": None,
             }
             for member in swarm.gossip.view.members
         ]
@@ -179,7 +177,9 @@ class Api:
             "per_node": [{"node": node, "counters": value["counters"]} for node, value in reports.items()],
             "coordinator": None if coordinator is None else coordinator.id.hex(),
             "waiting_for": [
-                f"{node[:12]}: {count} {word}" for node, value in reports.items() for word, count in value["waiting"]
+                f"{node[:12]}: {count} {WAITING.get(word, word)}"
+                for node, value in reports.items()
+                for word, count in value["waiting"]
             ]
             if run is not None
             else [],

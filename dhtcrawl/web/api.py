@@ -49,7 +49,7 @@ class NodeApi(Protocol):
         """
 
     async def peers(self) -> list[dict[str, Any]]:
-        """All members, this node included: node, address, state, self (bool); rtt_s and seen_s, or None."""
+        """All members, this node included: node, address, state, self (bool), rtt_s or None."""
 
     async def crawls(self) -> list[dict[str, Any]]:
         """The crawls this node knows: crawl, state, seeds (the first few), seeds_total, ended, counters (its own)."""

@@ -68,10 +68,10 @@ def test_status_says_what_a_person_wants_to_know(ask: Ask) -> None:
 
 def test_peers_has_a_row_for_each_member(ask: Ask) -> None:
     head, own, other = ask("peers").stdout.splitlines()
-    assert head.split() == ["node", "address", "state", "round", "trip", "heard", "from"]
+    assert head.split() == ["node", "address", "state", "round", "trip"]
     assert own.split() == [NODE.hex()[:12], "*", "127.0.0.1:8468", "active"]
     assert other.split()[0] == OTHER.hex()[:12]
-    assert other.endswith("suspected     12.3 ms   4.2 s ago")
+    assert other.endswith("suspected     12.3 ms")
 
 
 def test_crawls_lists_all_and_shows_one(ask: Ask, node: FakeNode) -> None:

@@ -46,7 +46,7 @@ def view_of(active: Iterable[int], joining: Iterable[int] = ()) -> View:
 
 
 class FakePeers:
-    """`Peers` of the node 0. Whoever has no handler takes everything."""
+    """`Peers` of the node 0. A node without a handler accepts all records; a call without one is a KeyError."""
 
     def __init__(self, view: View) -> None:
         self.node_id = node(0)

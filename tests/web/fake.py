@@ -71,10 +71,9 @@ class FakeNode:
     async def peers(self) -> list[dict[str, Any]]:
         self._note("peers")
         return [
-            {"node": NODE.hex(), "address": "127.0.0.1:8468", "state": "active", "self": True, "rtt_s": None,
-             "seen_s": None},
+            {"node": NODE.hex(), "address": "127.0.0.1:8468", "state": "active", "self": True, "rtt_s": None},
             {"node": OTHER.hex(), "address": "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:8468", "state": "suspected",
-             "self": False, "rtt_s": 0.0123, "seen_s": 4.2},
+             "self": False, "rtt_s": 0.0123},
         ]  # fmt: skip
 
     async def crawls(self) -> list[dict[str, Any]]:
