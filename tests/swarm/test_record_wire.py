@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,28 @@ def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
         key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.others, task.later
     )
     assert wire.end_of(wire.tombstone_of(copy), 20) == expected
+
+
+def test_the_size_of_a_row_is_no_more_than_is_reckoned_with() -> None:
+    """With the largest numbers, names and additions that a row may have."""
+    link = Link(KEY * 2, URL, 1 << 31, "http://a.example/", 1 << 31, True, bytes(wire.LATER_BYTES_MAX))
+    assert len(msgpack.packb(wire.row_of_link(link))) <= wire.link_bytes(link)
+    place = Place("ab" * 20, "f" * 128, 1 << 62, 1 << 62)
+    others = tuple(f"{number:040x}" for number in range(OTHERS_MAX))
+    for copy in COPIES:
+        task = replace(
+            copy.task,
+            depth=1 << 31,
+            order=1 << 62,
+            gen=wire.COUNT_MAX,
+            attempt=wire.COUNT_MAX,
+            hops=1 << 31,
+            place=copy.task.place and place,
+            others=others,
+            later=bytes(wire.LATER_BYTES_MAX),
+        )
+        longest = TaskReplica(KEY * 2, task)
+        assert len(msgpack.packb(wire.record_of(longest))) <= wire.record_bytes(longest)
 
 
 def test_a_record_with_the_retired_number_arrives_as_a_pending_one() -> None:

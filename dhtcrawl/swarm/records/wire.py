@@ -37,8 +37,8 @@ _BYTES_END = 1 << 63
 # A frame holds 1 MiB, and two URLs of a link may take 16 KiB: a message that does not fit would never arrive.
 LINKS_BYTES_MAX = 512 * 1024  # of one message
 RECORDS_BYTES_MAX = 256 * 1024  # of one message
-_LINK_BYTES = 128  # of a link on the wire besides its URLs, at most
-_RECORD_BYTES = 256  # of a record on the wire besides its texts, at most
+_LINK_BYTES = 128  # of a link on the wire besides its URLs and what a later version adds, at most
+_RECORD_BYTES = 288  # of a record on the wire besides its texts and `extra`, at most
 
 _ORIGIN = re.compile(r"(https?://([^/?#\\]+))/")
 _REST = re.compile(r'[!-"$-~]*')  # what WHATWG serialization leaves unescaped, without a fragment
@@ -49,13 +49,14 @@ _REASON = re.compile(r"[a-z][a-z-]{0,31}")
 
 def link_bytes(link: Link) -> int:
     """How many bytes a link takes on the wire, at most."""
-    return _LINK_BYTES + len(link.url) + len(link.referrer)
+    return _LINK_BYTES + len(link.url) + len(link.referrer) + len(link.later)
 
 
 def record_bytes(copy: TaskReplica) -> int:
     """How many bytes a record takes on the wire, at most."""
     task = copy.task
-    return _RECORD_BYTES + len(task.url) + len(task.referrer) + 4 * len(task.detail)
+    texts = len(task.url) + len(task.referrer) + 4 * len(task.detail)
+    return _RECORD_BYTES + texts + NODE_BYTES * len(task.others) + len(task.later)
 
 
 def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
