@@ -24,7 +24,7 @@ from dhtcrawl.node.single import Node, RunningCrawl
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import SkipReason
 
 _REMEDIES = {

@@ -35,9 +35,8 @@ from dhtcrawl.storage.collect.transfer import bring_bytes, row_pages
 from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog
-from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
-from dhtcrawl.storage.store.crawl_record import left_to
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.records import holds_copies
 from dhtcrawl.storage.store.txn import Txn

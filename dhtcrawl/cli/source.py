@@ -12,10 +12,11 @@ from dhtcrawl.cli.runtime import NODE_DIR, locked
 from dhtcrawl.cli.wait import stop_of
 from dhtcrawl.errors import DhtcrawlError
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, read_facts
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.outputs.outputs import OutputCounters
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, NotARecord, from_wire
-from dhtcrawl.web.api import CHUNK_BYTES_MAX, Row
+from dhtcrawl.web.api import Row
 
 T = TypeVar("T")
 

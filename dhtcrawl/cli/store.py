@@ -9,7 +9,7 @@ from pathlib import Path
 from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.errors import UsageError
 from dhtcrawl.storage.store import catalog
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.txn import Txn
 

@@ -17,7 +17,7 @@ from typing import Any
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.store import keys, tasks
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import State, unpack
 from dhtcrawl.storage.store.txn import Txn
 

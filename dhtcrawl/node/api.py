@@ -23,13 +23,13 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.collect.facts import Unreachable
 from dhtcrawl.storage.collect.foreign import BadRow
-from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.crawl_record import (
     COMPLETE,
     PAUSED,
     RUNNING,
     STOPPED,
     STOPPING,
+    CrawlRecord,
     changed,
     fits_the_wire,
     to_wire,

@@ -11,7 +11,7 @@ from dhtcrawl.node.crawl_run import CrawlRun
 from dhtcrawl.node.single import RunningCrawl
 from dhtcrawl.node.swarm_crawl import Shared, compose
 from dhtcrawl.node.swarm_parts import Ground, SwarmParts
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns

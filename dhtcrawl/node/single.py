@@ -40,8 +40,8 @@ from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, summarise
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputCounters, OutputDirs, write_outputs
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
-from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Task

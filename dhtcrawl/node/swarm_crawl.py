@@ -23,7 +23,7 @@ from dhtcrawl.policy.guard import Guard
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.storage.outputs.outputs import LivePages, OutputDirs
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.swarm.assignment.assignments import Assignments, AssignmentServices
 from dhtcrawl.swarm.assignment.assignments import build as build_assignments

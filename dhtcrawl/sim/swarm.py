@@ -35,8 +35,8 @@ from dhtcrawl.sim.wires import Wires
 from dhtcrawl.sim.world import SimDisk, never, offload
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack
 

@@ -42,10 +42,11 @@ from aiohttp import web
 from dhtcrawl.errors import UsageError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 from dhtcrawl.spec import CrawlSpec, typed_url
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
 from dhtcrawl.web import metrics
-from dhtcrawl.web.api import CHUNK_BYTES_MAX, Action, ApiError, NodeApi, decision_in, submission
+from dhtcrawl.web.api import Action, ApiError, NodeApi, decision_in, submission
 from dhtcrawl.web.guard import (
     bytes_argument,
     count_argument,

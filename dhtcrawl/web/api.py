@@ -20,9 +20,6 @@ Action = Literal["pause", "resume", "stop"]
 Decision = Literal["release", "drop"]
 Row = tuple[bytes, bytes]  # what stands behind kind and crawl id in a key of the store, and the value
 
-# A chunk crosses the swarm in one frame, and a frame is 1 MiB at most.
-CHUNK_BYTES_MAX = 512 * 1024
-
 
 class ApiError(Exception):
     """What was asked cannot be: an HTTP status from 400 on, and one line for the user."""

@@ -25,7 +25,7 @@ from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable
 from dhtcrawl.storage.outputs.outputs import INDEX_FILE, PAGES_FILE, SKIPPED_FILE, OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store import catalog, keys
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.memory import MemoryEngine
 from dhtcrawl.storage.store.records import unpack

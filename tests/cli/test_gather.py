@@ -23,7 +23,7 @@ from dhtcrawl.storage.collect.facts import CrawlFacts, read_facts
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.outputs.verify import verify
 from dhtcrawl.storage.store import catalog, keys
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.records import State, pack, unpack_task
 from dhtcrawl.storage.store.tasks import get_page

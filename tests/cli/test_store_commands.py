@@ -17,7 +17,7 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, MISSING_FILE, OUTPUT_FILES, REPORTS_DIR
 from dhtcrawl.storage.store import catalog, keys
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.txn import Txn
 

@@ -14,7 +14,7 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit, StorageError, StoreTooNew
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import catalog, keys, tasks
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, merge_crawls
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.records import pack, unpack
 
@@ -109,7 +109,7 @@ def test_a_copy_is_merged_into_what_is_stored_and_later_fields_stay(store: Store
     later = {**unpack(store.engine.get(keys.CRAWL + IDS[0]) or b""), "of a later version": 1}
     store.put(keys.CRAWL + IDS[0], pack(later))
     merged = store.run(partial(catalog.merge_in, crawl=theirs))
-    assert merged == catalog.merge_crawls(theirs, ours)
+    assert merged == merge_crawls(theirs, ours)
     assert (merged.state, merged.participants, len(merged.aliases)) == ("running", ["a" * 40], 2)
     assert store.run(catalog.crawls) == [merged]
     assert unpack(store.engine.get(keys.CRAWL + IDS[0]) or b"")["of a later version"] == 1

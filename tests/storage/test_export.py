@@ -9,15 +9,14 @@ from storage.stores import CRAWL, SPEC, Store
 from storage.swarm_stores import NODES, Part
 
 from dhtcrawl.storage.collect.export import (
-    CHUNK_BYTES_MAX,
     EXPORTED,
-    ROWS_MAX,
     CannotExport,
     Row,
     export_chunk,
     export_files,
     export_rows,
 )
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX, ROWS_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import pack
 

@@ -19,7 +19,7 @@ from dhtcrawl.storage.collect import gather
 from dhtcrawl.storage.collect.gather_aside import drop_aside
 from dhtcrawl.storage.outputs.outputs import MISSING_FILE, PAGES_FILE, OutputCounters, OutputDirs
 from dhtcrawl.storage.store import catalog, keys
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import State, unpack
 from dhtcrawl.storage.store.tasks import get_page
 

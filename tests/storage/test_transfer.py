@@ -11,8 +11,9 @@ from storage.stores import CRAWL
 from storage.swarm_stores import NODES, Part
 
 from dhtcrawl.sim.committer import LoopCommitter
-from dhtcrawl.storage.collect.export import CHUNK_BYTES_MAX, Row, export_rows
+from dhtcrawl.storage.collect.export import Row, export_rows
 from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.collect.transfer import bring_bytes, row_pages, whole_rows
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import GroupRunner

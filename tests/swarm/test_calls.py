@@ -22,10 +22,10 @@ from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.tasks.frame import HEADER, LIST_ITEMS_MAX
 from dhtcrawl.rpc.tasks.messages import Call, decode, encode
 from dhtcrawl.rpc.tasks.schema import BadArguments, CallArgs, WireMap
-from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.collect.limits import ROWS_MAX
 from dhtcrawl.storage.store import ranges
 from dhtcrawl.swarm.calls import BY_NAME, CALLS
-from dhtcrawl.swarm.calls.bodies import CHUNK_BYTES_MAX, EXPORT_ROWS_MAX, Adopt
+from dhtcrawl.swarm.calls.bodies import Adopt
 from dhtcrawl.swarm.calls.hosts import HOST_ROWS_MAX, AskHosts, GrantedRow, HostAnswers
 from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST, GetCrawl
 from dhtcrawl.swarm.calls.membership import Activate, HeldRow
@@ -302,8 +302,7 @@ def test_a_default_is_left_out_and_a_default_that_is_sent_is_taken() -> None:
 
 
 def test_the_longest_lists_fit_onto_the_wire_and_the_limits_are_those_of_the_store() -> None:
-    assert max(KEYS_MAX, HOST_ROWS_MAX, EXPORT_ROWS_MAX, CRAWLS_A_LIST) <= LIST_ITEMS_MAX
-    assert (CHUNK_BYTES_MAX, EXPORT_ROWS_MAX) == (export.CHUNK_BYTES_MAX, export.ROWS_MAX)
+    assert max(KEYS_MAX, HOST_ROWS_MAX, ROWS_MAX, CRAWLS_A_LIST) <= LIST_ITEMS_MAX
     assert HASH_BYTES == ranges.DIGEST_BYTES
     rows = [HeldRow(CRAWL, (bytes(40),) * KEYS_MAX, NODE)] * (HELD_KEYS_MAX // KEYS_MAX)
     assert len(msgpack.packb(rows)) < Activate.terms.reply_bytes_max * 2 / 3

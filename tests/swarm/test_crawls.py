@@ -14,8 +14,8 @@ from storage.stores import SPEC, link
 
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
-from dhtcrawl.storage.store import catalog, tasks
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, from_wire, to_wire
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
@@ -95,26 +95,26 @@ async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
     async with a_world() as world:
         made = await world.crawls.publish(record())
         assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
-        assert catalog.from_wire(world.peers.called[0][2]["record"]) == made
+        assert from_wire(world.peers.called[0][2]["record"]) == made
         assert world.running == [made.crawl_id]
 
 
 async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_those_in_it() -> None:
     async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
         world = CrawlsBench(group)
-        await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
+        await world.hear("crawl_tell", {"record": to_wire(record())})
         assert not world.started
         assert not world.running
         assert world.crawls.get(record().crawl_id) == record()
         await world.runs.load(world.start)
         assert world.running == [record().crawl_id]
-        await world.hear("crawl_tell", {"record": catalog.to_wire(record(1))})
+        await world.hear("crawl_tell", {"record": to_wire(record(1))})
         assert len(world.started) == 2
 
 
 async def test_a_crawl_that_two_tell_of_at_once_runs_once() -> None:
     async with a_world() as world:
-        args = {"record": catalog.to_wire(record())}
+        args = {"record": to_wire(record())}
         await asyncio.gather(world.hear("crawl_tell", args), world.hear("crawl_tell", args))
         assert len(world.started) == 1
 
@@ -132,10 +132,10 @@ async def test_what_is_told_while_a_run_is_made_reaches_it() -> None:
 async def test_participants_are_told_by_their_places_among_the_members_that_we_see_and_no_others() -> None:
     async with asyncio.TaskGroup() as group:
         world = CrawlsBench(group)
-        await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
+        await world.hear("crawl_tell", {"record": to_wire(record())})
         ids, others = world.peers.view.ids, view_of([1, 2, 3])
         names = {view: replace(record(), participants=[view[1].hex()]) for view in (ids, others.ids)}
-        told = catalog.to_wire(names[others.ids], record(), others.ids)
+        told = to_wire(names[others.ids], record(), others.ids)
         for fingerprint, wrong in (
             (others.fingerprint[:VIEW_BYTES], "record"),
             (None, "view"),
@@ -144,7 +144,7 @@ async def test_participants_are_told_by_their_places_among_the_members_that_we_s
         ):
             args = {"crawl": record().crawl_id, "record": told, "view": fingerprint}
             assert await world.hear("crawl_tell", args) == Refused("bad-args", wrong)
-        args = {"crawl": record().crawl_id, "record": catalog.to_wire(names[ids], record(), ids)}
+        args = {"crawl": record().crawl_id, "record": to_wire(names[ids], record(), ids)}
         assert await world.hear("crawl_tell", args) == Refused("bad-args", "record"), "of no view at all"
         assert world.crawls.get(record().crawl_id) == record()
         fingerprint = world.peers.view.fingerprint[:VIEW_BYTES]
@@ -173,7 +173,7 @@ async def test_stopping_waits_for_a_run_that_is_just_being_made() -> None:
 async def test_a_crawl_that_is_heard_of_when_the_node_stops_is_noted_and_not_begun() -> None:
     async with a_world() as world:
         await world.runs.stop()
-        await world.hear("crawl_tell", {"record": catalog.to_wire(record())})
+        await world.hear("crawl_tell", {"record": to_wire(record())})
         assert world.started == []
         assert world.crawls.get(record().crawl_id) is not None
 
@@ -188,7 +188,7 @@ async def test_a_newcomer_pulls_all_crawls_of_a_node_page_by_page() -> None:
 
         world.peers.calls |= {
             "crawl_list": listed,
-            "crawl_get": lambda args: {"record": catalog.to_wire(theirs[args["crawl"]])},
+            "crawl_get": lambda args: {"record": to_wire(theirs[args["crawl"]])},
         }
         assert await world.crawls.pull(node(1))
         assert {known.crawl_id for known in world.crawls} == set(theirs)

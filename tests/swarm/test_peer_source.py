@@ -11,9 +11,9 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.collect.facts import Unreachable
 from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.swarm.bodies import peer_source
 from dhtcrawl.swarm.bodies.peer_source import RESUME_AFTER_S, PeerSource
-from dhtcrawl.swarm.calls.bodies import CHUNK_BYTES_MAX
 from swarm.fake_peers import FakePeers, node, view_of
 
 

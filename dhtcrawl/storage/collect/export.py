@@ -17,6 +17,7 @@ from __future__ import annotations
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.archive.archive import lengths
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX, ROWS_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import unpack
@@ -27,10 +28,7 @@ EXPORTED = (
     *keys.COPIES,
 )  # fmt: skip
 IN_PARTS = (keys.LINKS, keys.COPY_LINKS)
-# A list of the task plane holds 512 items, and a frame 1 MiB.
-ROWS_MAX = 500
 ROWS_BYTES = 256 << 10
-CHUNK_BYTES_MAX = 512 << 10
 PART_BYTES = 4  # of the offset behind a task key
 
 Row = tuple[bytes, bytes]

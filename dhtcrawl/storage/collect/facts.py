@@ -16,7 +16,7 @@ from typing import Any
 from dhtcrawl.storage.outputs.outputs import OutputCounters
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 

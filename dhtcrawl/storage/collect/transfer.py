@@ -12,8 +12,9 @@ from functools import partial
 from typing import Final
 
 from dhtcrawl.keyspace import KEY_BYTES
-from dhtcrawl.storage.collect.export import CHUNK_BYTES_MAX, IN_PARTS, PART_BYTES, Row
+from dhtcrawl.storage.collect.export import IN_PARTS, PART_BYTES, Row
 from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.txn import Txn
 

@@ -13,20 +13,12 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.crawl_record import (
     CrawlRecord,
-    NotARecord,
-    from_wire,
     merge_crawls,
     read_fields,
-    to_wire,
     write_fields,
 )
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
-
-__all__ = [
-    "CrawlRecord", "NotARecord", "check_format", "count_run_time", "crawls", "forget", "from_wire",
-    "is_closed", "merge_crawls", "merge_in", "next_incarnation", "put_closed", "put_crawl", "set_ended", "to_wire",
-]  # fmt: skip
 
 FORMAT_VERSION = 1
 

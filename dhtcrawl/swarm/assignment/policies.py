@@ -17,7 +17,7 @@ from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard, said
 from dhtcrawl.policy.registry import load
 from dhtcrawl.policy.seam import Planner, Settings
-from dhtcrawl.storage.store.catalog import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.collect import export
+from dhtcrawl.storage.collect.limits import ROWS_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import Directory
@@ -59,7 +60,7 @@ class Exports:
     async def _on_files(self, _asker: bytes, args: calls.ExportFiles) -> calls.StoredFiles:
         read: Any = partial(export.export_files, crawl=args.crawl)
         files = [file for file in await self._committer.submit(read) if file[0] > args.after]
-        return calls.StoredFiles(tuple(calls.StoredFile(*file) for file in files[: calls.EXPORT_ROWS_MAX]))
+        return calls.StoredFiles(tuple(calls.StoredFile(*file) for file in files[:ROWS_MAX]))
 
     async def _on_chunk(self, _asker: bytes, args: calls.ExportChunk) -> calls.StoredChunk | Refused:
         try:

@@ -16,6 +16,7 @@ from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.collect.export import Row
 from dhtcrawl.storage.collect.facts import Unreachable
 from dhtcrawl.storage.collect.foreign import BadRow
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.swarm.calls import bodies as calls
 
 RESUME_AFTER_S: Final = (0.2, 1.0)
@@ -64,7 +65,7 @@ class PeerSource:
 
     async def chunk(self, node: bytes, name: str, offset: int, limit: int) -> bytes:
         """Up to `limit` bytes of an archive file, and no more than a chunk has; none behind what is committed."""
-        part = calls.ExportChunk(self._crawl, name, offset, min(limit, calls.CHUNK_BYTES_MAX))
+        part = calls.ExportChunk(self._crawl, name, offset, min(limit, CHUNK_BYTES_MAX))
         return (await self._ask(node, part)).data
 
     async def _ask(self, node: bytes, args: CallArgs[R]) -> R:

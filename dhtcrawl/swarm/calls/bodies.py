@@ -6,14 +6,13 @@ from typing import Annotated, Any, Final, NamedTuple
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap, flag, integer, octets, octets_up_to, or_nil, row, rows, text
+from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX, ROWS_MAX
 from dhtcrawl.swarm.calls.words import COUNT_MAX, KEYS_MAX, Count, Crawl, Done, Figures, TaskKey, TaskKeys
 
 COPIES_A_CALL: Final = 256
 COPY_TIMEOUT_S: Final = 15.0  # a node that takes longer is most likely gone, and members know by then
 NAME_CHARS_MAX: Final = 255
 CURSOR_BYTES_MAX: Final = 256
-CHUNK_BYTES_MAX: Final = 512 << 10  # these two are the limits of `dhtcrawl.storage.collect.export`
-EXPORT_ROWS_MAX: Final = 500
 EXPORT_REPLY_BYTES: Final = 1 << 20
 _OFFSET_MAX: Final = 2**62 - 1
 
@@ -142,7 +141,7 @@ class StoredRow(NamedTuple):
 class StoredRows(WireMap):
     """Answer to `export_rows`."""
 
-    rows: Annotated[tuple[StoredRow, ...], rows(StoredRow, EXPORT_ROWS_MAX)]
+    rows: Annotated[tuple[StoredRow, ...], rows(StoredRow, ROWS_MAX)]
     cursor: Annotated[bytes | None, or_nil(octets_up_to(CURSOR_BYTES_MAX)), "nil at the end"]
 
 
@@ -164,7 +163,7 @@ class StoredFile(NamedTuple):
 class StoredFiles(WireMap):
     """Answer to `export_files`."""
 
-    files: Annotated[tuple[StoredFile, ...], rows(StoredFile, EXPORT_ROWS_MAX), "by name; empty at the end"]
+    files: Annotated[tuple[StoredFile, ...], rows(StoredFile, ROWS_MAX), "by name; empty at the end"]
 
 
 class ExportFiles(CallArgs[StoredFiles], name="export_files", timeout_s=60.0, reply_bytes_max=EXPORT_REPLY_BYTES):

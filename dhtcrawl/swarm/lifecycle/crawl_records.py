@@ -18,9 +18,8 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store import catalog
-from dhtcrawl.storage.store.catalog import CrawlRecord
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.crawl_record import heir_of
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, NotARecord, from_wire, heir_of, merge_crawls, to_wire
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.words import Done
@@ -77,7 +76,7 @@ class CrawlRecords:
             return None if catalog.is_closed(txn, record.crawl_id) else catalog.merge_in(txn, record)
 
         known = self._records.get(record.crawl_id)
-        if known is not None and catalog.merge_crawls(known, record) == known:
+        if known is not None and merge_crawls(known, record) == known:
             return known
         merged = await self._committer.submit(write)
         if merged is None:
@@ -85,7 +84,7 @@ class CrawlRecords:
         before = self._records.get(record.crawl_id)
         if before is not None:
             # Another change may have come while this one was being written.
-            merged = catalog.merge_crawls(before, merged)
+            merged = merge_crawls(before, merged)
         self._records[record.crawl_id] = merged
         if merged != before:
             for changed in self.on_change:
@@ -113,7 +112,7 @@ class CrawlRecords:
         """Tell one node a crawl's record."""
         record = self._records.get(crawl)
         if record is not None:
-            await self._peers.call(node, calls.TellCrawl(catalog.to_wire(record)))
+            await self._peers.call(node, calls.TellCrawl(to_wire(record)))
 
     async def pull(self, node: bytes) -> bool:
         """Learn the crawls that `node` knows; whether it answered."""
@@ -157,13 +156,13 @@ class CrawlRecords:
 
     def _on_get(self, _asker: bytes, args: calls.GetCrawl) -> calls.KnownRecord | Refused:
         record = self._records.get(args.crawl)
-        return Refused(UNKNOWN_CRAWL) if record is None else calls.KnownRecord(catalog.to_wire(record))
+        return Refused(UNKNOWN_CRAWL) if record is None else calls.KnownRecord(to_wire(record))
 
 
 def _parsed(data: bytes, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord | None:
     """A record that a peer sent, whole or as changes of the `known` one; None where it is invalid."""
     try:
-        return catalog.from_wire(data, known, among)
-    except catalog.NotARecord as error:
+        return from_wire(data, known, among)
+    except NotARecord as error:
         log.info("a crawl record from a peer: %s", error)
         return None
