@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.storage.store.records import (
     OTHERS_MAX,
+    Additions,
     Place,
     State,
     Task,
@@ -45,8 +46,11 @@ COPIES = st.builds(
     reason=st.sampled_from(["", "failed", "robots"]),
     detail=st.sampled_from(["", "timeout"]),
     place=st.none() | PLACES,
-    others=st.lists(st.sampled_from(["n1", "n2", "n3"]), max_size=3).map(sorted).map(tuple),
-    later=st.sampled_from([b"", b"a", b"b"]),
+    added=st.builds(
+        Additions,
+        others=st.lists(st.sampled_from(["n1", "n2", "n3"]), max_size=3).map(sorted).map(tuple),
+        later=st.sampled_from([b"", b"a", b"b"]),
+    ),
 )
 
 
@@ -116,21 +120,21 @@ def test_how_often_each_node_fetched_the_page_is_never_forgotten(copies: list[Ta
     a, b, _ = copies
     known = Counter(a.fetchers) | Counter(b.fetchers)
     assert Counter(merge(a, b).fetchers) == known
-    again = replace(a, others=fetched_again(a, "n2"))
+    again = a.with_others(fetched_again(a, "n2"))
     assert Counter(again.fetchers) == Counter([*a.fetchers, "n2"])
 
 
 def test_a_record_of_a_page_that_was_fetched_once_is_stored_as_ever() -> None:
     assert len(unpack(TASK.pack())) == 12
-    twice = replace(TASK, others=("n1", "n2"))
+    twice = TASK.with_others(("n1", "n2"))
     assert unpack_task(twice.pack()) == twice
     assert unpack_task(twice.pack_with(7)) == replace(twice, order=7)
 
 
 def test_no_more_than_so_many_fetchers_are_kept() -> None:
-    many = replace(TASK, others=tuple(f"n{n:03}" for n in range(OTHERS_MAX)))
+    many = TASK.with_others(tuple(f"n{n:03}" for n in range(OTHERS_MAX)))
     assert fetched_again(many, "n000a") == (*many.others[:1], "n000a", *many.others[1:-1])
-    more = replace(TASK, others=("n0000", "n999"))
+    more = TASK.with_others(("n0000", "n999"))
     assert merge(many, more) == merge(more, many)
     assert merge(many, more).others == ("n000", "n0000", *many.others[1:-1])
 
@@ -158,7 +162,7 @@ def test_the_winner_is_the_higher_gen_then_what_is_settled_then_the_attempt(
     a: dict[str, Any], b: dict[str, Any], winner: str
 ) -> None:
     one, two = replace(TASK, **a), replace(TASK, **b)
-    assert replace(merge(one, two), others=()) == (one if winner == "a" else two)
+    assert merge(one, two).with_others(()) == (one if winner == "a" else two)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +202,7 @@ TASKS = st.builds(
     reason=TEXT,
     detail=TEXT,
     place=st.none() | st.builds(Place, TEXT, TEXT, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
-    others=st.lists(TEXT, max_size=2).map(tuple),
-    later=st.binary(max_size=3),
+    added=st.builds(Additions, others=st.lists(TEXT, max_size=2).map(tuple), later=st.binary(max_size=3)),
 )
 
 
@@ -222,7 +225,7 @@ def test_any_other_record_reads_back_as_it_was(value: object) -> None:
 
 def test_fields_behind_those_of_this_version_are_left_out() -> None:
     known = msgpack.unpackb(TASK.pack()[1:])
-    assert unpack_task(pack([*known, [], b"later", "new"])) == replace(TASK, later=b"later")
+    assert unpack_task(pack([*known, [], b"later", "new"])) == replace(TASK, added=Additions(later=b"later"))
 
 
 @pytest.mark.parametrize("version", [2, 255])

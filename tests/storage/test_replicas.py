@@ -12,8 +12,8 @@ from storage.stores import CRAWL, NODE, PLACE, SPEC, Store, link, page
 
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import keys, replicas
-from dhtcrawl.storage.store.records import Place, State, Task, merge, unpack_task
-from dhtcrawl.storage.store.replicas import End, Merged, Swept, TaskReplica, essence
+from dhtcrawl.storage.store.records import Additions, Place, State, Task, essence, merge, unpack_task
+from dhtcrawl.storage.store.replicas import End, Merged, Swept, TaskReplica
 from dhtcrawl.storage.store.tasks import first_missing
 from dhtcrawl.url import host_of
 
@@ -43,7 +43,9 @@ def tasks_of(draw: st.DrawFn, url: str) -> Task:
         reason=draw(st.sampled_from(["failed", "robots"])) if state == State.DEAD else "",
         detail=draw(st.sampled_from(["", "timeout"])) if state == State.DEAD else "",
         place=place if state in (State.FETCHED, State.DONE) else None,
-        others=draw(st.sampled_from([(), (), (OTHER,), (NODE, OTHER)])),
+        added=Additions(
+            draw(st.sampled_from([(), (), (OTHER,), (NODE, OTHER)])), draw(st.sampled_from([b"", b"a", b"b"]))
+        ),
     )
 
 
@@ -151,7 +153,7 @@ def end(url: str, state: State = State.DONE, *, gen: int = 0, attempt: int = 0) 
 
 def end_of(some: TaskReplica) -> End:
     key, task = some
-    return End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.others)
+    return End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.added)
 
 
 # -- the lattice in stores --
@@ -217,8 +219,7 @@ def test_a_tombstone_does_what_its_whole_record_would(first: list[TaskReplica], 
     if before is None:
         assert buried.found() == merged.found()
         return
-    ends = ("state", "gen", "attempt", "reason", "detail", "place", "others")
-    came = replace(before, **{name: getattr(other.task, name) for name in ends})
+    came = replace(before, **{name: getattr(other.task, name) for name in End._fields[1:]})
     expected = merged.merge([TaskReplica(other.key, came)])
     assert buried.found() == merged.found()
     assert (report.queued, report.unqueued) == (expected.queued, expected.unqueued)

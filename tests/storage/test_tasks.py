@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -116,7 +115,7 @@ def test_a_page_fetched_twice_keeps_its_first_copy(store: Store) -> None:
     assert store.fetched(second, Place(NODE, "z", 5, 5), attempt=9) == (True, False)
     assert store.task(A).others == (NODE,)
     record = keys.TASK + CRAWL + SPEC.key_of(A)
-    store.put(record, replace(store.task(A), others=()).pack())
+    store.put(record, store.task(A).with_others(()).pack())
     assert dict(store.engine.scan(b"", b"\xff")) == before
     store.accept(link(B))
     store.settle(A)

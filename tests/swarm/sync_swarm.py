@@ -17,8 +17,8 @@ from dhtcrawl.rpc.tasks.messages import Ack, Code, Message, Records, RefreshTask
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store import replicas as stored
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
-from dhtcrawl.storage.store.records import Task, merge, unpack_task
-from dhtcrawl.storage.store.replicas import Merged, TaskReplica, essence
+from dhtcrawl.storage.store.records import Task, essence, merge, unpack_task
+from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls.records import Have
 from dhtcrawl.swarm.records.holdings import RecordTerms

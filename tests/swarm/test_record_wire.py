@@ -15,9 +15,9 @@ from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.rpc.tasks.frame import Malformed
 from dhtcrawl.rpc.tasks.messages import StoreBackup, encode
-from dhtcrawl.storage.store import replicas
-from dhtcrawl.storage.store.ranges import record_hash
-from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task
+from dhtcrawl.storage.store import keys, replicas
+from dhtcrawl.storage.store.ranges import record_hash, same
+from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, Additions, Place, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
@@ -34,8 +34,10 @@ COPIES = [
     TaskReplica(KEY, Task(URL, 0, 1, "", State.PENDING, gen=2, attempt=3)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.FETCHED, place=PLACE)),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, attempt=1, place=PLACE)),
-    TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, gen=1, place=PLACE, others=("ab" * 20, "cd" * 20, "cd" * 20))),
-    TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, gen=2, place=PLACE, others=("ab" * 20,), later=b"later")),
+    TaskReplica(
+        KEY, Task(URL, 0, 1, "", State.DONE, gen=1, place=PLACE, added=Additions(("ab" * 20, "cd" * 20, "cd" * 20)))
+    ),
+    TaskReplica(KEY, Task(URL, 0, 1, "", State.DONE, gen=2, place=PLACE, added=Additions(("ab" * 20,), b"later"))),
     TaskReplica(KEY, Task(URL, 0, 1, "", State.DEAD, reason="private-address", detail="10.0.0.1: ü")),
 ]
 
@@ -54,15 +56,16 @@ def test_a_record_arrives_as_it_was_sent(copy: TaskReplica) -> None:
 @pytest.mark.parametrize("copy", COPIES[3:], ids=lambda copy: copy.task.state.name)
 def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     key, task = copy
-    expected = End(
-        key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.others, task.later
-    )
+    expected = End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.added)
     assert wire.end_of(wire.tombstone_of(copy), 20) == expected
+
+
+LONGEST = bytes(wire.TAIL_BYTES_MAX)
 
 
 def test_the_size_of_a_row_is_no_more_than_is_reckoned_with() -> None:
     """With the largest numbers, names and additions that a row may have."""
-    link = Link(KEY * 2, URL, 1 << 31, "http://a.example/", 1 << 31, True, bytes(wire.LATER_BYTES_MAX))
+    link = Link(KEY * 2, URL, 1 << 31, "http://a.example/", 1 << 31, True, Additions(later=LONGEST))
     assert len(msgpack.packb(wire.row_of_link(link))) <= wire.link_bytes(link)
     place = Place("ab" * 20, "f" * 128, 1 << 62, 1 << 62)
     others = tuple(f"{number:040x}" for number in range(OTHERS_MAX))
@@ -75,11 +78,46 @@ def test_the_size_of_a_row_is_no_more_than_is_reckoned_with() -> None:
             attempt=wire.COUNT_MAX,
             hops=1 << 31,
             place=copy.task.place and place,
-            others=others,
-            later=bytes(wire.LATER_BYTES_MAX),
+            added=Additions(others, LONGEST),
         )
         longest = TaskReplica(KEY * 2, task)
         assert len(msgpack.packb(wire.record_of(longest))) <= wire.record_bytes(longest)
+
+
+PLAIN_VALUE = "9c b1 687474703a2f2f612e6578616d706c652f 01 02 a0 04 03 04 01 c3 a0 a0 94 a2 6e31 a3 612d31 05 06"
+ONE, TWO = "ab" * 20, "cd" * 20
+
+
+@pytest.mark.parametrize(
+    ("added", "count", "stored", "extra", "digest"),
+    [
+        (NO_ADDITIONS, 12, "", "", 8245392332801073911),
+        (Additions((ONE,)), 13, f"91 d928 {ONE.encode().hex()}", f"01 {ONE}", 8222737882730664115),
+        (Additions(later=b"later"), 14, "90 c405 6c61746572", "00 6c61746572", 2901826980731386241),
+        (
+            Additions((ONE, TWO), b"later"),
+            14,
+            f"92 d928 {ONE.encode().hex()} d928 {TWO.encode().hex()} c405 6c61746572",
+            f"02 {ONE} {TWO} 6c61746572",
+            11722257582857403335,
+        ),
+    ],
+    ids=["none", "others", "later", "both"],
+)
+def test_additions_are_the_same_bytes_as_ever(
+    added: Additions, count: int, stored: str, extra: str, digest: int
+) -> None:
+    """Earlier versions wrote these, and a swarm of several versions compares the hashes."""
+    task = Task("http://a.example/", 1, 2, "", State.DONE, 3, 4, 1, True, place=Place("n1", "a-1", 5, 6), added=added)
+    value = bytes.fromhex(f"01 {PLAIN_VALUE.replace('9c', f'{0x90 + count:02x}', 1)} {stored}")
+    assert task.pack() == value
+    assert unpack_task(value) == task
+    copy = TaskReplica(SPEC.key_of(task.url), task)
+    assert wire.record_of(copy).extra == wire.tombstone_of(copy).extra == bytes.fromhex(extra)
+    assert record_hash(copy) == digest
+    store = Store()
+    store.put(keys.TASK + CRAWL + copy.key, value)
+    assert store.run(lambda txn: same(txn, CRAWL, [(copy.key, digest)])) == [True]
 
 
 def test_a_record_with_the_retired_number_arrives_as_a_pending_one() -> None:
@@ -88,7 +126,7 @@ def test_a_record_with_the_retired_number_arrives_as_a_pending_one() -> None:
 
 
 ID = bytes.fromhex("ab" * 20)
-TOO_LONG = bytes(wire.LATER_BYTES_MAX + 1)
+TOO_LONG = LONGEST + b"\0"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +141,7 @@ def test_an_addition_of_another_form_is_none(extra: bytes) -> None:
     [
         b"\0of a later version",
         b"\x01" + ID + b"of a later version",
-        bytes([OTHERS_MAX]) + ID * OTHERS_MAX + TOO_LONG[1:],
+        bytes([OTHERS_MAX]) + ID * OTHERS_MAX + LONGEST,
     ],
 )
 def test_what_a_later_version_adds_to_a_record_passes_through_an_older_node(extra: bytes) -> None:
@@ -119,7 +157,7 @@ def test_what_a_later_version_adds_to_a_record_passes_through_an_older_node(extr
     over = wire.end_of(rows.TombstoneRow(KEY, int(State.DEAD), 0, 1, "failed", "", None, extra), 20)
     assert over is not None
     store.run(lambda txn: replicas.bury(txn, CRAWL, [over], **OURS))
-    store.run(lambda txn: replicas.bury(txn, CRAWL, [over._replace(gen=1, others=(), later=b"")], **OURS))
+    store.run(lambda txn: replicas.bury(txn, CRAWL, [over._replace(gen=1, added=NO_ADDITIONS)], **OURS))
     store.run(lambda txn: replicas.reopen(txn, CRAWL, [KEY], when=lambda task: task.gen == 1, **OURS))
     again = store.task(URL)
     assert again.gen == 2
@@ -127,14 +165,14 @@ def test_what_a_later_version_adds_to_a_record_passes_through_an_older_node(extr
 
 
 def test_what_a_later_version_adds_to_a_link_stays_with_its_task() -> None:
-    link = Link(KEY, URL, 2, "http://a.example/", 1, True, b"later")
+    link = Link(KEY, URL, 2, "http://a.example/", 1, True, Additions(later=b"later"))
     assert wire.link_of(wire.row_of_link(link), 20) == link
-    assert wire.link_of(wire.row_of_link(link._replace(later=TOO_LONG)), 20) is None
+    assert wire.link_of(wire.row_of_link(link._replace(added=Additions(later=TOO_LONG))), 20) is None
     store = Store()
-    store.accept(link, link._replace(depth=1, later=b""))
+    store.accept(link, link._replace(depth=1, added=NO_ADDITIONS))
     assert wire.record_of(TaskReplica(KEY, store.task(URL))).extra == b"\0later"
-    store.accept(link._replace(depth=0, later=b"more"))
-    assert store.task(URL).later == b"more"
+    store.accept(link._replace(depth=0, added=Additions(later=b"more")))
+    assert store.task(URL).added == Additions(later=b"more")
 
 
 def test_a_key_with_its_host_is_that_of_both() -> None:

@@ -155,7 +155,7 @@ def rehome(
         if task is None or task.place is None or task.place.node != gone or place.node == gone or not mine(key):
             continue  # its record has changed meanwhile
         again = replace(task, state=State.FETCHED, gen=task.gen + 1, attempt=0, reason="", detail="", place=place)
-        again = replace(again, others=others_beside(place, task.fetchers))
+        again = again.with_others(others_beside(place, task.fetchers))
         txn.put(keys.TASK + crawl + key, again.pack())
         rehomed.records.append(TaskReplica(key, again))
         page = get_page(txn, crawl, key)

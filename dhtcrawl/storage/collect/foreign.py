@@ -94,7 +94,7 @@ def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
         and (place is not None or task.state not in (State.FETCHED, State.DONE))
         and len(task.others) <= OTHERS_MAX
         and all(map(is_node, task.others))
-        and type(task.later) is bytes
+        and type(task.added.later) is bytes
     )
     _need(sound, "task record", key)
     _need(origin.key_of(task.url) == key, "task record", key)

@@ -346,8 +346,8 @@ def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
             # A fetched page counts whatever its task says (I2): the nodes that knew of it are out of reach.
             found = task if task is not None else _task_of(txn, crawl, key)
             place = _place_of(value)
-            others = others_beside(place, found.fetchers)
-            _put_task(txn, crawl, key, task, replace(found, state=State.FETCHED, place=place, others=others))
+            fetched = replace(found, state=State.FETCHED, place=place)
+            _put_task(txn, crawl, key, task, fetched.with_others(others_beside(place, found.fetchers)))
     return after, 0
 
 

@@ -24,8 +24,8 @@ import msgpack
 from dhtcrawl.errors import StorageError
 from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import State, additions, additions_of, unpack, unpack_task
-from dhtcrawl.storage.store.replicas import TaskReplica, essence
+from dhtcrawl.storage.store.records import essence, essence_of, unpack, unpack_task
+from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import get_task
 from dhtcrawl.storage.store.txn import Txn
 
@@ -176,14 +176,11 @@ def _start(crawl: bytes, first: bytes, cursor: bytes) -> bytes:
 
 @lru_cache(maxsize=HASHES_KEPT_MAX)
 def _hash(key: bytes, value: bytes) -> int:
-    # The fields of `essence`, without making a Task.
     try:
-        _, depth, _, _, number, gen, attempt, _, seed, reason, _, place = (fields := unpack(value))[:12]
-        state, (others, later) = State(number), additions_of(fields)
+        fields = essence_of(unpack(value))
     except (ValueError, TypeError):
         raise StorageError(f"the store has a damaged record (task {key.hex()}); run 'dhtcrawl fsck'") from None
-    same = (gen, state, attempt, depth, place, seed, reason)
-    return _hash_fields(key, (*same, *additions(others, later)))
+    return _hash_fields(key, fields)
 
 
 def _hash_fields(key: bytes, fields: tuple[Any, ...]) -> int:

@@ -12,6 +12,16 @@ was fetched. Merging is commutative, associative and idempotent, so replicas may
 in any order and any number of times.
 
 A stored value is one byte of format version and a msgpack array or map.
+
+What versions after the first add to a record is `Additions`, in the store and on the
+wire: `others`, which only records have, and a sequence of bytes behind it, the tail.
+Two rules hold for whoever adds to it:
+
+- A link has a tail, too, and it becomes its task's. So links and records share one
+  sequence of additions: a field of links takes its place in those of records.
+- A version that does not know a field keeps the tail as it came, and merges two by the
+  greater bytes. As long as nodes of such versions are about, every other rule would make
+  replicas differ for good. So the tail merges as a whole, and by this rule.
 """
 
 from __future__ import annotations
@@ -33,7 +43,7 @@ _VERSION = bytes([VALUE_VERSION])
 COPIES = "c"
 # How many nodes that fetched a page, besides the one that has it, are kept: those with the smallest ids.
 OTHERS_MAX = 40
-_PLAIN = 12  # fields of a stored task with empty `others` and `later`, which would be the next two
+_PLAIN = 12  # fields of a stored task without additions, which would be the next two: `others` and the tail
 # A record is read several times between two changes: the cache has it until a few thousand others are read.
 TASKS_KEPT_MAX = 4096
 
@@ -98,6 +108,59 @@ def holds_copies(name: str) -> bool:
     return name.rpartition("-")[2].startswith(COPIES)
 
 
+class Additions(NamedTuple):
+    """What versions after the first added to a record or, as far as it is in the tail, to a link.
+
+    A new field goes before `later`, into `tail` and `of_tail`; see above.
+    """
+
+    others: tuple[str, ...] = ()  # nodes that fetched the page besides `place.node`: ids, sorted, once for each fetch
+    later: bytes = b""  # what a later version adds; kept and passed on
+
+    def tail(self) -> bytes:
+        """All behind `others`, as it is stored and sent."""
+        return self.later
+
+    @classmethod
+    def of_tail(cls, tail: bytes, others: tuple[str, ...] = ()) -> Additions:
+        """The additions with a tail that was stored or sent."""
+        return cls(others, tail)
+
+    def fields(self) -> tuple[Any, ...]:
+        """The additions as they follow the other fields of a stored record: left out where they are empty."""
+        if self is NO_ADDITIONS:
+            return ()  # the usual case
+        tail = self.tail()
+        return (self.others, tail) if tail else (self.others,) if self.others else ()
+
+    @classmethod
+    def of_fields(cls, fields: list[Any]) -> Additions:
+        """The additions of a stored record's fields.
+
+        Raises:
+            TypeError: they are damaged.
+        """
+        if len(fields) == _PLAIN:
+            return NO_ADDITIONS
+        others = tuple(fields[_PLAIN])
+        return cls.of_tail(fields[_PLAIN + 1], others) if len(fields) > _PLAIN + 1 else cls(others)
+
+    def are_in(self, fields: list[Any]) -> bool:
+        """Whether a stored record's fields have the same additions."""
+        if self is NO_ADDITIONS:
+            return len(fields) == _PLAIN
+        ours = self.fields()
+        return fields[_PLAIN:] == ([list(self.others), *ours[1:]] if ours else [])
+
+    def merge(self, more: Additions, others: tuple[str, ...]) -> Additions:
+        """These and `more` merged, with `others`, which merge by what else their records say."""
+        tail = max(self.tail(), more.tail())
+        return self.of_tail(tail, others) if tail or others else NO_ADDITIONS
+
+
+NO_ADDITIONS = Additions()
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task record. `order` numbers the tasks of a node in the order of their discovery."""
@@ -114,8 +177,11 @@ class Task:
     reason: str = ""  # of a dead task: a SkipReason
     detail: str = ""
     place: Place | None = None  # of a fetched or done task: where its body lies
-    others: tuple[str, ...] = ()  # nodes that fetched the page besides `place.node`: ids, sorted, once for each fetch
-    later: bytes = b""  # what a later version adds to a record; kept and passed on
+    added: Additions = NO_ADDITIONS
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return self.added.others
 
     @property
     def fetchers(self) -> tuple[str, ...]:
@@ -123,6 +189,10 @@ class Task:
         if self.place is None or self.place.is_copy:
             return self.others
         return tuple(sorted((*self.others, self.place.node)))
+
+    def with_others(self, others: tuple[str, ...]) -> Task:
+        """The record with other `Additions.others`."""
+        return replace(self, added=self.added._replace(others=others))
 
     def pack(self) -> bytes:
         return self.pack_with(self.order)
@@ -133,7 +203,7 @@ class Task:
             self.url, self.depth, order, self.referrer, int(self.state), self.gen, self.attempt,
             self.hops, self.seed, self.reason, self.detail, self.place,
         )  # fmt: skip
-        return _VERSION + cast(bytes, msgpack.packb((*fields, *additions(self.others, self.later))))
+        return _VERSION + cast(bytes, msgpack.packb((*fields, *self.added.fields())))
 
 
 @lru_cache(maxsize=TASKS_KEPT_MAX)
@@ -149,27 +219,31 @@ def unpack_task(value: bytes) -> Task:
         url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = fields[:_PLAIN]
         return Task(
             url, depth, order, referrer, _STATES[state], gen, attempt, hops, seed, reason, detail,
-            Place(*place) if place is not None else None, *additions_of(fields),
+            Place(*place) if place is not None else None, Additions.of_fields(fields),
         )  # fmt: skip
     except (ValueError, TypeError, LookupError) as error:
         raise _damaged(error) from error
 
 
-def additions(others: tuple[str, ...], later: bytes) -> tuple[Any, ...]:
-    """`Task.others` and `Task.later` as they follow the other fields: left out where they are empty."""
-    return (others, later) if later else (others,) if others else ()
+def is_task(fields: object) -> bool:
+    """Whether a stored value's content has the fields of a task record of this version."""
+    return type(fields) is list and _PLAIN <= len(fields) <= _PLAIN + 2
 
 
-def additions_of(fields: list[Any]) -> tuple[tuple[str, ...], bytes]:
-    """`Task.others` and `Task.later` of a stored record's fields."""
-    if len(fields) == _PLAIN:
-        return (), b""
-    return tuple(fields[_PLAIN]), fields[_PLAIN + 1] if len(fields) > _PLAIN + 1 else b""
+def essence(task: Task) -> tuple[Any, ...]:
+    """The fields by which replicas are compared; two that were merged with each other have the same."""
+    same = (task.gen, task.state, task.attempt, task.depth, task.place, task.seed, task.reason)
+    return (*same, *task.added.fields())
 
 
-def is_task(fields: object, *, plain: bool = False) -> bool:
-    """Whether a stored value's content has the fields of a task record of this version; `plain`: without additions."""
-    return type(fields) is list and _PLAIN <= len(fields) <= _PLAIN + (0 if plain else 2)
+def essence_of(fields: list[Any]) -> tuple[Any, ...]:
+    """The `essence` of a stored record's fields, without making a Task.
+
+    Raises:
+        ValueError, TypeError: they are damaged.
+    """
+    _, depth, _, _, state, gen, attempt, _, seed, reason, _, place = fields[:_PLAIN]
+    return (gen, State(state), attempt, depth, place, seed, reason, *Additions.of_fields(fields).fields())
 
 
 def merge(a: Task, b: Task) -> Task:
@@ -190,18 +264,17 @@ def merge(a: Task, b: Task) -> Task:
         referrer=finder.referrer,
         hops=finder.hops,
         seed=a.seed or b.seed,
-        others=_others(winner, a, b),
-        later=max(a.later, b.later),  # its meaning is unknown: any rule would do that is the same at all nodes
+        added=a.added.merge(b.added, _others(winner, a, b)),
     )
 
 
 def fetched_again(task: Task, node: str) -> tuple[str, ...]:
-    """`Task.others` after `node` has fetched the page again while its place stays the same."""
+    """`Additions.others` after `node` has fetched the page again while its place stays the same."""
     return tuple(sorted((*task.others, node))[:OTHERS_MAX])
 
 
 def others_beside(place: Place | None, fetchers: Iterable[str]) -> tuple[str, ...]:
-    """`Task.others` of a page that lies at `place` and was fetched by `fetchers`, as `Task.fetchers` has them."""
+    """`Additions.others` of a page that lies at `place` and was fetched by `fetchers`, as `Task.fetchers` has them."""
     known = sorted(fetchers)
     if place is not None and not place.is_copy and place.node in known:
         known.remove(place.node)

@@ -23,12 +23,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.ownership import Test
-from dhtcrawl.storage.store.records import Place, State, Task, additions, is_task, merge, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import (
+    NO_ADDITIONS,
+    Additions,
+    Place,
+    State,
+    Task,
+    essence,
+    is_task,
+    merge,
+    pack,
+    unpack,
+    unpack_task,
+)
 from dhtcrawl.storage.store.tasks import Queued, get_task, queued
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
@@ -51,8 +63,7 @@ class End(NamedTuple):
     reason: str
     detail: str
     place: Place | None
-    others: tuple[str, ...] = ()
-    later: bytes = b""
+    added: Additions = NO_ADDITIONS
 
 
 class Merged(NamedTuple):
@@ -76,12 +87,6 @@ class Swept(NamedTuple):
     unqueued: list[tuple[str, bytes]]
     dropped: int
     cursor: bytes | None
-
-
-def essence(task: Task) -> tuple[Any, ...]:
-    """The fields by which replicas are compared; two that were merged with each other have the same."""
-    same = (task.gen, task.state, task.attempt, task.depth, task.place, task.seed, task.reason)
-    return (*same, *additions(task.others, task.later))
 
 
 def merge_in(
@@ -237,7 +242,7 @@ def reopen(
         if task is None or not when(task):
             continue  # its record has changed meanwhile
         again = replace(task, state=State.PENDING, gen=task.gen + 1, attempt=0, reason="", detail="", place=None)
-        again = replace(again, others=task.fetchers)
+        again = again.with_others(task.fetchers)
         txn.put(keys.TASK + crawl + key, again.pack())
         into.place(key, task, again, again.order)
         opened.append(TaskReplica(key, again))
@@ -291,17 +296,20 @@ class _Into:
         return both
 
     def close(self, value: bytes, end: End) -> bool:
-        """Apply a tombstone to an open record of the same generation; return False for any other case.
+        """Apply a tombstone to an open record of the same generation and additions; return False for any other case.
 
         Does what `meet` would do, without making a Task: each page costs each of its backups one call.
         """
         stored = unpack(value)
-        if not is_task(stored, plain=True) or end.others or end.later:
+        if not is_task(stored) or not end.added.are_in(stored):
             return False
-        url, depth, order, referrer, state, gen, _, hops, seed, *_ = stored
+        url, depth, order, referrer, state, gen, _, hops, seed, _, _, _, *added = stored
         if state != State.PENDING or gen != end.gen or end.state < State.DEAD:
             return False
-        over = (url, depth, order, referrer, int(end.state), gen, end.attempt, hops, seed, *end[4:7])
+        over = (
+            url, depth, order, referrer, int(end.state), gen, end.attempt, hops, seed,
+            end.reason, end.detail, end.place, *added,
+        )  # fmt: skip
         self._txn.put(keys.TASK + self._crawl + end.key, pack(over))
         self._note(end.place)
         self._leave(end.key, depth, order, host_of(url))

@@ -19,7 +19,17 @@ from typing import Any, NamedTuple
 
 from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.storage.store import keys
-from dhtcrawl.storage.store.records import Place, State, Task, fetched_again, pack, unpack, unpack_task
+from dhtcrawl.storage.store.records import (
+    NO_ADDITIONS,
+    Additions,
+    Place,
+    State,
+    Task,
+    fetched_again,
+    pack,
+    unpack,
+    unpack_task,
+)
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.url import host_of
 
@@ -33,7 +43,7 @@ class Link(NamedTuple):
     referrer: str
     hops: int = 0
     seed: bool = False
-    later: bytes = b""  # what a later version adds to a link: kept with the task that it becomes
+    added: Additions = NO_ADDITIONS  # without `others`; they become those of its task
 
 
 class Queued(NamedTuple):
@@ -94,7 +104,7 @@ def accept(
         value = get(record_key)
         if value is None:
             task = Task(
-                link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed, later=link.later
+                link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed, added=link.added
             )
             txn.put(record_key, task.pack())
             found.append(_enqueue(txn, crawl, link.key, task))
@@ -112,7 +122,7 @@ def accept(
             referrer=link.referrer,
             hops=link.hops,
             seed=old.seed or link.seed,
-            later=max(old.later, link.later),
+            added=old.added.merge(link.added, old.others),
         )
         changed.append((link.key, new))
         if old.state == State.PENDING:
@@ -158,11 +168,11 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     record_key, old = keys.TASK + crawl + page.key, get_task(txn, crawl, page.key)
     if old is None:
         # The record was handed over to a new owner while the page was being fetched, or after an earlier fetch.
-        old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "", others=_earlier(txn, crawl, page))
+        old = Task(page.fields["url"], page.depth, 0, page.fields["referrer"] or "", added=_earlier(txn, crawl, page))
     again = old.state >= State.FETCHED and old.state != State.DEAD
     txn.delete(queue_key(crawl, page.key, old))
     if again:
-        known = replace(old, others=fetched_again(old, place.node))
+        known = old.with_others(fetched_again(old, place.node))
         txn.put(record_key, known.pack())
         return Arrival(known, again=True, resend=False)
     # Dead beats fetched when replicas merge, so a page of a dead task has to belong
@@ -177,10 +187,10 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     return Arrival(new, again=False, resend=old.depth < page.depth)
 
 
-def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> tuple[str, ...]:
-    """The node that fetched an earlier page of this key which is here, as `Task.others`."""
+def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> Additions:
+    """The node that fetched an earlier page of this key which is here, as `others`."""
     before = get_page(txn, crawl, page.key)
-    return () if before is None or before["place"].is_copy else (before["place"].node,)
+    return NO_ADDITIONS if before is None or before["place"].is_copy else Additions((before["place"].node,))
 
 
 def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:

@@ -7,10 +7,9 @@ Whether the rest of a URL is canonical is not checked: it would cost more than
 everything else together, and such a URL is only one more URL, as any query is.
 A row that fails is None: drop it, or answer FAILED.
 
-`extra` is what versions after the first added to a row, one behind the other.
-That of a record or tombstone begins with `Task.others`, a byte with their number
-and the ids of 20 bytes. What stands behind it, and all of a link's, is of later
-versions: `later`, which is stored and sent on as it came.
+`extra` is what versions after the first added to a row (`records.Additions`). That
+of a record or tombstone begins with `others`, a byte with their number and the ids
+of 20 bytes. What stands behind it, and all of a link's, is the tail.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from functools import lru_cache
 
 from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
 from dhtcrawl.rpc.tasks import rows
-from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task
+from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, Additions, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.deliver.queues import in_messages
@@ -31,13 +30,13 @@ from dhtcrawl.url import canonicalize
 # number beyond this is forged, and would leave no room to count on.
 COUNT_MAX = 1 << 20
 NODE_BYTES = 20
-LATER_BYTES_MAX = rows.EXTRA_BYTES_MAX - 1 - OTHERS_MAX * NODE_BYTES
+TAIL_BYTES_MAX = rows.EXTRA_BYTES_MAX - 1 - OTHERS_MAX * NODE_BYTES
 _BYTES_END = 1 << 63
 
 # A frame holds 1 MiB, and two URLs of a link may take 16 KiB: a message that does not fit would never arrive.
 LINKS_BYTES_MAX = 512 * 1024  # of one message
 RECORDS_BYTES_MAX = 256 * 1024  # of one message
-_LINK_BYTES = 128  # of a link on the wire besides its URLs and what a later version adds, at most
+_LINK_BYTES = 128  # of a link on the wire besides its URLs and `extra`, at most
 _RECORD_BYTES = 288  # of a record on the wire besides its texts and `extra`, at most
 
 _ORIGIN = re.compile(r"(https?://([^/?#\\]+))/")
@@ -49,14 +48,14 @@ _REASON = re.compile(r"[a-z][a-z-]{0,31}")
 
 def link_bytes(link: Link) -> int:
     """How many bytes a link takes on the wire, at most."""
-    return _LINK_BYTES + len(link.url) + len(link.referrer) + len(link.later)
+    return _LINK_BYTES + len(link.url) + len(link.referrer) + len(link.added.tail())
 
 
 def record_bytes(copy: TaskReplica) -> int:
     """How many bytes a record takes on the wire, at most."""
     task = copy.task
     texts = len(task.url) + len(task.referrer) + 4 * len(task.detail)
-    return _RECORD_BYTES + texts + NODE_BYTES * len(task.others) + len(task.later)
+    return _RECORD_BYTES + texts + NODE_BYTES * len(task.others) + len(task.added.tail())
 
 
 def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
@@ -66,13 +65,15 @@ def in_frames(copies: Sequence[TaskReplica]) -> Iterator[Sequence[TaskReplica]]:
 
 def row_of_link(link: Link) -> rows.LinkRow:
     """The row of a link."""
-    return rows.LinkRow(*link)
+    return rows.LinkRow(*link[:-1], link.added.tail())
 
 
 def link_of(row: rows.LinkRow, key_bytes: int) -> Link | None:
     """The link of a row, for a crawl whose task keys have `key_bytes`; None where the row is invalid."""
-    found = _found(row.key, row.url, row.referrer, key_bytes) and len(row.extra) <= LATER_BYTES_MAX
-    return Link(*row) if found else None
+    found = _found(row.key, row.url, row.referrer, key_bytes) and len(row.extra) <= TAIL_BYTES_MAX
+    if not found:
+        return None
+    return Link(*row[:-1], Additions.of_tail(row.extra) if row.extra else NO_ADDITIONS)
 
 
 def record_of(copy: TaskReplica) -> rows.RecordRow:
@@ -80,7 +81,7 @@ def record_of(copy: TaskReplica) -> rows.RecordRow:
     key, task = copy
     return rows.RecordRow(
         key, task.url, task.depth, task.referrer, task.hops, task.seed, task.order, int(task.state), task.gen,
-        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place), _extra_of(task),
+        task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place), _extra_of(task.added),
     )  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
     key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, extra = row
     task = Task(
         url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
-        None if place is None else Place(*place), *_others_and_later(extra),
+        None if place is None else Place(*place), _additions_of(extra),
     )  # fmt: skip
     return TaskReplica(key, task)
 
@@ -106,7 +107,7 @@ def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
     key, task = copy
     return rows.TombstoneRow(
         key, int(task.state), task.gen, task.attempt, task.reason, _shown(task.detail), _row_of_place(task.place),
-        _extra_of(task),
+        _extra_of(task.added),
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
     if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place, extra):
         return None
     there = None if place is None else Place(*place)
-    return End(key, State(state), gen, attempt, reason, detail, there, *_others_and_later(extra))
+    return End(key, State(state), gen, attempt, reason, detail, there, _additions_of(extra))
 
 
 def valid_record(key_bytes: int, row: rows.RecordRow) -> bool:
@@ -174,24 +175,25 @@ def _shown(detail: str) -> str:
     return detail[: rows.TEXT_CHARS_MAX]
 
 
-def _extra_of(task: Task) -> bytes:
-    if not task.others and not task.later:
+def _extra_of(added: Additions) -> bytes:
+    if added == NO_ADDITIONS:
         return b""
-    return bytes([len(task.others)]) + b"".join(map(bytes.fromhex, task.others)) + task.later
+    return bytes([len(added.others)]) + b"".join(map(bytes.fromhex, added.others)) + added.tail()
 
 
-def _others_and_later(extra: bytes) -> tuple[tuple[str, ...], bytes]:
+def _additions_of(extra: bytes) -> Additions:
     if not extra:
-        return (), b""
+        return NO_ADDITIONS
     end = 1 + extra[0] * NODE_BYTES
-    return tuple(sorted(extra[at : at + NODE_BYTES].hex() for at in range(1, end, NODE_BYTES))), extra[end:]
+    others = tuple(sorted(extra[at : at + NODE_BYTES].hex() for at in range(1, end, NODE_BYTES)))
+    return Additions.of_tail(extra[end:], others)
 
 
 def _is_extra(extra: bytes) -> bool:
     if not extra:
         return True
     end = 1 + extra[0] * NODE_BYTES
-    return extra[0] <= OTHERS_MAX and end <= len(extra) <= end + LATER_BYTES_MAX
+    return extra[0] <= OTHERS_MAX and end <= len(extra) <= end + TAIL_BYTES_MAX
 
 
 def _row_of_place(place: Place | None) -> rows.PlaceRow | None:
