@@ -106,17 +106,24 @@ def test_a_command_that_is_wrong_is_noticed() -> None:
             short(shlex.split(command))
 
 
+A_FILE_AND_ITS_NOTE = re.compile(r"`([^`]+)`(?: \(([^)]*)\))?")
+
+
+def there(file: str, note: str) -> str:
+    """The file's or folder's name; it is there, and what its note names stands in it."""
+    (path,) = [path for path in (ROOT / "dhtcrawl" / file, ROOT / file) if path.exists()]
+    for name in re.findall(r"`([^`]+)`", note):
+        assert re.search(rf"\b{name}\b", path.read_text("utf-8")), f"{file} has no {name}"
+    return file
+
+
 def test_twelve_typical_changes_have_a_room_files_and_a_test() -> None:
     changes = table(section(PAGE, "Where to change what"), "to")
     assert len(changes) == 12
     for change, (rooms, begin, tests) in changes.items():
-        files = re.findall(r"`([^`]+)`", begin)
+        files = [there(file, note) for file, note in A_FILE_AND_ITS_NOTE.findall(begin)]
         for room in re.findall(r"`([^`]+)`", rooms):
             assert any(file == room or file.startswith(f"{room}/") for file in files), f"{change}: nothing in {room}"
-        for file in files:
-            assert (ROOT / "dhtcrawl" / file).exists() or (ROOT / file).exists(), f"{change}: {file} is not there"
-        named = re.findall(r"`([^`]+)`", tests)
+        named = [there(file, note) for file, note in A_FILE_AND_ITS_NOTE.findall(tests)]
         assert named
-        for file in named:
-            assert file.startswith("tests/"), file
-            assert (ROOT / file).is_file(), f"{change}: {file} is not there"
+        assert all(file.startswith("tests/") for file in named), named

@@ -14,6 +14,7 @@ import pytest
 from dhtcrawl.cli.main import cli
 from dhtcrawl.config import all_settings
 from dhtcrawl.errors import Exit
+from dhtcrawl.fetch.links import TREE_TAGS_MAX, extract
 from dhtcrawl.policy.registry import OURS
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
 from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
@@ -230,6 +231,32 @@ def test_every_output_file_is_explained_and_no_other() -> None:
     page = text("docs/outputs.md")
     listed = re.findall(r"^  ([a-z./]+) ", FENCE.findall(page)[0][1], re.MULTILINE)
     assert set(listed) == {*OUTPUT_FILES, "node/"}
+
+
+# Where HTML may name a URL.
+URLS_IN_HTML = [
+    *((element, "href") for element in ("a", "area", "base", "image", "link", "use")),
+    *((element, "src") for element in ("audio", "embed", "frame", "iframe", "img", "input", "script", "source")),
+    *((element, "cite") for element in ("blockquote", "del", "ins", "q")),
+    ("a", "ping"), ("body", "background"), ("button", "formaction"), ("form", "action"), ("html", "manifest"),
+    ("img", "longdesc"), ("img", "srcset"), ("input", "formaction"), ("object", "data"), ("source", "srcset"),
+    ("track", "src"), ("video", "poster"), ("video", "src"),
+]  # fmt: skip
+
+
+def test_every_element_that_leads_on_is_explained_and_no_other() -> None:
+    explained = {
+        (element, cells[0].strip("`"))
+        for element, cells in table(section("docs/outputs.md", "Links that are followed"), "element").items()
+    }
+    refresh = ('meta` with `http-equiv="refresh"', "the URL in `content")
+    for before in ("", "<!--" + "<" * TREE_TAGS_MAX + "-->"):  # parsed, and scanned
+        followed = {refresh} if extract(f'{before}<meta http-equiv="refresh" content="0; url=x">').refresh else set()
+        for element, attribute in URLS_IN_HTML:
+            tag = f"<{element} {attribute}=x>"
+            if extract(f"{before}<frameset>{tag}" if element == "frame" else before + tag).hrefs:
+                followed.add((element, attribute))
+        assert explained == followed
 
 
 def test_every_reason_to_skip_is_explained_and_no_other() -> None:
