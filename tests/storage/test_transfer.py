@@ -14,7 +14,7 @@ from dhtcrawl.sim.committer import LoopCommitter
 from dhtcrawl.storage.collect.export import Row, export_rows
 from dhtcrawl.storage.collect.foreign import BadRow
 from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
-from dhtcrawl.storage.collect.transfer import bring_bytes, row_pages, whole_rows
+from dhtcrawl.storage.collect.transfer import LINKS_BYTES_MAX, bring_bytes, row_pages, whole_rows
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.committer import GroupRunner
 from dhtcrawl.storage.store.memory import MemoryEngine
@@ -99,3 +99,20 @@ async def test_parts_that_do_not_fit_together_are_refused(rows: list[Row]) -> No
         assert [page async for page in whole_rows(partial(pages_of, {b"": (rows, None)}), keys.LINKS, b"", 10)] == []
     whole = [page async for page in whole_rows(partial(pages_of, {b"": (rows, None)}), keys.PAGE)]
     assert whole == [rows], "other kinds have no parts"
+
+
+@pytest.mark.parametrize("further", [0, 1])
+async def test_no_node_has_more_link_keys_of_a_page_joined_than_fit_into_memory(further: int) -> None:
+    half = bytes(LINKS_BYTES_MAX // 2)
+    parts = [half, half, b"x" * further]
+    pages: Pages = {
+        bytes([number]): ([(bytes(20) + (number * len(half)).to_bytes(4, "big"), part)], bytes([number + 1]))
+        for number, part in enumerate(parts)
+    }
+    pages[bytes([len(parts)])] = [], None
+    if further:
+        with pytest.raises(BadRow):
+            assert [rows async for rows in whole_rows(partial(pages_of, pages), keys.LINKS, bytes(1))] == []
+    else:
+        ((row,),) = [rows async for rows in whole_rows(partial(pages_of, pages), keys.LINKS, bytes(1))]
+        assert len(row[1]) == LINKS_BYTES_MAX

@@ -18,7 +18,7 @@ from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.txn import Txn
 
-_VALUE_BYTES_MAX: Final = 1 << 8 * PART_BYTES  # an offset has no more
+LINKS_BYTES_MAX: Final = 64 << 20  # of one page, which are joined in memory
 
 AskRows = Callable[[bytes], Awaitable[tuple[Sequence[Row], bytes | None]]]  # the page from a cursor on, the next cursor
 
@@ -64,7 +64,7 @@ async def row_pages(ask: AskRows, cursor: bytes = b"") -> AsyncIterator[Sequence
 
 
 async def whole_rows(
-    ask: AskRows, kind: bytes, cursor: bytes = b"", value_bytes_max: int = _VALUE_BYTES_MAX
+    ask: AskRows, kind: bytes, cursor: bytes = b"", value_bytes_max: int = LINKS_BYTES_MAX
 ) -> AsyncGenerator[list[Row], None]:
     """The rows of a kind from `cursor` on, some at a time and never none, with link keys that came in parts joined.
 

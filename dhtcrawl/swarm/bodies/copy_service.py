@@ -40,7 +40,6 @@ from dhtcrawl.swarm.calls import bodies as calls
 # What copies leave free on the disk, for this node's own pages and its store.
 SPARE_BYTES: Final = 64 << 20
 FETCHES_MAX: Final = 2
-LINKS_BYTES_MAX: Final = 64 << 20
 TIMEOUT_S: Final = 30.0
 
 Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -182,7 +181,7 @@ class CopyService:
     async def _fetch_links(self, source: PeerSource, asker: bytes, key: bytes) -> bytes:
         """The link keys of one page."""
         ask = partial(source.rows, asker, keys.LINKS)
-        async with aclosing(whole_rows(ask, keys.LINKS, key, LINKS_BYTES_MAX)) as pages:
+        async with aclosing(whole_rows(ask, keys.LINKS, key)) as pages:
             async for rows in pages:
                 found, links = rows[0]
                 if len(links) % KEY_BYTES:
