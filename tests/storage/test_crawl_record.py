@@ -306,6 +306,11 @@ def test_of_fields_of_later_versions_so_many_are_kept_and_none_that_is_long() ->
     assert list(many.later) == [f"f{number:03}" for number in range(LATER_MAX - 1)]
 
 
+def test_a_field_of_a_later_version_has_a_short_name_or_is_not_kept() -> None:
+    names = {"a" * 32: True, "a" * 33: False, "b" * 24_000: False, "Ä": False, "a b": False, "": False}
+    assert list(from_wire(wire(**dict.fromkeys(names, 1))).later) == [name for name, kept in names.items() if kept]
+
+
 def test_a_known_crawl_needs_no_spec_and_another_one_does() -> None:
     assert from_wire(wire(spec=None, nonce=None, version=5), known=RECORD) == replace(RECORD, version=5)
     other = dataclasses.replace(RECORD, crawl_id=bytes(16))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from storage.stores import SPEC, link
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.storage.store import tasks
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, from_wire, to_wire
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, fits_the_wire, from_wire, to_wire
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
@@ -110,6 +111,22 @@ async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_tho
         assert world.running == [record().crawl_id]
         await world.hear("crawl_tell", {"record": to_wire(record(1))})
         assert len(world.started) == 2
+
+
+async def test_two_changes_that_together_could_not_be_told_any_more_are_not_both_learned() -> None:
+    """Each is valid. Nodes that have neither could not learn the crawl at all if both were."""
+    rng = random.Random(1)
+    urls = [f"http://b.example/{rng.randbytes(300).hex()}" for _ in range(4_000)]
+    halves = [record(aliases=sorted(urls[at::2])) for at in (0, 1)]
+    assert all(map(fits_the_wire, halves))
+    async with a_world() as world:
+        await world.hear("crawl_tell", {"record": to_wire(record())})
+        await asyncio.gather(*(world.hear("crawl_tell", {"record": to_wire(half)}) for half in halves))
+        known = world.crawls.get(record().crawl_id)
+        assert known in halves
+        await world.hear("crawl_tell", {"record": to_wire(replace(halves[1], version=1, state="paused"))})
+        await world.hear("crawl_tell", {"record": to_wire(record(version=2, state="paused"))})
+        assert world.crawls.get(record().crawl_id) == replace(known, version=2, state="paused")
 
 
 async def test_a_crawl_that_two_tell_of_at_once_runs_once() -> None:

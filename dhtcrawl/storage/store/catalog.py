@@ -13,6 +13,7 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.crawl_record import (
     CrawlRecord,
+    fits_the_wire,
     merge_crawls,
     read_fields,
     write_fields,
@@ -84,14 +85,18 @@ def crawls(txn: Txn) -> list[CrawlRecord]:
 
 
 def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
-    """Merge another replica of a crawl's record into the store; return the merged record.
+    """Merge another replica of a crawl's record into the store; return the record as it is stored now.
 
-    Fields that a later version stored stay.
+    Fields that a later version stored stay. If both together are too long to be told to other nodes, the stored one
+    stays as it is: no node could learn the crawl any more, and its digests would differ for ever.
     """
     key = keys.key(keys.CRAWL, crawl.crawl_id)
     value = txn.get(key)
     stored: dict[str, Any] = {} if value is None else unpack(value)
-    merged = merge_crawls(crawl, read_fields(crawl.crawl_id, stored) if stored else crawl)
+    known = read_fields(crawl.crawl_id, stored) if stored else crawl
+    merged = merge_crawls(crawl, known)
+    if stored and not fits_the_wire(merged) and fits_the_wire(known):
+        return known
     txn.put(key, pack({**stored, **write_fields(merged)}))
     return merged
 

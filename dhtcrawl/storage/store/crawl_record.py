@@ -56,6 +56,7 @@ DETAIL_CHARS_MAX: Final = 200  # of a peer's text in an error
 
 _STORED = ("aliases", "ended", "state", "cause", "version", "participants", "adopted")  # besides spec and nonce
 _ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "places", *_STORED})
+_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
 
@@ -144,8 +145,11 @@ def _digest_of(alike: CrawlRecord) -> bytes:
 
 
 def fits_the_wire(record: CrawlRecord) -> bool:
-    """Whether the record fits into a frame; that of a crawl with a hundred thousand seeds does not."""
-    return len(record.spec.canonical()) <= SPEC_BYTES_MAX and len(to_wire(record)) <= WIRE_BYTES_MAX
+    """Whether other nodes can read the record; that of a crawl with a hundred thousand seeds is too long."""
+    if len(record.spec.canonical()) > SPEC_BYTES_MAX:
+        return False
+    sent = to_wire(record)
+    return len(sent) <= WIRE_BYTES_MAX and len(zlib.decompress(sent)) < INFLATED_BYTES_MAX
 
 
 def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> bytes:
@@ -329,7 +333,7 @@ def _adopted(value: object) -> dict[str, str]:
 
 
 def _later(fields: Mapping[str, Any]) -> dict[str, bytes]:
-    unknown = {name: value for name, value in fields.items() if name not in _ON_THE_WIRE and name != "later"}
+    unknown = {name: fields[name] for name in fields.keys() - _ON_THE_WIRE - {"later"} if _FIELD_NAME.fullmatch(name)}
     packed = {name: cast(bytes, msgpack.packb(unknown[name])) for name in sorted(unknown)[:LATER_MAX]}
     return {name: value for name, value in packed.items() if len(value) <= LATER_BYTES_MAX}
 

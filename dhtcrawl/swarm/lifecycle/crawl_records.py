@@ -81,6 +81,10 @@ class CrawlRecords:
         merged = await self._committer.submit(write)
         if merged is None:
             return record  # forgotten here
+        if merge_crawls(merged, record) != merged:
+            log.warning(
+                "crawl %s: a change is dropped, with it the record would be too long", record.crawl_id.hex()[:12]
+            )
         before = self._records.get(record.crawl_id)
         if before is not None:
             # Another change may have come while this one was being written.
