@@ -301,6 +301,25 @@ def test_a_record_of_a_later_version_passes_through_an_older_node_whole() -> Non
     assert newer.keys().isdisjoint(msgpack.unpackb(zlib.decompress(to_wire(stored, since=stored))))
 
 
+def test_what_an_earlier_version_kept_unread_is_read_and_checked_once_its_field_is_known() -> None:
+    ours = replace(RECORD, version=3, state=PAUSED, adopted={"a" * 40: "b" * 40})
+
+    def stored(**later: Any) -> CrawlRecord:
+        packed = {name: msgpack.packb(value) for name, value in later.items()}
+        return read_fields(RECORD.crawl_id, {**write_fields(ours), "later": packed})
+
+    assert stored(adopted={"c" * 40: "d" * 40}, unknown=1) == replace(
+        ours, adopted={"a" * 40: "b" * 40, "c" * 40: "d" * 40}, later={"unknown": msgpack.packb(1)}
+    )
+    assert stored(adopted=7, unknown=1) == replace(ours, later={"unknown": msgpack.packb(1)})
+    assert stored(places=b"x", spec=b"x") == ours
+
+
+def test_no_field_that_is_known_goes_out_as_it_was_when_it_was_not() -> None:
+    record = replace(RECORD, version=3, later={"version": msgpack.packb(1), "unknown": msgpack.packb(1)})
+    assert from_wire(to_wire(record)) == replace(record, later={"unknown": msgpack.packb(1)})
+
+
 def test_of_fields_of_later_versions_so_many_are_kept_and_none_that_is_long() -> None:
     many = from_wire(wire(**{f"f{number:03}": number for number in range(LATER_MAX + 1)}, a=bytes(LATER_BYTES_MAX)))
     assert list(many.later) == [f"f{number:03}" for number in range(LATER_MAX - 1)]

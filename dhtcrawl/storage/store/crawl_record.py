@@ -171,7 +171,7 @@ def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequen
         placed, new = [node.hex() for node in among], fields["participants"]
         fields["participants"] = sorted(set(new).difference(placed))
         fields["places"] = _bits(map(set(new).__contains__, placed))
-    return zlib.compress(cast(bytes, msgpack.packb({"crawl": record.crawl_id, **fields, **_unpacked(later)})))
+    return zlib.compress(cast(bytes, msgpack.packb({**_unpacked(later), "crawl": record.crawl_id, **fields})))
 
 
 def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord:
@@ -182,7 +182,10 @@ def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[by
     Raises:
         NotARecord: the bytes are not a record, or one of a version that we do not speak.
     """
-    fields = _map(_inflated(data), "record")
+    return _checked(_map(_inflated(data), "record"), known, among)
+
+
+def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequence[bytes]) -> CrawlRecord:
     crawl_id, nonce, version, state = (fields.get(name) for name in ("crawl", "nonce", "version", "state"))
     if type(crawl_id) is not bytes or len(crawl_id) != CRAWL_ID_BYTES:
         raise NotARecord("crawl: no crawl id")
@@ -210,9 +213,22 @@ def from_wire(data: object, known: CrawlRecord | None = None, among: Sequence[by
 
 
 def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
-    """The record in a stored map; fields that versions before swarms left out are those of a single node."""
-    known = {name: fields[name] for name in (*_STORED, "later") if name in fields}
-    return CrawlRecord(crawl_id, CrawlSpec.from_canonical(fields["spec"]), fields["nonce"], **known)
+    """The record in a stored map; fields that versions before swarms left out are those of a single node.
+
+    What an earlier version stored among `later`, and this one knows, is merged into its field.
+    """
+    stored = {name: fields[name] for name in _STORED if name in fields}
+    later: dict[str, bytes] = fields.get("later", {})
+    unknown = {name: value for name, value in later.items() if name not in _ON_THE_WIRE}
+    record = CrawlRecord(crawl_id, CrawlSpec.from_canonical(fields["spec"]), fields["nonce"], **stored, later=unknown)
+    if len(unknown) == len(later):
+        return record
+    told = {name: getattr(record, name) for name in ("ended", "state", "cause", "version")}
+    lifted = _unpacked({name: later[name] for name in _STORED if name in later})
+    try:
+        return merge_crawls(record, _checked({**told, **lifted, "crawl": crawl_id}, record, ()))
+    except NotARecord:
+        return record  # a peer sent nonsense, which the earlier version could not tell from a value
 
 
 def write_fields(record: CrawlRecord) -> dict[str, Any]:
