@@ -83,8 +83,8 @@ class CopyingSide:
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None]) -> None:
         self.replicator.keep(self.state.record.crawl_id, copies, then)
 
-    def remind(self, copies: Sequence[TaskReplica]) -> None:
-        self.replicator.remind(self.state.record.crawl_id, copies)
+    async def remind(self, copies: Sequence[TaskReplica]) -> set[str]:
+        return await self.replicator.remind(self.state.record.crawl_id, copies)
 
     def members(self) -> frozenset[str]:
         return frozenset(member.id.hex() for member in self.peers.view.members) | {self.peers.node_id.hex()}

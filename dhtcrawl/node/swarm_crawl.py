@@ -182,7 +182,11 @@ def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
         failures,
         SwarmOwnership(state.claim(), undecided(policy, failures)),
         participants,
-        Absences(lambda: participants.absent(peers.view, is_member), shared.settings.holder_grace_s),
+        Absences(
+            lambda: participants.absent(peers.view, is_member),
+            shared.settings.holder_grace_s,
+            earlier=[node for node in record.participants if node != peers.node_id.hex()],
+        ),
         allowance,
     )
 

@@ -438,7 +438,7 @@ def test_pages_whose_body_lies_at_a_node_that_is_gone_are_found_and_opened_again
     holder = Holder(owned=[A, B])
     holder.merge([copy(url, state=State.DONE, place=THERE, attempt=2) for url in (A, C)])
     fetched_here(holder, B)
-    found, cursor = holder.run(lambda txn: replicas.bodies_at(txn, CRAWL, b"", 99, OTHER, holder.mine))
+    found, cursor = holder.run(lambda txn: replicas.bodies_at(txn, CRAWL, b"", 99, {OTHER}, holder.mine))
     assert (found, cursor) == ([SPEC.key_of(A)], None)
     opened, merged = holder.reopen(A, B, "http://a.example/unknown")
     assert [(key, task.state, task.gen, task.attempt, task.place) for key, task in opened] == [
@@ -462,7 +462,7 @@ def test_bodies_are_looked_for_piece_by_piece(limit: int) -> None:
     cursor: bytes | None = b""
     while cursor is not None:
         start = cursor
-        some, cursor = holder.run(lambda txn: replicas.bodies_at(txn, CRAWL, start, limit, OTHER, holder.mine))  # noqa: B023
+        some, cursor = holder.run(lambda txn: replicas.bodies_at(txn, CRAWL, start, limit, {OTHER}, holder.mine))  # noqa: B023
         assert len(some) <= limit
         found += some
     assert found == sorted(map(SPEC.key_of, urls))

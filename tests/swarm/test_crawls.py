@@ -13,8 +13,10 @@ from typing import Any
 from harness.bench import Bench
 from storage.stores import SPEC, link
 
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
+from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, fits_the_wire, from_wire, to_wire
 from dhtcrawl.storage.store.txn import Txn
@@ -127,6 +129,18 @@ async def test_two_changes_that_together_could_not_be_told_any_more_are_not_both
         await world.hear("crawl_tell", {"record": to_wire(replace(halves[1], version=1, state="paused"))})
         await world.hear("crawl_tell", {"record": to_wire(record(version=2, state="paused"))})
         assert world.crawls.get(record().crawl_id) == replace(known, version=2, state="paused")
+
+
+async def test_depths_count_in_records_that_come_before_the_crawl_is_started() -> None:
+    async with asyncio.TaskGroup() as group:
+        world = CrawlsBench(group)
+        for depth, ended, counts in ((3, "", True), (-1, "", False), (3, "complete", False)):
+            spec = make_spec(["a.example"], CrawlSettings(depth=depth))
+            known = CrawlRecord(spec.crawl_id(ended.encode()), spec, ended.encode(), ended=ended)
+            await world.crawls.learn(known)
+            terms = world.runs.terms(known.crawl_id, itertools.count())
+            assert terms is not None
+            assert terms.depth_matters == counts
 
 
 async def test_a_crawl_that_two_tell_of_at_once_runs_once() -> None:

@@ -6,18 +6,22 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from harness.bench import Bench
 from storage.stores import CRAWL
 
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import placement, url_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask
 from dhtcrawl.rpc.tasks.signals import Hello
-from dhtcrawl.storage.store import keys
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store import catalog, keys
+from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.ownership import EVERYTHING, OwnershipSnapshot
-from dhtcrawl.storage.store.records import Place, State, unpack_task
+from dhtcrawl.storage.store.records import Place, State, pack, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
@@ -210,3 +214,20 @@ async def test_rows_that_make_no_sense_are_not_kept_and_end_nothing() -> None:
         answer = await world.ask(DeleteBackup(CRAWL, (end._replace(state=1), end._replace(key=b"x" * 40))))
         assert isinstance(answer, Ack)
         assert set(answer.codes) == {Code.FAILED}
+
+
+async def test_a_shorter_way_that_comes_before_the_crawl_is_started_marks_the_page_for_the_start() -> None:
+    spec, place = make_spec(["a.example"], CrawlSettings(depth=3)), Place(node(0).hex(), "a.warc.gz", 0, 9)
+    far, near = (copy(1, state=State.DONE, place=place, depth=depth) for depth in (3, 1))
+
+    for ended, marked in (("", True), ("complete", False)):
+        async with a_world() as world:
+            record = CrawlRecord(CRAWL, spec, b"", ended=ended)
+            await world.committer.submit(partial(catalog.put_crawl, crawl=record))
+            page = pack({"url": far.task.url, "depth": 3, "place": place})
+            world.engine.write(
+                {keys.TASK + CRAWL + far.key: far.task.pack(), keys.PAGE + CRAWL + far.key: page}, sync=False
+            )
+            world.run = None
+            await world.ask(StoreBackup(CRAWL, (wire.record_of(near),)))
+            assert (world.engine.get(keys.FETCHED + CRAWL + far.key) is not None) == marked

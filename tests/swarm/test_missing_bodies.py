@@ -21,6 +21,7 @@ from swarm.sync_swarm import copy
 
 GRACE_S = 60.0
 GONE = node(3).hex()
+OTHER = node(5).hex()
 
 
 def page(number: int, holder: str = GONE) -> TaskReplica:
@@ -39,7 +40,9 @@ class BodiesBench(Bench):
         self.given_up: list[list[str]] = []
         self.depth_matters = False
         self.reminded: list[bytes] = []
-        self.absences = Absences(lambda: self.gone, GRACE_S)
+        self.untold: set[str] = set()
+        self.remind_s = 0.0
+        self.absences = Absences(lambda: self.gone, GRACE_S, earlier=[OTHER])
         self.bodies = MissingBodies(
             self.committer,
             self.clock,
@@ -59,9 +62,11 @@ class BodiesBench(Bench):
         await asyncio.sleep(0.1)
         return self.copies(pages)
 
-    async def remind(self, pages: list[bytes]) -> None:
+    async def remind(self, pages: list[bytes]) -> set[str]:
         assert self.bodies.missing, "the crawl does not end before"
+        await asyncio.sleep(self.remind_s)
         self.reminded += pages
+        return self.untold
 
     def holders_changed(self) -> None:
         self.given_up.append(sorted(self.absences.given_up))
@@ -127,6 +132,67 @@ async def test_a_node_that_comes_back_is_told_of_its_pages_where_their_depths_co
         assert world.bodies.missing
         await asyncio.sleep(5)
         assert sorted(world.reminded) == (sorted([page(1).key, page(2).key]) if depth_matters else [])
+        assert world.bodies.missing == 0
+
+
+async def test_the_node_that_comes_to_own_a_page_later_tells_the_node_that_was_away() -> None:
+    async with a_world(page(1)) as world:
+        world.depth_matters = True
+        world.owned = lambda key: False
+        world.leaves()
+        await asyncio.sleep(5)
+        world.gone = []
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(5)
+        assert world.reminded == []
+        world.owned = lambda key: True
+        world.bodies.view_changed(ours=True)
+        await asyncio.sleep(5)
+        assert world.reminded == [page(1).key]
+
+
+async def test_a_node_that_was_started_tells_those_that_may_have_been_away_once() -> None:
+    async with a_world(page(1), page(2, OTHER)) as world:
+        world.depth_matters = True
+        for _ in range(2):
+            world.bodies.view_changed(ours=True)
+            assert world.bodies.missing == (not world.reminded)
+            await asyncio.sleep(5)
+            assert world.reminded == [page(2).key]
+
+
+async def test_a_node_that_could_not_be_told_is_told_again() -> None:
+    async with a_world(page(1)) as world:
+        world.depth_matters, world.untold = True, {GONE}
+        world.leaves()
+        await asyncio.sleep(5)
+        world.gone = []
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(5)
+        assert world.bodies.missing
+        assert len(world.reminded) > 1
+        world.untold = set()
+        await asyncio.sleep(5)
+        assert world.bodies.missing == 0
+
+
+async def test_pages_of_a_node_that_comes_back_while_another_is_told_are_not_opened() -> None:
+    async with a_world(page(1), page(2, OTHER)) as world:
+        world.depth_matters = True
+        world.copies = lambda pages: ([], len(pages))  # it is not known whether there are any
+        world.leaves()
+        await asyncio.sleep(GRACE_S + 3)
+        world.gone = [GONE, OTHER]
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(2)
+        world.copies, world.remind_s = lambda pages: (pages, 0), 3.0
+        world.gone = [GONE]
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(1)
+        world.gone = []
+        world.bodies.view_changed(ours=False)
+        await asyncio.sleep(9)
+        assert world.opened == []
         assert world.bodies.missing == 0
 
 

@@ -217,11 +217,17 @@ async def test_a_node_that_is_back_is_sent_the_records_of_its_pages_unless_it_ke
     afar, near = (copy(1, state=State.DONE, place=Place(node(n).hex(), "a.warc.gz", 0, 9)) for n in (holder, backup))
 
     async with an_office(far) as office:
-        office.replicator.remind(CRAWL, [near, copy(2)])
+        assert await office.replicator.remind(CRAWL, [near, copy(2)]) == set()
+        assert not office.peers.said
+        assert await office.replicator.remind(CRAWL, [afar]) == set()
         assert not office.replicator.busy_with(CRAWL)
-        office.replicator.remind(CRAWL, [afar])
-        assert office.replicator.busy_with(CRAWL)
-    assert office.peers.to(holder)
+        assert [peer for peer, _ in office.peers.said] == [node(holder)], "backups are not sent it again"
+        office.peers.handlers = {node(holder): gone}
+        assert await office.replicator.remind(CRAWL, [afar]) == {node(holder).hex()}
+        office.peers.handlers = {node(holder): lambda _: Ack(bytes([Code.FAILED]))}
+        assert await office.replicator.remind(CRAWL, [afar]) == {node(holder).hex()}
+        office.become(view_of(n for n in range(16) if n != holder))
+        assert await office.replicator.remind(CRAWL, [afar]) == set(), "it is told when it is back"
 
 
 async def test_one_crawl_does_not_keep_another_from_its_end() -> None:

@@ -84,6 +84,13 @@ def crawls(txn: Txn) -> list[CrawlRecord]:
     ]
 
 
+def depth_matters(txn: Txn, crawl: bytes) -> bool:
+    """Whether a smaller depth of a page may bring further links into scope; not in a crawl that is not known."""
+    value = txn.get(keys.key(keys.CRAWL, crawl))
+    record = None if value is None else read_fields(crawl, unpack(value))
+    return record is not None and record.depth_matters
+
+
 def merge_in(txn: Txn, crawl: CrawlRecord) -> CrawlRecord:
     """Merge another replica of a crawl's record into the store; return the record as it is stored now.
 

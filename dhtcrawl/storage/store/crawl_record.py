@@ -90,6 +90,11 @@ class CrawlRecord:
             object.__setattr__(self, "_digest", _digest_of(merge_crawls(self, self)))  # every wave asks every member
         return self._digest
 
+    @property
+    def depth_matters(self) -> bool:
+        """Whether a smaller depth of a page may bring further links into scope: there is a limit, and work left."""
+        return not self.ended and self.spec.settings.depth >= 0
+
 
 def changed(record: CrawlRecord, state: str, *, cause: str = "", ended: str = "") -> CrawlRecord:
     """The record after a change of state or end; the same object if nothing changes."""

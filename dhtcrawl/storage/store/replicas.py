@@ -21,7 +21,7 @@ of an `OwnershipSnapshot` that they are given. Those that read a record raise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -214,12 +214,15 @@ def drop(txn: Txn, crawl: bytes, copies: Iterable[TaskReplica], *, keep: Test) -
 
 
 def bodies_at(
-    txn: Txn, crawl: bytes, cursor: bytes, limit: int, node: str, mine: Test
+    txn: Txn, crawl: bytes, cursor: bytes, limit: int, nodes: Set[str], mine: Test
 ) -> tuple[list[bytes], bytes | None]:
-    """Our pages whose body only `node` is known to have, among `limit` records from `cursor` on; the next cursor."""
+    """Our pages whose body only one of `nodes` is known to have, among `limit` records from `cursor` on.
+
+    The second value is the next cursor.
+    """
     found, after = txn.page(keys.TASK, crawl, cursor, limit)
     tasks = ((key, unpack_task(value)) for key, value in found if mine(key))
-    return [key for key, task in tasks if lies_at(task, node)], after
+    return [key for key, task in tasks if task.place is not None and task.place.node in nodes], after
 
 
 def lies_at(task: Task, node: str) -> bool:

@@ -11,10 +11,11 @@ SEEK_EVERY_S = 5.0  # for a copy that a node may have which does not answer
 class Absences:
     """A crawl's absent participants at one node, which counts the pages that it owns; nodes are named in hex."""
 
-    def __init__(self, absent: Callable[[], list[str]], grace_s: float) -> None:
+    def __init__(self, absent: Callable[[], list[str]], grace_s: float, earlier: Iterable[str] = ()) -> None:
         """`absent()` names the participants whose bodies cannot be had at this moment.
 
-        Each may come back for `grace_s`; then it is given up.
+        Each may come back for `grace_s`; then it is given up. Those of `earlier` may have been absent before this
+        node ran.
         """
         self.absent = absent
         self.given_up: frozenset[str] = frozenset()
@@ -24,6 +25,8 @@ class Absences:
         self._grace_s = grace_s
         self._gone_at: dict[str, float] = {}
         self._gone: list[str] = []  # by the last view
+        self._been_gone: dict[str, None] = {}
+        self._earlier = dict.fromkeys(earlier)
         self._seek_at: dict[str, float] = {}
 
     @property
@@ -43,9 +46,16 @@ class Absences:
             self.missing.pop(node, None)
 
     def view_changed(self, *, ours: bool) -> None:
-        """Drop the counts of nodes that are back; with `ours` all of them, as others' keys may be ours now."""
-        gone, self._gone = self._gone, self.absent()
-        self.back |= dict.fromkeys(gone)
+        """Drop the counts of nodes that are back; with `ours` all of them, as others' keys may be ours now.
+
+        The node that owned these keys may have stopped before it told those that were back.
+        """
+        gone, self._gone = dict.fromkeys(self._gone), self.absent()
+        self._been_gone |= gone
+        self.back |= gone
+        if ours:
+            self.back |= self._been_gone | self._earlier
+            self._earlier = {}
         for node in self._gone:
             self.back.pop(node, None)
         absent = () if ours else self._gone

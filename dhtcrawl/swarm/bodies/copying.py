@@ -57,7 +57,7 @@ class CopyingRun(Protocol):
 
     def keep(self, copies: Sequence[TaskReplica], then: Callable[[], None], /) -> None: ...
 
-    def remind(self, copies: Sequence[TaskReplica], /) -> None: ...
+    async def remind(self, copies: Sequence[TaskReplica], /) -> set[str]: ...
 
     def members(self) -> frozenset[str]:
         """The members, this node included, in hex."""
@@ -144,10 +144,10 @@ class BodyCopies:
         """Whether a page that is found at a smaller depth sends its links again."""
         return self._crawl.start.spec.settings.depth >= 0
 
-    async def remind(self, pages: list[bytes]) -> None:
-        """Send the records of pages of ours to a node that is back and has them."""
+    async def remind(self, pages: list[bytes]) -> set[str]:
+        """Tell the nodes that have pages of ours what their records say; return those that could not be told."""
         read: Any = partial(ranges.some, crawl=self._crawl.start.crawl_id, task_keys=pages)
-        self._run.remind(await self._committer.submit(read))
+        return await self._run.remind(await self._committer.submit(read))
 
     def _standing(self) -> Standing:
         record = self._run.record()

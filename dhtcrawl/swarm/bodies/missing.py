@@ -5,13 +5,14 @@ every owner looks for copies of its pages whose body lay there, where the crawl 
 new generation, from `pending` on.
 
 A node that comes back may lack what the owners of its pages learned meanwhile: that a page has a smaller depth, so that
-its links are to be sent again. Every owner tells it.
+its links are to be sent again. Every owner tells it; so does a node that comes to own the page later, or that has
+itself been started since.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Set
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,8 +40,8 @@ class StandIns(Protocol):
         """Whether a page that is found at a smaller depth sends its links again."""
         ...
 
-    async def remind(self, pages: list[bytes], /) -> None:
-        """Send the records of these pages to the node that has them."""
+    async def remind(self, pages: list[bytes], /) -> set[str]:
+        """Tell the nodes that have these pages what their records say; return those that could not be told."""
         ...
 
     def holders_changed(self) -> None:
@@ -90,19 +91,16 @@ class MissingBodies:
         """Look after absent nodes, until cancelled."""
         while True:
             self._changed.clear()
+            await self._remind()
             absent = self._absences.absent()
             if self._absences.review(absent, self._clock.monotonic()):
                 self._copies.holders_changed()
-            while self._absences.back:
-                node = next(iter(self._absences.back))
-                del self._absences.back[node]
-                await self._remind(node)
             for node in absent:
-                if self._absences.is_due(node, self._clock.monotonic()):
+                if self._is_absent(node) and self._absences.is_due(node, self._clock.monotonic()):
                     await self._look(node, reopen=node in self._absences.given_up)
                     self._absences.looked(node, self._clock.monotonic())
             try:
-                async with asyncio.timeout(LOOK_EVERY_S if absent else None):
+                async with asyncio.timeout(LOOK_EVERY_S if absent or self._absences.back else None):
                     await self._changed.wait()
             except TimeoutError:
                 continue
@@ -112,29 +110,41 @@ class MissingBodies:
         self._looking = True
         self._absences.more_at.pop(node, None)
         missing = 0
-        async for keys in self._pages_at(node):
+        async for keys in self._pages_at({node}):
             missing += len(keys)
-            if keys and reopen:
+            if keys and reopen and self._is_absent(node):
                 missing -= await self._see_to(node, keys)
         # After a change during the scan, the pages are counted again.
         if not self._changed.is_set() and node not in self._absences.more_at:
             self._absences.missing[node] = missing
         self._looking = False
 
-    async def _remind(self, node: str) -> None:
-        """Send the records of our pages that lie at `node` to it, where their depths count."""
-        if self._copies.depth_matters:
-            self._looking = True
-            async for keys in self._pages_at(node):
-                await self._copies.remind(keys)
-            self._looking = False
+    def _is_absent(self, node: str) -> bool:
+        return node in self._absences.absent()
 
-    async def _pages_at(self, node: str) -> AsyncIterator[list[bytes]]:
-        """The keys of our pages that lie at `node`, a part of the store at a time."""
+    async def _remind(self) -> None:
+        """Tell nodes that are back what the records of our pages there say, where their depths count."""
+        # Nodes that come back during the scan are told by the next one.
+        nodes = set(self._absences.back)
+        self._absences.back.clear()
+        if not nodes or not self._copies.depth_matters:
+            return
+        self._looking = True
+        untold = set[str]()
+        async for keys in self._pages_at(nodes):
+            if keys:
+                found = await self._copies.remind(keys)
+                untold |= found
+                nodes -= found
+        self._absences.back |= dict.fromkeys(sorted(untold))
+        self._looking = False
+
+    async def _pages_at(self, nodes: Set[str]) -> AsyncIterator[list[bytes]]:
+        """The keys of our pages that lie at these nodes, a part of the store at a time."""
         cursor: bytes | None = b""
         while cursor is not None:
             scan: Any = partial(
-                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, node=node,
+                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, nodes=frozenset(nodes),
                 mine=self._snapshot(()).claims,
             )  # fmt: skip
             keys, cursor = await self._committer.submit(scan)

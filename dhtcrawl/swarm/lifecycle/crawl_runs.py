@@ -185,7 +185,9 @@ class CrawlRuns:
         if record is None:
             return None
         if run is None:
-            return RecordTerms(task_key_bytes(record.spec.key_mode), orders, False, self._snapshot, _never)
+            return RecordTerms(
+                task_key_bytes(record.spec.key_mode), orders, record.depth_matters, self._snapshot, _never
+            )
         return RecordTerms(run.key_bytes, orders, run.depth_matters, run.snapshot, run.in_flight)
 
     def _over(self, crawl: bytes) -> CrawlRecord | None:

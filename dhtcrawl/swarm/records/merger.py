@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.storage.store import ownership, replicas
+from dhtcrawl.storage.store import catalog, ownership, replicas
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot, TakeSnapshot
 from dhtcrawl.storage.store.replicas import End, Merged, TaskReplica
+from dhtcrawl.storage.store.txn import Txn
 
 
 class InboxRun(Protocol):
@@ -56,8 +57,8 @@ class Merger:
         run = self.run_of(crawl)
         now = _take_snapshot(run)(record.key for record in records)
         write: Any = partial(
-            replicas.merge_in, crawl=crawl, copies=records, orders=self._orders, mine=now.mine, held=now.held,
-            depth_matters=run is not None and run.depth_matters,
+            _merge_in if run is None else partial(replicas.merge_in, depth_matters=run.depth_matters),
+            crawl=crawl, copies=records, orders=self._orders, mine=now.mine, held=now.held,
         )  # fmt: skip
         merged: Merged = await self._committer.submit(write)
         if run is not None:
@@ -85,3 +86,8 @@ class Merger:
 def _take_snapshot(run: InboxRun | None) -> TakeSnapshot:
     """How to take snapshots for a crawl; one that does not run here fetches nothing, it only keeps records (I4)."""
     return ownership.nothing if run is None else run.snapshot
+
+
+def _merge_in(txn: Txn, *, crawl: bytes, **fields: Any) -> Merged:
+    """Merge records of a crawl that does not run here; one that is about to sends links for the marks that it finds."""
+    return replicas.merge_in(txn, crawl, depth_matters=catalog.depth_matters(txn, crawl), **fields)

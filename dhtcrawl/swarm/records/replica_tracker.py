@@ -165,13 +165,18 @@ class ReplicaTracker:
         for ticket in tickets:
             self._check(view, ticket)
 
-    def held_afar(self, view: View, crawl: bytes, copies: Iterable[TaskReplica]) -> list[TaskReplica]:
-        """Those of these records whose page lies at a node that is not to have the record for any other reason."""
-        targets, found = self.targets(view), list[TaskReplica]()
+    def held_afar(
+        self, view: View, crawl: bytes, copies: Iterable[TaskReplica]
+    ) -> dict[tuple[str, bytes], list[TaskReplica]]:
+        """Those of these records whose page lies at a node that is not to have the record for any other reason.
+
+        They are grouped by the node that they name, in hex, and the node that has its pages now.
+        """
+        targets, found = self.targets(view), dict[tuple[str, bytes], list[TaskReplica]]()
         for copy in copies:
-            holder = self._holder(crawl, copy)
-            if holder is not None and not any(holder in nodes for nodes in targets.of(copy.key)):
-                found.append(copy)
+            place, holder = copy.task.place, self._holder(crawl, copy)
+            if place and holder is not None and not any(holder in nodes for nodes in targets.of(copy.key)):
+                found.setdefault((place.node, holder), []).append(copy)
         return found
 
     def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:

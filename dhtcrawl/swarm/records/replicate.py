@@ -81,9 +81,32 @@ class Replicator:
         self._tracker.keep(self._peers.view, crawl, copies, then, over=over)
         self._act()
 
-    def remind(self, crawl: bytes, copies: Sequence[TaskReplica]) -> None:
-        """Send records to the nodes that have their pages and were away, but for backups: these have synced."""
-        self.keep(crawl, self._tracker.held_afar(self._peers.view, crawl, copies), _nothing)
+    async def remind(self, crawl: bytes, copies: Sequence[TaskReplica]) -> set[str]:
+        """Send records to the nodes that have their pages and were away, but for backups: these have synced.
+
+        Returns:
+            The nodes named in the records, in hex, of which some pages' holder is there but has not taken all records.
+        """
+        untold = set[str]()
+        for (named, holder), theirs in self._tracker.held_afar(self._peers.view, crawl, copies).items():
+            for part in wire.in_frames(theirs):
+                if not await self._told(holder, crawl, part):
+                    untold.add(named)
+                    break
+        return untold
+
+    async def _told(self, node: bytes, crawl: bytes, copies: Sequence[TaskReplica]) -> bool:
+        """Whether a node took these records, or is gone, so that there is nothing to wait for."""
+        if node not in self._peers.view:
+            return True
+        self.records_sent += len(copies)
+        reply = await self._peers.ask(node, StoreBackup(crawl, tuple(map(wire.record_of, copies))))
+        if isinstance(reply, Failure):
+            return node not in self._peers.view
+        assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP"
+        if reply.records:
+            await self._further(crawl, wire.copies_of(reply.records, len(copies[0].key)))
+        return all(code <= Code.KNOWN for code in reply.codes)
 
     def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
         """Call `then()` once the latest version of a record is safe; False if it is, or none was kept."""
@@ -152,7 +175,3 @@ class Replicator:
         taken = self._deliverer.put(node, tickets, kind)
         if taken < len(tickets):
             self._tracker.refused(node, kind, tickets[taken:])
-
-
-def _nothing() -> None:
-    """What follows where no part waits for records to be safe."""
