@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from storage.stores import CRAWL
 
 from dhtcrawl.rpc.tasks.messages import Refused
@@ -173,8 +174,31 @@ async def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking()
         adoption = Adoption(peers, LoopCommitter(GroupRunner(heir.engine, sync=False)), lambda crawl: heir.archive)
         taking = group.create_task(adoption.on_adopt(LEAVER, Adopt(CRAWL)))
         await asyncio.sleep(0)
-        await adoption.close()
+        await adoption.close(1000.0)
         assert taking.done()
         assert heir.rows(keys.PAGE) == leaver.rows(keys.PAGE)
         refused = await adoption.on_adopt(LEAVER, Adopt(CRAWL))
+        assert isinstance(refused, Refused)
+
+
+@pytest.mark.parametrize("hasten_at", [None, 3.0])
+async def test_who_leaves_waits_for_no_leaver_that_gives_for_ever(hasten_at: float | None) -> None:
+    heir = Side()
+    peers = FakePeers(view_of([0, 1]))
+    endless = {
+        "export_files": lambda args: {"files": () if args["after"] else ((name_of(LEAVER), 2**40),)},
+        "export_chunk": lambda args: {"data": b"x"},
+    }
+    peers.calls = leaving().calls() | endless
+    adoption = Adoption(peers, LoopCommitter(GroupRunner(heir.engine, sync=False)), lambda crawl: heir.archive)
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group, asyncio.timeout(100.0):
+        taking = group.create_task(adoption.on_adopt(LEAVER, Adopt(CRAWL)))
+        await asyncio.sleep(1.0)
+        if hasten_at is not None:
+            loop.call_at(loop.time() - 1.0 + hasten_at, adoption.break_off)
+        began_at = loop.time()
+        await adoption.close(10.0)
+        assert loop.time() - began_at == pytest.approx(10.0 if hasten_at is None else hasten_at - 1.0, abs=0.2)
+        refused = await taking
         assert isinstance(refused, Refused)

@@ -76,7 +76,10 @@ class Leaver:
 
     # Adoption
 
-    async def close(self) -> None:
+    def break_off(self) -> None:
+        self.broken_off = True
+
+    async def close(self, wait_s: float) -> None:
         self.did.append("adopts nothing more")
 
     async def give(self, heir: bytes, crawl: bytes, *, copies: bool) -> bool:

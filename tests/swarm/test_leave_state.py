@@ -130,11 +130,15 @@ def test_records_go_after_the_node_has_stopped_adopting_and_owning_and_before_go
             assert not (step.again and PushRecords() in leaving.did[number:])
 
 
-@given(st.data(), st.floats(0, 2 * DRAIN_S))
-def test_a_second_request_ends_all_waiting_and_drops_no_estate(data: st.DataObject, hasten_at: float) -> None:
+@given(st.data(), st.floats(0, 5 * DRAIN_S))
+def test_after_a_second_request_nothing_is_waited_for_and_no_further_estate_offered(
+    data: st.DataObject, hasten_at: float
+) -> None:
     leaving = Leaving(data, hasten_at)
     later = [step for step, at in zip(leaving.did, leaving.at, strict=True) if at >= hasten_at]
     assert not [step for step in later if isinstance(step, Pause)]
+    assert not [step for step in later if isinstance(step, Bequeath) and not step.again]
+    assert all(step.wait_s == 0 for step in later if isinstance(step, StopAdopting))
     assert isinstance(leaving.did[-1], SayGoodbye)
 
 

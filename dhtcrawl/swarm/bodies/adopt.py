@@ -48,16 +48,25 @@ class Adoption:
         self._peers = peers
         self._committer = committer
         self._archive_of = archive_of
-        self._taking = 0
+        self._taking: list[asyncio.Timeout] = []
         self._closed = False
         self._taken = asyncio.Event()
 
-    async def close(self) -> None:
-        """Become no node's heir any more; what is being taken is here once this returns."""
+    async def close(self, wait_s: float) -> None:
+        """Become no node's heir any more; what is being taken is here once this returns, or was broken off."""
         self._closed = True
+        breaking = asyncio.get_running_loop().call_later(wait_s, self.break_off)
         while self._taking:
             self._taken.clear()
             await self._taken.wait()
+        breaking.cancel()
+
+    def break_off(self) -> None:
+        """Become no node's heir any more, and refuse what is being taken: its node tries the next heir."""
+        self._closed = True
+        for end in self._taking:
+            if not end.expired():
+                end.reschedule(asyncio.get_running_loop().time())
 
     async def give(self, heir: bytes, crawl: bytes, *, copies: bool = False) -> bool:
         """Let `heir` take a crawl's pages, with `copies` those copied here too; whether all is on its disk."""
@@ -69,18 +78,23 @@ class Adoption:
         if self._closed:
             # What we took now would not reach our own heir.
             return Refused("leaving", "this node leaves, too")
-        self._taking += 1
         source = PeerSource(self._peers, crawl)
+        end = asyncio.timeout(None)
         try:
-            await self._take_files(node, source, crawl)
-            for kind in kinds:
-                await self._take_rows(node, source, crawl, kind)
-            await self._take_counters(node, source, crawl)
+            async with end:
+                self._taking.append(end)
+                try:
+                    await self._take_files(node, source, crawl)
+                    for kind in kinds:
+                        await self._take_rows(node, source, crawl, kind)
+                    await self._take_counters(node, source, crawl)
+                finally:
+                    self._taking.remove(end)
+                    self._taken.set()
         except (Unreachable, BadRow) as error:
             return Refused("not-adopted", str(error))
-        finally:
-            self._taking -= 1
-            self._taken.set()
+        except TimeoutError:
+            return Refused("not-adopted", "this node leaves, too")
         return Done()
 
     async def _take_files(self, node: bytes, source: PeerSource, crawl: bytes) -> None:

@@ -46,8 +46,9 @@ class Leave:
         self._handed = HandedOver()
 
     def hasten(self) -> None:
-        """Wait for nothing any more: what is being given is given, and the rest stays in this node's store."""
+        """Wait for nothing but what is being given: the rest stays in this node's store, or with who would give it."""
         self._state.hasten()
+        self._adoption.break_off()
 
     async def drain(self) -> bool:
         """Start nothing more, and do not leave; whether all that was begun is over, and its backups know."""
@@ -75,8 +76,8 @@ class Leave:
                 await asyncio.sleep(seconds)
             case steps.Notice(text, warning):
                 log.log(logging.WARNING if warning else logging.INFO, text)
-            case steps.StopAdopting():
-                await self._adoption.close()
+            case steps.StopAdopting(wait_s):
+                await self._adoption.close(wait_s)
                 self._state.bequeath(self._estates())
             case steps.Bequeath():
                 self._state.given(step, await self._give(step))

@@ -13,8 +13,10 @@
     UPDATING      gives the heirs the shorter ways to pages that were found meanwhile, then says LEFT
     GONE          asks for nothing more
 
-Each phase that waits begins no pause after `drain_s`, nor when the node was asked once more to leave (`hasten`). What
-is being given ends by itself, and records are pushed at least once. Times are seconds on the caller's clock.
+Each phase that waits begins no pause after `drain_s`, nor when the node was asked once more to leave (`hasten`). Then
+it takes nothing more as an heir, and offers no further estate; one that an heir has is still brought up to date, since
+its record names the heir. What is being given ends by itself, and records are pushed at least once. Times are seconds
+on the caller's clock.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ class Notice:
 
 @dataclass(frozen=True)
 class StopAdopting:
-    """Become no node's heir any more; once what is being taken is here, call `bequeath`."""
+    """Become no node's heir any more; once what is being taken is here, or `wait_s` are over, call `bequeath`."""
+
+    wait_s: float
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ class LeaveState:
         self._left_over: bool | None = None  # whether records are to be pushed again; None: they are to be pushed now
 
     def hasten(self) -> None:
-        """Wait for nothing any more."""
+        """Begin no further pause, and offer no further estate."""
         self._hastened = True
 
     # How that went which `next` asked for
@@ -209,7 +213,12 @@ class LeaveState:
 
     def _bequeath(self, seen: Situation, now: float) -> LeaveStep | None:
         if self._estates is None:
-            return StopAdopting()
+            return StopAdopting(0.0 if self._hastened else self._settings.drain_s)
+        if self._estates and self._hastened:
+            left, self._estates = len(self._estates), []
+            return Notice(
+                f"told again to leave: the pages of {left} crawls are not given to another node; they stay here"
+            )
         if not self._estates:
             self._enter(LeavePhase.DISOWNING)
             return Disown()
