@@ -144,9 +144,13 @@ class MissingBodies:
         cursor: bytes | None = b""
         while cursor is not None:
             scan: Any = partial(
-                replicas.bodies_at, crawl=self._crawl, cursor=cursor, limit=RECORDS_A_SCAN, nodes=frozenset(nodes),
+                replicas.bodies_at,
+                crawl=self._crawl,
+                cursor=cursor,
+                limit=RECORDS_A_SCAN,
+                nodes=frozenset(nodes),
                 mine=self._snapshot(()).claims,
-            )  # fmt: skip
+            )
             keys, cursor = await self._committer.submit(scan)
             yield keys
 
