@@ -42,14 +42,20 @@ class Nginx(web_server.Nginx):
 
 
 class Throttled(Nginx):
-    """A server that answers `rate` requests a second, each in its turn, until it is opened."""
+    """A server that answers `rate` requests a second, each in its turn, until it is held or opened."""
 
     def __init__(self, home: Path, root: Path, rate: int) -> None:
-        self._open = home / "open"
-        # An empty key is not counted.
-        key = f'set $throttle on; if (-f {self._open}) {{ set $throttle ""; }}'
-        zone = f"limit_req_zone $throttle zone=all:1m rate={rate}r/s;"
-        super().__init__(home, root, f"{key} limit_req zone=all burst=2000;", zone)
+        self._held, self._open = home / "held", home / "open"
+        # A request with an empty key passes its zone without waiting.
+        keys = 'set $throttle on; set $held "";'
+        keys += f" if (-f {self._held}) {{ set $held on; }}"
+        keys += f' if (-f {self._open}) {{ set $throttle ""; set $held ""; }}'
+        zones = f"limit_req_zone $throttle zone=all:1m rate={rate}r/s; limit_req_zone $held zone=held:1m rate=3r/s;"
+        super().__init__(home, root, f"{keys} limit_req zone=all burst=2000; limit_req zone=held burst=2000;", zones)
+
+    def hold(self) -> None:
+        """From now on it answers three requests a second: a crawl goes on for minutes, and no request waits for 30 s."""
+        self._held.touch()
 
     def open(self) -> None:
         """From now on it answers at once."""

@@ -18,7 +18,7 @@ from .deadline import until
 from .nginx import Nginx
 from .outputs import Outputs
 from .sites import GNUPLOT, START
-from .swarm import CLEAN, DEADLINE_S, Node, Swarm, SwarmCrawl, bodies_of, submitted
+from .swarm import ASK_EVERY_S, CLEAN, DEADLINE_S, Node, Swarm, SwarmCrawl, bodies_of, submitted
 from .test_real_sites import describe
 from .truth import truth_of
 
@@ -87,9 +87,10 @@ def test_a_node_that_joins_in_the_middle_gets_its_share(
     swarm_of(swarm, 3)
     with submitted(crawler, swarm.nodes[1], outputs, server.url + START, *DELAY) as crawl:
         crawl.reach(server, 120)
+        server.hold()  # else the site may be fetched whole before a slow machine has started a node
         (newcomer,) = swarm.start(1)
         # It may have fetched all of it before we have asked for what was done.
-        until(lambda: queued_at(newcomer, crawl.id) > 0, "the newcomer has its share", DEADLINE_S)
+        until(lambda: queued_at(newcomer, crawl.id) > 0, "the newcomer has its share", DEADLINE_S, ASK_EVERY_S)
         swarm.meet()
         done = [hit.uri for hit in server.hits() if hit.uri != "/robots.txt"]
         theirs = [uri for uri in done if owner_of(server.url + uri, swarm.nodes[0], crawl.id) == newcomer.id]
@@ -148,9 +149,14 @@ def test_five_nodes_that_join_five_at_once_cost_nothing(
     swarm_of(swarm, 5)
     with submitted(crawler, swarm.nodes[-1], outputs, server.url + START, *DELAY) as crawl:
         crawl.reach(server, 60)
+        server.hold()  # else the site may be fetched whole before they have joined
         newcomers = swarm.start(5)
-        # A fast site would be fetched before they have joined.
-        until(lambda: any(queued_at(node, crawl.id) > 0 for node in newcomers), "they have a share", DEADLINE_S)
+        until(
+            lambda: any(queued_at(node, crawl.id) > 0 for node in newcomers),
+            "they have a share",
+            DEADLINE_S,
+            ASK_EVERY_S,
+        )
         server.open()
         summary = crawl.finish(swarm, NOTHING_TWICE)
     fetched = {row["node"]: row["pages"] for row in summary["per_node"]}
