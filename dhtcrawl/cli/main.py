@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -116,8 +117,15 @@ def run(args: list[str] | None = None) -> int:
         return Exit.FAILURE
 
 
+# By default Python looks for cycles each time that 700 more objects were made than freed. Tasks, records and links are
+# freed by their counts: over a crawl of five nodes a twentieth of the CPU went into collections that found next to
+# nothing.
+NEW_OBJECTS_A_COLLECTION = 20_000
+
+
 def main() -> None:
     """The console script."""
+    gc.set_threshold(NEW_OBJECTS_A_COLLECTION)
     # Until a command handles it better, SIGTERM is what Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run()

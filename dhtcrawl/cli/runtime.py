@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import gc
 import logging
 import os
 import random
@@ -76,6 +77,7 @@ def run_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     import uvloop
 
     keep_heap()
+    gc.freeze()  # modules and classes live as long as the process: no collection needs to look at them
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(main())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,3 +181,22 @@ def test_an_unknown_variable_stops_every_command_that_reads_settings(
         ended = here(*args)
         assert ended.code == 4
         assert "DHTCRAWL_CRAWL_DPETH is no setting" in ended.message()
+
+
+def test_a_command_looks_for_cycles_seldom_and_never_among_its_modules() -> None:
+    program = """
+import gc
+from dhtcrawl.cli import main
+from dhtcrawl.cli.runtime import run_loop
+async def frozen():
+    return gc.get_freeze_count()
+def run():
+    print(gc.get_threshold()[0], run_loop(frozen))
+    return 0
+main.run = run
+main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    threshold, frozen = map(int, ended.stdout.split())
+    assert threshold >= 10 * 700, "Python's own is 700"
+    assert frozen > 10_000, "the modules of the command are among these"

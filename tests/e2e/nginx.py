@@ -54,7 +54,7 @@ class Throttled(Nginx):
         super().__init__(home, root, f"{keys} limit_req zone=all burst=2000; limit_req zone=held burst=2000;", zones)
 
     def hold(self) -> None:
-        """From now on it answers three requests a second: a crawl goes on for minutes, and no request waits for 30 s."""
+        """From now on it answers three requests a second: a crawl lasts minutes, and no request waits for 30 s."""
         self._held.touch()
 
     def open(self) -> None:
