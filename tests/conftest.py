@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +12,21 @@ import pytest
 import uvloop
 from requirements_plugin import NO_CONFORMANCE_DATA
 
+from dhtcrawl.cli.main import NEW_OBJECTS_A_COLLECTION
 from dhtcrawl.loop_state import check_loop_state, faults
 from dhtcrawl.sim.loop import VirtualLoop
 
 # Before the marked classes are imported, and for the processes that tests start.
 if os.environ.setdefault("DHTCRAWL_CHECK_THREADS", "1") == "1":
     check_loop_state()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect seldom, as the commands do, and never among modules and tests: it would find nothing there."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS_A_COLLECTION)
 
 
 @pytest.fixture(autouse=True)
