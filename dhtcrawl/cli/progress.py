@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 from types import TracebackType
 
+from dhtcrawl.cli.rate import Rate, a_second
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.words import clock, size, some
 from dhtcrawl.crawl.budget import Stop
@@ -25,7 +26,7 @@ class CrawlProgress:
         self._screen = Screen()
         self._resumed = resumed
         self._sync = sync
-        self._last = (0.0, crawl.counters.pages)
+        self._rate = Rate(0.0, crawl.counters.pages)  # the crawl begins now
 
     def __enter__(self) -> CrawlProgress:
         verb = "going on with" if self._resumed else "crawling"
@@ -45,12 +46,10 @@ class CrawlProgress:
     def _line(self) -> str:
         crawl, counters = self._crawl, self._crawl.counters
         elapsed_s = crawl.elapsed_s
-        before_s, pages_before = self._last
-        rate = (counters.pages - pages_before) / max(0.001, elapsed_s - before_s)
-        self._last = (elapsed_s, counters.pages)
+        rate = self._rate.after(elapsed_s, counters.pages)
         queued = max(0, counters.urls_seen - counters.pages - counters.dead)
         return (
-            f"{clock(elapsed_s)}  {counters.pages} pages  {rate:.0f}/s  {size(counters.body_bytes)}  "
+            f"{clock(elapsed_s)}  {counters.pages} pages  {a_second(rate)}  {size(counters.body_bytes)}  "
             f"{queued} queued  {crawl.parts.frontier.in_flight} in flight  {counters.errors} errors"
         )
 

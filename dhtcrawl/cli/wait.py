@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.rate import Rate, a_second
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.cli.words import clock, size
@@ -46,7 +47,7 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
     """
     loop = asyncio.get_running_loop()
     heard_at = shown_at = loop.time()
-    pages, pages_at = 0, loop.time()
+    rate: Rate | None = None
     with _interrupts() as interrupted:
         while True:
             try:
@@ -60,9 +61,9 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
                 screen.clear()
                 return now_at
             if now_at and loop.time() - shown_at >= screen.every_s:
-                count = _count(now_at, "pages")
-                screen.show(_line(now_at, (count - pages) / max(0.001, loop.time() - pages_at)))
-                pages, pages_at, shown_at = count, loop.time(), loop.time()
+                shown_at = loop.time()
+                rate = rate or Rate(shown_at, _count(now_at, "pages"))
+                screen.show(_line(now_at, rate.after(shown_at, _count(now_at, "pages"))))
             try:
                 async with asyncio.timeout(POLL_S):
                     await interrupted.wait()
@@ -99,7 +100,7 @@ def _line(crawl: Mapping[str, Any], rate: float) -> str:
     count = len(nodes) if isinstance(nodes, list) else 1
     state = "" if crawl.get("state") == "running" else f"  {printable(crawl.get('state', ''))}"
     return (
-        f"{clock(_count(crawl, 'seconds'))}  {_count(crawl, 'pages')} pages  {max(0.0, rate):.0f}/s  "
+        f"{clock(_count(crawl, 'seconds'))}  {_count(crawl, 'pages')} pages  {a_second(rate)}  "
         f"{size(_count(crawl, 'body_bytes'))}  {_count(crawl, 'queued')} queued  "
         f"{_count(crawl, 'in_flight')} in flight  {_count(crawl, 'errors')} errors  {count} nodes{state}"
     )
