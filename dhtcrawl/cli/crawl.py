@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from dhtcrawl.cli import differs
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.main import fail, print_result
 from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options, read_seeds
@@ -113,10 +114,7 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
             raise UsageError(f"{out_dir} holds this crawl, complete; name another directory with --out to crawl anew")
         return crawl, True
     if crawls:
-        raise UsageError(
-            f"{out_dir} holds a crawl of {crawls[0].spec.seeds[0]} with other seeds or options; "
-            "repeat its command to go on with it, or name another directory with --out"
-        )
+        raise differs.refusal(out_dir, differs.plain(crawls[0].spec), spec)
     return await node.create_crawl(spec), False
 
 

@@ -21,6 +21,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dhtcrawl.cli import differs
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.main import fail, print_result
 from dhtcrawl.cli.progress import describe
@@ -152,19 +153,11 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
     for known in await client.crawls():
         crawl = str(known.get("crawl", ""))
         told = (await client.crawl(crawl)).get("spec")
-        settings = told.get("settings") if isinstance(told, dict) else None
-        if isinstance(told, dict) and _same(spec, told.get("seeds"), settings):
+        begun = (told.get("seeds"), told.get("settings")) if isinstance(told, dict) else (None, None)
+        if begun == differs.plain(spec):
             return crawl, True
-        raise UsageError(
-            f"{out} holds a crawl with other seeds or options; "
-            "repeat its command to go on with it, or name another directory with --out"
-        )
+        raise differs.refusal(out, begun, spec)
     return str((await client.submit(spec)).get("crawl", "")), False
-
-
-def _same(spec: CrawlSpec, seeds: object, settings: object) -> bool:
-    ours = json.loads(json.dumps(dataclasses.asdict(spec.settings)))
-    return seeds == list(spec.seeds) and settings == ours
 
 
 async def _reasons(client: NodeClient, crawl: str, spec: CrawlSpec) -> list[str]:

@@ -138,6 +138,11 @@ def load_config(options: dict[str, Any]) -> Config:
     return config
 
 
+def option_of(setting: str) -> str:
+    """The option for a setting; without one, the setting's own name."""
+    return next((names[-1] for table in _TABLES for names, key, _, _ in table if key == setting), setting)
+
+
 def require_readable(option: str, path: str) -> None:
     """Refuse a file that an option names and that is not there; what it says is not looked at.
 

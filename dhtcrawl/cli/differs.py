@@ -1,0 +1,56 @@
+"""How a command's crawl differs from the one that its directory holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dhtcrawl.cli.options import option_of
+from dhtcrawl.errors import UsageError
+from dhtcrawl.spec import CrawlSpec
+
+_TOLD_MAX: Final = 3
+_SHOWN_CHARS_MAX: Final = 60
+
+
+def plain(spec: CrawlSpec) -> tuple[object, object]:
+    """Seeds and settings as JSON has them, and as a node tells them."""
+    return list(spec.seeds), json.loads(json.dumps(dataclasses.asdict(spec.settings)))
+
+
+def refusal(out: Path, begun: tuple[object, object], spec: CrawlSpec) -> UsageError:
+    """What to raise where `out` holds the crawl `begun`, as `plain` gives it, and `spec` is another one."""
+    told = _differences(begun, plain(spec))
+    more = f" and {len(told) - _TOLD_MAX} more" if len(told) > _TOLD_MAX else ""
+    what = f": {', '.join(told[:_TOLD_MAX])}{more}" if told else ""
+    return UsageError(
+        f"{out} holds a crawl with other seeds or options{what}; "
+        "repeat its command to go on with it, or name another directory with --out"
+    )
+
+
+def _differences(begun: tuple[object, object], now: tuple[object, object]) -> list[str]:
+    (seeds, settings), (seeds_now, settings_now) = begun, now
+    told = []
+    if isinstance(seeds, list) and seeds != seeds_now:
+        told.append(f"the seeds were {_shown(seeds)}, not {_shown(seeds_now)}")
+    if isinstance(settings, Mapping) and isinstance(settings_now, Mapping):
+        for name in settings_now:
+            before: Any = settings.get(name)
+            if before != settings_now[name]:
+                option = option_of(f"crawl.{name}")
+                told.append(f"{option} was {_shown(before)}, not {_shown(settings_now[name])}")
+    return told
+
+
+def _shown(value: object) -> str:
+    """A value in few characters, printable on any terminal."""
+    if isinstance(value, bool):
+        text = "on" if value else "off"
+    else:
+        text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = (text or "empty").encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
