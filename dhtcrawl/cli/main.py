@@ -27,6 +27,7 @@ class _Commands(click.Group):
         "status": "dhtcrawl.cli.look:status",
         "peers": "dhtcrawl.cli.look:peers",
         "crawls": "dhtcrawl.cli.look:crawls",
+        "gather": "dhtcrawl.cli.gather_command",
         "pause": "dhtcrawl.cli.control:pause",
         "resume": "dhtcrawl.cli.control:resume",
         "stop": "dhtcrawl.cli.control:stop",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.gather import gather
+from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.runtime import NODE_DIR, locked
 from dhtcrawl.cli.wait import stop_of
 from dhtcrawl.errors import DhtcrawlError
@@ -60,11 +61,18 @@ async def _reached(answer: Awaitable[T]) -> T:
 
 
 async def gather_from(
-    client: NodeClient, crawl: str, out: Path, *, sync: bool = True, local_dirs: Mapping[str, Path] | None = None
+    client: NodeClient,
+    crawl: str,
+    out: Path,
+    *,
+    sync: bool = True,
+    local_dirs: Mapping[str, Path] | None = None,
+    say: Callable[[str], None] = fail,
 ) -> tuple[Summary, OutputCounters]:
     """Gather a crawl below `out`, which is locked meanwhile.
 
     `local_dirs` says where the archive directories of nodes on this machine are: their files are linked, not copied.
+    `say` gets one line for each node that could not be gathered.
 
     Raises:
         UsageError: `out` holds another crawl or is in use, or the node knows no such crawl.
@@ -87,4 +95,4 @@ async def gather_from(
         pending_reason="" if stop is None else stop.reason,
     )
     with locked(out / NODE_DIR):
-        return await gather(source, record, out, facts, sync=sync)
+        return await gather(source, record, out, facts, sync=sync, say=say)

@@ -68,7 +68,10 @@ async def _submit(address: Address, spec: CrawlSpec, *, wait: bool, out: Path | 
         try:
             end = await follow(client, crawl, screen)
         except Interrupted:
-            fail(f"the crawl goes on; see 'dhtcrawl crawls {short(crawl)}', end it with 'dhtcrawl stop {short(crawl)}'")
+            fail(
+                f"the crawl goes on; see 'dhtcrawl crawls {short(crawl)}', end it with 'dhtcrawl stop {short(crawl)}', "
+                f"have its pages with '{_gather_again(crawl, out)}'"
+            )
             return Exit.INTERRUPTED
         code = exit_of(str(end.get("ended", "")))
         if out is None:
@@ -84,5 +87,9 @@ async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary:
     try:
         summary, _ = await gather_from(client, crawl, out)
     except DhtcrawlError as error:
-        raise type(error)(f"{error}; the crawl has ended, and its nodes keep what they have of it") from error
+        raise type(error)(f"{error}; the crawl has ended; '{_gather_again(crawl, out)}' goes on") from error
     return summary
+
+
+def _gather_again(crawl: str, out: Path | None) -> str:
+    return f"dhtcrawl gather {short(crawl)} --out {'DIR' if out is None else out}"

@@ -14,8 +14,8 @@ import dhtcrawl
 from .conftest import Here, spawn
 
 NAMES = (
-    "", "crawl", "join", "submit", "status", "peers", "crawls", "pause", "resume", "stop", "leave", "locate", "why",
-    "explain-host", "verify", "fsck", "forget", "config", "config show", "config check", "sim",
+    "", "crawl", "join", "submit", "gather", "status", "peers", "crawls", "pause", "resume", "stop", "leave", "locate",
+    "why", "explain-host", "verify", "fsck", "forget", "config", "config show", "config check", "sim",
 )  # fmt: skip
 COMMANDS: list[list[str]] = [name.split() for name in NAMES]
 

@@ -119,6 +119,7 @@ def test_who_stops_waiting_is_told_how_to_come_back(number: signal.Signals, ask:
     assert last.startswith("dhtcrawl: the crawl goes on; ")
     assert f"dhtcrawl crawls {ID[:12]}" in last
     assert f"dhtcrawl stop {ID[:12]}" in last
+    assert f"dhtcrawl gather {ID[:12]} --out DIR" in last
     after = signal.signal(number, before)
     assert after == signal.default_int_handler
     assert not [call for call in node.asked if call[0] == "control"]
@@ -208,11 +209,58 @@ def test_a_node_that_is_gone_leaves_a_gathering_incomplete(
     assert "  incomplete  in " in ended.stdout
 
 
+def test_a_crawl_is_gathered_later_and_again(holder: Holder, demo: DemoCrawl, here: Here, tmp_path: Path) -> None:
+    out, crawl = tmp_path / "gathered", holder.record.crawl_id.hex()
+    holder.gone = [OTHER]
+    with running(holder) as admin:
+        partly = here("gather", crawl[:8], "--out", out, "--admin", admin)
+        assert partly.code == 1
+        assert f"dhtcrawl: node {OTHER.hex()[:12]} cannot be asked" in partly.stderr
+        assert "  incomplete  in " in partly.stdout
+        holder.gone = []
+        whole = here("gather", crawl[:8], "--out", out, "--json", "--admin", admin)
+        assert whole.code == 0, whole
+        before = {path: path.read_bytes() for path in out.rglob("*.*") if "node" not in path.parts}
+        again = here("gather", crawl[:8], "--out", out, "--json", "--admin", admin)
+        assert (again.code, json.loads(again.stdout)) == (0, json.loads(whole.stdout))
+        assert "nothing was left to gather" in here("gather", crawl[:8], "--out", out, "--admin", admin).stdout
+    assert {path: path.read_bytes() for path in out.rglob("*.*") if "node" not in path.parts} == before
+    assert json.loads(whole.stdout)["pages"] == json.loads((demo.out / "summary.json").read_text())["pages"]
+    assert here("verify", out).code == 0
+
+
+def test_of_a_crawl_that_still_runs_gather_brings_what_there_is(holder: Holder, here: Here, tmp_path: Path) -> None:
+    out, crawl = tmp_path / "gathered", holder.record.crawl_id
+    holder.record = replace(holder.record, ended="")
+    holder.known = {crawl: holder.one(crawl, "running", "")}
+    with running(holder) as admin:
+        so_far = here("gather", crawl.hex(), "--out", out, "--json", "--admin", admin)
+        assert so_far.code == 0, so_far
+        assert "goes on; the same command brings" in so_far.stderr
+        assert json.loads(so_far.stdout)["complete"] is False
+        holder.record = replace(holder.record, ended="complete")
+        holder.known = {crawl: holder.one(crawl, "ended", "complete")}
+        whole = here("gather", crawl.hex(), "--out", out, "--json", "--admin", admin)
+    assert whole.code == 0, whole
+    assert json.loads(whole.stdout)["complete"] is True
+    assert here("verify", out).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [((ID,), "--out"), (("no-crawl", "--out", "x"), "no-crawl"), (("f" * 32, "--out", "x"), "f" * 8)],
+)
+def test_what_cannot_be_gathered_is_named(words: tuple[str, ...], told: str, ask: Ask, tmp_path: Path) -> None:
+    ended = ask("gather", *words)
+    assert ended.code == 2, ended
+    assert told in ended.message()
+
+
 def test_a_gathering_that_fails_says_that_nothing_is_lost(ask: Ask, node: FakeNode, tmp_path: Path) -> None:
     node.known[CRAWL] = node.one(CRAWL, "ended", "complete")
     ended = ask("submit", "a.example", "--wait", "--out", str(tmp_path / "out"))
     assert ended.code == 1
-    assert ended.stderr.endswith("the crawl has ended, and its nodes keep what they have of it\n")
+    assert ended.stderr.endswith(f"the crawl has ended; 'dhtcrawl gather {ID[:12]} --out {tmp_path / 'out'}' goes on\n")
     assert "sent no record of the crawl" in ended.stderr
 
 

@@ -1,0 +1,67 @@
+"""`dhtcrawl gather`: what all nodes have of a crawl, in one directory, as often as one likes."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dhtcrawl.cli.client import NodeClient, asked
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.options import admin_option, json_option
+from dhtcrawl.cli.progress import describe
+from dhtcrawl.cli.source import gather_from
+from dhtcrawl.cli.table import short
+from dhtcrawl.cli.wait import exit_of, stop_of
+from dhtcrawl.errors import Exit
+from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
+
+
+@click.command("gather")
+@click.argument("crawl")
+@click.option("--out", metavar="DIR", required=True, help="Where the outputs of all nodes go.")
+@json_option
+@admin_option
+def command(crawl: str, out: str, as_json: bool, **options: Any) -> int:
+    """Bring together in DIR what all nodes have of CRAWL, by the start of its id.
+
+    The same command goes on where it was interrupted, and later brings what
+    was missing. Of a crawl that still runs it brings what is there so far.
+    Once the crawl has ended, the exit status is the crawl's; it is 1 when a
+    node could not be asked.
+    """
+    return int(asked(options, partial(_gather, prefix=crawl, out=Path(out), as_json=as_json)))
+
+
+async def _gather(client: NodeClient, prefix: str, out: Path, *, as_json: bool) -> Exit:
+    known = await client.crawl(prefix)
+    crawl, ended = str(known.get("crawl", "")), str(known.get("ended", ""))
+    if known.get("state") == "ended":
+        text = _complete_at(out, crawl)
+        if text is not None:
+            click.echo(text if as_json else f"crawl {short(crawl)} is in {out}/, complete: nothing was left to gather")
+            return Exit.COMPLETE
+    failures: list[str] = []
+    summary, _ = await gather_from(client, crawl, out, say=failures.append)
+    for failure in failures:
+        fail(failure)
+    click.echo(summary.to_json() if as_json else describe(summary, stop_of(ended), out))
+    if known.get("state") != "ended":
+        fail(f"crawl {short(crawl)} goes on; the same command brings what it fetches from here on")
+        return Exit.FAILURE if failures else Exit.COMPLETE
+    code = exit_of(ended)
+    return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code
+
+
+def _complete_at(out: Path, crawl: str) -> str | None:
+    """The summary in `out`, on one line, if it holds this crawl and nothing is missing from it."""
+    try:
+        summary = json.loads((out / SUMMARY_FILE).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(summary, dict) or summary.get("crawl") != crawl or summary.get("complete") is not True:
+        return None
+    return json.dumps(summary)
