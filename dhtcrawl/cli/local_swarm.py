@@ -32,6 +32,7 @@ from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.cli.wait import Interrupted, exit_of, follow, stop_of
 from dhtcrawl.cli.words import some
 from dhtcrawl.config import Config
+from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import DhtcrawlError, Exit, NothingFetched, StorageFull, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import parse_address
@@ -90,16 +91,18 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
         screen = Screen()
         screen.say(f"{'going on with' if resumed else 'crawling'} {some(spec.seeds)} with {nodes} nodes")
         try:
-            end = await _follow(client, crawl, screen, swarm)
+            end: dict[str, Any] | None = await _follow(client, crawl, screen, swarm)
         except Interrupted:
-            await _interrupt(swarm)
-            return Exit.INTERRUPTED
+            end = None
+            await _drain(swarm)
         dirs = {process.node: process.data_dir / CRAWLS_DIR / crawl / "archive" for process in swarm}
         summary, _ = await gather_from(client, crawl, out, sync=config.storage.sync, local_dirs=dirs)
-        reasons = [] if summary.pages else await _reasons(client, crawl, spec)
+        reasons = [] if summary.pages or end is None else await _reasons(client, crawl, spec)
         await _stop(swarm)
-    stopped = stop_of(str(end.get("ended", "")))
+    stopped = Stop.INTERRUPTED if end is None else stop_of(str(end.get("ended", "")))
     print_result(summary.to_json() if as_json else describe(summary, stopped, out))
+    if end is None:
+        return Exit.INTERRUPTED
     if summary.complete:
         shutil.rmtree(base)
     if not summary.pages:
@@ -243,12 +246,7 @@ async def _process(data_dir: Path, log: BinaryIO, config: Path, bootstrap: str |
         await node.wait()
 
 
-async def _stop(swarm: list[_Process], *, drain: bool = False) -> None:
-    if drain:
-        # All of them, before the first one goes: what one has in flight ends at others.
-        async with asyncio.TaskGroup() as group:
-            for process in swarm:
-                group.create_task(process.tell(NodeClient.drain))
+async def _stop(swarm: list[_Process]) -> None:
     async with asyncio.TaskGroup() as group:
         for process in swarm:
             group.create_task(process.tell(NodeClient.shutdown))
@@ -260,8 +258,8 @@ async def _stop(swarm: list[_Process], *, drain: bool = False) -> None:
         fail("the nodes took too long to stop, and were killed; nothing that was acknowledged is lost")
 
 
-async def _interrupt(swarm: list[_Process]) -> None:
-    """Stop in order; a second signal at once."""
+async def _drain(swarm: list[_Process]) -> None:
+    """Wait until no node has anything under way; a second signal ends all of them at once."""
     loop = asyncio.get_running_loop()
 
     def now() -> None:
@@ -273,7 +271,10 @@ async def _interrupt(swarm: list[_Process]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, now)
     fail("stopping; waiting for requests in flight (again: at once)")
-    await _stop(swarm, drain=True)
+    # All of them, before the first one goes: what one has in flight ends at others.
+    async with asyncio.TaskGroup() as group:
+        for process in swarm:
+            group.create_task(process.tell(NodeClient.drain))
 
 
 def _toml(config: Config) -> str:

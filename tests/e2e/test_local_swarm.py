@@ -70,6 +70,12 @@ def test_the_same_command_goes_on_after_an_interruption(
         running.send(how)
         ended = running.wait()
         assert ended.code == (11 if how is signal.SIGINT else -how), ended
+    if how is signal.SIGINT:
+        # All that was asked for is there, and nothing else.
+        assert ended.summary == outputs.summary()
+        assert (ended.summary["complete"], ended.summary["lost"], ended.summary["refetches"]) == (False, 0, 0)
+        assert ended.summary["pages"] == len(outputs.pages()) == sum(server.requests().values())
+        crawler.check(outputs.out)
     # The processes of a parent that was killed end by themselves; the next run needs their stores.
     other = crawler.run("crawl", server.url + "/other", *OPTIONS, "--out", outputs.out)
     assert "repeat its command" in other.ended_with(2).one_line()
