@@ -1,9 +1,10 @@
 """The web port on real sockets: aiohttp, with everything taken off that a crawler does not want.
 
 No cookies, no redirects, no decompression, no proxies or passwords from the
-environment, no headers but those of the request, and no hidden second
-request: aiohttp would repeat a GET whose connection broke, at once, which a
-polite crawler may not (the scheduler decides about retries).
+environment, no headers but those of the request, no parser that refuses what
+browsers read (`replies` is ours), and no hidden second request: aiohttp would
+repeat a GET whose connection broke, at once, which a polite crawler may not
+(the scheduler decides about retries).
 
 One exchange passes these gates, each of which may end it with a `Failure`:
 
@@ -16,25 +17,23 @@ At most `connections_max` connections are open, kept-alive ones included.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import socket
 from collections import OrderedDict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp.connector import Connection
 from yarl import URL
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import REQUEST_ERRORS, failure_of
 from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedRequest, GuardedResolver, Spoiled
-from dhtcrawl.fetch.heads import head_size, header_pairs, response_head
+from dhtcrawl.fetch.heads import header_pairs, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
+from dhtcrawl.fetch.reply_handler import ReplyConnector
 from dhtcrawl.fetch.resolver import Resolver, SystemResolver
 from dhtcrawl.fetch.spool import Spool
 from dhtcrawl.url import path_of
@@ -42,9 +41,6 @@ from dhtcrawl.url import path_of
 # Longer than the default delay of a host; servers wait from 5 s (Apache) to
 # 75 s (nginx), and one that closed sooner is noticed.
 KEEPALIVE_S = 15.0
-# As many as llhttp-based servers take; with `head_bytes_max` a line it bounds
-# what one head can hold in memory before `head_size` is known.
-HEADER_LINES_MAX = 128
 # A pooled connection may turn out spoiled; the third time it is no accident.
 ATTEMPTS_MAX = 3
 SPOOL_BYTES = 1 << 20
@@ -102,7 +98,7 @@ class AiohttpClient:
         self._resolver.close()
         self._spooler.shutdown(wait=False)
 
-    async def _exchange(self, request: HttpRequest, flight: Flight) -> Exchange | FetchFailure:
+    async def _exchange(self, request: HttpRequest, flight: Flight) -> Exchange:
         loop = asyncio.get_running_loop()
         with Deadline(loop, loop.time() + flight.limits.connect_s) as flight.deadline:
             response = await self._head(request, flight)
@@ -130,7 +126,6 @@ class AiohttpClient:
                     target,
                     headers=request.headers,
                     allow_redirects=False,
-                    max_line_size=limits.head_bytes_max,
                     max_field_size=limits.head_bytes_max,
                 )
             except Spoiled:
@@ -138,13 +133,9 @@ class AiohttpClient:
                     raise aiohttp.ServerDisconnectedError from None
         raise AssertionError("the last attempt returns or raises")
 
-    async def _response(self, response: aiohttp.ClientResponse, flight: Flight) -> Exchange | FetchFailure:
+    async def _response(self, response: aiohttp.ClientResponse, flight: Flight) -> Exchange:
         raw, reason, version = response.raw_headers, response.reason or "", response.version
-        if head_size(raw, reason) > flight.limits.head_bytes_max:
-            return self._failed(flight, FetchFailureKind.HEADERS, "the response head is larger than the limit")
-        if response.status < 200 or version is None:
-            # A switch of protocols that we did not ask for.
-            return self._failed(flight, FetchFailureKind.PROTOCOL, f"unexpected status {response.status}")
+        assert version is not None, "a response has a version once its head has come"
         body, truncated = await self._body(response, flight)
         return Exchange(
             request_head=flight.request_head,
@@ -169,8 +160,7 @@ class AiohttpClient:
             return Body(data), None
         spool = Spool(self._spool_dir, self._spool_bytes, self._spooler)
         try:
-            with _end_with(response.connection, content):
-                truncated = await _stream(content, spool, flight.limits)
+            truncated = await _stream(content, spool, flight.limits)
             return await spool.finish(), truncated
         except BaseException:
             spool.abandon()
@@ -183,7 +173,7 @@ class AiohttpClient:
         # `limit=0`: the slots above are the limit, so that a request that
         # waits for one has not begun. aiohttp's own DNS cache would share one
         # crawl's permitted addresses with another.
-        connector = aiohttp.TCPConnector(
+        connector = ReplyConnector(
             resolver=GuardedResolver(self._resolver),
             use_dns_cache=False,
             limit=0,
@@ -198,7 +188,6 @@ class AiohttpClient:
             timeout=aiohttp.ClientTimeout(),  # none: `Deadline` is cheaper and knows our phases
             auto_decompress=False,
             trust_env=False,
-            max_headers=HEADER_LINES_MAX,
         )
         session._retry_connection = False  # noqa: SLF001 - there is no public way; a test watches it
         self._session = session
@@ -211,29 +200,6 @@ class AiohttpClient:
         while self._idle and len(self._idle) + self._active > self._connections_max:
             self._idle.popitem(last=False)[0].close()
         return socket.socket(address[0], address[1], address[2])
-
-
-@contextlib.contextmanager
-def _end_with(connection: Connection | None, content: aiohttp.StreamReader) -> Iterator[None]:
-    """Let `content` end when its connection does.
-
-    After malformed chunking aiohttp closes the connection and does not say so:
-    a reader would wait for its deadline.
-    """
-    closed = connection.protocol.closed if connection is not None and connection.protocol is not None else None
-
-    def end(_: object) -> None:
-        if not content.is_eof() and content.exception() is None:
-            content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
-
-    if closed is None:
-        yield
-        return
-    closed.add_done_callback(end)
-    try:
-        yield
-    finally:
-        closed.remove_done_callback(end)
 
 
 async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -> Truncated | None:

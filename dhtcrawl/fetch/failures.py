@@ -10,9 +10,9 @@ import errno
 import ssl
 
 import aiohttp
-from aiohttp.http_exceptions import LineTooLong
 
 from dhtcrawl.fetch.http import FetchFailureKind
+from dhtcrawl.fetch.replies import BadReply
 from dhtcrawl.fetch.resolver import NameFailure
 
 DETAIL_CHARS_MAX = 200
@@ -25,7 +25,7 @@ class AddressRefused(OSError):
 # What may come out of a request besides cancellation. ValueError: aiohttp and
 # ssl refuse some URLs and host names with it; RuntimeError: a read of a
 # connection that went away meanwhile.
-REQUEST_ERRORS = (aiohttp.ClientError, OSError, ValueError, RuntimeError)
+REQUEST_ERRORS = (BadReply, aiohttp.ClientError, OSError, ValueError, RuntimeError)
 
 _CONNECT_DETAILS = {
     errno.ECONNREFUSED: "connection refused",
@@ -41,7 +41,6 @@ _CONNECT_DETAILS = {
 _KINDS: tuple[tuple[type[BaseException], FetchFailureKind], ...] = (
     (AddressRefused, FetchFailureKind.PRIVATE_ADDRESS),
     (NameFailure, FetchFailureKind.DNS),
-    (LineTooLong, FetchFailureKind.HEADERS),
     (ssl.SSLError, FetchFailureKind.TLS),
     (ssl.CertificateError, FetchFailureKind.TLS),
     (aiohttp.ClientConnectorDNSError, FetchFailureKind.DNS),
@@ -59,13 +58,13 @@ _KINDS: tuple[tuple[type[BaseException], FetchFailureKind], ...] = (
 
 def failure_of(error: BaseException) -> tuple[FetchFailureKind, str]:
     """What kind of failure an exception stands for, and one line about it."""
+    if isinstance(error, BadReply):
+        return error.kind, one_line(error.detail)
     # Innermost first: aiohttp's wrappers know less than what they wrap.
     chain = _chain(error)[::-1]
     for wanted, kind in _KINDS:
         for link in chain:
             if isinstance(link, wanted):
-                if kind is FetchFailureKind.PROTOCOL and "Too many headers" in str(link):
-                    kind = FetchFailureKind.HEADERS
                 return kind, _detail(kind, link)
     return FetchFailureKind.PROTOCOL, one_line(f"the request cannot be sent: {error}")
 
@@ -73,8 +72,6 @@ def failure_of(error: BaseException) -> tuple[FetchFailureKind, str]:
 def _detail(kind: FetchFailureKind, error: BaseException) -> str:
     if kind is FetchFailureKind.DISCONNECTED:
         return "the server closed the connection before a complete response head"
-    if kind is FetchFailureKind.HEADERS:
-        return "the response head is larger than the limit"
     if kind is FetchFailureKind.PROTOCOL:
         message = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
         return one_line(f"not HTTP: {message}")

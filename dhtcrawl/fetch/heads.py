@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
+# The name that stands for none: the value is a line of the head that is no
+# field, such as one without a colon. It is stored as it came, and read by none.
+NOT_A_FIELD = b""
 
 _RENAMED = b"X-Archive-Orig-"
 # RFC 9110, 6.4.1: these never have a body, and a 304 may tell the length of
@@ -44,7 +47,7 @@ def response_head(version: tuple[int, int], status: int, reason: str, raw_header
                 length_told = True
             else:
                 name = _RENAMED + name
-        lines.append(b"%b: %b" % (name, value))
+        lines.append(b"%b: %b" % (name, value) if name else value)
     if not length_told:
         lines.append(b"Content-Length: %d" % body_size)
     head = b"\r\n".join(lines)
@@ -61,15 +64,9 @@ def header_pairs(raw_headers: RawHeaders) -> list[tuple[str, str]]:
     Never a surrogate, which no output could encode.
     """
     try:
-        return [(name.decode().lower(), value.decode().strip()) for name, value in raw_headers]
+        return [(name.decode().lower(), value.decode().strip()) for name, value in raw_headers if name]
     except UnicodeDecodeError:
-        return [(_decode(name).lower(), _decode(value).strip()) for name, value in raw_headers]
-
-
-def head_size(raw_headers: RawHeaders, reason: str) -> int:
-    """About how many bytes the head took on the wire."""
-    # 4 for ": " and the line break; 15 for "HTTP/1.1 200 " and its break.
-    return sum([len(name) + len(value) + 4 for name, value in raw_headers]) + len(reason) + 15
+        return [(_decode(name).lower(), _decode(value).strip()) for name, value in raw_headers if name]
 
 
 def _decode(raw: bytes) -> str:
