@@ -69,7 +69,9 @@ EVERYWHERE = {
     "config_file": ("missing.toml", "--config missing.toml: cannot be read"),
 }
 # Any text is one, or it is for the store or the node to say whether there is such a thing.
-UNCHECKED = {("crawl", "out"), ("submit", "out"), ("why", "crawl_prefix"), ("locate", "crawl_prefix")}
+UNCHECKED = {
+    ("crawl", "out"), ("submit", "out"), ("gather", "out"), ("why", "crawl_prefix"), ("locate", "crawl_prefix"),
+}  # fmt: skip
 ARGUMENTS = {
     "urls": ["http://a.example/"], "url": ["http://a.example/"], "crawl": ["abc"], "crawl_prefix": ["abc"],
     "host": ["a.example"], "directory": ["."], "file": ["a.toml"],
@@ -123,6 +125,12 @@ def test_a_wrong_value_of_an_option_is_wrong_usage_and_names_it(
         for argument in command.params
         if isinstance(argument, click.Argument) and (argument.required or argument.name == "urls")
         for text in ARGUMENTS[str(argument.name)]
+    ]
+    arguments += [
+        text
+        for other in command.params
+        if isinstance(other, click.Option) and other.required and other is not option
+        for text in (other.opts[-1], "there")
     ]
     crawls = ["abc"] if words == ("crawls",) else []
     for name in option.opts:
