@@ -198,7 +198,35 @@ def explain_host(host: str, as_json: bool, **options: Any) -> int:
     url = typed_url(host)
     if url is None:
         raise UsageError(f"{host!r} is no host; use something like example.org or example.org:8080")
-    return look(options, lambda client: client.explain_host(host_of(url)), fields, as_json=as_json)
+    return look(options, lambda client: client.explain_host(host_of(url)), host_in_words, as_json=as_json)
+
+
+# What the verdict on a robots.txt, as the API names it, means for the pages of its site.
+_ROBOTS = {
+    "parse": "there is one, and its rules count",
+    "unavailable": "there is none, so all pages are allowed",
+    "unreachable": "the site does not give it, so no page is fetched for now",
+}
+
+
+def host_in_words(answer: Mapping[str, Any], width: int) -> str:
+    """What a node says of a host, without the words that only programs need."""
+    shown = dict(answer)
+    robots = answer.get("robots")
+    if isinstance(robots, Mapping):
+        shown["robots"] = {
+            origin: {agent: _ROBOTS.get(str(verdict), verdict) for agent, verdict in known.items()}
+            if isinstance(known, Mapping)
+            else known
+            for origin, known in robots.items()
+            if known not in ({}, None)
+        }
+    lease = answer.get("as_gatekeeper")
+    if isinstance(lease, Mapping):
+        shown["as_gatekeeper"] = {
+            name: "no node" if value is None or value == [] else value for name, value in lease.items()
+        }
+    return fields(shown, width)
 
 
 def _milliseconds(value: object) -> str:
