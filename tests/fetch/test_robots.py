@@ -61,6 +61,21 @@ def test_disallow_wins_only_when_its_rule_is_longer() -> None:  # RFC 9309, 2.2.
     assert allowed(text, "/same")
 
 
+@pytest.mark.parametrize(
+    ("rules", "path", "expected"),
+    [
+        ("Disallow: /page1\nAllow: /*?p=", "/page1?p=2", False),
+        ("Disallow: /*?\nAllow: /cat", "/cat?x", True),
+        ("Disallow: /a\nAllow: /*&", "/a?b&", True),  # three octets beat two
+        ("Disallow: /abc\nAllow: /%61b", "/abc", False),  # an escaped letter is one octet
+        ("Disallow: /*ab\nAllow: /é", "/%C3%A9ab", True),  # sent as six octets
+        ("Disallow: /a*b\nAllow: /a$", "/a$b", False),
+    ],
+)
+def test_a_rule_is_as_long_as_its_octets_as_sent(rules: str, path: str, expected: bool) -> None:  # 2.2.2
+    assert allowed(f"User-agent: *\n{rules}\n", path) is expected
+
+
 def test_an_empty_file_allows_everything_and_so_does_an_empty_disallow() -> None:
     assert allowed("", "/x")
     assert allowed("User-agent: *\nDisallow:\n", "/x")
