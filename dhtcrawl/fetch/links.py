@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
-from selectolax.lexbor import LexborHTMLParser
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan
 
 PRODUCT_TOKEN = "dhtcrawl"
@@ -79,8 +81,27 @@ def _parsed(page: bytes) -> Iterator[tuple[str, Mapping[str, str | None]]]:
         tag = node.tag
         if tag in _TAGS:
             yield tag, node.attributes
-        elif tag == "title":
+        elif tag == "title" and not _is_foreign(node):
             yield tag, {"text": node.text()}
+
+
+def _is_foreign(title: LexborNode) -> bool:
+    """Whether a title describes a drawing. The tree tells no namespaces, but what is open around one decides it."""
+    around = []
+    node = title.parent
+    while node is not None:
+        around.append(node)
+        node = node.parent
+    if not any(node.tag in ("svg", "math") for node in around):
+        return False
+    elements = OpenElements(rooted=True, steps=len(around))
+    for node in reversed(around):
+        elements.start((node.tag or "").lower(), False, partial(_attributes_of, node))
+    return not elements.start("title", False, dict)
+
+
+def _attributes_of(node: LexborNode) -> dict[str, str]:
+    return {name: value or "" for name, value in node.attributes.items()}
 
 
 @dataclass(slots=True)

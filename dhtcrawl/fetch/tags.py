@@ -7,19 +7,23 @@ trees of small pages only and scans the others; `dhtcrawl.fetch.charset` reads
 `<meta>` with the same grammar. No other module calls this one.
 
 The tokens are those of the WHATWG tokenizer (13.2.5): comments, raw text and
-quoted attributes hide what is in them; a tag cut off by the end is none. Every
+quoted attributes hide what is in them; a tag cut off by the end is none. In
+`<svg>` and `<math>` nothing is raw text: there, each tag is looked at by itself
+(`dhtcrawl.fetch.open_elements` says where that ends). Every
 repetition is possessive and the end of input closes everything, so no match
-fails half-way and each byte is looked at a bounded number of times. Two things
-are simpler than there: `<script><!--<script>` is no script in a script, and
-what lies in a `<template>` counts.
+fails half-way and each byte is looked at a bounded number of times. What lies in a
+`<template>` counts, and what a tree has no place for (in a frameset, say).
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import partial
 from html.entities import html5
+
+from dhtcrawl.fetch.open_elements import OpenElements
 
 # A name (which may begin with '='), and a value quoted, bare or absent.
 _VALUE = rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^ \t\n\f\r>"'][^ \t\n\f\r>]*+)?+"""
@@ -30,11 +34,21 @@ _REST = ATTRIBUTES + rb"(?:>|\Z)"
 _RAW = (b"script", b"style", b"xmp", b"noembed", b"noframes", b"textarea")
 
 
+# In a script `<!--` begins an escape, in which a second `<script>` hides the
+# next `</script>` (13.2.5.18 to 31); `-->` ends both.
+_AFTER_SCRIPT = rb"script" + _AFTER_NAME
+_TWICE = rb"<" + _AFTER_SCRIPT + rb"(?:[^<-]++|-(?!->)|<(?!/" + _AFTER_SCRIPT + rb"))*+(?:</script)?+"
+_ESCAPED = rb"<!--(?:-?>|(?:[^<-]++|-(?!->)|" + _TWICE + rb"|<(?!/?" + _AFTER_SCRIPT + rb"))*+(?:-->)?+)"
+_SCRIPT_TEXT = rb"(?:[^<]++|<(?!/" + _AFTER_SCRIPT + rb"|!--)|" + _ESCAPED + rb")*+"
+
+
 def _raw_text(name: bytes) -> bytes:
+    if name == b"script":
+        return _SCRIPT_TEXT
     return rb"(?:[^<]++|<(?!/" + name + rb"[ \t\n\f\r/>]))*+"
 
 
-_NOT_OURS = rb"(?!(?:a|area|base|frame|iframe|meta|title|plaintext|" + b"|".join(_RAW) + rb")[ \t\n\f\r/>])"
+_NOT_OURS = rb"(?!(?:a|area|base|frame|iframe|math|meta|svg|title|plaintext|" + b"|".join(_RAW) + rb")[ \t\n\f\r/>])"
 _SKIPPED = b"|".join(
     (
         rb"[^<]++",
@@ -48,18 +62,32 @@ _SKIPPED = b"|".join(
     )
 )
 # One match: all that is skipped, then a tag of ours or the end. Groups 1 to 3
-# are a tag's name, attributes and '>', 4 to 7 the same of one with raw text.
+# are a tag's name, attributes and '>', 4 to 7 the same of one with raw text;
+# group 8 is the beginning of foreign content.
 _TAG = re.compile(
     rb"(?:" + _SKIPPED + rb")*+(?:\Z"
     rb"|<(a|area|base|frame|meta)" + _AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)"
     rb"|<(?:(iframe)" + _AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)" + _raw_text(b"iframe") + rb""
-    rb"|title" + _AFTER_NAME + ATTRIBUTES + rb"(?:>|\Z)(" + _raw_text(b"title") + rb")))",
+    rb"|title" + _AFTER_NAME + ATTRIBUTES + rb"(?:>|\Z)(" + _raw_text(b"title") + rb"))"
+    rb"|(?=<(svg|math)" + _AFTER_NAME + rb"))",
     re.IGNORECASE,
 )
+# One token, where what is open matters. Groups: '/' of an end tag, a tag's
+# name, attributes and '>', and what begins a CDATA section in foreign content.
+_TOKEN = re.compile(
+    rb"[^<]++|<(?:(/?)([a-z][^ \t\n\f\r/>]*+)(" + ATTRIBUTES + rb")(>|\Z)"
+    rb"|!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))|(!\[CDATA\[)|[!?/][^>]*+(?:>|\Z)|)",
+    re.IGNORECASE,
+)
+_BOGUS_COMMENT = re.compile(rb"[^>]*+(?:>|\Z)")
+_RAW_TEXT = {name.decode(): re.compile(_raw_text(name), re.IGNORECASE) for name in (*_RAW, b"iframe", b"title")}
+_OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta"))
 _ATTRIBUTE = re.compile(
     r"""([^ \t\n\f\r/>][^ \t\n\f\r/>=]*+)"""
     r"""(?:[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"([^"]*+)"?|'([^']*+)'?|([^ \t\n\f\r>"'][^ \t\n\f\r>]*+))?+)?+"""
 )
+# The same of bytes, in which only the end of each matters.
+_ATTRIBUTE_SPAN = re.compile(rb"[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + _VALUE + rb")?+")
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+[;=]?)")
 
 
@@ -72,19 +100,109 @@ def attributes_of(raw: bytes) -> dict[str, str]:
     return found
 
 
-def scan(page: bytes) -> Iterator[tuple[str, dict[str, str]]]:
+Tag = tuple[str, dict[str, str]]
+
+
+def scan(page: bytes) -> Iterator[Tag]:
     """The a, area, base, frame, iframe, meta and title tags of a UTF-8 page, in order, with their attributes.
 
-    A title has one attribute, `text`.
+    A title has one attribute, `text`. A foreign title is none; of the others
+    the name counts, in whatever namespace, as in a tree searched by name.
     """
-    for match in _TAG.finditer(page):
-        name, attributes, end, _, frame_attributes, frame_end, title = match.groups()
-        if title is not None:
-            yield "title", {"text": html.unescape(_text(title))}
-        elif frame_end:
-            yield "iframe", attributes_of(frame_attributes)
-        elif end:
-            yield _text(name).lower(), attributes_of(attributes)
+    at: int | None = 0
+    while at is not None:
+        begin, at = at, None
+        for match in _TAG.finditer(page, begin):
+            name, attributes, end, _, frame_attributes, frame_end, title, foreign = match.groups()
+            if end:
+                yield _text(name).lower(), attributes_of(attributes)
+            elif title is not None:
+                yield "title", {"text": html.unescape(_text(title))}
+            elif frame_end:
+                yield "iframe", attributes_of(frame_attributes)
+            elif foreign is not None:
+                at = yield from _scan_foreign(page, match.end())
+                break
+
+
+def _scan_foreign(page: bytes, at: int) -> Generator[Tag, None, int]:
+    """The tags of the drawing or formula at `at`; returns where it ends."""
+    inner = OpenElements(rooted=False, steps=len(page))
+    end = yield from _scan_open(page, at, len(page), inner)
+    if not inner.stray:
+        return end
+    # An end tag, or a part of a table, that nothing in here was open for: the
+    # page is read once more for what was, and then to its end with it.
+    outer = OpenElements(rooted=True, steps=2 * len(page))
+    for _ in _scan_open(page, 0, end, outer):
+        pass
+    return (yield from _scan_open(page, end, len(page), outer))
+
+
+def _scan_open(page: bytes, at: int, until: int, elements: OpenElements) -> Generator[Tag, None, int]:
+    """The tags from `at` on, one token at a time, until nothing is open or an end tag is stray.
+
+    Returns where it stopped: after the last token, or before a stray end tag.
+    """
+    while at < until:
+        token = _TOKEN.match(page, at)
+        assert token is not None, "each byte begins a token"
+        slash, raw_name, attributes, complete, cdata = token.groups()
+        begin, at = at, token.end()
+        if cdata is not None:
+            at = _after_cdata(page, at, elements.foreign and cdata == b"![CDATA[")
+        elif complete:
+            name = _text(raw_name).lower()
+            if slash:
+                elements.end(name)
+            elif elements.start(name, _closes_itself(attributes), partial(attributes_of, attributes)):
+                at = yield from _html_tag(page, at, name, attributes)
+            elif name in _OURS:
+                yield name, attributes_of(attributes)
+            if elements.stray:
+                return begin
+            if not elements and not elements.rooted:
+                return at
+    return at
+
+
+def _html_tag(page: bytes, at: int, name: str, attributes: bytes) -> Generator[Tag, None, int]:
+    """Yield an HTML tag if it is one of ours; returns where its raw text and its end tag end."""
+    if name in _OURS:
+        yield name, attributes_of(attributes)
+    if name == "plaintext":
+        return len(page)
+    raw_text = _RAW_TEXT.get(name)
+    if raw_text is None:
+        return at
+    text = raw_text.match(page, at)
+    assert text is not None, "raw text may be empty"
+    if name == "title":
+        yield "title", {"text": html.unescape(_text(text.group()))}
+    # What ends the text ends this element, none that is open around it.
+    end_tag = _TOKEN.match(page, text.end())
+    return end_tag.end() if end_tag is not None else len(page)
+
+
+def _closes_itself(attributes: bytes) -> bool:
+    """Whether the text ends in a '/' that belongs to no value, as that of `href=a/` does."""
+    if not attributes.endswith(b"/"):
+        return False
+    end = 0
+    if b"=" in attributes:
+        for attribute in _ATTRIBUTE_SPAN.finditer(attributes):
+            end = attribute.end()
+    return end < len(attributes)
+
+
+def _after_cdata(page: bytes, at: int, section: bool) -> int:
+    """Where a CDATA section ends, or what is a comment outside of foreign content."""
+    if section:
+        end = page.find(b"]]>", at)
+        return end + 3 if end >= 0 else len(page)
+    comment = _BOGUS_COMMENT.match(page, at)
+    assert comment is not None, "a comment may be empty"
+    return comment.end()
 
 
 def _text(raw: bytes) -> str:

@@ -139,6 +139,77 @@ def test_a_page_has_at_most_so_many_links() -> None:
     assert len(extract(page).hrefs) == LINKS_MAX
 
 
+HIDING = ("title", "style", "script", "textarea", "xmp", "iframe", "noembed", "noframes")
+
+
+@both_ways
+@pytest.mark.parametrize("island", ["svg", "math"])
+@pytest.mark.parametrize("name", HIDING)
+def test_nothing_in_foreign_content_hides_later_links(before: str, island: str, name: str) -> None:
+    for content in (f"<{name}/>", f"<{name}>x</{name}>", f"<{name}>", f"<g a='/'><{name} x=y/></g>"):
+        page = "".join(f"<{island}>{content}</{island}><a href={number}>" for number in range(20))
+        assert extract(before + page).hrefs == [str(number) for number in range(20)], content
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("page", "hrefs"),
+    [
+        # What breaks out is HTML again, and so is what follows.
+        ("<svg><p><style><a href=no></style><a href=x>", ["x"]),
+        ("<svg><font color=red><style><a href=no></style>", []),
+        ("<svg><font><style><a href=x></style>", ["x"]),
+        ("<svg><g></p><style><a href=no></style>", []),
+        # Integration points hold HTML.
+        ("<svg><foreignObject><style><a href=no></style><a href=x></a></foreignObject><style><a href=y>", ["x", "y"]),
+        ("<svg><desc><title><a href=no></title><a href=x>", ["x"]),
+        ("<svg><title><style><a href=no></style><a href=x>", ["x"]),
+        ("<math><mi><style><a href=no></style><mglyph><style><a href=x>", ["x"]),
+        ("<math><annotation-xml encoding='Text/HTML'><style><a href=no></style>", []),
+        ("<math><annotation-xml encoding=x><style><a href=x></style>", ["x"]),
+        ("<math><annotation-xml><svg><style><a href=x></style>", ["x"]),
+        ("<svg><script><desc><script></script><script><a href=no></script>", []),
+        # HTML that is open in an integration point keeps it open.
+        ("<svg><desc><p></desc></svg><style><a href=no></style>", []),
+        ("<svg><desc><b></b></desc><style><a href=x></style>", ["x"]),
+        # An end tag may close an element around the island, if there is one.
+        ("<div><svg><g></div><style><a href=no></style>", []),
+        ("<svg><g></div><style><a href=x></style>", ["x"]),
+        ("<div><svg><desc><svg></div><style><a href=x></style>", ["x"]),
+        ("<table><td><svg><desc><p></table><style><a href=no></style>", []),
+        ("<a><div><math></a><style><a href=no></style>", []),
+        # CDATA sections are text in foreign content only.
+        ("<svg><![CDATA[<a href=no>]]><a href=x>", ["x"]),
+        ("<svg><![CDATA[ > ]]]><a href=x>", ["x"]),
+        ("<svg><desc><![CDATA[<a href=x>]]>", []),
+        ("<svg><desc><p><![CDATA[><a href=x>]]>", ["x"]),
+        ("<![CDATA[><a href=x>", ["x"]),
+        # A '/' that belongs to a value closes nothing.
+        ("<svg><desc x=y/><style><a href=no></style>", []),
+        ("<svg><desc x='y'/><style><a href=x></style>", ["x"]),
+        ("<svg/><style><a href=no></style>", []),
+        ("<SVG><STYLE/><A HREF=x></SVG><STYLE><a href=no></STYLE>", ["x"]),
+    ],
+)
+def test_foreign_content_ends_where_the_standard_says(before: str, page: str, hrefs: list[str]) -> None:
+    assert extract(before + page).hrefs == hrefs
+
+
+@both_ways
+def test_the_title_of_a_drawing_is_not_the_title_of_the_page(before: str) -> None:
+    assert extract(before + "<svg><title>Icon</title></svg><title>Page</title>").title == "Page"
+    assert extract(before + "<svg><title>Icon</title></svg>").title is None
+    assert extract(before + "<svg><desc><title>Page</title>").title == "Page"
+
+
+@both_ways
+def test_a_script_within_a_comment_of_a_script_hides_its_end(before: str) -> None:
+    page = "<script><!--<script></script><a href=no></script><a href=x>"
+    assert extract(before + page).hrefs == ["x"]
+    assert extract(before + "<script><!--<script></script>--><a href=no></script><a href=x>").hrefs == ["x"]
+    assert extract(before + "<script><!--<script>--></script><a href=x>").hrefs == ["x"]
+
+
 TAGS = [
     "<a href=x>", "</a>", "<a href='y' rel=nofollow>", '<a href="z&amp;&lt">', "<area href=a>", "<iframe src=i>",
     "</iframe>", "<base href=/b/>", "<title>", "</title>", "<div title='<a href=no>'>", "</div>", "<p>", "</p>",
@@ -159,11 +230,28 @@ def test_scanning_finds_what_parsing_finds(tokens: list[str]) -> None:
         assert extract(page) == parsed
 
 
+FOREIGN = [
+    *(f"{begin}{name}{end}" for name in (
+        "svg", "math", "title", "style", "script", "textarea", "foreignObject", "desc", "g", "p", "div", "b", "span",
+        "mi", "annotation-xml", "font", "table", "td", "li", "button", "a", "br",
+    ) for begin, end in (("<", ">"), ("</", ">"), ("<", "/>"))),
+    "<annotation-xml encoding=text/html>", "<mglyph>", "<font size=1>", "<g x=y/>", "<![CDATA[", "]]>", "x",
+]  # fmt: skip
+
+
+@given(st.sampled_from(["<svg>", "<math>", "<div><svg>", "<p><math>"]), st.lists(st.sampled_from(FOREIGN), max_size=14))
+def test_scanning_finds_the_links_around_any_foreign_content(island: str, tokens: list[str]) -> None:
+    page = (island + "".join(tokens) + "<area href=x>").encode()
+    with patch.object(links, "TREE_TAGS_MAX", -1):
+        scanned = extract(page).hrefs
+    assert set(scanned) == set(extract(page).hrefs)
+
+
 @given(st.binary(max_size=300), st.lists(st.sampled_from(TAGS), max_size=8))
 def test_any_bytes_are_a_page(junk: bytes, tokens: list[str]) -> None:
     page = "".join(tokens).encode() + junk + "".join(reversed(tokens)).encode()
-    for data in (page, SCANNED.encode() + page, page.decode("latin-1")):
-        found = extract(data)
+    scanned = SCANNED.encode() + page
+    for found in (extract(page), extract(scanned), extract(page.decode("latin-1"))):
         for text in (*found.hrefs, *found.nofollow, found.base or "", found.title or "", found.refresh or ""):
             text.encode()
 
@@ -187,13 +275,21 @@ MONSTERS = {
     "nothing but less-than": b"<" * 2_000_000,
     "nothing but ampersands": b'<a href="' + b"&" * 2_000_000 + b'">',
     "nothing but NUL": b"\0" * 2_000_000,
+    "a million nested drawings": b"<svg>" * 1_000_000,
+    "HTML and drawings in each other": b"<svg><desc>" * 400_000,
+    "end tags that look at all that is open": b"<svg><desc><x><div>" + b"<b>" * 500 + b"</x>" * 1_000_000,
+    "CDATA that never ends": b"<svg>" + b"<![CDATA[" * 500_000,
+    "drawings that their neighbours end": b"<div><svg></div>" * 300_000,
+    "scripts in comments of scripts": b"<script><!--<script>" * 300_000,
+    "a name without end": b"<a " + b"x" * 3_000_000,
 }
 CHILD = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 from dhtcrawl.fetch.links import extract
-extract(sys.stdin.buffer.read())
+page = sys.stdin.buffer.read()
+extract(page)
 print("done")
 """
 
