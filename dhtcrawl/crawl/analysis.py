@@ -62,7 +62,9 @@ def analyse(url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_m
     if not charset.looks_like_html(media_type, data[:_SNIFF_BYTES]):
         return Analysis(media_type, base=url, error=error)
     name = charset.charset_of(data[:_SNIFF_BYTES], content_type)
-    page = links.extract(data if name == "utf-8" else charset.to_text(data, name))
+    page = links.extract(
+        data if name == "utf-8" else charset.to_text(data, name), xhtml=media_type == "application/xhtml+xml"
+    )
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
         hrefs, nofollow = [], hrefs + nofollow

@@ -19,6 +19,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan
+from dhtcrawl.fetch.xhtml import scan_xhtml
 
 PRODUCT_TOKEN = "dhtcrawl"
 LINKS_MAX = 100_000  # tags looked at on a page; the largest honest index pages have tens of thousands
@@ -67,8 +68,11 @@ class PageLinks:
     meta_nofollow: bool
 
 
-def extract(html: bytes | str) -> PageLinks:
-    """The links of a page; bytes are read as UTF-8. Never raises."""
+def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
+    """The links of a page, which is read as XML if it is `xhtml`; bytes are read as UTF-8. Never raises."""
+    if xhtml:
+        text = html.decode("utf-8", "replace") if isinstance(html, bytes) else html
+        return _collect(islice(scan_xhtml(text.encode("utf-8", "replace").decode()), LINKS_MAX))
     page = html.encode("utf-8", "replace") if isinstance(html, str) else html
     if len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX:
         return _collect(_parsed(page))

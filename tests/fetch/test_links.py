@@ -251,7 +251,7 @@ def test_scanning_finds_the_links_around_any_foreign_content(island: str, tokens
 def test_any_bytes_are_a_page(junk: bytes, tokens: list[str]) -> None:
     page = "".join(tokens).encode() + junk + "".join(reversed(tokens)).encode()
     scanned = SCANNED.encode() + page
-    for found in (extract(page), extract(scanned), extract(page.decode("latin-1"))):
+    for found in (extract(page), extract(scanned), extract(page.decode("latin-1")), extract(page, xhtml=True)):
         for text in (*found.hrefs, *found.nofollow, found.base or "", found.title or "", found.refresh or ""):
             text.encode()
 
@@ -290,6 +290,7 @@ resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 from dhtcrawl.fetch.links import extract
 page = sys.stdin.buffer.read()
 extract(page)
+extract(page, xhtml=True)
 print("done")
 """
 

@@ -1,0 +1,82 @@
+"""The start tags of an XHTML page that say where to go, in one linear pass.
+
+XML (fifth edition) has no raw text: `<script src="a.js"/>` is whole, what is
+between tags is tags, and only comments, CDATA sections, processing
+instructions and the document type hide what is in them. Nothing is declared
+or expanded but character references and the named ones of HTML. `xml:base` does
+not count, as in browsers. Only `dhtcrawl.fetch.links` calls this module.
+
+Browsers stop at what is not well-formed; here it is skipped, and the rest is
+read. A tag or a value that does not end before the next `<` ends there.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from html.entities import html5
+
+_SPACE = r" \t\n\r"
+# Each alternative takes what it began, up to its end or the page's. Groups: a
+# section's text, '/' of an end tag, a tag's name without its prefix,
+# attributes, '/' of an empty element, and text.
+_TOKEN = re.compile(
+    r"<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)"
+    r"|<!\[CDATA\[((?:[^\]]++|\](?!\]>))*+)(?:\]\]>|\Z)"
+    r"|<\?(?:[^?]++|\?(?!>))*+(?:\?>|\Z)"
+    # The internal subset has declarations with '>' in them, and comments with quotes.
+    r"|<!DOCTYPE(?:[^\[>\"']++|\"[^\"]*+\"?|'[^']*+'?)*+"
+    r"(?:\[(?:[^\]\"'<]++|\"[^\"]*+\"?|'[^']*+'?|<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)|<)*+\]?[^>]*+)?+>?"
+    rf"|<(/?)(?:[^{_SPACE}/<>=!?:]++:)?+([^{_SPACE}/<>=!?:]++)((?:[^<>\"'/]++|\"[^\"<]*+\"?|'[^'<]*+'?|/(?!>))*+)(/?)>?"
+    r"|<|([^<]++)"
+)
+_ATTRIBUTE = re.compile(
+    rf"([^{_SPACE}/<>=\"']++)"
+    # Without a value it is none in XML; it is matched so that its text is read once.
+    rf"(?:[{_SPACE}]*+=[{_SPACE}]*+(?:\"([^\"<]*+)\"?|'([^'<]*+)'?|([^{_SPACE}\"'<>]++)))?+"
+)
+_REFERENCE = re.compile(r"&(?:#[0-9]++|#x[0-9a-fA-F]++|[A-Za-z0-9]++);")
+_OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta"))
+
+
+def scan_xhtml(page: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The tags that `dhtcrawl.fetch.tags.scan` finds in HTML, in order; names count as written, without prefix.
+
+    Of titles there is the first one outside of other vocabularies (`svg` and `math`).
+    """
+    title: list[str] | None = None
+    foreign = 0
+    for token in _TOKEN.finditer(page.replace("\0", "\ufffd")):
+        section, slash, name, attributes, empty, text = token.groups()
+        if title is not None and (section or text):
+            title.append(section or _expanded(text))
+        elif not name:
+            continue
+        elif name in _OURS and not slash:
+            yield name, _attributes_of(attributes)
+        elif name in ("svg", "math") and not empty:
+            foreign = max(0, foreign - 1) if slash else foreign + 1
+        elif name == "title" and title is not None and slash:
+            yield "title", {"text": "".join(title)}
+            title = None
+        elif name == "title" and not (slash or empty or foreign):
+            title = []
+    if title is not None:
+        yield "title", {"text": "".join(title)}
+
+
+def _attributes_of(raw: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, double, single, bare in _ATTRIBUTE.findall(raw):
+        found.setdefault(name, _expanded(double or single or bare))
+    return found
+
+
+def _expanded(text: str) -> str:
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    reference = match.group()
+    return html.unescape(reference) if reference[1] == "#" else html5.get(reference[1:], reference)
