@@ -93,6 +93,8 @@ def _is_foreign(title: LexborNode) -> bool:
     """Whether a title describes a drawing. The tree tells no namespaces, but what is open around one decides it."""
     around = []
     node = title.parent
+    if node is None or node.tag == "head":
+        return False  # nearly every title
     while node is not None:
         around.append(node)
         node = node.parent
