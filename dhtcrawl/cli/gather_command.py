@@ -43,7 +43,7 @@ async def _gather(client: NodeClient, prefix: str, out: Path, *, as_json: bool) 
         text = _complete_at(out, crawl)
         if text is not None:
             click.echo(text if as_json else f"crawl {short(crawl)} is in {out}/, complete: nothing was left to gather")
-            return Exit.COMPLETE
+            return exit_of(ended)
     failures: list[str] = []
     summary, _ = await gather_from(client, crawl, out, say=failures.append)
     for failure in failures:
@@ -57,7 +57,7 @@ async def _gather(client: NodeClient, prefix: str, out: Path, *, as_json: bool) 
 
 
 def _complete_at(out: Path, crawl: str) -> str | None:
-    """The summary in `out`, on one line, if it holds this crawl and nothing is missing from it."""
+    """The summary in `out`, on one line, if it holds this crawl and nothing was missing when that was written."""
     try:
         summary = json.loads((out / SUMMARY_FILE).read_bytes())
     except (OSError, ValueError):

@@ -60,9 +60,10 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
             if now_at.get("state") == "ended":
                 screen.clear()
                 return now_at
-            if now_at and loop.time() - shown_at >= screen.every_s:
+            if now_at and rate is None:
+                rate = Rate(loop.time(), _count(now_at, "pages"))
+            if rate is not None and now_at and loop.time() - shown_at >= screen.every_s:
                 shown_at = loop.time()
-                rate = rate or Rate(shown_at, _count(now_at, "pages"))
                 screen.show(_line(now_at, rate.after(shown_at, _count(now_at, "pages"))))
             try:
                 async with asyncio.timeout(POLL_S):

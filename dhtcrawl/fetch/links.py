@@ -70,10 +70,10 @@ class PageLinks:
 
 def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
     """The links of a page, which is read as XML if it is `xhtml`; bytes are read as UTF-8. Never raises."""
-    if xhtml:
-        text = html.decode("utf-8", "replace") if isinstance(html, bytes) else html
-        return _collect(islice(scan_xhtml(text.encode("utf-8", "replace").decode()), LINKS_MAX))
+    # Without lone surrogates, which no output could encode.
     page = html.encode("utf-8", "replace") if isinstance(html, str) else html
+    if xhtml:
+        return _collect(islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX))
     if len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX:
         return _collect(_parsed(page))
     return _collect(islice(scan(page), LINKS_MAX))

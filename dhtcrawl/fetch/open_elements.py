@@ -4,7 +4,7 @@ Within `<svg>` and `<math>` a title, a style or a script is an ordinary
 element, may close itself, and hides nothing (HTML, 13.2.6.5). Where that
 content ends depends on what is open: some start tags break out of it, an end
 tag may belong to an element around it, and integration points hold HTML again.
-Only `dhtcrawl.fetch.tags` calls this module.
+Only `dhtcrawl.fetch.tags` and `dhtcrawl.fetch.links` call this module.
 
 The rules are those of "in body" and "in table" for the stack of open elements.
 No text, no active formatting elements and no quirks are kept: they decide
