@@ -139,6 +139,9 @@ class NodeSettings:
         "", "where the node keeps its key and store; empty: in 'node' below --out, or the platform's place", "path"
     )
     log_level: str = setting("warning", "what is logged to stderr", choices=("debug", "info", "warning", "error"))
+    log_format: str = setting(
+        "text", "how lines on stderr are written: for people, or each as a line of JSON", choices=("text", "json")
+    )
     drain_timeout_s: float = setting(
         30.0, "how long an interrupted crawl waits for requests in flight", "duration", low=0
     )

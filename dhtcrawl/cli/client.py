@@ -246,7 +246,15 @@ def asked(options: dict[str, Any], question: Callable[[NodeClient], Awaitable[T]
         ConfigError, UsageError: `admin_address` finds no address.
         DhtcrawlError: what `NodeClient` raises.
     """
-    address = admin_address(options)
+    return asked_at(admin_address(options), question)
+
+
+def asked_at(address: Address, question: Callable[[NodeClient], Awaitable[T]]) -> T:
+    """What the node at `address` answers to a question.
+
+    Raises:
+        DhtcrawlError: what `NodeClient` raises.
+    """
 
     async def main() -> T:
         async with NodeClient(address) as client:

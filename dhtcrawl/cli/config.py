@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from dhtcrawl.cli.options import config_options, crawl_options, json_option, load_config, node_options
+from dhtcrawl.cli.options import (
+    config_options,
+    crawl_options,
+    json_option,
+    load_config,
+    log_settings_options,
+    node_options,
+)
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import Exit
 
@@ -23,6 +30,7 @@ def command() -> None:
 @json_option
 @crawl_options
 @node_options
+@log_settings_options
 @config_options
 def show(as_json: bool, **options: Any) -> int:
     """The effective value of every setting, and where it came from if it is not the default.

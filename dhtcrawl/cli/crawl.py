@@ -12,10 +12,11 @@ import click
 
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.disk import disk_watch
-from dhtcrawl.cli.main import fail, print_result
-from dhtcrawl.cli.options import config_options, crawl_options, load_config, node_options, read_seeds
+from dhtcrawl.cli.logs import read_settings
+from dhtcrawl.cli.main import print_result, tell
+from dhtcrawl.cli.options import config_options, crawl_options, log_options, node_options, read_seeds
 from dhtcrawl.cli.progress import CrawlProgress, describe
-from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop, set_up_logging
+from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
@@ -42,6 +43,7 @@ _REMEDIES = {
 @click.option("--out", metavar="DIR", help="Where the outputs go; default: ./crawl-DATE.")
 @crawl_options
 @node_options
+@log_options
 @config_options
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json as the last line of stdout.")
 def command(
@@ -52,8 +54,7 @@ def command(
     The same command in the same directory goes on where an interrupted crawl
     stopped.
     """
-    config = load_config(options)
-    set_up_logging(config.node.log_level)
+    config = read_settings(options)
     spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
     out_dir = Path(out if out is not None else f"crawl-{date.today().isoformat()}")
     if nodes > 1:
@@ -119,7 +120,7 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
 
 
 def _stop(crawl: Crawl) -> None:
-    fail(f"stopping; waiting for {crawl.parts.frontier.in_flight} requests in flight (again: at once)")
+    tell(f"stopping; waiting for {crawl.parts.frontier.in_flight} requests in flight (again: at once)")
     crawl.stop(Stop.INTERRUPTED)
 
 

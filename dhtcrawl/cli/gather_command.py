@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from dhtcrawl.cli.client import NodeClient, asked
-from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.options import admin_option, json_option
+from dhtcrawl.cli.client import NodeClient, admin_of, asked_at
+from dhtcrawl.cli.logs import read_settings
+from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.options import admin_option, json_option, log_options
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
@@ -25,6 +26,7 @@ from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 @click.option("--out", metavar="DIR", required=True, help="Where the outputs of all nodes go.")
 @json_option
 @admin_option
+@log_options
 def command(crawl: str, out: str, as_json: bool, **options: Any) -> int:
     """Bring together in DIR what all nodes have of CRAWL, by the start of its id.
 
@@ -33,7 +35,8 @@ def command(crawl: str, out: str, as_json: bool, **options: Any) -> int:
     Once the crawl has ended, the exit status is the crawl's; it is 1 when a
     node could not be asked.
     """
-    return int(asked(options, partial(_gather, prefix=crawl, out=Path(out), as_json=as_json)))
+    admin = admin_of(read_settings(options))
+    return int(asked_at(admin, partial(_gather, prefix=crawl, out=Path(out), as_json=as_json)))
 
 
 async def _gather(client: NodeClient, prefix: str, out: Path, *, as_json: bool) -> Exit:
@@ -50,7 +53,7 @@ async def _gather(client: NodeClient, prefix: str, out: Path, *, as_json: bool) 
         fail(failure)
     click.echo(summary.to_json() if as_json else describe(summary, stop_of(ended), out))
     if known.get("state") != "ended":
-        fail(f"crawl {short(crawl)} goes on; the same command brings what it fetches from here on")
+        tell(f"crawl {short(crawl)} goes on; the same command brings what it fetches from here on")
         return Exit.FAILURE if failures else Exit.COMPLETE
     code = exit_of(ended)
     return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code

@@ -10,12 +10,14 @@ import click
 import platformdirs
 
 from dhtcrawl.cli.addresses import join_options_of
-from dhtcrawl.cli.options import config_options, join_options, load_config, node_options
+from dhtcrawl.cli.logs import read_settings
+from dhtcrawl.cli.options import config_options, join_options, log_options, node_options
 
 
 @click.command("join")
 @join_options
 @node_options
+@log_options
 @config_options
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens in one line of JSON.")
 def command(as_json: bool, **options: Any) -> int:
@@ -23,16 +25,14 @@ def command(as_json: bool, **options: Any) -> int:
 
     Ctrl-C or SIGTERM hands over what it holds, a second one stops it at once.
     """
-    config = load_config(options)
+    config = read_settings(options)
     join = join_options_of(config, as_json)
     if not config.node.data_dir:
         node = dataclasses.replace(config.node, data_dir=str(default_data_dir()))
         config = dataclasses.replace(config, node=node)
     # The rest needs LevelDB and the network.
-    from dhtcrawl.cli.runtime import set_up_logging
     from dhtcrawl.cli.swarmnode import run_node
 
-    set_up_logging(config.node.log_level)
     return run_node(config, join)
 
 

@@ -23,11 +23,12 @@ from typing import Any, BinaryIO
 
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.client import NodeClient
-from dhtcrawl.cli.main import fail, print_result
+from dhtcrawl.cli.main import fail, print_result, tell
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR, raise_file_limit
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.source import gather_from
+from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.cli.wait import Interrupted, exit_of, follow, stop_of
 from dhtcrawl.cli.words import some
@@ -263,14 +264,15 @@ async def _drain(swarm: list[_Process]) -> None:
     loop = asyncio.get_running_loop()
 
     def now() -> None:
-        fail("stopped at once; the same command goes on from what was written")
+        STDERR.clear()
+        tell("stopped at once; the same command goes on from what was written")
         for process in swarm:
             process.kill()
         os._exit(Exit.FORCED)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, now)
-    fail("stopping; waiting for requests in flight (again: at once)")
+    tell("stopping; waiting for requests in flight (again: at once)")
     # All of them, before the first one goes: what one has in flight ends at others.
     async with asyncio.TaskGroup() as group:
         for process in swarm:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import os
@@ -13,6 +12,7 @@ from typing import ClassVar
 import click
 
 from dhtcrawl import __version__
+from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.errors import DhtcrawlError, Exit
 from dhtcrawl.loop_state import check_loop_state
 
@@ -69,9 +69,13 @@ def cli() -> None:
 
 
 def fail(message: str) -> None:
-    """Print one line on stderr, unless it is closed."""
-    with contextlib.suppress(OSError):
-        click.echo(f"dhtcrawl: {' '.join(message.split())}", err=True)
+    """Print one line about what went wrong on stderr, unless it is closed."""
+    STDERR.message(message, "error")
+
+
+def tell(message: str) -> None:
+    """Print one line on stderr that answers the user, such as one to Ctrl-C: `-q` does not hide it."""
+    STDERR.message(message, "info")
 
 
 def print_result(text: str) -> None:
@@ -84,6 +88,7 @@ def print_result(text: str) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run a command line; the exit status."""
+    STDERR.reset()
     try:
         result = cli.main(args=args, prog_name="dhtcrawl", standalone_mode=False)
         return int(result) if isinstance(result, int) else Exit.COMPLETE
@@ -130,6 +135,7 @@ def main() -> None:
     # Until a command handles it better, SIGTERM is what Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = run()
+    STDERR.clear()
     _let_go_of_streams()
     sys.exit(code)
 

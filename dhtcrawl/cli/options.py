@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +48,10 @@ _FETCH: _Table = [(("-c", "--concurrency"), "fetch.concurrency", {"metavar": "N"
 _NODE: _Table = [
     (("--data-dir",), "node.data_dir", {"metavar": "DIR"}, "Where the node keeps its key and store."),
     (("--disk-limit",), "storage.disk_limit", {"metavar": "SIZE|%"}, "Stop at this much data, or this full a disk."),
+]
+_LOG: _Table = [
     (("--log-level",), "node.log_level", {"metavar": "LEVEL"}, "debug, info, warning or error."),
+    (("--log-format",), "node.log_format", {"metavar": "FORMAT"}, "text, or json: each line on stderr is JSON."),
 ]
 _PLACE = {"metavar": "HOST:PORT"}
 _JOIN: _Table = [
@@ -60,7 +63,7 @@ _JOIN: _Table = [
     (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
 ]
 _ADMIN: _Table = [(("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469.")]
-_TABLES = (_CRAWL, _FETCH, _NODE, _JOIN)
+_TABLES = (_CRAWL, _FETCH, _NODE, _LOG, _JOIN)
 # Settings that are lists: several --set make one.
 _LISTS = ("crawl.include", "crawl.exclude", "crawl.policy_options", "node.bootstrap", "node.labels")
 
@@ -94,6 +97,22 @@ def node_options(command: F) -> F:
     return _add(_NODE, command)
 
 
+def log_settings_options(command: F) -> F:
+    """`--log-level` and `--log-format`."""
+    return _add(_LOG, command)
+
+
+def log_options(command: F) -> F:
+    """What a command says on stderr besides errors; `dhtcrawl.cli.logs.read_settings` takes them."""
+    command = log_settings_options(command)
+    command = click.option("-v", "--verbose", count=True, help="Log what happens; -vv: every request, wait and call.")(
+        command
+    )
+    return click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings: the result and errors.")(
+        command
+    )
+
+
 def join_options(command: F) -> F:
     """Where a node of a swarm listens, and whom it joins."""
     return _add(_JOIN + _FETCH, command)
@@ -104,14 +123,22 @@ def admin_option(command: F) -> F:
     return _add(_ADMIN, command)
 
 
-def load_config(options: dict[str, Any]) -> Config:
+def is_named(options: Mapping[str, Any], setting: str) -> bool:
+    """Whether the command line names a setting, by its option or by `--set`."""
+    assigned = (assignment.partition("=")[0] for assignment in options.get("assignments", ()))
+    return options.get(_name(setting)) not in (None, ()) or setting in assigned
+
+
+def load_config(options: dict[str, Any], implied: Mapping[str, str] | None = None) -> Config:
     """The effective configuration of a command.
+
+    `implied` are settings that other options stand for, such as `-v`; one that the command line names is not taken.
 
     Raises:
         ConfigError: a setting is unknown or out of range.
         UsageError: `--set` without a value, or a wrong value of another option.
     """
-    flags: dict[str, object] = {}
+    flags: dict[str, object] = {key: value for key, value in (implied or {}).items() if not is_named(options, key)}
     given: dict[str, str] = {}  # setting → its option
     for assignment in options.pop("assignments", ()):
         key, equals, value = assignment.partition("=")

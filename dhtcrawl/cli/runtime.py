@@ -7,12 +7,10 @@ import contextlib
 import errno
 import fcntl
 import gc
-import logging
 import os
 import random
 import resource
 import secrets
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dhtcrawl.cli.machine import Machine
+from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
@@ -33,16 +32,6 @@ from dhtcrawl.storage.store.engine import OPEN_FILES_MAX, LevelEngine, storage_e
 
 T = TypeVar("T")
 STORE_DIR, LOCK_FILE, NODE_DIR = "store", "lock", "node"
-
-
-def set_up_logging(level: str) -> None:
-    """Log lines go to stderr."""
-    logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-    )
-    # aiohttp and asyncio say little that is not ours to say, unless asked.
-    if level != "debug":
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 FILES_SPARE = 100  # logs, archive, spools, pipes, libraries
@@ -161,6 +150,7 @@ async def real_node(config: Config, data_dir: Path) -> AsyncIterator[Node]:
     """
     raise_file_limit(config)
     node_id = load_or_create(data_dir)
+    STDERR.name_node(node_id.hex())
     engine = LevelEngine(data_dir / STORE_DIR, cache_bytes=config.storage.cache_bytes)
     clock = SystemClock()
     ports = Ports(

@@ -8,7 +8,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.main import tell
+from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.errors import Exit
 
 
@@ -23,7 +24,8 @@ def orderly_end(ask: Callable[[], None], *, at_once: str) -> Iterator[None]:
     def on_signal() -> None:
         nonlocal asked
         if asked:
-            fail(at_once)
+            STDERR.clear()
+            tell(at_once)
             os._exit(Exit.FORCED)
         asked = True
         ask()

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.client import NodeClient, admin_of
-from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, load_config, read_seeds
+from dhtcrawl.cli.logs import read_settings
+from dhtcrawl.cli.main import tell
+from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, log_options, read_seeds
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
 from dhtcrawl.cli.screen import Screen
@@ -34,6 +35,7 @@ from dhtcrawl.units import Address
 @json_option
 @admin_option
 @crawl_options
+@log_options
 @config_options
 def command(
     urls: tuple[str, ...], seed_file: str | None, wait: bool, out: str | None, as_json: bool, **options: Any
@@ -44,10 +46,10 @@ def command(
     """
     if out is not None and not wait:
         raise UsageError("--out: there is nothing to gather before the crawl has ended; add --wait")
-    config = load_config(options)
+    config = read_settings(options)
     spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
     if config.origins.get("fetch.concurrency") == "flag":
-        fail("--concurrency is each node's own, set where it is started; this crawl takes the nodes as they are")
+        tell("--concurrency is each node's own, set where it is started; this crawl takes the nodes as they are")
     admin = admin_of(config)
     out_dir = None if out is None else Path(out)
     if out_dir is not None and any((out_dir / name).exists() for name in (SUMMARY_FILE, f"{NODE_DIR}/{STORE_DIR}")):
@@ -68,7 +70,7 @@ async def _submit(address: Address, spec: CrawlSpec, *, wait: bool, out: Path | 
         try:
             end = await follow(client, crawl, screen)
         except Interrupted:
-            fail(
+            tell(
                 f"the crawl goes on; see 'dhtcrawl crawls {short(crawl)}', end it with 'dhtcrawl stop {short(crawl)}', "
                 f"have its pages with '{_gather_again(crawl, out)}'"
             )

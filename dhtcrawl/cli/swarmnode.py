@@ -17,7 +17,7 @@ import click
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
-from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
@@ -125,10 +125,10 @@ async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None
         click.echo(json.dumps(where))
         return
     if join.open_swarm:
-        fail("this swarm is open: whoever reaches its ports takes part; keep them inside networks you trust")
+        tell("this swarm is open: whoever reaches its ports takes part; keep them inside networks you trust")
     click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: http://{where['admin']}/")
 
 
 def _leave(swarm: SwarmNode) -> None:
-    fail("leaving; handing over what this node holds (again: at once)")
+    tell("leaving; handing over what this node holds (again: at once)")
     swarm.leave()

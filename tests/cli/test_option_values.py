@@ -38,6 +38,7 @@ WRONG = {
     "node.data_dir": ("a\nb", "has a control character; remove it"),
     "storage.disk_limit": ("101%", "use a share such as"),
     "node.log_level": ("loud", "use one of debug, info, warning, error"),
+    "node.log_format": ("xml", "use one of text, json"),
     "node.bootstrap": ("8468", "use HOST:PORT"),
     "node.listen": ("8468", "use HOST:PORT"),
     "node.advertise": ("8468", "use HOST:PORT"),
@@ -100,7 +101,7 @@ def valued() -> list[Any]:
         pytest.param(words, command, option, id=f"{' '.join(words)} {option.opts[-1]}")
         for words, command in commands(cli)
         for option in command.params
-        if isinstance(option, click.Option) and not option.is_flag
+        if isinstance(option, click.Option) and not option.is_flag and not option.count
     ]
 
 
