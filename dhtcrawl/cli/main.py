@@ -131,6 +131,7 @@ NEW_OBJECTS_A_COLLECTION = 20_000
 
 def main() -> None:
     """The console script."""
+    _open_streams()
     gc.set_threshold(NEW_OBJECTS_A_COLLECTION)
     # Until a command handles it better, SIGTERM is what Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -138,6 +139,16 @@ def main() -> None:
     STDERR.clear()
     _let_go_of_streams()
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Put the null device in the place of streams that are closed, lest a file or socket of ours become one of them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, mode, closefd=False))
 
 
 def _let_go_of_streams() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.crawler import Crawler
+from e2e.crawler import COMMAND, Crawler, environment
 from e2e.deadline import until
 from e2e.stub import Answer, StubServer
 
@@ -20,7 +22,7 @@ from dhtcrawl.cli.main import cli
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.errors import ConfigError, UsageError
 
-from .conftest import Ask, Here, spawn
+from .conftest import TIMEOUT_S, Ask, Here, spawn
 
 LOUD = ("crawl", "join", "submit", "gather")
 
@@ -156,3 +158,39 @@ def test_ctrl_c_is_answered_once_and_twice(options: list[str], tmp_path: Path) -
         assert [json.loads(line)["level"] for line in forced.stderr.splitlines()] == ["info", "info"]
     elif "-q" in options:
         assert all(line.startswith("dhtcrawl: stop") for line in forced.stderr.splitlines())
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "| head -c 0", "2>&1 >out.txt | head -c 0"])
+def test_a_crawl_ends_as_ever_whatever_stream_is_closed(closed: str, tmp_path: Path) -> None:
+    """Closed from the start, or by its reader; no file or socket of the crawl takes the place of a stream."""
+    with StubServer() as stub:
+        stub.page("/", "/a")
+        stub.page("/a")
+        line = " ".join([*COMMAND, *crawl(stub, "-vv")])
+        piped = "set -o pipefail; " if "|" in closed else ""
+        ran = subprocess.run(
+            ["bash", "-c", f"{piped}{line} {closed}"],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert b"Traceback" not in ran.stderr
+    assert json.loads((tmp_path / "out/summary.json").read_text())["complete"] is True
+    assert not (tmp_path / "out/node/store/LOG").read_bytes().count(b"DEBUG"), "the log is in no file of the store"
+
+
+def test_seeds_from_a_closed_stdin_are_none(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} crawl --seed-file - <&-"],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"HOME": os.fspath(tmp_path)},
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert b"no seed given" in ran.stderr
