@@ -12,6 +12,7 @@ While draining, it starts nothing new, lets requests in flight finish within
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,8 @@ from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import tasks
+
+log = logging.getLogger(__name__)
 
 LIMITS_EVERY_S = 0.25
 
@@ -165,12 +168,12 @@ class Crawl:
         """Start nothing new; `run` returns once what is in flight is written."""
         if self._stage.stopped is None and not self._stage.ended.is_set():
             self._stage.stopped = reason
-            self._end()
+            self._end(f"stops ({reason.word})")
 
     def finish(self) -> None:
         """End the crawl as complete: no node of the swarm has work left."""
         if not self._stage.ended.is_set():
-            self._end()
+            self._end("has ended in the whole swarm")
 
     def learn_aliases(self, aliases: list[str]) -> None:
         """Count these URLs, which seeds redirect to, as seeds."""
@@ -185,6 +188,8 @@ class Crawl:
             StorageError: the disk failed; all that was acknowledged is on disk.
         """
         self._time.started_at = self._s.clock.monotonic()
+        crawl, pages = self.parts.start.crawl_id.hex(), self.counters.pages
+        log.info("crawl %s begins here, with %d pages of earlier runs", crawl[:12], pages, extra={"crawl": crawl})
         for host, wait_s in self.parts.start.owed.items():
             self._s.hosts.clock(host).hold(self._time.started_at, wait_s)
         try:
@@ -257,7 +262,7 @@ class Crawl:
         if frontier.wants_refill or frontier.wants_hosts:
             self._refill.wanted()
         if self._s.ports.ownership.alone and self._nothing_left():
-            self._end()
+            self._end("is complete")
         else:
             # No fetcher free, unwritten pages, the budget: when such an obstacle goes,
             # this method is called. Only a host's delay needs a timer.
@@ -342,7 +347,9 @@ class Crawl:
         if not alone:
             self.parts.intake.look_again()
 
-    def _end(self) -> None:
+    def _end(self, how: str) -> None:
+        crawl, running = self.parts.start.crawl_id.hex(), self._fetchers.running
+        log.info("crawl %s %s, with %d requests in flight", crawl[:12], how, running, extra={"crawl": crawl})
         self._stage.ending = True
         if not self._fetchers.running:
             self._stage.drained.set()
@@ -358,6 +365,8 @@ class Crawl:
                 await self._stage.drained.wait()
         except TimeoutError:
             self._s.observer.event("drain-timeout", running=self._fetchers.running)
+            text = "%d requests did not end within %g s and are given up; the next run makes them again"
+            log.info(text, self._fetchers.running, self._s.config.node.drain_timeout_s)
 
     # -- background --
 

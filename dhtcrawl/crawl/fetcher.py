@@ -6,6 +6,7 @@ be asked again, `dhtcrawl.fetch.retry` whether the page is tried again.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 from dhtcrawl.clock import iso8601
 from dhtcrawl.crawl.analysis import analyse
 from dhtcrawl.crawl.frontier import Job
+from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.ports import Assignment, TaskOutcome
-from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher, item_of, shown
+from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher, item_of, log_outcome, shown
 from dhtcrawl.crawl.rounds import Fetched, Kill
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
@@ -26,6 +28,8 @@ from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import FetchedPage, Queued
+
+log = logging.getLogger(__name__)
 
 # A larger page is parsed off the loop: a megabyte of HTML takes about 10 ms.
 INLINE_BYTES_MAX = 512 << 10
@@ -79,14 +83,17 @@ class Fetcher:
         clock.end(outcome.ended_at)
         now = self._s.clock.monotonic()
         if isinstance(outcome, LeaseLost):
+            log.debug("the lease of %s ended before %s was fetched", job.host, task.url)
             self._again(job, task, now, now, counts=False)
             return
         self._parts.counters.fetches += 1
         if isinstance(outcome, FetchFailure):
             self._s.observer.event("failure", url=task.url, kind=outcome.kind.value)
+            log_outcome(log, self._parts, task.url, outcome, job.attempt)
             self._failed(job, task, outcome, begun_at)
             return
         self._s.observer.event("response", url=task.url, status=outcome.status)
+        log_outcome(log, self._parts, task.url, outcome, job.attempt)
         self._origins.note_answer(job.origin, outcome)
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
@@ -95,6 +102,7 @@ class Fetcher:
         if again is not None and again.hold_host:
             clock.hold(now, wait_s)
             self._parts.owe(job.host, wait_s)
+            log_hold(log, job.host, wait_s, f"it answered {outcome.status}")
         elif clock.hold_until <= now:
             self._parts.owe(job.host, 0.0)
         if again is not None and job.attempt < self._s.config.fetch.retries_max:
@@ -131,6 +139,10 @@ class Fetcher:
         """Try a task again at `retry_at`, unless another node has become its owner or has it in flight, too."""
         ownership = self._s.ports.ownership
         if ownership.stays(task.key):
+            if log.isEnabledFor(logging.DEBUG):
+                wait_s = max(0.0, retry_at - now)
+                fields = {"crawl": self._parts.start.crawl_id.hex(), "url": task.url, "wait_s": round(wait_s, 3)}
+                log.debug("%s is to be tried again after %.3g s", task.url, wait_s, extra=fields)
             self._frontier.finish(job, now, retry_at=retry_at, counts=counts)
             return
         self._frontier.finish(job, now)
@@ -150,6 +162,9 @@ class Fetcher:
         self._kill(job, task, reason, detail)
 
     def _kill(self, job: Job, task: Queued, reason: str, detail: str) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            fields = {"crawl": self._parts.start.crawl_id.hex(), "url": task.url}
+            log.debug("%s will not be fetched (%s): %s", task.url, reason, detail, extra=fields)
         self._assignment.killed(task.key)
         self._parts.next_round.kill(Kill(job.host, task.key, reason, detail, job.attempt))
 

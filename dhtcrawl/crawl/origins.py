@@ -6,6 +6,7 @@ them. `dhtcrawl.fetch.politeness` decides how long a host is left alone.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,6 +22,9 @@ from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of
 
+log = logging.getLogger(__name__)
+
+LONG_HOLD_S = 10.0  # a wait that people may ask about, and so be told of without asking for every wait
 GIVEN_UP_MAX = 100_000  # origins remembered as dead
 OWED_MAX = 100_000  # hosts whose longer waits a restart will know of
 
@@ -81,6 +85,8 @@ class Origins:
 
     def give_up(self, origin: str, reason: str, detail: str, result: TaskResult = TaskResult.FAILED) -> None:
         """Send no more requests to an origin."""
+        if origin not in self._given_up:
+            log.info("%s gets no more requests from this crawl: %s", origin, detail)
         self._given_up[origin] = Hopeless(reason, detail, result)
         if len(self._given_up) > GIVEN_UP_MAX:
             # An origin that is forgotten and met again is tried again.
@@ -100,7 +106,9 @@ class Origins:
         if health.failed(self.backoff) or hopeless:
             self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", TaskResult.UNREACHABLE)
         else:
-            self._hosts.clock(host_of(f"{origin}/")).hold(now, self.backoff.wait_s(health.failures))
+            host, wait_s = host_of(f"{origin}/"), self.backoff.wait_s(health.failures)
+            self._hosts.clock(host).hold(now, wait_s)
+            log_hold(log, host, wait_s, f"failure {health.failures} in a row, {failure.kind}: {failure.detail}")
 
     def delay_s(self, host: str) -> float:
         """The delay between two requests to `host`, in seconds: the crawl's or robots.txt's, whichever is longer."""
@@ -133,3 +141,9 @@ class Origins:
         """An origin accepted a connection, but did not answer; after too many of these it is given up."""
         if self._health.of(origin).fell_silent(self.backoff):
             self.give_up(origin, SkipReason.FAILED, f"{detail}, again and again")
+
+
+def log_hold(logger: logging.Logger, host: str, wait_s: float, why: str) -> None:
+    """Log that a host is left alone for `wait_s` seconds, in the name of the module that decided it."""
+    level = logging.INFO if wait_s >= LONG_HOLD_S else logging.DEBUG
+    logger.log(level, "%s is left alone for %.3g s: %s", host, wait_s, why, extra={"host": host, "wait_s": wait_s})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, replace
 
 from dhtcrawl.clock import iso8601
 from dhtcrawl.config import FetchSettings
 from dhtcrawl.crawl.frontier import Job
+from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.rounds import Fetched
 from dhtcrawl.crawl.services import Services
@@ -20,6 +22,8 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import canonicalize, host_of
+
+log = logging.getLogger(__name__)
 
 ROBOTS_REDIRECTS_MAX = 5  # RFC 9309, 2.3.1.2
 ROBOTS_BYTES_MAX = 512_000  # RFC 9309, 2.5: at least 500 KiB
@@ -116,6 +120,7 @@ class RobotsFetcher:
         if isinstance(answer, RobotsWait):
             now = self._s.clock.monotonic()
             self._s.hosts.step_back(job.host, now, now + answer.after_s)
+            log.debug("another node fetches robots.txt of %s; asked again in %.3g s", job.origin, answer.after_s)
             self._frontier.finish(job, now)
         else:
             self._put_robots(job, await self._rules(answer.verdict, answer.body), answer.age_s)
@@ -123,9 +128,27 @@ class RobotsFetcher:
 
     def _put_robots(self, job: Job, rules: Robots, age_s: float = 0.0) -> None:
         self._robots.put(job.origin, rules, age_s)
+        self._log_rules(job, rules)
         self._failures.pop(job.origin, None)
         self._parts.owe(job.host, 0.0)
         self._frontier.finish(job, self._s.clock.monotonic())
+
+    def _log_rules(self, job: Job, rules: Robots) -> None:
+        """Log what a robots.txt says to this crawl, louder where it explains why little or nothing is fetched."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        delay_s = self._robots.crawl_delay_s(job.host)
+        if rules is DISALLOW_ALL:
+            says, level = "allows nothing, for it answers with errors", logging.INFO
+        elif rules is ALLOW_ALL:
+            says, level = "allows everything, for there is none", logging.DEBUG
+        elif not rules.allows(f"{job.origin}/", self._token):
+            says, level = "does not allow the home page", logging.INFO
+        else:
+            says, level = "allows the home page", logging.DEBUG
+        if delay_s > self._spec.settings.delay_s:
+            says, level = f"{says}, and asks for {delay_s:g} s between two requests", logging.INFO
+        log.log(level, "robots.txt of %s %s", job.origin, says, extra={"host": job.host})
 
     def _begin_elsewhere(self, url: str, hop: int, job: Job) -> bool:
         """Begin a request to the target of a robots.txt redirect; return False if its host is not ready.
@@ -155,6 +178,7 @@ class RobotsFetcher:
         self._s.hosts.clock(host).end(outcome.ended_at)
         now = self._s.clock.monotonic()
         if isinstance(outcome, LeaseLost):
+            log.debug("the lease of %s ended before %s was fetched", host, url)
             await self._s.gate.robots_tell(job.origin, self._token, None)
             self._frontier.finish(job, now)
             return None
@@ -164,9 +188,11 @@ class RobotsFetcher:
             self._frontier.host_free(host, now)
         if not isinstance(outcome, FetchFailure):
             self._s.observer.event("robots", url=url, status=outcome.status)
+            log_outcome(log, self._parts, url, outcome)
             self._origins.note_answer(job.origin, outcome)
             return outcome
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
+        log_outcome(log, self._parts, url, outcome)
         if outcome.kind is FetchFailureKind.PRIVATE_ADDRESS:
             self._origins.give_up(job.origin, SkipReason.PRIVATE_ADDRESS, f"{outcome.kind}: {outcome.detail}")
         else:
@@ -186,6 +212,7 @@ class RobotsFetcher:
         now = self._s.clock.monotonic()
         wait_s = self._origins.wait_s(exchange, failures)
         self._s.hosts.clock(job.host).hold(now, wait_s)
+        log_hold(log, job.host, wait_s, f"its robots.txt answered {exchange.status}")
         self._parts.owe(job.host, wait_s)
         self._frontier.finish(job, now)
         return True
@@ -241,3 +268,22 @@ def item_of(services: Services, url: str, exchange: Exchange) -> ArchiveItem:
 def shown(header: str | None) -> str | None:
     """A header's value for the index, cut if it is long."""
     return None if header is None else header[:HEADER_SHOWN_CHARS]
+
+
+def log_outcome(
+    logger: logging.Logger, parts: CrawlParts, url: str, outcome: Exchange | FetchFailure, attempt: int = 0
+) -> None:
+    """Log what a request brought, at DEBUG; `attempt` counts from 0."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        return
+    took_s = outcome.ended_at - outcome.started_at
+    fields: dict[str, object] = {"crawl": parts.start.crawl_id.hex(), "url": url, "attempt": attempt + 1}
+    fields["seconds"] = round(took_s, 6)
+    if isinstance(outcome, FetchFailure):
+        text = "%s gave no answer after %.3f s, attempt %d, %s: %s"
+        logger.debug(text, url, took_s, attempt + 1, outcome.kind, outcome.detail, extra=fields)
+        return
+    fields |= {"status": outcome.status, "bytes": outcome.body.size}
+    cut = "" if outcome.truncated is None else f", cut ({outcome.truncated})"
+    text = "%s answered %d with %d bytes%s after %.3f s, attempt %d"
+    logger.debug(text, url, outcome.status, outcome.body.size, cut, took_s, attempt + 1, extra=fields)
