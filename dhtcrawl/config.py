@@ -136,7 +136,7 @@ class NodeSettings:
     """The process."""
 
     data_dir: str = setting(
-        "", "where the node keeps its key and store; empty: in 'node' below --out, or the platform's place", "path"
+        "", "where the node keeps its key and store; empty: DIR.node beside --out DIR, or the platform's place", "path"
     )
     log_level: str = setting("warning", "what is logged to stderr", choices=("debug", "info", "warning", "error"))
     log_format: str = setting(

@@ -34,7 +34,8 @@ def main() -> int:
         return 1
     if args.out == OUT:
         # Each run serves on another port, so an earlier demo cannot be resumed.
-        shutil.rmtree(OUT, ignore_errors=True)
+        for place in (OUT, OUT.with_name(f"{OUT}.node")):
+            shutil.rmtree(place, ignore_errors=True)
     with serve(build()) as server:
         print(f"Crawling the demo site at {server.url}", flush=True)
         arguments = [server.url, "--allow-private", "--delay", "0", "--out", str(args.out), "--nodes", args.nodes]

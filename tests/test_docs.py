@@ -32,7 +32,7 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 MODULES = {path: path.read_text("utf-8") for path in (ROOT / "dhtcrawl").rglob("*.py")}
 SOURCE = "\n".join(MODULES.values())
 SETTINGS = set(all_settings())
-OTHERS_NAMES = {"args.get", "dhtcrawl.policies", "urllib.parse", "urllib.robotparser", "www.example.org"}
+OTHERS_NAMES = {"DIR.node", "args.get", "dhtcrawl.policies", "urllib.parse", "urllib.robotparser", "www.example.org"}
 A_FILE = re.compile(r"\.(json|jsonl|md|py|sh|toml|txt|cdxj|lock|yml|gz)$")
 # Figures are pictures: a fence with a language is a file or commands, one without is neither.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -230,7 +230,7 @@ def test_every_exit_code_is_explained_and_no_other(name: str) -> None:
 def test_every_output_file_is_explained_and_no_other() -> None:
     page = text("docs/outputs.md")
     listed = re.findall(r"^  ([a-z./]+) ", FENCE.findall(page)[0][1], re.MULTILINE)
-    assert set(listed) == {*OUTPUT_FILES, "node/"}
+    assert set(listed) == set(OUTPUT_FILES)
 
 
 # Where HTML may name a URL.

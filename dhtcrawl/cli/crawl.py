@@ -15,8 +15,9 @@ from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import print_result, tell
 from dhtcrawl.cli.options import config_options, crawl_options, log_options, node_options, read_seeds
+from dhtcrawl.cli.places import check_whole, gone, node_dir, nodes_dir
 from dhtcrawl.cli.progress import CrawlProgress, describe
-from dhtcrawl.cli.runtime import NODE_DIR, locked, real_node, run_loop
+from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
@@ -24,9 +25,9 @@ from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.errors import Exit, NothingFetched, UsageError
 from dhtcrawl.node.single import Node, RunningCrawl
 from dhtcrawl.spec import CrawlSpec, make_spec
-from dhtcrawl.storage.outputs.outputs import OutputDirs
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import FAILED, CrawlRecord
 from dhtcrawl.storage.store.records import SkipReason
 
 _REMEDIES = {
@@ -59,19 +60,21 @@ def command(
     out_dir = Path(out if out is not None else f"crawl-{date.today().isoformat()}")
     if nodes > 1:
         if config.node.data_dir:
-            raise config.refusal("node.data_dir", ": with several nodes each has its own, below --out; leave it out")
+            raise config.refusal("node.data_dir", ": with several nodes each has its own, beside --out; leave it out")
         from dhtcrawl.cli.local_swarm import crawl_with
 
         return crawl_with(nodes, config, spec, out_dir, as_json)
-    if (out_dir / "nodes").exists():
+    if nodes_dir(out_dir).exists():
         raise UsageError(f"{out_dir} holds a crawl with several nodes; repeat its command to go on with it")
-    data_dir = Path(config.node.data_dir) if config.node.data_dir else out_dir / NODE_DIR
+    data_dir = Path(config.node.data_dir) if config.node.data_dir else node_dir(out_dir)
+    check_whole(out_dir, data_dir)
     with locked(data_dir):
         return run_loop(lambda: _crawl(config, spec, out_dir, data_dir, as_json))
 
 
 async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path, as_json: bool) -> int:
     async with real_node(config, data_dir) as node:
+        await _check_outputs(node, out_dir, data_dir)
         dirs = OutputDirs.on_disk(out_dir)
         record, resumed = await _find_or_create(node, spec, out_dir, dirs)
         paths = [out_dir] if data_dir.is_relative_to(out_dir) else [out_dir, data_dir]
@@ -85,6 +88,16 @@ async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path,
         if exit_code == Exit.NOTHING_FETCHED:
             await _say_why_nothing(node, record, spec)
     return exit_code
+
+
+async def _check_outputs(node: Node, out_dir: Path, data_dir: Path) -> None:
+    """Refuse to go on without the outputs that the store knows of.
+
+    Raises:
+        UsageError: they are not there.
+    """
+    if not (out_dir / ARCHIVE_DIR).is_dir() and any(crawl.ended != FAILED for crawl in await node.crawls()):
+        raise gone(out_dir, data_dir)
 
 
 async def _run(running: RunningCrawl, progress: CrawlProgress) -> tuple[Summary, Exit]:

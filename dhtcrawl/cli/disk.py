@@ -24,19 +24,23 @@ def disk_watch(limit: str, paths: list[Path]) -> Callable[[], Awaitable[bool]]:
     async def used() -> bool:
         nonlocal checked_at, reached
         if limit and loop.time() - checked_at >= CHECK_EVERY_S:
-            reached = await loop.run_in_executor(None, _reached, limit, paths)
+            reached = await loop.run_in_executor(None, is_reached, limit, paths)
             checked_at = loop.time()
         return reached
 
     return used
 
 
-def _reached(limit: str, paths: list[Path]) -> bool:
+def is_reached(limit: str, paths: list[Path]) -> bool:
+    """Whether the files below `paths` take as much as `limit` together, or one of their disks is that full."""
     if limit.endswith("%"):
-        disk = os.statvfs(paths[0])
-        used = 1 - disk.f_bavail / max(1, disk.f_blocks)
-        return used * 100 >= float(limit[:-1])
+        return any(_percent_used(path) >= float(limit[:-1]) for path in paths)
     return sum(map(_bytes_below, paths)) >= parse_size(limit)
+
+
+def _percent_used(path: Path) -> float:
+    disk = os.statvfs(path)
+    return 100 * (1 - disk.f_bavail / max(1, disk.f_blocks))
 
 
 def _bytes_below(path: Path) -> int:

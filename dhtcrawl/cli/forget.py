@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.options import store_options
-from dhtcrawl.cli.runtime import NODE_DIR, find_data_dir
+from dhtcrawl.cli.places import find_data_dir, out_of
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import FORGET_AT_ONCE
@@ -28,12 +28,12 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
     Its outputs stay, unless --outputs is given.
     """
     found = find_data_dir(out, data_dir)
-    if outputs and out is None and found.name != NODE_DIR:
+    out_dir = Path(out) if out is not None else out_of(found)
+    if outputs and out_dir is None:
         raise UsageError(f"--outputs: {found} does not say where they are; name them with --out DIR")
-    out_dir = Path(out) if out is not None else found.parent
     with opened(found) as (engine, txn):
         (record,) = chosen(catalog.crawls(txn), crawl)
-        if outputs:
+        if outputs and out_dir is not None:
             archive.forget(DiskDirectory(out_dir / ARCHIVE_DIR), txn, record.crawl_id)
             for name in OUTPUT_FILES:
                 (out_dir / name).unlink(missing_ok=True)

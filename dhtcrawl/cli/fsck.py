@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.options import json_option, store_options
-from dhtcrawl.cli.runtime import NODE_DIR, find_data_dir
+from dhtcrawl.cli.places import find_data_dir, out_of
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.errors import Exit
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.files import DiskDirectory
 from dhtcrawl.storage.store.fsck import check
@@ -28,12 +29,13 @@ def command(crawl: str | None, out: str | None, data_dir: str | None, as_json: b
     must not be running. Nothing is changed.
     """
     found = find_data_dir(out, data_dir)
-    archive = (Path(out) if out is not None else found.parent) / "archive"
+    outputs = Path(out) if out is not None else out_of(found)
+    archive = None if outputs is None else outputs / ARCHIVE_DIR
     sound = True
     with opened(found) as (_, txn):
         for record in chosen(catalog.crawls(txn), crawl):
             # With its outputs elsewhere, the store is checked without them.
-            directory = DiskDirectory(archive) if found.name == NODE_DIR and archive.is_dir() else None
+            directory = DiskDirectory(archive) if archive is not None and archive.is_dir() else None
             findings = check(txn, record.crawl_id, record.spec, directory)
             sound = sound and not findings.problems_total
             if as_json:

@@ -5,7 +5,7 @@
                                           └─ of copies ◀──┘ where a body is not here
 
 The nodes are asked through `Source`. Their answers are merged in the
-collection's own store, `OUT/node/store`, in an order that does not matter, so
+collection's own store, beside the outputs, in an order that does not matter, so
 that a gathering which broke off, or missed a node, is simply done again: rows
 are read anew, files go on where they ended. A node that cannot be reached, or
 sends nonsense, does not stop the rest: the others' pages are there, the summary is
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.cli.places import gone
+from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
@@ -36,7 +37,7 @@ from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_o
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, left_to
+from dhtcrawl.storage.store.crawl_record import FAILED, CrawlRecord, left_to
 from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.records import holds_copies
 from dhtcrawl.storage.store.txn import Txn
@@ -70,22 +71,27 @@ async def gather(
     source: Source,
     record: CrawlRecord,
     out: Path,
+    data_dir: Path,
     facts: CrawlFacts,
     *,
     sync: bool = True,
     say: Callable[[str], None] = fail,
     make_committer: Callable[[GroupRunner], Committer] = ThreadCommitter,
 ) -> tuple[Summary, OutputCounters]:
-    """Gather a crawl below `out`, whose `NODE_DIR` is locked by the caller; what it came to.
+    """Gather a crawl below `out`, with the collection's store in `data_dir`, which the caller has locked.
 
     `say` gets one line for each node that could not be gathered.
 
     Raises:
-        UsageError: `out` holds another crawl, or this one complete.
+        UsageError: `out` holds another crawl, or this one complete, or what it held is gone.
         StorageError: the disk failed or is full; the same call goes on from there.
     """
-    dirs = OutputDirs.on_disk(out)
-    async with _collection(out / NODE_DIR / STORE_DIR, sync, make_committer) as committer:
+    begun = (out / ARCHIVE_DIR).is_dir()
+    async with _collection(data_dir / STORE_DIR, sync, make_committer) as committer:
+        known = {crawl.crawl_id: crawl.ended for crawl in await committer.submit(catalog.crawls)}
+        if not begun and known.get(record.crawl_id, FAILED) != FAILED:
+            raise gone(out, data_dir)
+        dirs = OutputDirs.on_disk(out)
         await _claim(committer, record, out, dirs)
         gathering = _Gathering(source, committer, record, facts, out / ARCHIVE_DIR)
         await gathering.bring()

@@ -1,7 +1,8 @@
 """`dhtcrawl crawl --nodes N`: a private swarm of N processes on this machine, for one crawl.
 
-    OUT/nodes/1 … N    a data directory a node; gone once the crawl is complete
-    OUT/…              the collection, as of any crawl
+    OUT.node/nodes/1 … N   a data directory a node; gone once the crawl is complete
+    OUT.node/store         the collection's store
+    OUT/…                  the collection, as of any crawl
 
 The processes are nodes like those of `dhtcrawl join`, on loopback ports that
 the system chose. The same command goes on with them after an interruption.
@@ -24,8 +25,9 @@ from typing import Any, BinaryIO
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.main import fail, print_result, tell
+from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
 from dhtcrawl.cli.progress import describe
-from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR, raise_file_limit
+from dhtcrawl.cli.runtime import STORE_DIR, raise_file_limit
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.stderr import STDERR
@@ -38,7 +40,6 @@ from dhtcrawl.errors import DhtcrawlError, Exit, NothingFetched, StorageFull, Us
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import parse_address
 
-NODES_DIR = "nodes"
 CONFIG_FILE = "node.toml"
 LOG_FILE = "log"
 START_S = 60.0
@@ -58,8 +59,7 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
         DhtcrawlError: a node does not start, or sends nonsense.
     """
     raise_file_limit(config)  # here, where the option is known; the nodes inherit it
-    base = out / NODES_DIR
-    _check(nodes, base, out)
+    _check(nodes, nodes_dir(out), out)
     return asyncio.run(_crawl(nodes, config, spec, out, as_json))
 
 
@@ -67,12 +67,14 @@ def _check(nodes: int, base: Path, out: Path) -> None:
     there = sorted(path.name for path in base.glob("*") if path.is_dir()) if base.is_dir() else []
     if there and len(there) != nodes:
         raise UsageError(f"{out} holds a crawl with {len(there)} nodes; use --nodes {len(there)} to go on with it")
-    if not there and (out / NODE_DIR / STORE_DIR).exists():
-        raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out")
+    if not there:
+        if (node_dir(out) / STORE_DIR).exists():
+            raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out")
+        check_whole(out, node_dir(out))
 
 
 async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
-    base = out / NODES_DIR
+    base = nodes_dir(out)
     base.mkdir(parents=True, exist_ok=True)
     (base / CONFIG_FILE).write_text(_toml(config), "utf-8")
     async with AsyncExitStack() as stack:
@@ -107,7 +109,7 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
     if summary.complete:
         shutil.rmtree(base)
     if not summary.pages:
-        shutil.rmtree(out / NODE_DIR, ignore_errors=True)
+        shutil.rmtree(node_dir(out), ignore_errors=True)
         shutil.rmtree(base, ignore_errors=True)
         raise NothingFetched(f"nothing was fetched: {' | '.join(reasons)}")
     code = exit_of(str(end.get("ended", "")))

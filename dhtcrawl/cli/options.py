@@ -209,6 +209,6 @@ def json_option(command: F) -> F:
 def store_options(command: F) -> F:
     """Which node's store a command looks at."""
     command = click.option("--data-dir", metavar="DIR", help="The node's data directory.")(command)
-    return click.option("--out", metavar="DIR", help="A crawl's output directory; default: the newest ./crawl-*.")(
+    return click.option("--out", metavar="DIR", help="A crawl's output directory; default: the newest one here.")(
         command
     )

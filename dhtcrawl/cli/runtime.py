@@ -23,7 +23,7 @@ from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
-from dhtcrawl.errors import StorageError, StoreInUse, UsageError
+from dhtcrawl.errors import StorageError, StoreInUse
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.node.single import Node, Ports, open_node
@@ -31,7 +31,7 @@ from dhtcrawl.storage.store.committer import ThreadCommitter
 from dhtcrawl.storage.store.engine import OPEN_FILES_MAX, LevelEngine, storage_error
 
 T = TypeVar("T")
-STORE_DIR, LOCK_FILE, NODE_DIR = "store", "lock", "node"
+STORE_DIR, LOCK_FILE = "store", "lock"
 
 
 FILES_SPARE = 100  # logs, archive, spools, pipes, libraries
@@ -193,25 +193,3 @@ async def _aside(function: Callable[[], Any]) -> Any:
 
     threading.Thread(target=run, name="policy", daemon=True).start()
     return await future
-
-
-def find_data_dir(out: str | None, data_dir: str | None) -> Path:
-    """The data directory that a command on a store means.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if data_dir is not None:
-        found = Path(data_dir)
-    elif out is not None:
-        found = Path(out) / NODE_DIR
-    else:
-        crawls = sorted(Path().glob("crawl-*/node"), key=lambda path: path.stat().st_mtime)
-        if not crawls:
-            raise UsageError("no crawl here; name one with --out DIR or --data-dir DIR")
-        found = crawls[-1]
-    if not (found / STORE_DIR).is_dir():
-        raise UsageError(
-            f"{found} holds no store; name a crawl's directory with --out DIR, or a node's with --data-dir DIR"
-        )
-    return found

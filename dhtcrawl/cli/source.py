@@ -9,7 +9,8 @@ from typing import TypeVar
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.gather import gather
 from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.runtime import NODE_DIR, locked
+from dhtcrawl.cli.places import check_whole, node_dir
+from dhtcrawl.cli.runtime import locked
 from dhtcrawl.cli.wait import stop_of
 from dhtcrawl.errors import DhtcrawlError
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, read_facts
@@ -75,7 +76,7 @@ async def gather_from(
     `say` gets one line for each node that could not be gathered.
 
     Raises:
-        UsageError: `out` holds another crawl or is in use, or the node knows no such crawl.
+        UsageError: `out` holds another crawl, lacks its store or is in use, or the node knows no such crawl.
         NodeUnreachable: the node does not answer.
         StorageError: the disk failed or is full; the same call goes on from there.
         DhtcrawlError: the node sent nonsense.
@@ -94,5 +95,7 @@ async def gather_from(
         storage_sync=status.get("storage_sync") is not False,
         pending_reason="" if stop is None else stop.reason,
     )
-    with locked(out / NODE_DIR):
-        return await gather(source, record, out, facts, sync=sync, say=say)
+    data_dir = node_dir(out)
+    check_whole(out, data_dir)
+    with locked(data_dir):
+        return await gather(source, record, out, data_dir, facts, sync=sync, say=say)

@@ -13,8 +13,9 @@ from dhtcrawl.cli.client import NodeClient, admin_of
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import tell
 from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, log_options, read_seeds
+from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.progress import describe
-from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
@@ -52,7 +53,7 @@ def command(
         tell("--concurrency is each node's own, set where it is started; this crawl takes the nodes as they are")
     admin = admin_of(config)
     out_dir = None if out is None else Path(out)
-    if out_dir is not None and any((out_dir / name).exists() for name in (SUMMARY_FILE, f"{NODE_DIR}/{STORE_DIR}")):
+    if out_dir is not None and ((out_dir / SUMMARY_FILE).exists() or (node_dir(out_dir) / STORE_DIR).exists()):
         raise UsageError(f"--out {out}: it holds another crawl; name another directory")
     return asyncio.run(_submit(admin, spec, wait=wait, out=out_dir, as_json=as_json))
 

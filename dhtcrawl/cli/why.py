@@ -11,7 +11,7 @@ import click
 
 from dhtcrawl.cli.client import ADMIN_FILE, NodeClient, asked
 from dhtcrawl.cli.options import admin_option, json_option, store_options
-from dhtcrawl.cli.runtime import find_data_dir
+from dhtcrawl.cli.places import find_data_dir
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.crawl.explain import explain
@@ -33,7 +33,7 @@ def command(
     """Say where URL stands in a crawl, and why: fetched, queued, skipped or never seen.
 
     Looks into the store of a crawl or a node. With --admin, when that node is
-    running, or when there is no ./crawl-*, the swarm is asked.
+    running, or when there is no crawl here, the swarm is asked.
     """
     canonical = web_address(url)
     named = out is not None or data_dir is not None

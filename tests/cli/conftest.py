@@ -19,6 +19,7 @@ from e2e.crawler import COMMAND, environment
 from web.fake import FakeNode
 
 from dhtcrawl.cli.main import run
+from dhtcrawl.cli.places import node_dir
 from dhtcrawl.web import admin as admin_http
 
 TIMEOUT_S = 60.0
@@ -108,9 +109,10 @@ def demo(server: DemoServer, tmp_path_factory: pytest.TempPathFactory) -> DemoCr
 
 @pytest.fixture
 def copy(demo: DemoCrawl, tmp_path: Path) -> Path:
-    """The crawl's directory, for a test to spoil."""
+    """The crawl's directory, for a test to spoil; what goes on with it lies beside it."""
     out = tmp_path / "out"
     shutil.copytree(demo.out, out)
+    shutil.copytree(node_dir(demo.out), node_dir(out))
     return out
 
 

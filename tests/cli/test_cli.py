@@ -75,7 +75,7 @@ def test_without_a_command_help_goes_to_stderr(here: Here) -> None:
         (["why"], 2, "URL"),
         (["why", "mailto:x"], 2, "'mailto:x' is no web address"),
         (["why", "http://a/"], 2, "no crawl here; name one with --out DIR"),
-        (["why", "http://a/", "--out", "nowhere"], 2, "nowhere/node holds no store"),
+        (["why", "http://a/", "--out", "nowhere"], 2, "nowhere.node holds no store"),
         (["fsck", "--data-dir", "nowhere"], 2, "nowhere holds no store"),
         (["forget"], 2, "CRAWL"),
         (["forget", "abc"], 2, "no crawl here"),

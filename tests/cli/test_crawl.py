@@ -86,7 +86,7 @@ def test_seeds_come_from_stdin(server: DemoServer, tmp_path: Path) -> None:
 def test_without_out_the_directory_is_named_by_the_day(server: DemoServer, tmp_path: Path) -> None:
     ended = quick(server, tmp_path, f"{server.url}notes.txt")
     assert ended.code == 0, ended
-    (out,) = tmp_path.glob("crawl-*")
+    (out,) = (path for path in tmp_path.glob("crawl-*") if path.suffix != ".node")
     assert re.fullmatch(r"crawl-\d{4}-\d\d-\d\d", out.name)
     assert (out / "summary.json").is_file()
     lines = ended.stdout.splitlines()
@@ -101,7 +101,7 @@ def test_a_data_directory_may_lie_elsewhere(server: DemoServer, tmp_path: Path) 
     ended = quick(server, tmp_path, f"{server.url}notes.txt", "--out", "out", "--data-dir", "data")
     assert ended.code == 0, ended
     assert (tmp_path / "data" / "identity.pem").is_file()
-    assert not (tmp_path / "out" / "node").exists()
+    assert not (tmp_path / "out.node").exists()
     found = spawn(tmp_path, "forget", json.loads((tmp_path / "out/summary.json").read_text())["crawl"][:8],
                   "--data-dir", "data", "--outputs")  # fmt: skip
     assert found.code == 2

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from dhtcrawl.cli.gather import gather
-from dhtcrawl.cli.runtime import NODE_DIR, STORE_DIR
+from dhtcrawl.cli.places import node_dir
+from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.errors import StorageFull, UsageError
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.collect import gather_files
@@ -62,7 +63,7 @@ def out(tmp_path: Path) -> Path:
 def run(source: Any, out: Path, facts: CrawlFacts | None = None, said: list[str] | None = None) -> Summary:
     say = (said if said is not None else []).append
     as_known = replace(record(), ended="complete")
-    summary, totals = asyncio.run(gather(source, as_known, out, facts or ended(), sync=False, say=say))
+    summary, totals = asyncio.run(gather(source, as_known, out, node_dir(out), facts or ended(), sync=False, say=say))
     assert totals.pages == summary.pages
     assert json.loads((out / "summary.json").read_text()) == json.loads(summary.to_json())
     return summary
@@ -405,7 +406,7 @@ def test_a_crawl_without_a_page_is_failed(source: FakeSource, out: Path) -> None
 
 
 def _put(out: Path, crawl: CrawlRecord) -> None:
-    engine = LevelEngine(out / NODE_DIR / STORE_DIR)
+    engine = LevelEngine(node_dir(out) / STORE_DIR)
     writes: dict[bytes, bytes | None] = {}
     catalog.check_format(Txn(engine, writes))
     catalog.put_crawl(Txn(engine, writes), crawl)
@@ -512,7 +513,7 @@ def leave(parts: list[Part], leaver: int, heir: int) -> CrawlRecord:
 
 
 def link_keys(out: Path) -> list[tuple[bytes, bytes]]:
-    engine = LevelEngine(out / NODE_DIR / STORE_DIR)
+    engine = LevelEngine(node_dir(out) / STORE_DIR)
     try:
         return list(engine.scan(*keys.bounds(keys.LINKS, CRAWL)))
     finally:
@@ -520,7 +521,7 @@ def link_keys(out: Path) -> list[tuple[bytes, bytes]]:
 
 
 def gather_as(known: CrawlRecord, source: Any, out: Path, said: list[str]) -> Summary:
-    summary, _ = asyncio.run(gather(source, known, out, ended(), sync=False, say=said.append))
+    summary, _ = asyncio.run(gather(source, known, out, node_dir(out), ended(), sync=False, say=said.append))
     return summary
 
 

@@ -59,11 +59,11 @@ OTHERS = {
     ("crawls", "release"): ("mailto:x", "'mailto:x' is no web address"),
     ("crawls", "drop"): ("mailto:x", "'mailto:x' is no web address"),
     ("why", "data_dir"): ("missing", "missing holds no store"),
-    ("why", "out"): ("missing", "missing/node holds no store"),
+    ("why", "out"): ("missing", "missing.node holds no store"),
     ("fsck", "data_dir"): ("missing", "missing holds no store"),
-    ("fsck", "out"): ("missing", "missing/node holds no store"),
+    ("fsck", "out"): ("missing", "missing.node holds no store"),
     ("forget", "data_dir"): ("missing", "missing holds no store"),
-    ("forget", "out"): ("missing", "missing/node holds no store"),
+    ("forget", "out"): ("missing", "missing.node holds no store"),
 }  # fmt: skip
 EVERYWHERE = {
     "assignments": ("crawl.depth", "write it as section.key=value"),

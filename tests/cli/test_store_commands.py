@@ -12,7 +12,8 @@ import plyvel
 import pytest
 from demo_site import expected
 
-from dhtcrawl.cli.runtime import NODE_DIR, locked
+from dhtcrawl.cli.places import node_dir
+from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, MISSING_FILE, OUTPUT_FILES, REPORTS_DIR
@@ -27,9 +28,9 @@ MISSING = f"{REPORTS_DIR}/{MISSING_FILE}"  # only where a body is
 
 
 def written(out: Path) -> set[str]:
-    """The files in a crawl's directory that are neither in its archive nor in the store's directory."""
+    """The files in a crawl's directory that are not in its archive."""
     files = {path.relative_to(out) for path in out.rglob("*") if path.is_file()}
-    return {path.as_posix() for path in files if path.parts[0] not in (ARCHIVE_DIR, NODE_DIR)}
+    return {path.as_posix() for path in files if path.parts[0] != ARCHIVE_DIR}
 
 
 def crawl_id(out: Path) -> str:
@@ -38,13 +39,13 @@ def crawl_id(out: Path) -> str:
 
 @contextmanager
 def store(out: Path) -> Iterator[plyvel.DB]:
-    with plyvel.DB(str(out / "node" / "store")) as db:
+    with plyvel.DB(str(node_dir(out) / STORE_DIR)) as db:
         yield db
 
 
 def add_crawls(out: Path, *ids: bytes) -> None:
     """More crawls in the same store, with nothing in them."""
-    engine = LevelEngine(out / "node" / "store")
+    engine = LevelEngine(node_dir(out) / STORE_DIR)
     writes: dict[bytes, bytes | None] = {}
     for one in ids:
         catalog.put_crawl(Txn(engine, writes), CrawlRecord(one, make_spec(["other.org"], CrawlSettings()), b""))
@@ -109,7 +110,7 @@ def test_fsck_finds_a_finished_crawl_sound(demo: DemoCrawl, here: Here) -> None:
     ended = here("fsck", "--out", demo.out)
     assert ended.code == 0
     assert ended.stdout.endswith(": sound\n")
-    findings = json.loads(here("fsck", "--data-dir", demo.out / "node", "--json").stdout)
+    findings = json.loads(here("fsck", "--data-dir", node_dir(demo.out), "--json").stdout)
     assert (findings["crawl"], findings["problems"]) == (crawl_id(demo.out), [])
 
 
@@ -125,7 +126,7 @@ def test_fsck_names_what_is_wrong(copy: Path, demo: DemoCrawl, here: Here) -> No
 
 
 def test_a_store_in_use_is_left_alone(copy: Path, demo: DemoCrawl, here: Here) -> None:
-    with locked(copy / "node"):
+    with locked(node_dir(copy)):
         for args in (["fsck"], ["why", demo.url], ["forget", crawl_id(copy)]):
             ended = here(*args, "--out", copy)
             assert ended.code == 2
@@ -164,7 +165,7 @@ def test_forget_with_outputs_removes_the_files_too(copy: Path, here: Here) -> No
     assert written(copy) == {"notes.txt"}
     assert list((copy / "archive").iterdir()) == []
     assert (copy / "notes.txt").read_text() == "mine"
-    assert (copy / "node" / "identity.pem").exists()
+    assert (node_dir(copy) / "identity.pem").exists()
 
 
 def test_forget_leaves_other_crawls_alone(copy: Path, demo: DemoCrawl, here: Here) -> None:

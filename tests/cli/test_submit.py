@@ -16,6 +16,7 @@ from web.fake import CRAWL, OTHER, FakeNode
 
 from dhtcrawl.cli import wait
 from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.wait import exit_of, stop_of
 from dhtcrawl.crawl.budget import Stop
@@ -130,10 +131,10 @@ class Holder(FakeNode):
 
     def __init__(self, crawled: Path) -> None:
         super().__init__()
-        self.engine = LevelEngine(crawled / "node" / "store")
+        self.engine = LevelEngine(node_dir(crawled) / "store")
         self.txn = Txn(self.engine, {})
         (self.record,) = catalog.crawls(self.txn)
-        self.id = load_or_create(crawled / "node")
+        self.id = load_or_create(node_dir(crawled))
         self.known = {self.record.crawl_id: self.one(self.record.crawl_id, "ended", "complete")}
         self.archive = DiskDirectory(crawled / "archive")
         self.gone: list[bytes] = []
@@ -220,11 +221,11 @@ def test_a_crawl_is_gathered_later_and_again(holder: Holder, demo: DemoCrawl, he
         holder.gone = []
         whole = here("gather", crawl[:8], "--out", out, "--json", "--admin", admin)
         assert whole.code == 0, whole
-        before = {path: path.read_bytes() for path in out.rglob("*.*") if "node" not in path.parts}
+        before = {path: path.read_bytes() for path in out.rglob("*.*")}
         again = here("gather", crawl[:8], "--out", out, "--json", "--admin", admin)
         assert (again.code, json.loads(again.stdout)) == (0, json.loads(whole.stdout))
         assert "nothing was left to gather" in here("gather", crawl[:8], "--out", out, "--admin", admin).stdout
-    assert {path: path.read_bytes() for path in out.rglob("*.*") if "node" not in path.parts} == before
+    assert {path: path.read_bytes() for path in out.rglob("*.*")} == before
     assert json.loads(whole.stdout)["pages"] == json.loads((demo.out / "summary.json").read_text())["pages"]
     assert here("verify", out).code == 0
 

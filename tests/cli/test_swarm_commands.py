@@ -16,6 +16,7 @@ from web.fake import CRAWL, NODE, OTHER, TWIN, FakeNode
 from dhtcrawl.cli import look
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.main import cli
+from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import locked
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.web.api import ApiError
@@ -273,7 +274,7 @@ def test_a_node_that_fails_is_quoted(ask: Ask, node: FakeNode) -> None:
 def test_why_asks_the_node_that_holds_the_store(
     copy: Path, demo: DemoCrawl, here: Here, node: FakeNode, admin: str
 ) -> None:
-    data_dir = copy / "node"
+    data_dir = node_dir(copy)
     (data_dir / ADMIN_FILE).write_text(f"{admin}\n")
     with locked(data_dir):
         refused = here("why", demo.url, "--out", copy)

@@ -15,6 +15,7 @@ class Outputs:
 
     def __init__(self, out: Path) -> None:
         self.out = out
+        self.node = out.with_name(f"{out.name}.node")  # what goes on with them
 
     def pages(self) -> list[Row]:
         return _rows(self.out, "pages/*.jsonl")

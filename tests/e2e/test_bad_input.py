@@ -85,7 +85,7 @@ def test_a_store_of_a_later_version_is_refused_untouched(stub: StubServer, crawl
         until(lambda: len(stub.paths()) >= 3 or running.ended, "some requests")
         running.send(signal.SIGINT)
         running.wait().ended_with(11)
-    key, path = b"\x00format", str(outputs.out / "node" / "store")
+    key, path = b"\x00format", str(outputs.node / "store")
     with plyvel.DB(path) as store:
         later = b"%d" % (int(store.get(key)) + 1)
         store.put(key, later)

@@ -54,7 +54,7 @@ def test_three_processes_make_one_collection_and_leave_nothing_else(
     assert len(ran.summary["per_node"]) == 3
     assert sum(node["pages"] for node in ran.summary["per_node"]) == ran.summary["pages"]
     assert all(node["cpu_seconds"] > 0 for node in ran.summary["per_node"])
-    assert not (outputs.out / "nodes").exists()
+    assert not (outputs.node / "nodes").exists()
     again = crawler.run(*command(server, outputs.out)).ended_with(2)
     assert "name another directory" in again.one_line()
 
@@ -94,7 +94,7 @@ def test_a_process_that_ends_before_the_crawl_does_ends_the_command_and_it_can_g
     server = serve(GNUPLOT, "limit_rate 200k;")
     with crawler.start(*command(server, outputs.out)) as running:
         until(lambda: server.hit_count() > 100, "a part of the site is fetched")
-        os.kill(int((outputs.out / "nodes" / "2" / "lock").read_text()), signal.SIGKILL)
+        os.kill(int((outputs.node / "nodes" / "2" / "lock").read_text()), signal.SIGKILL)
         ended = running.wait().ended_with(1)
     assert "a node ended" in ended.one_line()
     ran = crawler.run(*command(server, outputs.out))

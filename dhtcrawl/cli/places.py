@@ -1,0 +1,121 @@
+"""Where the directories of a crawl lie: what it brings, and what goes on with it.
+
+    DIR              the outputs, which one may hand on: nothing in it is secret
+    DIR.node         the node's key, its lock and its store; of a gathered crawl, the collection's store
+    DIR.node/nodes   a data directory for each node of `crawl --nodes`
+
+Earlier versions kept these as DIR/node and DIR/nodes. A directory that has them goes on with them where they are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from dhtcrawl.cli.runtime import STORE_DIR
+from dhtcrawl.errors import UsageError
+from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
+
+SUFFIX: Final = ".node"
+NODES_DIR: Final = "nodes"
+_INSIDE: Final = "node"  # the data directory of earlier versions, below the outputs
+
+
+def node_dir(out: Path) -> Path:
+    """The data directory of the node that crawls, or gathers, into `out`.
+
+    Raises:
+        UsageError: nothing can lie beside `out`.
+    """
+    inside, beside = out / _INSIDE, _beside(out)
+    return inside if _has_store(inside) and not _has_store(beside) else beside
+
+
+def nodes_dir(out: Path) -> Path:
+    """Where the data directories of the nodes lie that crawl into `out` as a private swarm.
+
+    Raises:
+        UsageError: nothing can lie beside `out`.
+    """
+    inside, beside = out / NODES_DIR, _beside(out) / NODES_DIR
+    return inside if inside.is_dir() and not beside.is_dir() else beside
+
+
+def out_of(data_dir: Path) -> Path | None:
+    """The outputs that belong to a data directory, by its name; None where it says nothing of them."""
+    if data_dir.name == _INSIDE:
+        return data_dir.parent
+    return data_dir.with_name(data_dir.name.removesuffix(SUFFIX)) if _is_beside(data_dir) else None
+
+
+def find_data_dir(out: str | None, data_dir: str | None) -> Path:
+    """The data directory that a command on a store means; without a name, the newest in the working directory.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if data_dir is not None:
+        found = Path(data_dir)
+    elif out is not None:
+        found = node_dir(Path(out))
+    else:
+        stores = data_dirs_in(Path())
+        if not stores:
+            raise UsageError("no crawl here; name one with --out DIR or --data-dir DIR")
+        found = stores[0]
+    if not _has_store(found):
+        raise UsageError(
+            f"{found} holds no store; name a crawl's directory with --out DIR, or a node's with --data-dir DIR"
+        )
+    return found
+
+
+def data_dirs_in(directory: Path) -> list[Path]:
+    """The data directories of crawls whose outputs lie in `directory`, the newest first."""
+    beside = [path for path in directory.glob(f"*{SUFFIX}") if _is_beside(path)]
+    found = [path for path in [*beside, *directory.glob(f"*/{_INSIDE}")] if _has_store(path)]
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def check_whole(out: Path, data_dir: Path) -> None:
+    """Refuse to begin anew in outputs whose data directory is elsewhere, or gone.
+
+    Raises:
+        UsageError: so it is; the message says what is lacking.
+    """
+    if _has_pages(out) and not _has_store(data_dir):
+        raise UsageError(
+            f"{out} holds a crawl's outputs, but what goes on with them is not at {data_dir}; "
+            "move it there, or name another directory with --out"
+        )
+
+
+def gone(out: Path, data_dir: Path) -> UsageError:
+    """What to raise where `data_dir` knows of pages, and `out` has no archive."""
+    return UsageError(
+        f"{data_dir} belongs to a crawl whose outputs are no longer in {out}; "
+        f"move them back there, or remove {data_dir} to crawl anew"
+    )
+
+
+def _beside(out: Path) -> Path:
+    # `.` and `..` have no name of their own, and what a link points to is one place under any name.
+    place = out.resolve() if out.name in ("", "..") or out.is_symlink() else out
+    if not place.name:
+        raise UsageError(f"--out {out}: the node's store lies beside it, where no room is; name a directory below it")
+    return place.with_name(place.name + SUFFIX)
+
+
+def _is_beside(path: Path) -> bool:
+    return path.name.endswith(SUFFIX) and path.name != SUFFIX
+
+
+def _has_store(data_dir: Path) -> bool:
+    return (data_dir / STORE_DIR).is_dir()
+
+
+def _has_pages(out: Path) -> bool:
+    try:
+        return (out / PAGES_DIR / PAGES_FILE).stat().st_size > 0
+    except OSError:
+        return False

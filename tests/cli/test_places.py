@@ -1,0 +1,146 @@
+"""Where a crawl's directories lie, and that nothing in the one that people hand on is secret."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from demo_site import DemoServer
+from e2e.outputs import Outputs
+
+from dhtcrawl.cli import disk
+from dhtcrawl.cli.places import find_data_dir, node_dir, nodes_dir, out_of
+from dhtcrawl.errors import UsageError
+from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
+
+from .conftest import DemoCrawl, Here, spawn
+
+
+def secrets_in(out: Path) -> list[str]:
+    """What in `out` looks like a key, a store or a node's data directory."""
+    names = {"identity.pem", "lock", "admin", "store", "node", "nodes", "node.toml", "CURRENT", "LOCK"}
+    suspicious = [path for path in out.rglob("*") if path.name in names or path.suffix in (".pem", ".ldb", ".node")]
+    files = [path for path in out.rglob("*") if path.is_file()]
+    return sorted(map(str, {*suspicious, *(path for path in files if b"PRIVATE KEY" in path.read_bytes())}))
+
+
+def quick(server: DemoServer, *args: str) -> list[str]:
+    """The command of a crawl of one page."""
+    return ["crawl", f"{server.url}notes.txt", "--scope", "page", "--allow-private", "--delay", "0", *args]
+
+
+def test_the_outputs_hold_no_key_and_no_store(demo: DemoCrawl) -> None:
+    assert secrets_in(demo.out) == []
+    files = {path.relative_to(demo.out).as_posix() for path in demo.out.rglob("*") if path.is_file()}
+    assert {name for name in files if not name.startswith("archive/")} <= set(OUTPUT_FILES)
+    assert (node_dir(demo.out) / "identity.pem").read_bytes().startswith(b"-----BEGIN PRIVATE KEY")
+
+
+def test_the_outputs_of_several_processes_hold_no_key_and_no_store(server: DemoServer, tmp_path: Path) -> None:
+    ended = spawn(tmp_path, *quick(server, "--nodes", "2", "--out", "out"))
+    assert ended.code == 0, ended
+    assert secrets_in(tmp_path / "out") == []
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} >= {"out", "out.node"}
+    assert not (tmp_path / "out.node" / "nodes").exists(), "what the processes had is no longer needed"
+
+
+# -- moved, copied, left behind --
+
+
+def test_a_crawl_that_is_moved_with_what_lies_beside_it_goes_on(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    copy.rename(copy.with_name("moved"))
+    node_dir(copy).rename(node_dir(copy.with_name("moved")))
+    moved = copy.with_name("moved")
+    assert here("fsck", "--out", moved).stdout.endswith(": sound\n")
+    assert "complete; name another" in crawl_again(here, demo, moved)
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_outputs_that_were_moved_alone_are_not_crawled_over(
+    nodes: str, copy: Path, demo: DemoCrawl, here: Here
+) -> None:
+    shutil.rmtree(node_dir(copy))
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    told = crawl_again(here, demo, copy, "--nodes", nodes)
+    assert f"what goes on with them is not at {node_dir(copy)}; move it there" in told
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert here("verify", copy).code == 0
+
+
+def test_a_store_whose_outputs_are_gone_says_so(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    shutil.rmtree(copy)
+    told = crawl_again(here, demo, copy)
+    assert f"remove {node_dir(copy)} to crawl anew" in told
+    assert not copy.exists()
+
+
+def crawl_again(here: Here, demo: DemoCrawl, out: Path, *more: str) -> str:
+    ended = here("crawl", demo.url, "--allow-private", "--delay", "0", "--out", out, *more)
+    assert ended.code == 2, ended
+    return ended.message()
+
+
+# -- what earlier versions left --
+
+
+def test_a_directory_of_an_earlier_version_goes_on_with_what_is_in_it(server: DemoServer, tmp_path: Path) -> None:
+    command = ["crawl", server.url, "--allow-private", "--delay", "0", "--out", "out"]
+    first = spawn(tmp_path, *command, "--max-pages", "3")
+    assert first.code == 21, first
+    (tmp_path / "out.node").rename(tmp_path / "out" / "node")
+    had = {row["url"] for row in Outputs(tmp_path / "out").pages()}
+    assert "sound" in spawn(tmp_path, "fsck", "--out", "out").stdout
+    again = spawn(tmp_path, *command, "--max-pages", "3")
+    assert again.code == 21, again
+    assert {row["url"] for row in Outputs(tmp_path / "out").pages()} == had
+    assert not (tmp_path / "out.node").exists()
+
+
+def test_both_places_are_known_and_the_newer_one_is_first(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert (node_dir(out), nodes_dir(out)) == (tmp_path / "out.node", tmp_path / "out.node" / "nodes")
+    (out / "node" / "store").mkdir(parents=True)
+    (out / "nodes" / "1").mkdir(parents=True)
+    assert (node_dir(out), nodes_dir(out)) == (out / "node", out / "nodes")
+    (tmp_path / "out.node" / "store").mkdir(parents=True)
+    (tmp_path / "out.node" / "nodes").mkdir()
+    assert (node_dir(out), nodes_dir(out)) == (tmp_path / "out.node", tmp_path / "out.node" / "nodes")
+    assert {out_of(out / "node"), out_of(tmp_path / "out.node")} == {out}
+    assert out_of(tmp_path / "data") is None
+
+
+def test_without_a_name_the_newest_store_here_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no crawl here"):
+        find_data_dir(None, None)
+    for at, place in enumerate(("crawl-2026-01-01/node", "example.org-2026-01-02.node", "empty.node")):
+        (tmp_path / place / ("store" if at < 2 else "logs")).mkdir(parents=True)
+        os.utime(tmp_path / place, (at, at))
+    assert find_data_dir(None, None) == Path("example.org-2026-01-02.node")
+    os.utime(tmp_path / "crawl-2026-01-01/node", (9, 9))
+    assert find_data_dir(None, None) == Path("crawl-2026-01-01/node")
+
+
+def test_a_directory_without_a_name_of_its_own_has_a_place_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real" / "sub").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    for out in (Path(), Path("sub/.."), tmp_path / "link"):
+        assert node_dir(out) == tmp_path / "real.node"
+    with pytest.raises(UsageError, match="name a directory below it"):
+        node_dir(Path("/"))
+
+
+async def test_the_disk_limit_looks_at_the_outputs_and_at_the_store(tmp_path: Path) -> None:
+    for name, size in (("out", 100_000), ("out.node", 200_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"x" * size)
+    both = [tmp_path / "out", tmp_path / "out.node"]
+    assert disk.is_reached("250000", both)
+    assert not disk.is_reached("250000", both[:1])
+    assert not disk.is_reached("100%", both)
+    assert disk.is_reached("0%", both)
