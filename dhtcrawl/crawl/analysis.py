@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dhtcrawl.fetch import body, charset, links
+from dhtcrawl.fetch.encodings import decode
 from dhtcrawl.url import canonicalize
 
 Headers = Sequence[tuple[str, str]]
@@ -63,7 +64,7 @@ def analyse(url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_m
         return Analysis(media_type, base=url, error=error)
     name = charset.charset_of(data[:_SNIFF_BYTES], content_type)
     page = links.extract(
-        data if name == "utf-8" else charset.to_text(data, name), xhtml=media_type == "application/xhtml+xml"
+        data if name == "utf-8" else decode(data, name), xhtml=media_type == "application/xhtml+xml"
     )
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:

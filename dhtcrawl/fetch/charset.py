@@ -1,4 +1,4 @@
-"""Which charset a page is in, its media type, and its text; without I/O.
+"""Which charset a page is in, and its media type; without I/O.
 
 The order is that of the WHATWG (HTML, 13.2.3.2): byte order mark, HTTP,
 `<meta>` in the first 1024 bytes, an XML declaration, a later `<meta>`; then a
@@ -24,10 +24,6 @@ LATE_META_BYTES = 64 * 1024
 FALLBACK = "windows-1252"
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
-
-# Python's codecs of these names are stricter than what browsers decode with
-# them (Encoding, 4.2 and its indexes).
-_CODECS = {"shift_jis": "cp932", "euc-kr": "cp949", "gbk": "gb18030", "big5": "big5hkscs", "iso-8859-8-i": "iso-8859-8"}
 
 _PARAMETER = re.compile(r";[ \t]*charset[ \t]*=[ \t]*(?:\"([^\"]*)\"?|([^; \t\"]*))", re.IGNORECASE)
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -74,24 +70,6 @@ def charset_of(prefix: bytes, content_type: str | None) -> str:
         if named is not None:
             return named
     return _declared(prefix) or _guessed(prefix)
-
-
-def to_text(data: bytes, charset: str) -> str:
-    """The text, without its byte order mark; what is malformed becomes U+FFFD, an unknown charset windows-1252."""
-    if charset == "utf-8":
-        return data.decode("utf-8", "replace").removeprefix("\ufeff")
-    encoding = webencodings.lookup(charset)
-    codec = _CODECS.get(charset)
-    try:
-        if codec is not None:
-            return data.decode(codec, "replace")
-        if encoding is not None:
-            text: str = encoding.codec_info.decode(data, "replace")[0]
-            return text.removeprefix("\ufeff")
-    except (UnicodeError, LookupError):
-        # A codec that does not know how to replace, or that this Python lacks.
-        pass
-    return data.decode("cp1252", "replace")
 
 
 def media_type_of(content_type: str | None) -> str:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.fetch.charset import charset_of, looks_like_html, media_type_of, to_text
+from dhtcrawl.fetch.charset import charset_of, looks_like_html, media_type_of
+from dhtcrawl.fetch.encodings import decode
 
 META = b'<meta charset="koi8-r">'
 
@@ -72,38 +73,15 @@ def test_an_xml_declaration_counts_after_a_meta() -> None:
     assert charset_of(declaration + META, None) == "koi8-r"
 
 
-def test_text_loses_its_byte_order_mark_and_keeps_the_rest() -> None:
-    assert to_text(codecs.BOM_UTF8 + "né".encode(), "utf-8") == "né"
-    assert to_text(codecs.BOM_UTF16_LE + "né".encode("utf-16-le"), "utf-16le") == "né"
-    assert to_text(b"n\xe9\x80", "windows-1252") == "né€"
-    assert to_text(b"a\xffb", "utf-8") == "a\ufffdb"
-    assert to_text(b"n\xe9", "no such charset") == "né"
-
-
-def test_east_asian_names_mean_what_browsers_decode_with_them() -> None:
-    assert to_text(b"\x87\x40", "shift_jis") == "①"  # in windows-31j only
-    assert to_text(b"\x8c\x63", "euc-kr") == "똠"  # in code page 949 only
-    assert to_text(b"\x80\x30\x81\x30"[1:], "gbk") != ""
-    assert to_text(b"\x87\x40", "big5") == "䏰"  # in big5-hkscs only
-
-
 @given(st.binary(max_size=300), st.text(max_size=30))
 def test_any_bytes_have_a_charset_and_a_text(data: bytes, content_type: str) -> None:
     for header in (None, content_type, f"text/html; charset={content_type}"):
         charset = charset_of(data, header)
         assert charset == charset.lower()
-        to_text(data, charset)
+        decode(data, charset)
     for page in (b"<meta " + data + b" charset", b"<meta http-equiv=content-type content='" + data):
         charset_of(page, None)
     looks_like_html(media_type_of(content_type), data)
-
-
-def test_every_charset_decodes_anything() -> None:
-    junk = bytes(range(256)) * 3
-    for label in ("big5", "euc-jp", "euc-kr", "gb18030", "gbk", "iso-2022-jp", "iso-2022-kr", "shift_jis", "utf-16"):
-        charset = charset_of(b"", f"text/html; charset={label}")
-        assert to_text(junk, charset) != ""
-        to_text(b"", charset)
 
 
 def test_a_media_type_is_lower_case_and_bare_or_nothing() -> None:
