@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import is_
+from typing import NamedTuple
 
 from dhtcrawl.fetch import body, charset, links
 from dhtcrawl.fetch.encodings import decode
+from dhtcrawl.fetch.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
 Headers = Sequence[tuple[str, str]]
@@ -20,7 +23,11 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a page says. `base` is the URL that its links are relative to."""
+    """What a page says. `base` is the URL that its links are relative to.
+
+    `hrefs` and `nofollow` are as written, but for queries, which are in the page's charset. `query_charset` names it
+    where that changed one of them, so that they come out the same when the page is analysed again.
+    """
 
     content_type: str = ""
     charset: str | None = None
@@ -30,6 +37,7 @@ class Analysis:
     nofollow: list[str] = field(default_factory=list)
     redirect: str | None = None  # the Location of a redirect, as the server wrote it
     error: str | None = None
+    query_charset: str | None = None
 
 
 def header(headers: Headers, name: str) -> str | None:
@@ -37,8 +45,10 @@ def header(headers: Headers, name: str) -> str | None:
     return next((value for key, value in headers if key == name), None)
 
 
-def analyse(url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_max: int) -> Analysis:
-    """Analyse a response; `raw` is its body as sent.
+def analyse(
+    url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_max: int, query_charset: str | None = None
+) -> Analysis:
+    """Analyse a response; `raw` is its body as sent. Queries are in `query_charset`; None: in the page's charset.
 
     Links are taken from 2xx HTML only: the links of an error page are, at best,
     the site's navigation once more.
@@ -63,13 +73,37 @@ def analyse(url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_m
     if not charset.looks_like_html(media_type, data[:_SNIFF_BYTES]):
         return Analysis(media_type, base=url, error=error)
     name = charset.charset_of(data[:_SNIFF_BYTES], content_type)
-    page = links.extract(
-        data if name == "utf-8" else decode(data, name), xhtml=media_type == "application/xhtml+xml"
-    )
+    xhtml = media_type == "application/xhtml+xml"
+    page = links.extract(data if name == "utf-8" else decode(data, name), xhtml=xhtml)
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
         hrefs, nofollow = [], hrefs + nofollow
     if page.refresh is not None:
         hrefs = [*hrefs, page.refresh]
-    base = canonicalize(page.base, url) if page.base is not None else None
-    return Analysis(media_type or "text/html", name, page.title, base or url, hrefs, nofollow, None, error)
+    written = _Links(hrefs, nofollow, [page.base] if page.base is not None else [])
+    found = written.in_charset(query_charset or name)
+    return Analysis(
+        media_type or "text/html",
+        name,
+        page.title,
+        (canonicalize(found.base[0], url) if found.base else None) or url,
+        found.hrefs,
+        found.nofollow,
+        error=error,
+        query_charset=None if found is written else query_charset or name,
+    )
+
+
+class _Links(NamedTuple):
+    """The links of a page, and its base if it has one."""
+
+    hrefs: list[str]
+    nofollow: list[str]
+    base: list[str]
+
+    def in_charset(self, charset: str) -> _Links:
+        """These links with their queries in `charset`; the same object where that changes none."""
+        if charset == UTF_8:
+            return self
+        encoded = [in_charset(links, charset) for links in self]
+        return self if all(map(is_, encoded, self)) else _Links(*encoded)

@@ -193,6 +193,8 @@ class Fetcher:
             "error": f"truncated: {exchange.truncated}" if exchange.truncated is not None else analysis.error,
             "mime": shown(exchange.header("content-type")),
         }
+        if analysis.query_charset is not None:
+            fields["query_charset"] = analysis.query_charset
         alias = found.alias
         if alias is not None and not self._s.ports.ownership.alone:
             # All nodes must know the wider scope before one of them gets a link that only it covers.

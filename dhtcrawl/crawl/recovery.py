@@ -8,6 +8,7 @@ from typing import Any
 from dhtcrawl.crawl.analysis import Analysis, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
 from dhtcrawl.fetch.heads import header_pairs
+from dhtcrawl.fetch.query_charset import UTF_8
 from dhtcrawl.storage.archive.archive import Archive
 from dhtcrawl.storage.archive.warcread import WarcRecord
 from dhtcrawl.storage.store import tasks
@@ -40,8 +41,16 @@ def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> Stored
 
 def look_again(page: StoredPage, html_bytes_max: int) -> Analysis:
     """Analyse a stored page as when it arrived; takes long for a big page."""
-    headers = parse_head(page.record.head)
-    return analyse(page.task.url, page.fields["status"], headers, page.record.payload, html_bytes_max=html_bytes_max)
+    fields = page.fields
+    return analyse(
+        page.task.url,
+        fields["status"],
+        parse_head(page.record.head),
+        page.record.payload,
+        html_bytes_max=html_bytes_max,
+        # Versions that knew no charset of queries wrote none, and had them all in UTF-8.
+        query_charset=str(fields.get("query_charset") or UTF_8),
+    )
 
 
 def links_of(page: StoredPage, analysis: Analysis, discovery: Discovery) -> Found:

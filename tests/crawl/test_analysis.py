@@ -88,11 +88,85 @@ def test_the_charset_may_stand_in_the_header_or_in_the_page() -> None:
     assert look(b"<meta charset=iso-8859-1>" + latin, ("content-type", "text/html")).title == "café"
 
 
+# -- queries --
+
+
+def test_a_query_is_in_the_charset_of_the_page() -> None:
+    page = '<meta charset=shift_jis><a href="/s?q=日本">'.encode("shift_jis")
+    found = look(page, ("content-type", "text/html"))
+    assert (found.hrefs, found.query_charset) == (["/s?q=%93%FA%96%7B"], "shift_jis")
+    assert look(page, HTML).query_charset is None, "HTTP says UTF-8"
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "<a href='?é'>",
+        "<a href=?&eacute;>",
+        "<area href=?é>",
+        "<iframe src=?é></iframe>",
+        "<meta http-equiv=refresh content='0; url=?é'>",
+        "<svg><title/></svg>" + "<b></b>" * 1_100 + "<a href=?é>",
+    ],
+)
+def test_each_kind_of_link_has_its_query_in_the_charset_of_the_page(link: str) -> None:
+    found = look(link.encode("latin-1"), ("content-type", "text/html; charset=iso-8859-1"))
+    assert (found.hrefs, found.query_charset) == (["?%E9"], "windows-1252")
+
+
+def test_links_that_are_not_followed_and_the_base_have_their_queries_in_it_too() -> None:
+    page = "<base href='/é?é'><a rel=nofollow href=?é&amp;x>".encode("latin-1")
+    found = look(page, ("content-type", "text/html; charset=latin1"))
+    assert (found.base, found.nofollow) == ("http://a/%C3%A9?%E9", ["?%E9&x"])
+    shy = "<meta name=robots content=nofollow><a href=?é>".encode("latin-1")
+    assert look(shy, ("content-type", "text/html; charset=latin1")).nofollow == ["?%E9"]
+    alone = look("<base href=?é><a href=x>".encode("latin-1"), ("content-type", "text/html; charset=latin1"))
+    assert (alone.base, alone.query_charset) == ("http://a/dir/page?%E9", "windows-1252")
+
+
+def test_an_xhtml_page_has_its_queries_in_its_charset() -> None:
+    page = '<?xml version="1.0" encoding="windows-1251"?><html><a href="?q=Я"/></html>'.encode("cp1251")
+    assert look(page, ("content-type", "application/xhtml+xml")).hrefs == ["?q=%DF"]
+
+
+def test_a_page_that_says_nothing_of_its_charset_has_queries_as_it_is_read() -> None:
+    assert look("<a href=?é>".encode("latin-1"), ("content-type", "text/html")).hrefs == ["?%E9"]
+    assert look("<a href=?é>".encode(), ("content-type", "text/html")).hrefs == ["?é"]
+
+
+@pytest.mark.parametrize(
+    ("said", "codec"),
+    [("utf-16le", "utf-16-le"), ("utf-16be", "utf-16-be"), ("utf-8", "utf-8"), ("no-such-charset", "utf-8")],
+)
+def test_on_these_pages_queries_are_in_utf_8(said: str, codec: str) -> None:
+    found = look("<a href='?é'>".encode(codec), ("content-type", f"text/html; charset={said}"))
+    assert (found.hrefs, found.query_charset) == (["?é"], None)
+
+
+def test_a_page_that_browsers_refuse_to_decode_has_no_links() -> None:
+    assert look(b"<a href=x>", ("content-type", "text/html; charset=iso-2022-kr")).hrefs == []
+
+
+def test_the_location_of_a_redirect_is_in_no_charset_of_a_page() -> None:
+    moved = look(b"", ("content-type", "text/html; charset=shift_jis"), ("location", "/s?q=日本"), status=302)
+    assert (moved.redirect, moved.query_charset) == ("/s?q=日本", None)
+
+
+def test_a_page_whose_queries_were_in_another_charset_keeps_that() -> None:
+    page = "<a href=?é>".encode("latin-1")
+    headers = [("content-type", "text/html; charset=latin1")]
+    for before, href in (("utf-8", "?é"), ("windows-1251", "?%26%23233%3B"), ("none of this world", "?é")):
+        assert analyse(URL, 200, headers, page, html_bytes_max=1_000, query_charset=before).hrefs == [href]
+
+
 HEADERS = st.lists(
     st.tuples(
         st.sampled_from(["content-type", "content-encoding", "location", "x"]),
         st.one_of(
-            st.sampled_from(["text/html", "gzip", "br", "zstd", "deflate", "gzip, gzip", ""]), st.text(max_size=20)
+            st.sampled_from(
+                ["text/html", "text/html; charset=big5", "gzip", "br", "zstd", "deflate", "gzip, gzip", ""]
+            ),
+            st.text(max_size=20),
         ),
     ),
     max_size=4,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.crawl.analysis import Analysis
+from dhtcrawl.crawl.analysis import Analysis, analyse
 from dhtcrawl.crawl.discovery import CACHED_CHARS, Discovery, Found
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
@@ -153,6 +153,23 @@ def test_what_is_remembered_makes_no_difference(
         assert have.link_keys == want.link_keys
         skipped.update(have.skipped)
         assert skipped.issuperset(want.skipped), "a link is skipped with a reason once in a crawl, or more often"
+
+
+def test_one_link_on_pages_of_several_charsets_is_several_pages() -> None:
+    discovery = make()
+    for _ in range(2):
+        for charset, query in (
+            ("utf-8", "%C3%A9"),
+            ("latin1", "%E9"),
+            ("shift_jis", "%26%23233%3B"),
+            ("gbk", "%A8%A6"),
+        ):
+            headers = [("content-type", f"text/html; charset={charset}")]
+            for url in ("http://a/dir/one", "http://a/dir/two"):
+                analysis = analyse(url, 200, headers, b"<a href=/s?&eacute;>", html_bytes_max=1_000)
+                found = discovery.discover(url, analysis, depth=0, hops=0, seed=False)
+                assert urls(found) == [f"http://a/s?{query}"]
+                assert found.link_keys == url_key(f"http://a/s?{query}")
 
 
 def test_the_cache_is_bounded_in_entries_and_in_characters() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.fetch.http import FetchFailureKind
 from dhtcrawl.fetch.robots import DISALLOW_ALL, Robots
 from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.storage.outputs.outputs import page_line
 from dhtcrawl.storage.store.records import SkipReason
 
 from .fetch_world import SEED, Answer, SmallWeb
@@ -38,6 +41,16 @@ async def test_a_page_is_handed_in_with_its_links() -> None:
     assert [given.result for given in world.assignment.told] == [TaskResult.PAGE]
     assert world.parts.counters.fetches == 1
     assert world.frontier.in_flight == 0
+
+
+async def test_a_page_record_says_in_which_charset_queries_are_where_that_matters() -> None:
+    latin = {"content-type": "text/html; charset=iso-8859-1"}
+    for body, charset in (("<a href=?é>", "windows-1252"), ("<a href=/é?e>", None)):
+        world = await after((200, latin, body.encode("latin-1")))
+        page = world.handed_in().fetched[0].page
+        assert page is not None
+        assert page.fields.get("query_charset") == charset
+        assert "query_charset" not in json.loads(page_line(page.fields)), "is for the crawl only"
 
 
 async def test_an_answer_that_says_not_now_leaves_its_host_alone_and_is_kept_the_last_time() -> None:

@@ -46,22 +46,46 @@ async def test_a_page_that_is_not_here_sends_nothing() -> None:
     assert world.parts.next_round.empty
 
 
-async def test_a_page_is_looked_through_as_when_it_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+async def resent(monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes, **fields: object) -> list[Link]:
+    """The links of a page in the archive whose page record has `fields`."""
     world = SmallWeb({})
     key = world.spec.key_of(SEED)
-    fields = {"url": SEED, "status": 200, "depth": 0, "referrer": None}
+    fields = {"url": SEED, "status": 200, "depth": 0, "referrer": None, **fields}
     page = FetchedPage(key, 0, fields, b"", [])
     fetched: Any = partial(tasks.fetched, crawl=CRAWL, page=page, place=Place("ab" * 20, "f", 0, 9), attempt=0)
     await world.services.committer.submit(fetched)
-    record: Any = SimpleNamespace(head=HEAD, payload=b'<a href="/x">x</a>')
+    record: Any = SimpleNamespace(head=head, payload=body)
     stored = recovery.StoredPage(Task(SEED, 0, 1, ""), fields, record)
     monkeypatch.setattr(recovery, "read_page", lambda txn, **_: stored)
     assert await resend(world, key) == 1
     links = world.parts.next_round.outbox.take(10)
-    assert [link.url for link in links] == [f"{SEED}x"]
     world.parts.next_round.acked(links)
     round_ = world.handed_in()
     assert (list(round_.relinked), round_.done) == ([key], [key])
+    assert round_.relinked[key].link_keys == b"".join(link.key for link in links)
+    return links
+
+
+async def test_a_page_is_looked_through_as_when_it_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = await resent(monkeypatch, HEAD, b'<a href="/x">x</a>')
+    assert [link.url for link in links] == [f"{SEED}x"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "query"),
+    [
+        ({}, "%C3%A9"),  # a version that knew no charset of queries fetched it, and had them in UTF-8
+        ({"query_charset": "windows-1252"}, "%E9"),
+        ({"query_charset": "windows-1251"}, "%26%23233%3B"),  # as a version that takes the page for Russian had it
+        *(({"query_charset": odd}, "%C3%A9") for odd in (None, 7, "", "rot13", "é")),
+    ],
+)
+async def test_links_that_go_out_again_are_the_same_pages_as_before(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], query: str
+) -> None:
+    head = HEAD.replace(b"html", b"html; charset=latin1")
+    links = await resent(monkeypatch, head, "<a href=?é>".encode("latin-1"), charset="windows-1252", **fields)
+    assert [link.url for link in links] == [f"{SEED}?{query}"]
 
 
 async def test_a_front_is_filled_from_the_store_host_by_host() -> None:

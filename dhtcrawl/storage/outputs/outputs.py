@@ -43,7 +43,8 @@ OUTPUT_FILES = (
     SUMMARY_FILE,
 )
 SORTED_AT_ONCE = 100_000  # lines in memory; some 40 MB
-_HIDDEN = ("place", "mime", "copy")  # fields of a page record for the index and for gathering, not for pages.jsonl
+# Fields of a page record for the index, for gathering and for sending links again, not for pages.jsonl.
+_HIDDEN = ("place", "mime", "copy", "query_charset")
 
 
 @dataclass(frozen=True, slots=True)
