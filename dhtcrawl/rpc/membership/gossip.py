@@ -34,7 +34,8 @@ from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.members import Learned, Members
 from dhtcrawl.rpc.membership.probe import GossipCounters, Probes, ignore
 from dhtcrawl.rpc.membership.rumours import tellings
-from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.units import format_address
 
 log = logging.getLogger(__name__)
 
@@ -258,6 +259,7 @@ class _Listeners:
         self._publishing = True
         try:
             while (view := self._members.view()) is not self._published:
+                _log_changes(self._published, view, self._members)
                 self._published = view
                 for callback in list(self.on_change):
                     _guarded(callback, view)
@@ -344,6 +346,31 @@ class _Unseen:
             if len(self._strangers) > self._settings.strangers_max:
                 self._strangers.popitem(last=False)
             self._probes.begin(contact.address, contact.id, ignore, timeout_s=self._settings.stranger_timeout_s)
+
+
+def _log_changes(before: View, view: View, members: Members) -> None:
+    """Log which members came, went or changed their state between two views."""
+    if not log.isEnabledFor(logging.INFO):
+        return
+    known = {member.id: member for member in before.members}
+    for member in view.members:
+        old = known.pop(member.id, None)
+        if member.id == members.me.id or (old is not None and old.state is member.state):
+            continue
+        state, node, fields = member.state, member.id.hex()[:12], {"peer": member.id.hex()}
+        where = format_address(member.address)
+        if old is None:
+            log.info("node %s at %s is a member now (%s)", node, where, state.value, extra=fields)
+        elif MemberState.SUSPECTED in (state, old.state):
+            # One lost datagram is enough for it.
+            log.debug("node %s at %s is %s, and was %s", node, where, state.value, old.state.value, extra=fields)
+        else:
+            log.info("node %s at %s is %s now", node, where, state.value, extra=fields)
+    for member in known.values():
+        record = members.get(member.id)
+        how = "has left" if record is not None and record.state is NodeState.LEFT else "does not answer any more"
+        fields = {"peer": member.id.hex()}
+        log.info("node %s at %s %s", member.id.hex()[:12], format_address(member.address), how, extra=fields)
 
 
 def _spread(rng: Random, seconds: float) -> float:

@@ -137,6 +137,7 @@ def reply_to(args: CallArgs[R], answer: Ack | Records | Result | Refused | Failu
     try:
         return args.answered(answer.value)
     except BadArguments as error:
+        log.debug("an answer to %s has a bad %s", args.terms.name, error.field)
         return Failure(FailureKind.PROTOCOL, f"an answer to {args.terms.name} with a bad {error.field}")
 
 

@@ -8,6 +8,7 @@ and replicas go to the next member.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,10 +20,12 @@ from dhtcrawl.rpc.peers.connectionless import Connectionless
 from dhtcrawl.rpc.peers.port import call_of, refused, reply_to
 from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
-from dhtcrawl.rpc.tasks.messages import Answer, Refused, Request, Result, StoreTask
+from dhtcrawl.rpc.tasks.messages import Answer, Call, Refused, Request, Result, StoreTask
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=WireMap)
 
@@ -97,7 +100,12 @@ class TaskPeers:
             record = self._there(node)
         if record is None:
             return Failure(FailureKind.CONNECT, f"{node.hex()[:12]} is no member", sent=False)
-        return await self._transport.request(record.address, message, node_id=node, timeout_s=timeout_s)
+        told = await self._transport.request(record.address, message, node_id=node, timeout_s=timeout_s)
+        if isinstance(told, Failure) and log.isEnabledFor(logging.DEBUG):
+            name = message.name if isinstance(message, Call) else type(message).__name__
+            text = "%s to node %s failed, %s: %s"
+            log.debug(text, name, node.hex()[:12], told.kind, told.detail, extra={"peer": node.hex()})
+        return told
 
     def _there(self, node: bytes) -> MemberRecord | None:
         record = self._record_of(node)

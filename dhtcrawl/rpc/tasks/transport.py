@@ -19,6 +19,7 @@ node or nowhere. Nothing here is authenticated.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,9 @@ from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState, PeerLink
 from dhtcrawl.rpc.tasks.messages import Answer, Request
 from dhtcrawl.rpc.tasks.pool import ConnectionPool, listening_address
 from dhtcrawl.rpc.tasks.signals import Goodbye, Hello, Why, encode_signal
+from dhtcrawl.units import format_address
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Address", "Failure", "FailureKind", "Handler", "TaskTransport", "TransportLimits"]
 
@@ -280,6 +284,10 @@ class TaskTransport:
     def ended(self, connection: Connection, failure: Failure) -> None:
         """See `Owner`."""
         self.endings[failure.kind] += 1
+        if log.isEnabledFor(logging.DEBUG):
+            address = listening_address(connection)
+            where = connection.remote_host if address is None else format_address(address)
+            log.debug("the connection with %s ended, %s: %s", where, failure.kind, failure.detail)
 
     def closed(self, connection: Connection) -> None:
         """See `Owner`."""

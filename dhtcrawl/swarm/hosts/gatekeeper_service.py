@@ -7,6 +7,7 @@ whose view may be older or newer, tries again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from dhtcrawl.clock import Clock
@@ -18,6 +19,8 @@ from dhtcrawl.swarm.calls import hosts as calls
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, Wait
+
+log = logging.getLogger(__name__)
 
 
 @loop_state
@@ -57,7 +60,7 @@ class GatekeeperService:
         """Answer an ask of this node; None where it does not answer for the host."""
         if not self.is_ours(ask.host):
             return None
-        answer = self.keeper.ask(ask, self._peers.node_id, self._clock.monotonic())
+        answer = self._ask(ask, self._peers.node_id, self._clock.monotonic())
         if isinstance(answer, Wait):
             self._wake()
         return answer
@@ -102,12 +105,16 @@ class GatekeeperService:
         self.keeper.adopt(wire.states_of(rows), self._clock.monotonic())
         self._wake()
 
+    def _ask(self, ask: LeaseAsk, node: bytes, now: float) -> Granted | Wait | None:
+        answer = self.keeper.ask(ask, node, now)
+        if log.isEnabledFor(logging.DEBUG):
+            log_answer(log, ask, answer, f"node {node.hex()[:12]}")
+        return answer
+
     def _on_ask(self, node: bytes, args: calls.AskHosts) -> calls.HostAnswers:
         now = self._clock.monotonic()
         self._wake()
-        answers = (
-            self.keeper.ask(ask, node, now) if self.is_ours(ask.host) else None for ask in wire.asks_of(args.asks)
-        )
+        answers = (self._ask(ask, node, now) if self.is_ours(ask.host) else None for ask in wire.asks_of(args.asks))
         return calls.HostAnswers(tuple(map(wire.answer_row, answers)))
 
     def _on_give_back(self, node: bytes, args: calls.GiveHostsBack) -> calls.HostsTaken:
@@ -125,3 +132,16 @@ def gatekeeper_in(view: View, host: str) -> bytes | None:
     """The node id of a host's gatekeeper; None while no member is active."""
     owner = view.owner(host_key(host))
     return None if owner is None else owner.id
+
+
+def log_answer(logger: logging.Logger, ask: LeaseAsk, answer: Granted | Wait | None, holder: str) -> None:
+    """Log what a gatekeeper answered to `holder`, at DEBUG."""
+    fields = {"host": ask.host}
+    if isinstance(answer, Granted):
+        again = " again" if ask.lease_id else ""
+        text = "%s is leased to %s%s for %.3g s and %d requests"
+        logger.debug(text, ask.host, holder, again, answer.ttl_s, answer.requests, extra=fields)
+    elif isinstance(answer, Wait):
+        logger.debug("%s is not free for %s, which waits for %.3g s", ask.host, holder, answer.after_s, extra=fields)
+    else:
+        logger.debug("%s is not leased to %s: another node is its gatekeeper", ask.host, holder, extra=fields)

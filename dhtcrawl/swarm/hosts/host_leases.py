@@ -33,7 +33,7 @@ from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
-from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in
+from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in, log_answer
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
 from dhtcrawl.swarm.hosts.shared_robots import SharedRobots
@@ -143,6 +143,7 @@ class HostLeases:
 
     def void(self) -> None:
         """Drop all leases and the state of all hosts, after the node was taken for dead or did not run."""
+        log.info("all leases of hosts end, and what was known of hosts is forgotten")
         self.book.void()
         self.office.keeper.forget_all()
         self._awake.set()
@@ -220,6 +221,7 @@ class HostLeases:
             if host in self._guards:
                 self._guards[host].move(asyncio.get_running_loop().time())
         for back in self.book.returns(now):
+            log.debug("%s goes back to its gatekeeper", back.host)
             if not self.office.give_back_here(back) and not self._send(back.host, "host_give_back", back):
                 self.book.return_later(back, now)
         wishes = self.book.wishes(now)
@@ -272,8 +274,12 @@ class HostLeases:
         reply = await self._peers.call(batch.node, calls.AskHosts(wire.ask_rows(batch.items)))
         rows = [calls.MovedRow()] * len(batch.items) if isinstance(reply, Failure) else reply.answers
         now = self._clock.monotonic()
+        debug = log.isEnabledFor(logging.DEBUG)
         for ask, row in zip(batch.items, rows, strict=True):
-            self._answered(ask, wire.answer_of(row), asked_at, now)
+            answer = wire.answer_of(row)
+            if debug:
+                log_answer(log, ask, answer, "us")
+            self._answered(ask, answer, asked_at, now)
         return Rest()
 
     def _answered(self, ask: LeaseAsk, answer: Granted | Wait | None, asked_at: float, now: float) -> None:

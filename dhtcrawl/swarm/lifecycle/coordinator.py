@@ -19,6 +19,7 @@ once, or one after the other, decide the same: an end merges with itself, and te
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,6 +39,8 @@ from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.record_sharing import RecordSharing
 from dhtcrawl.swarm.lifecycle.waves import WaveVerdict, view_fingerprint
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=WireMap)
 
@@ -171,9 +174,14 @@ class Coordinator:
             return 0.0
         stop = self.state.over_limit(self._board.record())
         if stop is not None:
+            log.info("crawl %s has reached a limit, and stops (%s)", self._crawl_id.hex()[:12], stop.cause)
             await self._sharing.adopt(stop)
             return 0.0
         judgement = self.state.judge(members, told, digest, stopping=record.state == STOPPING)
+        if log.isEnabledFor(logging.DEBUG):
+            crawl, verdict = self._crawl_id.hex(), judgement.verdict.value
+            text = "%d of %d members told how crawl %s stands with them, from which follows: %s"
+            log.debug(text, len(answers), len(members), crawl[:12], verdict, extra={"crawl": crawl})
         if judgement.verdict is WaveVerdict.COMPLETE:
             await self._end(self.state.end_of_complete(self._board.record(), view))
         elif judgement.verdict is WaveVerdict.AUDIT:
@@ -198,5 +206,6 @@ class Coordinator:
         """End the crawl. The others are told first: our own run ends with the update."""
         record = self._board.record()
         over = changed(record, record.state, cause=record.cause, ended=ended)
+        log.info("crawl %s has ended: %s", self._crawl_id.hex()[:12], ended, extra={"crawl": self._crawl_id.hex()})
         await self._sharing.tell(over, self.state.reports)
         await self._sharing.adopt(over)

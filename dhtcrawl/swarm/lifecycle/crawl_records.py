@@ -90,6 +90,7 @@ class CrawlRecords:
             # Another change may have come while this one was being written.
             merged = merge_crawls(before, merged)
         self._records[record.crawl_id] = merged
+        _log_change(before, merged)
         if merged != before:
             for changed in self.on_change:
                 await changed(merged)
@@ -161,6 +162,14 @@ class CrawlRecords:
     def _on_get(self, _asker: bytes, args: calls.GetCrawl) -> calls.KnownRecord | Refused:
         record = self._records.get(args.crawl)
         return Refused(UNKNOWN_CRAWL) if record is None else calls.KnownRecord(to_wire(record))
+
+
+def _log_change(before: CrawlRecord | None, now: CrawlRecord) -> None:
+    crawl, fields = now.crawl_id.hex()[:12], {"crawl": now.crawl_id.hex()}
+    if before is None:
+        log.info("crawl %s of %s is known here, %s", crawl, now.spec.seeds[0], now.ended or now.state, extra=fields)
+    elif before.ended != now.ended or before.state != now.state:
+        log.info("crawl %s is %s", crawl, f"over: {now.ended}" if now.ended else now.state, extra=fields)
 
 
 def _parsed(data: bytes, known: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> CrawlRecord | None:

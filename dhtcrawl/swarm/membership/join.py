@@ -59,7 +59,7 @@ class Join:
         """Own nothing until it is known again what happened: the others have taken over, or may have."""
         effects = self.state.rejoin(self._clock.monotonic())
         if effects:
-            log.info("joining again")
+            log.info("this node was taken for dead, or stood still: it joins again")
         self._do(effects)
 
     async def run(self) -> None:
@@ -72,6 +72,7 @@ class Join:
         for effect in effects:
             match effect:
                 case steps.Become(state):
+                    log.info("this node is %s", state.name.lower())
                     self._membership.become(state)
                 case steps.Own(owning):
                     self._ports.owning(owning)
@@ -110,8 +111,10 @@ class Join:
             if await self._membership.exchange(node) and await self._ports.pull(node):
                 result = await self._syncer.sync(node, self._membership.view, within)
                 if not isinstance(result, Failure):
+                    log.debug("node %s has told what it knows of our keys", node.hex()[:12], extra={"peer": node.hex()})
                     self.state.met(node, began, self._membership.view)
                     return
+            _log_no_answer(node, "to tell what it knows of our keys")
             await asyncio.sleep(PAUSE_S)
 
     async def _tell(self, node: bytes) -> None:
@@ -123,8 +126,10 @@ class Join:
                 self._ports.adopt(answer.hosts)
                 # Others may have come to it while we joined: whom it knows, we have to know.
                 if await self._membership.exchange(node):
+                    log.debug("node %s knows that we are active", node.hex()[:12], extra={"peer": node.hex()})
                     self.state.told(node)
                     return
+            _log_no_answer(node, "to learn that we are active")
             await asyncio.sleep(PAUSE_S)
 
     async def _hand_over(self) -> None:
@@ -147,3 +152,7 @@ class Join:
     def leave(self) -> None:
         """Own nothing any more, and let `run` end. What was in flight must be over, and written."""
         self._do(self.state.leave())
+
+
+def _log_no_answer(node: bytes, what: str) -> None:
+    log.debug("node %s does not answer, and has %s; asked again", node.hex()[:12], what, extra={"peer": node.hex()})
