@@ -53,6 +53,12 @@ def conformance_dir(pytestconfig: pytest.Config) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session")
+def mutants(pytestconfig: pytest.Config) -> int:
+    """How many mutants a test of hostile input tries: `--mutants`; the seed is the test's own."""
+    return int(pytestconfig.getoption("--mutants"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `--dist loadgroup` a file's tests share a process, and what it has set up, unless they are shared out."""
     for item in items:

@@ -42,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="where the vectors of robots.txt, URLs, encodings and content codings lie; without it their tests skip",
     )
+    parser.addoption(
+        "--mutants",
+        metavar="N",
+        type=int,
+        default=10_000,
+        help="how many mutated pages, and how many mutated replies, the tests of hostile input try",
+    )
 
 
 def pytest_configure() -> None:

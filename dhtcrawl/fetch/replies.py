@@ -30,19 +30,19 @@ from dhtcrawl.fetch.http import FetchFailureKind
 HEADER_LINES_MAX = 5000
 # The size of a chunk with its extensions; nothing that is used has any.
 CHUNK_LINE_BYTES_MAX = 4096
-# 18 digits hold any length that a file can have, 16 hexadecimal ones too (as in curl).
+# 18 digits hold any length that a file can have.
 _LENGTH_DIGITS_MAX = 18
-_CHUNK_DIGITS_MAX = 16
 
 _START = b"HTTP/"
 _LINE_BREAKS = re.compile(rb"[\r\n]*")
 # No two repetitions that stand beside each other match the same byte, lest a
 # hostile line take quadratic time.
-_STATUS_LINE = re.compile(rb"HTTP/([0-9])(?:\.([0-9]))?[ \t]+([1-9][0-9]{2})(?:[ \t]([^\n]*)|\r?)\n")
+_STATUS_LINE = re.compile(rb"[Hh][Tt][Tt][Pp]/([0-9])(?:\.([0-9]))?[ \t]+([1-9][0-9]{2})(?![0-9])([^\n]*)\n")
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _FIELD = re.compile(rb"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\r\n]*)\r\n", re.MULTILINE)
-_HEX = re.compile(rb"[0-9A-Fa-f]+")
+# 16 digits, as in curl.
+_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _BODILESS = frozenset((204, 304))
 
 
@@ -129,7 +129,12 @@ class ReplyParser:
         """
         at = 0
         if self._part is _HEAD:
-            data, at = self._read_heads(data)
+            try:
+                data, at = self._read_heads(data)
+            except BadReply:
+                self.reusable = False
+                self._part = _NOTHING
+                raise
             if self.head is None:
                 return b""
         part = self._part
@@ -149,9 +154,11 @@ class ReplyParser:
             self.reusable = False
         return body
 
-    def end(self) -> bool:
-        """Take the end of the connection; whether the reply is whole."""
-        if self._part is _CLOSE:
+    def end(self, *, broken: bool = False) -> bool:
+        """Take the end of the connection, which was `broken` off or closed; whether the reply is whole."""
+        # RFC 9112, 8: a chunked body is whole once its last chunk has come, and
+        # one without a length only if the connection was closed in order.
+        if self._part is _TRAILERS or (self._part is _CLOSE and not broken):
             self._part = _NOTHING
         return self._part is _NOTHING and self.fault is None
 
@@ -195,9 +202,12 @@ class ReplyParser:
     def _find_end(self, data: bytes, at: int) -> int:
         """Where the head that begins at `at` ends, 0 if that has not come."""
         if not data.startswith(_START, at):
-            if not _START.startswith(data[at : at + len(_START)]):
+            # In lower case it is read, as browsers and curl do.
+            begin = data[at : at + len(_START)].upper()
+            if not _START.startswith(begin):
                 raise BadReply(FetchFailureKind.PROTOCOL, "not HTTP: the answer does not begin with HTTP/")
-            return 0
+            if begin != _START:
+                return 0
         self._seen = 1
         limit = at + self._head_bytes_max
         line_end = data.find(b"\n", at, limit)
@@ -233,6 +243,8 @@ class ReplyParser:
             if status == 101:
                 raise BadReply(FetchFailureKind.PROTOCOL, "unexpected status 101: the server changes the protocol")
             return
+        if b"\r" in first[4][:-1]:
+            self.reusable = False
         start = head.index(b"\n") + 1
         found = _FIELD.findall(head, start)
         if len(found) == lines:
@@ -240,16 +252,21 @@ class ReplyParser:
         else:
             fields = self._odd_fields(head, start)
         version = (int(first[1]), int(first[2] or 0))
-        reason = (first[4] or b"").strip(b" \t\r").decode("utf-8", "surrogateescape")
+        reason = first[4].strip(b" \t\r").decode("utf-8", "surrogateescape")
         self._frame(version, status, fields)
         self.head = ReplyHead(version, status, reason, fields)
 
     def _odd_fields(self, head: bytes, start: int) -> list[tuple[bytes, bytes]]:
         """The fields of a head in which some line is not `name: value` and CRLF."""
         fields: list[tuple[bytes, bytes]] = []
-        if head[start] in b" \t":
+        rest = head[start:]
+        if rest.count(b"\r") != rest.count(b"\r\n"):
+            # RFC 9112, 2.2: a CR by itself counts as a space. Another reader may end the line there.
             self.reusable = False
-        for parts in _unfolded(head[start:].split(b"\n")):
+            rest = rest.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+        if rest[0] in b" \t":
+            self.reusable = False
+        for parts in _unfolded(rest.split(b"\n")):
             line = b" ".join(parts)
             name, colon, value = line.partition(b":")
             bare = name.rstrip(b" \t")
@@ -264,32 +281,25 @@ class ReplyParser:
 
     def _frame(self, version: tuple[int, int], status: int, fields: RawHeaders) -> None:
         """Say how the body ends (RFC 9112, 6.3)."""
-        told: dict[bytes, list[bytes]] = {b"content-length": [], b"transfer-encoding": [], b"connection": []}
-        for name, value in fields:
-            items = told.get(name.lower())
-            if items is None:
-                continue
-            if value and b"," not in value:
-                items.append(value.lower())
-            else:
-                items += [item for part in value.split(b",") if (item := part.strip(b" \t").lower())]
+        told = _told(fields)
         options = told[b"connection"]
-        if b"close" in options or (version < (1, 1) and b"keep-alive" not in options):
+        if b"close" in options or version[0] != 1 or (version == (1, 0) and b"keep-alive" not in options):
             self.reusable = False
-        length = _length_of(told[b"content-length"])
-        codings = [coding for coding in told[b"transfer-encoding"] if coding != b"identity"]
-        if codings and (length is not None or version < (1, 1) or codings != [b"chunked"]):
+        lengths = told[b"content-length"]
+        codings = [coding for coding in told[b"transfer-encoding"] if coding not in (b"", b"identity")]
+        if b"" in lengths or (codings and (lengths or version < (1, 1) or told[b"transfer-encoding"] != [b"chunked"])):
             # RFC 9112, 6.1 and 6.3: it could be an attempt at smuggling.
             self.reusable = False
         if self._bodiless or status in _BODILESS:
+            if len(set(lengths)) > 1 or not all(map(bytes.isdigit, lengths)):
+                self.reusable = False
             self._part = _NOTHING
         elif codings:
             self._part = _CHUNK_SIZE if codings[-1] == b"chunked" else _CLOSE
-        elif length is not None:
-            self._left = length
-            self._part = _LENGTH if length else _NOTHING
         else:
-            self._part = _CLOSE
+            length = _length_of(lengths)
+            self._left = length or 0
+            self._part = _CLOSE if length is None else _LENGTH if length else _NOTHING
         if self._part is _CLOSE:
             self.reusable = False
 
@@ -328,7 +338,12 @@ class ReplyParser:
         end = data.find(b"\n", at)
         stop = end if end >= 0 else len(data)
         if len(self._partial) + stop - at > limit:
-            self._break_off("the trailers are larger than the limit" if trailers else "the line of a chunk is too long")
+            if trailers:
+                # The body is whole; what comes after it is read no further.
+                self.reusable = False
+                self._part = _NOTHING
+            else:
+                self._break_off("the line of a chunk is too long")
             return stop
         self._partial += data[at:stop]
         if end < 0:
@@ -345,10 +360,14 @@ class ReplyParser:
 
     def _begin_chunk(self, line: bytes) -> None:
         """Take the line before a chunk; its extensions say nothing that is used."""
-        digits = line.partition(b";")[0].strip(b" \t\r")
-        if len(digits) > _CHUNK_DIGITS_MAX or not _HEX.fullmatch(digits):
-            self._break_off("the size of a chunk is not a number")
-            return
+        digits = line[:-1] if line[-1:] == b"\r" else line
+        if not _SIZE.fullmatch(digits):
+            if b"\r" in digits:
+                self.reusable = False
+            digits = digits.partition(b";")[0].strip(b" \t\r")
+            if not _SIZE.fullmatch(digits):
+                self._break_off("the size of a chunk is not a number")
+                return
         self._left = int(digits, 16)
         self._part = _CHUNK if self._left else _TRAILERS
 
@@ -382,6 +401,20 @@ def _unfolded(lines: list[bytes]) -> Iterator[list[bytes]]:
         yield parts
 
 
+def _told(fields: RawHeaders) -> dict[bytes, list[bytes]]:
+    """What a head says of its framing, in lower case, each list taken apart; an item may be empty."""
+    told: dict[bytes, list[bytes]] = {b"content-length": [], b"transfer-encoding": [], b"connection": []}
+    for name, value in fields:
+        items = told.get(name.lower())
+        if items is None:
+            continue
+        if b"," in value:
+            items += [item.strip(b" \t") for item in value.lower().split(b",")]
+        else:
+            items.append(value.lower())
+    return told
+
+
 def _length_of(told: list[bytes]) -> int | None:
     """The one length that all Content-Lengths of a reply tell; None where they tell none.
 
@@ -389,7 +422,7 @@ def _length_of(told: list[bytes]) -> int | None:
         BadReply: they tell several, or something that is no length.
     """
     lengths: set[int] = set()
-    for text in told:
+    for text in filter(None, told):
         if not text.isdigit():
             shown = text[:40].decode("latin-1")
             raise BadReply(FetchFailureKind.PROTOCOL, f"the Content-Length is not a number: {shown!r}")

@@ -82,7 +82,7 @@ class ReplyHandler(ResponseHandler):
         reply, payload = self._reply, self._payload
         self._reply = None
         if reply is not None and payload is not None and not payload.is_eof() and payload.exception() is None:
-            if reply.end():
+            if reply.end(broken=exc is not None):
                 payload.feed_eof()
             else:
                 payload.set_exception(aiohttp.ClientPayloadError("the connection was closed within the body"))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import struct
 import tempfile
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
@@ -224,6 +225,17 @@ async def test_an_early_close_leaves_what_arrived_in_one_packet_too(tmp_path: Pa
 async def test_a_reset_leaves_what_arrived(tmp_path: Path) -> None:
     def script(peer: Peer) -> None:
         peer.send(OK + b"Content-Length: 10\r\n\r\nabc")
+        peer.after_reads(peer.transport.abort)
+
+    exchange = exchange_of(await fetched(tmp_path, script))
+    assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.DISCONNECT)
+
+
+async def test_a_reset_does_not_end_a_body_without_a_length(tmp_path: Path) -> None:
+    def script(peer: Peer) -> None:
+        peer.send(OK + b"\r\nabc")
+        # Closed without lingering, a socket sends a reset.
+        peer.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.after_reads(peer.transport.abort)
 
     exchange = exchange_of(await fetched(tmp_path, script))
