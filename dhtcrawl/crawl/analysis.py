@@ -6,17 +6,15 @@ finds that its links were not all acknowledged: both times the links are the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import NamedTuple
 
-from dhtcrawl.fetch import body, charset, links
+from dhtcrawl.fetch import body, charset, header_fields, links
 from dhtcrawl.fetch.encodings import decode
 from dhtcrawl.fetch.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
-Headers = Sequence[tuple[str, str]]
 _SNIFF_BYTES = 64 << 10
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
@@ -40,28 +38,31 @@ class Analysis:
     query_charset: str | None = None
 
 
-def header(headers: Headers, name: str) -> str | None:
-    """The first value of the header whose lower-case name is `name`; None without one."""
-    return next((value for key, value in headers if key == name), None)
-
-
 def analyse(
-    url: str, status: int, headers: Headers, raw: bytes, *, html_bytes_max: int, query_charset: str | None = None
+    url: str,
+    status: int,
+    headers: header_fields.Headers,
+    raw: bytes,
+    *,
+    html_bytes_max: int,
+    query_charset: str | None = None,
 ) -> Analysis:
     """Analyse a response; `raw` is its body as sent. Queries are in `query_charset`; None: in the page's charset.
 
     Links are taken from 2xx HTML only: the links of an error page are, at best,
     the site's navigation once more.
     """
-    content_type = header(headers, "content-type")
+    content_type = header_fields.content_type(headers)
     media_type = charset.media_type_of(content_type)
     if status in _REDIRECTS:
-        location = header(headers, "location")
-        if location is not None:
-            return Analysis(media_type, base=url, redirect=location)
+        targets = header_fields.locations(headers)
+        if len(targets) == 1:
+            return Analysis(media_type, base=url, redirect=targets[0])
+        if targets:
+            return Analysis(media_type, base=url, error=f"{len(targets)} different Location headers, none is followed")
     if not 200 <= status < 300 or not raw:
         return Analysis(media_type, base=url)
-    encoding = header(headers, "content-encoding")
+    encoding = header_fields.content_encoding(headers)
     if media_type and not charset.looks_like_html(media_type, b""):
         return Analysis(media_type, base=url)
     error = None

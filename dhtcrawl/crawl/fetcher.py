@@ -21,6 +21,7 @@ from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher, item_of, 
 from dhtcrawl.crawl.rounds import Fetched, Kill
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
+from dhtcrawl.fetch.header_fields import content_type
 from dhtcrawl.fetch.host_access import LeaseLost
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.loop_state import loop_state
@@ -191,7 +192,7 @@ class Fetcher:
             "fetched_at": iso8601(exchange.fetched_at),
             "node": self._s.node,
             "error": f"truncated: {exchange.truncated}" if exchange.truncated is not None else analysis.error,
-            "mime": shown(exchange.header("content-type")),
+            "mime": shown(content_type(exchange.headers)),
         }
         if analysis.query_charset is not None:
             fields["query_charset"] = analysis.query_charset

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import CrawlSettings, PolitenessSettings
 from dhtcrawl.fetch import retry
+from dhtcrawl.fetch.header_fields import lines_of
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind
 from dhtcrawl.fetch.politeness import Backoff, HealthBook, HostBook
 from dhtcrawl.fetch.robots_book import RobotsBook
@@ -134,8 +135,10 @@ class Origins:
 
     def wait_s(self, exchange: Exchange, attempt: int) -> float:
         """How long to wait after an answer that says "not now", in seconds."""
-        asked = retry.retry_after_s(exchange.header("retry-after"), self._clock.wall(), self._retry_after_max_s)
-        return asked if asked is not None else self.backoff.wait_s(attempt + 1)
+        now, limit_s = self._clock.wall(), self._retry_after_max_s
+        asked = [retry.retry_after_s(line, now, limit_s) for line in lines_of(exchange.headers, "retry-after")]
+        # Of several the longest: a load balancer and what is behind it may each have said theirs.
+        return max((wait_s for wait_s in asked if wait_s is not None), default=self.backoff.wait_s(attempt + 1))
 
     def fell_silent(self, origin: str, detail: str) -> None:
         """An origin accepted a connection, but did not answer; after too many of these it is given up."""

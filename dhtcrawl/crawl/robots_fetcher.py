@@ -13,7 +13,7 @@ from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.rounds import Fetched
 from dhtcrawl.crawl.services import Services
-from dhtcrawl.fetch import body
+from dhtcrawl.fetch import body, header_fields
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsWait
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits
 from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, RobotsVerdict, product_token, verdict_for_status
@@ -94,8 +94,9 @@ class RobotsFetcher:
             if outcome is None:
                 return
             self._parts.next_round.archive(self._extra(job, url, outcome))
-            location = outcome.header("location") if 300 <= outcome.status < 400 else None
-            target = canonicalize(location, url) if location is not None else None
+            # Of several the first: rules that are perhaps ours are worth a request.
+            locations = header_fields.locations(outcome.headers) if 300 <= outcome.status < 400 else []
+            target = canonicalize(locations[0], url) if locations else None
             if target is not None and hop < ROBOTS_REDIRECTS_MAX:
                 url, hop = target, hop + 1
                 continue
@@ -219,7 +220,7 @@ class RobotsFetcher:
 
     def _robots_data(self, exchange: Exchange) -> bytes:
         data = exchange.body.head(ROBOTS_BYTES_MAX)
-        encoding = exchange.header("content-encoding")
+        encoding = header_fields.content_encoding(exchange.headers)
         return data if encoding is None else body.decode(data, encoding, ROBOTS_BYTES_MAX).data
 
     async def _rules(self, verdict: RobotsVerdict, data: bytes) -> Robots:
@@ -242,7 +243,7 @@ class RobotsFetcher:
             "url": url,
             "status": exchange.status,
             "fetched_at": iso8601(exchange.fetched_at),
-            "mime": shown(exchange.header("content-type")),
+            "mime": shown(header_fields.content_type(exchange.headers)),
         }
         return Fetched(job.host, item_of(self._s, url, exchange), exchange.body, extra=fields)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Sequence
 
 import webencodings
 
@@ -26,6 +27,8 @@ FALLBACK = "windows-1252"
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 
 _PARAMETER = re.compile(r";[ \t]*charset[ \t]*=[ \t]*(?:\"([^\"]*)\"?|([^; \t\"]*))", re.IGNORECASE)
+# The values between commas that are not in quotes (Fetch, "get, decode, and split").
+_CONTENT_TYPES = re.compile(r"(?:[^,\"]++|\"(?:[^\"\\]++|\\.)*+(?:\"|\\?\Z))++", re.DOTALL)
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE = re.compile(rf"[ \t]*({_TOKEN}/{_TOKEN})[ \t]*(?:;|\Z)")
 
@@ -70,6 +73,26 @@ def charset_of(prefix: bytes, content_type: str | None) -> str:
         if named is not None:
             return named
     return _declared(prefix) or _guessed(prefix)
+
+
+def content_type_of(lines: Sequence[str]) -> str | None:
+    """The Content-Type that counts of those in several lines, or in one with commas; None without a line.
+
+    That is the last one that is well-formed; one of the same media type without a charset has the charset before it
+    (Fetch, "extract a MIME type").
+    """
+    if len(lines) < 2 and not (lines and "," in lines[0]):
+        return lines[0] if lines else None
+    counts, media_type, charset = None, "", ""
+    for each in _CONTENT_TYPES.findall(",".join(lines)):
+        named = media_type_of(each)
+        if named in ("", "*/*"):
+            continue
+        parameter = _PARAMETER.search(each)
+        if parameter or named != media_type:
+            charset = parameter[0] if parameter else ""
+        counts, media_type = each if parameter else each + charset, named
+    return counts.strip(" \t") if counts is not None else lines[-1]
 
 
 def media_type_of(content_type: str | None) -> str:

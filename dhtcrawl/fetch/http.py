@@ -121,10 +121,8 @@ class Exchange:
     truncated: Truncated | None = None
 
     def header(self, name: str) -> str | None:
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        """All lines of a header as one list (RFC 9110, 5.3); `header_fields` has those that are none."""
+        return ", ".join([value for key, value in self.headers if key == name]) or None
 
 
 @dataclass(frozen=True, slots=True)

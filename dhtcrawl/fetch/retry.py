@@ -58,14 +58,12 @@ STATUSES: dict[int, Again] = {
 TRUNCATIONS: dict[Truncated, Again] = {Truncated.DISCONNECT: Again(hold_host=False)}
 
 
-def retry_after_s(value: str | None, now: datetime, limit_s: float) -> float | None:
+def retry_after_s(value: str, now: datetime, limit_s: float) -> float | None:
     """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3), at most `limit_s`.
 
     `now` is the wall clock: the header may carry an instant. None where it is
-    absent or malformed.
+    malformed.
     """
-    if value is None:
-        return None
     text = value.strip()
     if text.isascii() and text.isdigit():
         return min(float(text.lstrip("0")[:12] or "0"), limit_s)

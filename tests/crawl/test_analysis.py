@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 
+import brotli
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,30 @@ def test_a_meta_refresh_is_a_link_and_meta_nofollow_speaks_for_all() -> None:
 def test_a_redirect_leads_to_its_location_and_nowhere_else(status: int) -> None:
     found = look(b"<a href=x>", HTML, ("location", "/there"), status=status)
     assert (found.redirect, found.hrefs) == ("/there", [])
+
+
+def test_of_different_locations_none_is_followed_and_the_page_says_why() -> None:
+    found = look(b"", ("location", "/a"), ("location", "/b"), ("location", "/a"), status=301)
+    assert (found.redirect, found.error) == (None, "2 different Location headers, none is followed")
+    assert look(b"", ("location", "/a"), ("location", "/a"), status=301).redirect == "/a"
+
+
+def test_the_last_content_type_says_what_a_page_is() -> None:
+    page = "<a href=x>é".encode("latin-1")
+    for types, hrefs, charset in (
+        (["text/plain", "text/html; charset=koi8-r"], ["x"], "koi8-r"),
+        (["text/html; charset=koi8-r", "text/html"], ["x"], "koi8-r"),
+        (["text/html", "image/png"], [], None),
+    ):
+        found = look(page, *(("content-type", each) for each in types))
+        assert (found.hrefs, found.charset) == (hrefs, charset)
+
+
+def test_codings_in_several_lines_are_undone_one_after_the_other() -> None:
+    page = brotli.compress(gzip.compress(b"<a href=x>"))
+    assert look(page, HTML, ("content-encoding", "gzip"), ("content-encoding", "br")).hrefs == ["x"]
+    once = gzip.compress(b"<a href=x>")
+    assert look(once, HTML, ("content-encoding", "gzip"), ("content-encoding", "gzip")).hrefs == ["x"]
 
 
 @pytest.mark.parametrize("status", [300, 304, 302])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -52,6 +53,19 @@ def test_one_that_nobody_reaches_is_left_alone_for_longer_and_longer_and_then_gi
     hopeless = origins.without_hope(ORIGIN)
     assert hopeless is not None
     assert hopeless.result is TaskResult.UNREACHABLE
+
+
+def test_of_several_waits_that_a_host_asks_for_the_longest_counts(robots: RobotsBook, hosts: HostBook) -> None:
+    clock = cast(Clock, SimpleNamespace(wall=lambda: datetime(2026, 1, 31, 12, tzinfo=UTC)))
+    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {})
+
+    def wait_s(*lines: str) -> float:
+        busy: Any = SimpleNamespace(status=503, headers=[("retry-after", line) for line in lines])
+        return origins.wait_s(busy, 0)
+
+    assert wait_s("5", "soon", "Sat, 31 Jan 2026 12:02:00 GMT") == wait_s("120", "7") == 120
+    assert wait_s("0") == 0
+    assert wait_s("soon") == wait_s() == origins.backoff.wait_s(1)
 
 
 def test_one_that_only_says_not_now_is_given_up_until_a_person_forgives_it(origins: Origins) -> None:

@@ -60,10 +60,10 @@ def test_retry_after_is_seconds_or_an_instant_within_a_limit(value: str, wait_s:
 
 @pytest.mark.parametrize(
     "value",
-    [None, "", "-5", "1.5", "soon", "٣", "²", "1e3", "0x10", "12:00", "Sat, 99 Jan 2026 12:00:00 GMT", "120 s", "\x00",
+    ["", "-5", "1.5", "soon", "٣", "²", "1e3", "0x10", "12:00", "Sat, 99 Jan 2026 12:00:00 GMT", "120 s", "\x00",
      "Sat, 31 Jan 2026 12:02:00 +9999", "Sat, 31 Jan 99999999999 12:02:00 GMT"],
 )  # fmt: skip
-def test_a_malformed_retry_after_says_nothing(value: str | None) -> None:
+def test_a_malformed_retry_after_says_nothing(value: str) -> None:
     assert retry_after_s(value, NOW, LIMIT_S) is None
 
 

@@ -1,0 +1,36 @@
+"""What a header says in several lines of its name; without I/O.
+
+Names are in lower case. Lines of a list are one list, in their order (RFC 9110,
+5.3). Other headers should stand there once, and what counts of several is what
+browsers do: of Content-Type the last that is one, and of Location none, if they
+differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dhtcrawl.fetch.charset import content_type_of
+
+Headers = Sequence[tuple[str, str]]
+
+
+def lines_of(headers: Headers, name: str) -> list[str]:
+    """The values of all lines of the header, in their order."""
+    return [value for key, value in headers if key == name]
+
+
+def content_type(headers: Headers) -> str | None:
+    """The Content-Type that counts; None without one."""
+    return content_type_of(lines_of(headers, "content-type"))
+
+
+def content_encoding(headers: Headers) -> str | None:
+    """The list of content codings; None without one."""
+    # A line that is repeated comes from a proxy that adds what was there already: the body is coded once.
+    return ", ".join(dict.fromkeys(lines_of(headers, "content-encoding"))) or None
+
+
+def locations(headers: Headers) -> list[str]:
+    """The different values of Location. Browsers follow none of several: one of them may have been smuggled in."""
+    return list(dict.fromkeys(lines_of(headers, "location")))
