@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.main import fail, print_result, tell
+from dhtcrawl.cli.node_logs import last_message, relayed_logs
 from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import STORE_DIR, raise_file_limit
@@ -78,6 +79,7 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
     base.mkdir(parents=True, exist_ok=True)
     (base / CONFIG_FILE).write_text(_toml(config), "utf-8")
     async with AsyncExitStack() as stack:
+        logs = await stack.enter_async_context(relayed_logs())
         swarm: list[_Process] = []
         for number in range(1, nodes + 1):
             bootstrap = swarm[0].address if swarm else None
@@ -85,6 +87,7 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
             data_dir.mkdir(exist_ok=True)
             log = stack.enter_context((data_dir / LOG_FILE).open("wb"))
             swarm.append(await stack.enter_async_context(_process(data_dir, log, base / CONFIG_FILE, bootstrap)))
+            logs.follow(data_dir / LOG_FILE)
             if number == 1:
                 await swarm[0].ready()
         for process in swarm[1:]:
@@ -225,9 +228,7 @@ class _Process:
             self._process.kill()
 
     def _last_words(self) -> str:
-        lines = (self.data_dir / LOG_FILE).read_text("utf-8", "replace").strip().splitlines()
-        words = [line.removeprefix("dhtcrawl: ") for line in lines if line.startswith("dhtcrawl: ")] or lines
-        return words[-1] if words else f"it said nothing (exit {self._process.returncode})"
+        return last_message(self.data_dir / LOG_FILE) or f"it said nothing (exit {self._process.returncode})"
 
 
 @asynccontextmanager
@@ -293,6 +294,5 @@ def _toml(config: Config) -> str:
         }
         if changed:
             lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in changed.items())]
-    if config.node.log_level != Config().node.log_level:
-        lines += ["[node]", f"log_level = {json.dumps(config.node.log_level)}"]
+    lines += ["[node]", f"log_level = {json.dumps(config.node.log_level)}", 'log_format = "json"']
     return "\n".join(lines) + "\n"

@@ -79,7 +79,8 @@ class TextLines(logging.Formatter):
 
 def _traceback(record: logging.LogRecord) -> list[str]:
     """The lines of a record's traceback, if it has one."""
-    if not record.exc_info or record.exc_info[0] is None:
-        return []
-    text = "".join(traceback.format_exception(*record.exc_info))
+    if record.exc_info and record.exc_info[0] is not None:
+        text = "".join(traceback.format_exception(*record.exc_info))
+    else:
+        text = str(getattr(record, "traceback", ""))  # of another process
     return [one_line(row) for row in text[-TRACEBACK_CHARS_MAX:].splitlines()]

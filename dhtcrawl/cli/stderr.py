@@ -16,6 +16,7 @@ import time
 
 from dhtcrawl.cli.log_lines import JsonLines, TextLines, json_line, one_line
 
+MESSAGES = "dhtcrawl"  # in JSON, the logger of lines that are for the user and no log records
 COLUMNS_THERE_ARE = 80  # where nothing says how many
 _TO_LINE_START = "\r\x1b[K"  # and erase the line (ECMA-48, EL)
 
@@ -94,7 +95,7 @@ class Stderr:
 
     def _as_json(self, level: str, text: str) -> str:
         node = self._json.node if self._json is not None else ""
-        return json_line(time.time(), level, "dhtcrawl", text, {"node": node} if node else {})
+        return json_line(time.time(), level, MESSAGES, text, {"node": node} if node else {})
 
     def _write(self, text: str) -> None:
         if self._closed_by_reader or sys.stderr is None:
