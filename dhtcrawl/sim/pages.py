@@ -11,7 +11,8 @@ across; broken links; redirects and a redirect loop; pages that answer 503 at
 first; slow pages; pages in Latin-1 and Cyrillic; files that are no pages;
 robots.txt with a disallowed part on every other host; one host that is down;
 where they are asked for, hosts that are slow, connections that break off at
-the first attempt, and a calendar whose every page leads to the next day.
+the first attempt, a calendar whose every page leads to the next day, and
+searches in the charset of the page that leads to them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from functools import lru_cache
 from itertools import accumulate
 from random import Random
 from typing import NamedTuple
+from urllib.parse import quote
 
 from dhtcrawl.url import host_of, path_of
 
@@ -44,6 +46,11 @@ class Response(NamedTuple):
 _PAGES_KEPT_MAX = 65_536
 _BODIES_KEPT_MAX = 4_096
 _WORDS = 1_000
+
+_WORD_IN = {"iso-8859-1": "Größe café", "windows-1251": "Привет мир", "utf-8": "Größe · 大小"}
+_SEARCH = "/find?w="
+_SEARCHED = frozenset(quote(word.encode(charset)) for charset, word in _WORD_IN.items())
+_SEARCHES = 7  # different ones of a host and a charset
 
 _FOUND = Response(200, [], b"")
 
@@ -71,6 +78,7 @@ class WebShape:
     slow_hosts: int = 0  # the last so many
     breaks: float = 0.0  # share of pages
     trap: bool = False  # the first host has a calendar without end, to be crawled with a depth limit
+    searches: bool = False  # each page leads to a search for words in its charset
 
 
 class Pages:
@@ -105,6 +113,8 @@ class Pages:
         if self._day_of(host, path) is not None:
             day = "".join(f'<a href="{link}">a day</a>' for link in self._outlinks(url, _FOUND))
             return Response(200, [("Content-Type", "text/html")], f"<!doctype html>{day}".encode())
+        if self._is_search(path):
+            return Response(200, [("Content-Type", "text/html")], b"<!doctype html><a href=/>found</a>")
         number = self._number_of(host, path)
         if number is None:
             return _not_found()
@@ -170,6 +180,9 @@ class Pages:
                 links.append(f"http://{host}/day/1")
         while len(links) < self._shape.links:
             links.append(self._random_link(random, host))
+        if self._shape.searches:
+            octets = _word(self._page(host, number)).encode(self._page(host, number).charset)
+            links.append(f"http://{host}{_SEARCH}{quote(octets)}&n={number % _SEARCHES}")
         return links
 
     def _random_link(self, random: Random, host: str) -> str:
@@ -192,6 +205,8 @@ class Pages:
         day = self._day_of(host, path_of(url))
         if day is not None:
             return [f"http://{host}/day/{day + 1}", f"http://{host}/"]
+        if self._is_search(path_of(url)) and host in self._sizes:
+            return [f"http://{host}/"]
         number = self._number_of(host, path_of(url)) if host in self._sizes else None
         if number is None or response.status != 200 or self._page(host, number).kind == "file":
             return []
@@ -235,10 +250,10 @@ class Pages:
 
     def _write_html(self, host: str, number: int, page: _Page) -> bytes:
         random = self._random("text", host, number)
-        word = {"iso-8859-1": "Größe café", "windows-1251": "Привет мир"}.get(page.charset, "Größe · 大小")
+        word = _word(page)
         meta = f'<meta charset="{page.charset}">' if page.charset_in == "meta" else ""
         links = "".join(
-            f'<li><a href="{html.escape(_spelling(random, host, link))}">link {position}</a></li>\n'
+            f'<li><a href="{html.escape(self._spelling(random, host, link, word))}">link {position}</a></li>\n'
             for position, link in enumerate(self.links_of(host, number))
         )
         filler = " ".join(f"w{_below(random, _WORDS)}" for _ in range(self._shape.page_bytes // 5))
@@ -247,6 +262,20 @@ class Pages:
             f"<body><p>{filler}</p>\n<ul>\n{links}</ul></body></html>\n"
         )
         return text.encode(page.charset)
+
+    def _spelling(self, random: Random, host: str, link: str, word: str) -> str:
+        if self._is_search(path_of(link)):
+            # As an author writes it, in the page's charset like all of the page.
+            return f"{_SEARCH}{word}{link[link.rindex('&') :]}"
+        return _spelling(random, host, link)
+
+    def _is_search(self, path: str) -> bool:
+        """Whether a search has the octets of words in a charset that pages have; others find nothing."""
+        if not self._shape.searches or not path.startswith(_SEARCH):
+            return False
+        words, _, number = path.removeprefix(_SEARCH).partition("&n=")
+        at = _to_int(number)
+        return at is not None and at < _SEARCHES and words in _SEARCHED
 
     def _url(self, host: str, number: int) -> str:
         return f"http://{host}{self._path(host, number)}"
@@ -274,6 +303,10 @@ class Pages:
         # Not hash(): that of a string is another in every process.
         digest = hashlib.sha256("\x00".join(map(str, (self.seed, *what))).encode()).digest()
         return Random(int.from_bytes(digest[:8], "big"))
+
+
+def _word(page: _Page) -> str:
+    return _WORD_IN.get(page.charset, _WORD_IN["utf-8"])
 
 
 def _zipf_sizes(hosts: int, pages: int) -> list[int]:

@@ -30,6 +30,7 @@ class Scenario:
     breaks: float = 0.0  # share of the URLs whose connection breaks off at first
     slow_hosts: int = 0  # each answer takes 5 s more
     trap: bool = False  # a calendar without end; wants a depth limit
+    searches: bool = False  # links whose queries are in the charset of their page
     concurrency: int = 16
     commit_s: float = 0.004  # what an fsync takes
     crashes: int = 0
@@ -78,6 +79,7 @@ class Scenario:
             breaks=self.breaks,
             slow_hosts=min(self.slow_hosts, self.hosts),
             trap=self.trap and self.depth >= 0,
+            searches=self.searches,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dhtcrawl.crawl import analysis
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.sim import swarm_run
@@ -40,8 +41,9 @@ def test_a_crawl_that_crashes_ends_with_every_page_and_no_promise_broken(seed: i
         Scenario(hosts=4, pages=80, key="host", crashes=2, crash_every_s=10),
         Scenario(hosts=3, pages=90, depth=2, crashes=2, crash_every_s=6),
         Scenario(hosts=3, pages=90, depth=3, delay_s=0, crashes=2, crash_every_s=3, commit_s=0.3),
+        Scenario(hosts=2, pages=40, delay_s=0, searches=True, crashes=2, crash_every_s=2, commit_s=0.3),
     ],
-    ids=["one page", "no delay", "host keys", "depth limit", "no delay, slow disk"],
+    ids=["one page", "no delay", "host keys", "depth limit", "no delay, slow disk", "queries in charsets"],
 )
 def test_other_kinds_of_crawl_keep_the_promises_too(scenario: Scenario) -> None:
     for seed in (1, 2, 3):
@@ -105,6 +107,11 @@ def test_a_torn_tail_that_is_believed_is_caught(monkeypatch: pytest.MonkeyPatch)
 def test_a_restart_that_forgets_half_done_pages_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "unsettled", lambda *args, **kwargs: [])
     assert any(problem.startswith("I3") or problem.startswith("I10") for problem in _broken(range(1, 25)))
+
+
+def test_queries_in_utf_8_whatever_the_page_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "in_charset", lambda links, charset: links)
+    assert simulate(Scenario(hosts=1, pages=40, delay_s=0, searches=True), 1).violations
 
 
 def test_done_before_its_links_are_acked_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given, settings
@@ -95,6 +96,16 @@ def test_there_is_something_of_everything() -> None:
         host_of(link) != host for host in web.hosts for number in range(20) for link in web.links_of(host, number)
     )
     assert 0.02 < across / len(links) < 0.2
+
+
+def test_a_search_finds_words_in_the_charset_of_the_page_that_leads_to_it() -> None:
+    web = Pages(1, WebShape(hosts=3, pages=200, searches=True))
+    searches = [url for url in web.truth() if "/find?" in url]
+    for word in ("Größe café".encode("latin-1"), "Привет мир".encode("cp1251"), "Größe · 大小".encode()):
+        assert any(quote(word) in url for url in searches)
+    assert len(searches) == len(set(map(canonicalize, searches))) > 20
+    assert web.respond(f"http://site-0.test/find?w={quote('Привет мир')}&n=0").status == 404
+    assert not any("/find?" in url for url in Pages(1, WebShape(hosts=3, pages=200)).truth())
 
 
 def test_hosts_are_large_and_small() -> None:
