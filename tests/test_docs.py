@@ -14,6 +14,9 @@ import pytest
 from dhtcrawl.cli.main import cli
 from dhtcrawl.config import all_settings
 from dhtcrawl.errors import Exit
+from dhtcrawl.export.formats import FORMATS
+from dhtcrawl.export.links_jsonl import FIELDS
+from dhtcrawl.export.pages_csv import COLUMNS
 from dhtcrawl.fetch.links import TREE_TAGS_MAX, extract
 from dhtcrawl.policy.registry import OURS
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
@@ -33,7 +36,7 @@ MODULES = {path: path.read_text("utf-8") for path in (ROOT / "dhtcrawl").rglob("
 SOURCE = "\n".join(MODULES.values())
 SETTINGS = set(all_settings())
 OTHERS_NAMES = {"DIR.node", "args.get", "dhtcrawl.policies", "urllib.parse", "urllib.robotparser", "www.example.org"}
-A_FILE = re.compile(r"\.(json|jsonl|md|py|sh|toml|txt|cdxj|lock|yml|gz)$")
+A_FILE = re.compile(r"\.(json|jsonl|md|py|sh|toml|txt|cdxj|lock|yml|gz|idx|csv|wacz)$")
 # Figures are pictures: a fence with a language is a file or commands, one without is neither.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -77,7 +80,8 @@ def blocks(name: str) -> list[list[str]]:
     """The words of each `dhtcrawl …` line of a shell example, without what the shell takes for itself."""
     lines = "\n".join(body for language, body in FENCE.findall(text(name)) if language == "sh").splitlines()
     words = [shlex.split(line, comments=True) for line in lines if line.startswith("dhtcrawl ")]
-    return [[word for word in line[1:] if not re.match(r"[0-9]?>", word)] for line in words]
+    ours = [line[1 : line.index("|")] if "|" in line else line[1:] for line in words]
+    return [[word for word in line if not re.match(r"[0-9]?>", word)] for line in ours]
 
 
 def mentions(name: str) -> list[list[str]]:
@@ -266,6 +270,14 @@ def test_every_reason_to_skip_is_explained_and_no_other() -> None:
 
 def test_every_field_of_a_page_is_explained_in_its_order() -> None:
     assert tuple(table(section("docs/outputs.md", "pages.jsonl"), "field")) == PAGE_FIELDS
+
+
+def test_every_export_format_its_columns_and_fields_are_explained_in_their_order() -> None:
+    page = section("docs/outputs.md", "Other formats")
+    explained = {name: cells[0].strip("`") for name, cells in table(page, "format").items()}
+    assert explained == {name: f"my-crawl{form.suffix}" for name, form in FORMATS.items()}
+    assert tuple(table(page, "column")) == COLUMNS
+    assert tuple(table(page, "name")) == FIELDS
 
 
 @pytest.mark.parametrize(("head", "kind"), [("field", Summary), ("field of `per_node`", NodeShare)])

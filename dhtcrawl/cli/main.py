@@ -35,6 +35,7 @@ class _Commands(click.Group):
         "locate": "dhtcrawl.cli.look:locate",
         "why": "dhtcrawl.cli.why",
         "explain-host": "dhtcrawl.cli.look:explain_host",
+        "export": "dhtcrawl.cli.export",
         "verify": "dhtcrawl.cli.verify",
         "fsck": "dhtcrawl.cli.fsck",
         "forget": "dhtcrawl.cli.forget",

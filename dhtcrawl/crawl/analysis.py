@@ -16,7 +16,9 @@ from dhtcrawl.fetch.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
 _SNIFF_BYTES = 64 << 10
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+HREF_SHOWN_CHARS = 500  # of what is no URL
+_XHTML = "application/xhtml+xml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class Analysis:
     query_charset: str | None = None
 
 
+class PageLink(NamedTuple):
+    """A link of a page, where it leads: `to` is what was written where that is no http(s) URL."""
+
+    to: str
+    kind: str  # the element, `meta-refresh`, or `redirect`
+    rel: str
+
+
 def analyse(
     url: str,
     status: int,
@@ -54,28 +64,18 @@ def analyse(
     """
     content_type = header_fields.content_type(headers)
     media_type = charset.media_type_of(content_type)
-    if status in _REDIRECTS:
+    if status in REDIRECTS:
         targets = header_fields.locations(headers)
         if len(targets) == 1:
             return Analysis(media_type, base=url, redirect=targets[0])
         if targets:
             return Analysis(media_type, base=url, error=f"{len(targets)} different Location headers, none is followed")
-    if not 200 <= status < 300 or not raw:
+    if not 200 <= status < 300:
         return Analysis(media_type, base=url)
-    encoding = header_fields.content_encoding(headers)
-    if media_type and not charset.looks_like_html(media_type, b""):
-        return Analysis(media_type, base=url)
-    error = None
-    if encoding:
-        decoded = body.decode(raw, encoding, html_bytes_max)
-        data, error = decoded.data, decoded.error
-    else:
-        data = raw[:html_bytes_max] if len(raw) > html_bytes_max else raw
-    if not charset.looks_like_html(media_type, data[:_SNIFF_BYTES]):
+    html, name, error = _html_of(content_type, media_type, headers, raw, html_bytes_max)
+    if html is None:
         return Analysis(media_type, base=url, error=error)
-    name = charset.charset_of(data[:_SNIFF_BYTES], content_type)
-    xhtml = media_type == "application/xhtml+xml"
-    page = links.extract(data if name == "utf-8" else decode(data, name), xhtml=xhtml)
+    page = links.extract(html, xhtml=media_type == _XHTML)
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
         hrefs, nofollow = [], hrefs + nofollow
@@ -108,3 +108,49 @@ class _Links(NamedTuple):
             return self
         encoded = [in_charset(links, charset) for links in self]
         return self if all(map(is_, encoded, self)) else _Links(*encoded)
+
+
+def page_links(
+    url: str, status: int, headers: header_fields.Headers, raw: bytes, *, html_bytes_max: int
+) -> list[PageLink]:
+    """Every link that `analyse` finds, followed or not, each target once for every kind and `rel`."""
+    targets = header_fields.locations(headers) if status in REDIRECTS else []
+    if targets:
+        return [PageLink(_target(targets[0], url), "redirect", "")] if len(targets) == 1 else []
+    if not 200 <= status < 300:
+        return []
+    content_type = header_fields.content_type(headers)
+    media_type = charset.media_type_of(content_type)
+    html, name, _ = _html_of(content_type, media_type, headers, raw, html_bytes_max)
+    if html is None:
+        return []
+    base, written = links.written_links(html, xhtml=media_type == _XHTML)
+    found = _Links([link.href for link in written], [], [base] if base is not None else []).in_charset(name)
+    start = (canonicalize(found.base[0], url) if found.base else None) or url
+    pairs = zip(written, found.hrefs, strict=True)
+    return list(dict.fromkeys(PageLink(_target(href, start), link.kind, link.rel) for link, href in pairs))
+
+
+def _target(href: str, base: str) -> str:
+    return canonicalize(href, base) or href[:HREF_SHOWN_CHARS]
+
+
+def _html_of(
+    content_type: str | None, media_type: str, headers: header_fields.Headers, raw: bytes, html_bytes_max: int
+) -> tuple[bytes | str | None, str, str | None]:
+    """A page's HTML, as UTF-8 or text, and its charset; None for what is no HTML; and what broke while decoding."""
+    if not raw:
+        return None, "", None
+    encoding = header_fields.content_encoding(headers)
+    if media_type and not charset.looks_like_html(media_type, b""):
+        return None, "", None
+    error = None
+    if encoding:
+        decoded = body.decode(raw, encoding, html_bytes_max)
+        data, error = decoded.data, decoded.error
+    else:
+        data = raw[:html_bytes_max] if len(raw) > html_bytes_max else raw
+    if not charset.looks_like_html(media_type, data[:_SNIFF_BYTES]):
+        return None, "", error
+    name = charset.charset_of(data[:_SNIFF_BYTES], content_type)
+    return data if name == "utf-8" else decode(data, name), name, error

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dhtcrawl.crawl.analysis import Analysis
+from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
@@ -23,7 +23,6 @@ from dhtcrawl.url import canonicalize
 CACHE_MAX = 200_000
 # The length of an average cache entry; a longer one counts as several.
 CACHED_CHARS = 256
-HREF_SHOWN_CHARS = 500
 
 # Matches links that are relative to the page and not to its directory: a query, a
 # fragment or nothing, perhaps behind a scheme (WHATWG URL, "special relative or

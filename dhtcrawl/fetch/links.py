@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -68,15 +69,43 @@ class PageLinks:
     meta_nofollow: bool
 
 
+class WrittenLink(NamedTuple):
+    """A link as a page has it: the element (`meta-refresh` for one of these), the address, the words of `rel`."""
+
+    kind: str
+    href: str
+    rel: str
+
+
 def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
     """The links of a page, which is read as XML if it is `xhtml`; bytes are read as UTF-8. Never raises."""
+    return _collect(_tags_of(html, xhtml))
+
+
+def written_links(html: bytes | str, *, xhtml: bool = False) -> tuple[str | None, list[WrittenLink]]:
+    """The first base href of a page, and each of the links that `extract` finds, as often as it stands there."""
+    head, found = _Head(), []
+    for tag, attributes in _tags_of(html, xhtml):
+        name = _LEADS_IN.get(tag)
+        if name is None:
+            head.take(tag, attributes)
+        elif name in attributes:
+            href = (attributes[name] or "").strip(_SPACE)
+            if not href.lower().startswith(_NOT_FETCHED):
+                found.append(WrittenLink(tag, href, " ".join((attributes.get("rel") or "").lower().split())))
+    if head.refresh is not None:
+        found.append(WrittenLink("meta-refresh", head.refresh, ""))
+    return head.base, found
+
+
+def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
     # Without lone surrogates, which no output could encode.
     page = html.encode("utf-8", "replace") if isinstance(html, str) else html
     if xhtml:
-        return _collect(islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX))
+        return islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX)
     if len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX:
-        return _collect(_parsed(page))
-    return _collect(islice(scan(page), LINKS_MAX))
+        return _parsed(page)
+    return islice(scan(page), LINKS_MAX)
 
 
 def _parsed(page: bytes) -> Iterator[tuple[str, Mapping[str, str | None]]]:

@@ -64,6 +64,8 @@ OTHERS = {
     ("fsck", "out"): ("missing", "missing.node holds no store"),
     ("forget", "data_dir"): ("missing", "missing holds no store"),
     ("forget", "out"): ("missing", "missing.node holds no store"),
+    ("export", "name"): ("pdf", "--format"),
+    ("export", "to"): ("missing/pages.csv", "--to missing/pages.csv: there is no directory missing"),
 }  # fmt: skip
 EVERYWHERE = {
     "assignments": ("crawl.depth", "write it as section.key=value"),
@@ -77,6 +79,7 @@ ARGUMENTS = {
     "urls": ["http://a.example/"], "url": ["http://a.example/"], "crawl": ["abc"], "crawl_prefix": ["abc"],
     "host": ["a.example"], "directory": ["."], "file": ["a.toml"],
 }  # fmt: skip
+REQUIRED = {"name": "csv"}  # of an option that has to be there, a right value; others take any
 
 
 def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -131,7 +134,7 @@ def test_a_wrong_value_of_an_option_is_wrong_usage_and_names_it(
         text
         for other in command.params
         if isinstance(other, click.Option) and other.required and other is not option
-        for text in (other.opts[-1], "there")
+        for text in (other.opts[-1], REQUIRED.get(str(other.name), "there"))
     ]
     crawls = ["abc"] if words == ("crawls",) else []
     for name in option.opts:

@@ -1,0 +1,89 @@
+"""`dhtcrawl export`: a collection in another format."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.places import nodes_dir
+from dhtcrawl.errors import Exit, UsageError
+from dhtcrawl.export.collection import Collection, collection, require_collection
+from dhtcrawl.export.form import ExportFormat, ExportReport
+from dhtcrawl.export.formats import FORMATS
+from dhtcrawl.export.target import check_target, new_file, standard_output
+from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
+
+_STDOUT = "-"
+
+
+@click.command("export")
+@click.argument("directory", metavar="DIR")
+@click.option("--format", "name", type=click.Choice(list(FORMATS)), required=True, help="The format to write.")
+@click.option(
+    "--to", metavar="FILE", help="Where it goes, - for stdout (not wacz); default: beside DIR, named after it."
+)
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+def command(directory: str, name: str, to: str | None, overwrite: bool) -> int:
+    """Write what a crawl or `gather` left in DIR in another format.
+
+    wacz: one file to replay the pages from. csv: a row a page, for
+    spreadsheets. links: every link of every page, with its target's status,
+    as JSON Lines.
+
+    FILE is there whole or not at all. DIR may be that of a crawl that was
+    interrupted.
+    """
+    form, root = FORMATS[name], Path(directory)
+    target = None if to == _STDOUT else _target(root, form, to)
+    if to is None:
+        _require_pages(root)  # what is wrong with DIR is wrong with the default name, too
+    if target is not None:
+        check_target(target, overwrite=overwrite)
+    elif not form.streams:
+        raise UsageError(f"--to {to}: a {name} file is not written from front to back; name a file")
+    _require_pages(root)
+    report = ExportReport()
+    with collection(root) as opened, _opened(target, overwrite) as file:
+        form.write(opened, file, report)
+    if target is not None:
+        click.echo(f"wrote {target}: {report.written} {form.counts}")
+    return _tell(root, opened, report)
+
+
+def _require_pages(root: Path) -> None:
+    if nodes_dir(root).is_dir() and not (root / PAGES_DIR / PAGES_FILE).is_file():
+        raise UsageError(
+            f"the pages of {root} lie with the nodes of its crawl: repeat the crawl's command to go on with it, "
+            "and export after its end or Ctrl-C"
+        )
+    require_collection(root)
+
+
+def _target(root: Path, form: ExportFormat, to: str | None) -> Path:
+    if to is None:
+        named = root if root.name else root.resolve()
+        return named.with_name(named.name + form.suffix)
+    if form.suffix_matters and not to.endswith(form.suffix):
+        raise UsageError(f"--to {to}: the name of a {form.name} file ends in {form.suffix}")
+    return Path(to)
+
+
+def _opened(target: Path | None, overwrite: bool) -> AbstractContextManager[BinaryIO]:
+    return standard_output() if target is None else new_file(target, overwrite=overwrite)
+
+
+def _tell(root: Path, opened: Collection, report: ExportReport) -> Exit:
+    """Say on stderr what is missing or damaged; what a crawl or gathering told already is no failure."""
+    if opened.without_body:
+        fail(f"{opened.without_body} pages have no body in {root}; 'dhtcrawl verify {root}' names them")
+    for problem in report.problems:
+        fail(problem)
+    if report.problems_total > len(report.problems):
+        fail(f"and {report.problems_total - len(report.problems)} more records that are damaged")
+    if opened.unreadable_lines:
+        fail(f"{opened.unreadable_lines} lines of {root}/{PAGES_DIR}/{PAGES_FILE} could not be read and were left out")
+    return Exit.FAILURE if report.problems_total or opened.unreadable_lines else Exit.COMPLETE

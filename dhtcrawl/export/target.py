@@ -1,0 +1,100 @@
+"""The file that an export writes: whole under its name, or not there.
+
+.NAME.new    while it is written; locked, so that two exports to one name do not mix
+NAME         once it is whole and on the disk
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from dhtcrawl.errors import UsageError
+from dhtcrawl.storage.store.engine import storage_error
+from dhtcrawl.storage.store.files import sync_path
+
+_BUFFER_BYTES = 1 << 20
+
+
+@contextmanager
+def new_file(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
+    """A seekable file that becomes `path` when the block ends, and leaves nothing behind when it raises.
+
+    Raises:
+        UsageError: `path` is there and shall not be overwritten, is a directory, or another export is writing it.
+        StorageError: it cannot be written.
+    """
+    check_target(path, overwrite=overwrite)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        file = _locked(temporary, path)
+    except OSError as error:
+        raise UsageError(f"--to {path}: cannot be written ({error.strerror}); name another file") from error
+    try:
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                check_target(path, overwrite=overwrite)
+                temporary.replace(path)
+            sync_path(path.parent)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise storage_error(error, f"cannot write {path}") from error
+
+
+@contextmanager
+def standard_output() -> Iterator[BinaryIO]:
+    """Standard output.
+
+    Raises:
+        StorageError: it cannot be written; BrokenPipeError where nobody reads it any more.
+    """
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise storage_error(error, "cannot write to standard output") from error
+
+
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """Refuse a name that cannot be written, before anything is read.
+
+    Raises:
+        UsageError: it is taken and shall not be overwritten, is a directory, or lies in none.
+    """
+    if path.is_dir():
+        raise UsageError(f"--to {path}: is a directory; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"--to {path}: there is no directory {path.parent}; create it first")
+    if not overwrite and os.path.lexists(path):
+        raise UsageError(f"{path} is there already; name another file with --to, or add --overwrite")
+
+
+def _locked(temporary: Path, path: Path) -> BinaryIO:
+    file = os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "w+b", _BUFFER_BYTES)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Not what another export has renamed between the opening and the lock.
+        if not os.path.samestat(os.fstat(file.fileno()), temporary.stat()):
+            raise BlockingIOError(errno.EAGAIN, "locked")
+        file.truncate(0)  # what a killed export left
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            file.close()
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.ENOENT):
+            raise UsageError(f"another export is writing {path}; wait for it or name another file") from None
+        raise
+    return file
