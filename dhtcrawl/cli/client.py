@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from types import TracebackType
@@ -21,6 +23,7 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
 from dhtcrawl.web.api import Action, Decision, Row
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # In a node's data directory while it runs: its admin address, one line.
@@ -158,6 +161,21 @@ class NodeClient:
         query: dict[str, str] | None = None,
         body: object = None,
         timeout_s: float | None = ANSWER_TIMEOUT_S,
+    ) -> bytes:
+        began_at = time.monotonic()
+        try:
+            answer = await self._exchange(method, path, query, body, timeout_s)
+        except DhtcrawlError as error:
+            # One that does not answer may be asked again for a while, and a person waits meanwhile.
+            level = logging.INFO if isinstance(error, NodeUnreachable | NotNow) else logging.DEBUG
+            log.log(level, "%s %s failed after %.3f s: %s", method, path, time.monotonic() - began_at, error)
+            raise
+        took_s = time.monotonic() - began_at
+        log.debug("%s %s brought %d bytes from %s after %.3f s", method, path, len(answer), self.name, took_s)
+        return answer
+
+    async def _exchange(
+        self, method: str, path: str, query: dict[str, str] | None, body: object, timeout_s: float | None
     ) -> bytes:
         url = URL(f"{self._base}{_API}{path}", encoded=True).with_query(query or {})
         data = None if body is None else json.dumps(body).encode()

@@ -15,6 +15,7 @@ not complete, and one line names the node.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -42,6 +43,7 @@ from dhtcrawl.storage.store.engine import LevelEngine
 from dhtcrawl.storage.store.records import holds_copies
 from dhtcrawl.storage.store.txn import Txn
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 NODES_AT_ONCE = 8  # each has one question under way, and one page or chunk in memory
 DROP_AT_ONCE = 10_000
@@ -146,6 +148,7 @@ class _Gathering:
         self.books = [facts for node, facts in nodes.items() if is_node(node)]
         for kind in self._kinds:
             await self._each(partial(self._rows, kind))
+        log.info("the rows of %d nodes are here; their archive files are next", len(self.books) - len(self.failed))
         # After the rows: of a crawl that still runs, every page seen is within what is committed then.
         await self._each(self._files)
 
@@ -197,6 +200,7 @@ class _Gathering:
     async def _rows(self, kind: bytes, node: str) -> None:
         key_of, left = self._record.spec.key_of, left_to(self._record, node)
         async for rows in row_pages(partial(self._source.rows, node, kind)):
+            log.debug("node %s has sent %d rows of the kind %s", node[:12], len(rows), kind.decode("ascii", "replace"))
             await self._committer.submit(
                 partial(merge_rows, crawl=self._crawl, node=node, kind=kind, rows=rows, key_of=key_of, left=left)
             )
@@ -219,6 +223,9 @@ class _Gathering:
             async with self._files_under_way.setdefault(name, asyncio.Lock()):
                 if not (local is not None and closed and await self._link(local / name, length)):
                     await self._copy(node, name, length)
+            log.debug("%s of node %s is here, %d bytes", name, node[:12], length)
+        size = sum(length for _, length in files)
+        log.info("node %s has %d archive files, %d bytes, which are here", node[:12], len(files), size)
 
     async def _link(self, path: Path, length: int) -> bool:
         return await self._committer.submit(

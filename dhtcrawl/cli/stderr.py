@@ -29,11 +29,15 @@ class Stderr:
         self.reset()
 
     def reset(self) -> None:
-        """Plain text, nothing left out: what a command begins with."""
+        """Plain text, nothing left out, no log records: what a command begins with."""
         self.quiet = False
         self._json: JsonLines | None = None
         self._shown = ""  # the progress line that stands there
         self._closed_by_reader = False
+        root = logging.getLogger()
+        for handler in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
+            root.removeHandler(handler)
+            root.setLevel(logging.WARNING)
 
     @property
     def is_terminal(self) -> bool:
@@ -47,13 +51,10 @@ class Stderr:
         if form == "json":
             self._json = JsonLines()
         root = logging.getLogger()
-        for handler in [*root.handlers]:
-            if isinstance(handler, _Handler):
-                root.removeHandler(handler)
         root.addHandler(_Handler(self, self._json or TextLines()))
         root.setLevel(level.upper())
         # aiohttp and asyncio say little that is not ours to say, unless asked.
-        logging.getLogger("asyncio").setLevel(logging.NOTSET if level == "debug" else logging.CRITICAL)
+        logging.getLogger("asyncio").setLevel(logging.INFO if level == "debug" else logging.CRITICAL)
 
     def name_node(self, node: str) -> None:
         """Name the node, in hex, in JSON lines from here on."""

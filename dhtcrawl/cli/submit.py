@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.units import Address
+
+log = logging.getLogger(__name__)
 
 
 @click.command("submit")
@@ -61,6 +64,7 @@ def command(
 async def _submit(address: Address, spec: CrawlSpec, *, wait: bool, out: Path | None, as_json: bool) -> int:
     async with NodeClient(address) as client:
         crawl = str((await client.submit(spec)).get("crawl", ""))
+        log.info("the node at %s has taken crawl %s", client.name, short(crawl), extra={"crawl": crawl})
         if not wait:
             click.echo(json.dumps({"crawl": crawl}) if as_json else crawl)
             return Exit.COMPLETE

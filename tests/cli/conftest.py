@@ -20,6 +20,7 @@ from web.fake import FakeNode
 
 from dhtcrawl.cli.main import run
 from dhtcrawl.cli.places import node_dir
+from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.web import admin as admin_http
 
 TIMEOUT_S = 60.0
@@ -45,11 +46,13 @@ Here = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
-def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the user's settings reaches a command."""
+def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of the user's settings reaches a command, nor does what another command in this process set up."""
     for name in list(os.environ):
         if name.startswith("DHTCRAWL_"):
             monkeypatch.delenv(name)
+    yield
+    STDERR.reset()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,13 @@ from e2e.stub import Answer, StubServer
 from dhtcrawl.cli import options as cli_options
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import cli
+from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.errors import ConfigError, UsageError
 
 from .conftest import TIMEOUT_S, Ask, Here, spawn
 
 LOUD = ("crawl", "join", "submit", "gather")
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    level = logging.getLogger().level
-    yield
-    STDERR.set_up("warning", "text", quiet=False)
-    logging.getLogger().setLevel(level)
 
 
 def settings(**given: Any) -> tuple[str, str, bool]:
@@ -180,7 +172,9 @@ def test_a_crawl_ends_as_ever_whatever_stream_is_closed(closed: str, tmp_path: P
     assert ran.returncode == 0, ran.stderr.decode()
     assert b"Traceback" not in ran.stderr
     assert json.loads((tmp_path / "out/summary.json").read_text())["complete"] is True
-    assert not (tmp_path / "out/node/store/LOG").read_bytes().count(b"DEBUG"), "the log is in no file of the store"
+    assert not (node_dir(tmp_path / "out") / "store/LOG").read_bytes().count(b"DEBUG"), (
+        "the log is in no file of the store"
+    )
 
 
 def test_seeds_from_a_closed_stdin_are_none(tmp_path: Path) -> None:

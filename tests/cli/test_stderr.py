@@ -7,7 +7,6 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -40,16 +39,6 @@ class Terminal(io.StringIO):
                 rows[-1] = rows[-1][:column] + part + rows[-1][column + 1 :]
                 column += 1
         return rows
-
-
-@pytest.fixture(autouse=True)
-def _plain() -> Iterator[None]:
-    """Each test begins and ends as a process does."""
-    level = logging.getLogger().level
-    STDERR.reset()
-    yield
-    STDERR.set_up("warning", "text", quiet=False)
-    logging.getLogger().setLevel(level)
 
 
 # Not fixtures: pytest puts a stream of its own in the place of stderr between a fixture and its test.

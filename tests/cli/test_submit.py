@@ -126,6 +126,35 @@ def test_who_stops_waiting_is_told_how_to_come_back(number: signal.Signals, ask:
     assert not [call for call in node.asked if call[0] == "control"]
 
 
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize("options", [["-q"], ["-v"], ["-vv"], ["-q", "--log-format", "json"]], ids=" ".join)
+def test_as_much_is_said_on_stderr_as_is_wanted_and_the_same_on_stdout(
+    options: list[str], ask: Ask, node: FakeNode
+) -> None:
+    ends_after(node, 3, "complete")
+    ended = ask("submit", "a.example", "--wait", *options)
+    assert ended.code == 0
+    assert ended.stdout.splitlines()[0] == ID
+    shown, logged = "7 pages" in ended.stderr, "dhtcrawl.cli" in ended.stderr
+    assert (shown, logged) == ("-q" not in options, "-q" not in options)
+    assert (f"GET /crawls/{ID} brought" in ended.stderr) == ("-vv" in options)
+    if "-q" in options:
+        assert ended.stderr == ""
+    else:
+        assert f"has taken crawl {ID[:12]}" in ended.stderr
+
+
+@pytest.mark.usefixtures("_quick")
+def test_who_stops_waiting_quietly_is_told_how_to_come_back_all_the_same(ask: Ask, node: FakeNode) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    ends_after(node, 2, "", lambda: os.kill(os.getpid(), signal.SIGINT))
+    ended = ask("submit", "a.example", "--wait", "-q", "--json")
+    signal.signal(signal.SIGINT, before)
+    assert ended.code == 11
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("dhtcrawl: the crawl goes on; ")
+
+
 class Holder(FakeNode):
     """A node that has what a crawl of the demo site left behind, and knows of one that is gone."""
 
@@ -228,6 +257,18 @@ def test_a_crawl_is_gathered_later_and_again(holder: Holder, demo: DemoCrawl, he
     assert {path: path.read_bytes() for path in out.rglob("*.*")} == before
     assert json.loads(whole.stdout)["pages"] == json.loads((demo.out / "summary.json").read_text())["pages"]
     assert here("verify", out).code == 0
+
+
+def test_gather_says_what_each_node_has_sent_where_that_is_wanted(holder: Holder, here: Here, tmp_path: Path) -> None:
+    crawl = holder.record.crawl_id.hex()
+    with running(holder) as admin:
+        quiet = here("gather", crawl[:8], "--out", tmp_path / "quiet", "--admin", admin, "-q")
+        assert (quiet.code, quiet.stderr) == (0, "")
+        told = here("gather", crawl[:8], "--out", tmp_path / "told", "--admin", admin, "-vv")
+    assert told.code == 0
+    assert "INFO dhtcrawl.cli.gather: the rows of 1 nodes are here; their archive files are next" in told.stderr
+    assert f"INFO dhtcrawl.cli.gather: node {holder.id.hex()[:12]} has 1 archive files, " in told.stderr
+    assert "DEBUG dhtcrawl.cli.client: GET " in told.stderr
 
 
 def test_of_a_crawl_that_still_runs_gather_brings_what_there_is(holder: Holder, here: Here, tmp_path: Path) -> None:
