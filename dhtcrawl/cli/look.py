@@ -13,10 +13,11 @@ import click
 from dhtcrawl.cli.client import NodeClient, admin_address
 from dhtcrawl.cli.manual import decide, given_up, list_of
 from dhtcrawl.cli.options import F, admin_option, json_option
-from dhtcrawl.cli.table import Column, columns_there, fields, short, table
+from dhtcrawl.cli.table import Column, columns_there, fields, short, table, wrapped
 from dhtcrawl.cli.words import clock, size, some
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.spec import typed_url, web_address
+from dhtcrawl.standing import span
 from dhtcrawl.url import host_of
 
 WATCH_EVERY_S = 2.0
@@ -64,13 +65,22 @@ def look(options: dict[str, Any], question: Question, words: Words, *, as_json: 
 @look_options
 def status(as_json: bool, watch: bool, **options: Any) -> int:
     """The node that answers, and how the swarm looks from it."""
-    return look(options, lambda client: client.status(), fields, as_json=as_json, watch=watch)
+    return look(options, lambda client: client.status(), _status, as_json=as_json, watch=watch)
+
+
+def _status(answer: Mapping[str, Any], width: int) -> str:
+    waiting = answer.get("waiting")
+    shown = {name: value for name, value in answer.items() if name != "waiting"}
+    lines = [fields(shown, width)]
+    for row in waiting if isinstance(waiting, list) else ():
+        lines.append(wrapped(f"{short(row.get('crawl'))} waits: ", str(row.get("text")), width))
+    return "\n".join(lines)
 
 
 _PEERS = [
     Column("node", lambda row: short(row.get("node")) + (" *" if row.get("self") else "")),
     Column("address", lambda row: str(row.get("address", "")), cut=True),
-    Column("state", lambda row: str(row.get("state", ""))),
+    Column("state", lambda row: _state_of(row)),
     Column("round trip", lambda row: _milliseconds(row.get("rtt_s")), right=True, spare=1),
 ]
 
@@ -86,6 +96,12 @@ def peers(as_json: bool, watch: bool, **options: Any) -> int:
         as_json=as_json,
         watch=watch,
     )
+
+
+def _state_of(row: Mapping[str, Any]) -> str:
+    gone_s = row.get("gone_s")
+    state = str(row.get("state", ""))
+    return f"{state} {span(gone_s)} ago" if isinstance(gone_s, int | float) else state
 
 
 def _counter(name: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -105,12 +121,26 @@ _COUNTS = [
 ]
 _CRAWLS = [
     Column("crawl", lambda row: short(row.get("crawl"))),
-    Column("state", lambda row: str(row.get("ended") or row.get("state", ""))),
+    Column("state", lambda row: str(row.get("ended") or _standing(row).get("state") or row.get("state", ""))),
     *_COUNTS,
     Column("time", lambda row: clock(float(_counter("seconds")(row))), right=True, spare=4),
     Column("seeds", lambda row: some(row.get("seeds", []), row.get("seeds_total")), cut=True, spare=1),
 ]
-_SHARES = [Column("node", lambda row: short(row.get("node"))), *_COUNTS]
+_SHARES = [
+    Column("node", lambda row: short(row.get("node"))),
+    Column("state", lambda row: _share_state(row)),
+    *_COUNTS,
+]
+
+
+def _standing(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    standing = row.get("standing")
+    return standing if isinstance(standing, Mapping) else {}
+
+
+def _share_state(row: Mapping[str, Any]) -> str:
+    state, heard_s = str(row.get("state", "")), row.get("heard_s")
+    return state if state == "active" or not isinstance(heard_s, int | float) else f"{state} {span(heard_s)}"
 
 
 @click.command("crawls")
@@ -139,7 +169,19 @@ def crawls(
 
 
 def _all_crawls(rows: list[dict[str, Any]], width: int) -> str:
-    return table(rows, _CRAWLS, width) if rows else "no crawls; 'dhtcrawl submit URL' begins one"
+    if not rows:
+        return "no crawls; 'dhtcrawl submit URL' begins one"
+    running = [row for row in rows if not row.get("ended")]
+    ended = [row for row in rows if row.get("ended")]
+    lines = [table([*running, *ended], _CRAWLS, width)]
+    for row in running:
+        text = _standing(row).get("text")
+        if text:
+            lines.append(wrapped(f"{short(row.get('crawl'))} waits: ", str(text), width))
+        if row.get("counters_of") not in ("swarm", None):
+            said = "the figures are this node's share; the coordinator does not answer"
+            lines.append(wrapped(f"{short(row.get('crawl'))}: ", said, width))
+    return "\n".join(lines)
 
 
 def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
@@ -149,14 +191,19 @@ def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
     counters = _counters(crawl)
     shown = {
         "crawl": crawl.get("crawl"),
-        "state": crawl.get("ended") or crawl.get("state"),
+        "state": crawl.get("ended") or _standing(crawl).get("state") or crawl.get("state"),
+        "because": _standing(crawl).get("text"),
         "seeds": some(seeds),
         "coordinator": crawl.get("coordinator"),
+        "figures of": None if crawl.get("counters_of") == "swarm" else crawl.get("counters_of"),
         "waiting for": crawl.get("waiting_for"),
     }
     text = fields(shown | {name: value for name, value in counters.items() if value}, width)
     shares = crawl.get("per_node")
-    return f"{text}\n\n{table(shares, _SHARES, width)}" if isinstance(shares, list) and shares else text
+    if not isinstance(shares, list) or not shares:
+        return text
+    said = [wrapped(f"{short(row.get('node'))}: ", str(row["text"]), width) for row in shares if row.get("text")]
+    return "\n".join([text, "", table(shares, _SHARES, width), *said])
 
 
 @click.command("locate")

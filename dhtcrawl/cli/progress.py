@@ -12,9 +12,10 @@ from types import TracebackType
 
 from dhtcrawl.cli.rate import Rate, a_second
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.cli.words import clock, size, some
+from dhtcrawl.cli.words import clock, size, some, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
+from dhtcrawl.standing import sentence
 from dhtcrawl.storage.outputs.summary import Summary
 
 
@@ -48,10 +49,12 @@ class CrawlProgress:
         elapsed_s = crawl.elapsed_s
         rate = self._rate.after(elapsed_s, counters.pages)
         queued = max(0, counters.urls_seen - counters.pages - counters.dead)
-        return (
+        figures = (
             f"{clock(elapsed_s)}  {counters.pages} pages  {a_second(rate)}  {size(counters.body_bytes)}  "
             f"{queued} queued  {crawl.parts.frontier.in_flight} in flight  {counters.errors} errors"
         )
+        obstacle = crawl.obstacle
+        return figures if obstacle is None else with_reason(figures, sentence(obstacle), self._screen.columns)
 
 
 def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:

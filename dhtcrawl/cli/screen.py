@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 from dhtcrawl.cli.stderr import STDERR
 
 TERMINAL_EVERY_S = 0.25
 PIPE_EVERY_S = 10.0
+PIPE_COLUMNS = 1_000
 
 
 class Screen:
@@ -15,6 +18,11 @@ class Screen:
     def every_s(self) -> float:
         """How often the line is to be shown, in seconds."""
         return TERMINAL_EVERY_S if STDERR.is_terminal else PIPE_EVERY_S
+
+    @property
+    def columns(self) -> int:
+        """How long a line may be."""
+        return shutil.get_terminal_size().columns - 1 if STDERR.is_terminal else PIPE_COLUMNS
 
     def say(self, text: str) -> None:
         """A line that stays."""

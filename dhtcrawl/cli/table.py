@@ -87,6 +87,13 @@ def fields(values: Mapping[str, Any], width: int) -> str:
     return "\n".join(lines)
 
 
+def wrapped(head: str, text: str, width: int) -> str:
+    """A text behind its head, with its further lines under it, none wider than `width`."""
+    room = max(20, width - len(head))
+    pieces = textwrap.wrap(printable(text), room, break_long_words=False, break_on_hyphens=False) or [""]
+    return f"\n{' ' * len(head)}".join([printable(head) + pieces[0], *pieces[1:]])
+
+
 def _name(name: str) -> str:
     return printable(name.removesuffix("_s").replace("_", " "))
 

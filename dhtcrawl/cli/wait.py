@@ -12,7 +12,7 @@ from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.rate import Rate, a_second
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable, short
-from dhtcrawl.cli.words import clock, size
+from dhtcrawl.cli.words import clock, size, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
 
@@ -64,7 +64,7 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
                 rate = Rate(loop.time(), _count(now_at, "pages"))
             if rate is not None and now_at and loop.time() - shown_at >= screen.every_s:
                 shown_at = loop.time()
-                screen.show(_line(now_at, rate.after(shown_at, _count(now_at, "pages"))))
+                screen.show(_line(now_at, rate.after(shown_at, _count(now_at, "pages")), screen.columns))
             try:
                 async with asyncio.timeout(POLL_S):
                     await interrupted.wait()
@@ -96,15 +96,19 @@ def _count(crawl: Mapping[str, Any], name: str) -> int:
     return int(value) if isinstance(value, int | float) else 0
 
 
-def _line(crawl: Mapping[str, Any], rate: float) -> str:
+def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
     nodes = crawl.get("per_node")
     count = len(nodes) if isinstance(nodes, list) else 1
     state = "" if crawl.get("state") == "running" else f"  {printable(crawl.get('state', ''))}"
-    return (
+    standing = crawl.get("standing")
+    reason = printable(standing.get("text") or "") if isinstance(standing, Mapping) else ""
+    whose = "" if crawl.get("counters_of") == "swarm" else "  (this node's share: the coordinator does not answer)"
+    figures = (
         f"{clock(_count(crawl, 'seconds'))}  {_count(crawl, 'pages')} pages  {a_second(rate)}  "
         f"{size(_count(crawl, 'body_bytes'))}  {_count(crawl, 'queued')} queued  "
-        f"{_count(crawl, 'in_flight')} in flight  {_count(crawl, 'errors')} errors  {count} nodes{state}"
+        f"{_count(crawl, 'in_flight')} in flight  {_count(crawl, 'errors')} errors  {count} nodes{state}{whose}"
     )
+    return with_reason(figures, reason, columns) if reason else figures
 
 
 def describe_end(crawl: Mapping[str, Any]) -> str:

@@ -13,7 +13,8 @@ from dhtcrawl.cli.client import ADMIN_FILE, NodeClient, asked
 from dhtcrawl.cli.options import admin_option, json_option, store_options
 from dhtcrawl.cli.places import find_data_dir
 from dhtcrawl.cli.store import chosen, opened
-from dhtcrawl.cli.table import printable, short
+from dhtcrawl.cli.table import printable
+from dhtcrawl.cli.url_story import url_story
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.errors import DhtcrawlError, Exit, NodeUnreachable, StoreInUse, UsageError
 from dhtcrawl.identity import load_or_create
@@ -60,7 +61,9 @@ def command(
 def _in_store(data_dir: Path, url: str, crawl_prefix: str | None, options: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         with opened(data_dir) as (_, txn):
-            return [explain(txn, crawl, url) for crawl in chosen(catalog.crawls(txn), crawl_prefix)]
+            return [
+                explain(txn, crawl, url) | {"running": False} for crawl in chosen(catalog.crawls(txn), crawl_prefix)
+            ]
     except StoreInUse as in_use:
         answers = _from_holder(data_dir, url, crawl_prefix, options)
         if answers is None:
@@ -96,24 +99,6 @@ def _from_holder(
     return asked(options, ask)
 
 
-_WORDS = {
-    "pending": "is queued, and will be fetched when its host's turn comes",
-    "fetched": "was fetched; some of its links are not acknowledged yet",
-    "done": "was fetched, and all its links are known",
-    "dead": "was given up",
-    "skipped": "was found, but not followed",
-    "unknown": "was never found: no page fetched so far links to it",
-}
-
-
 def _in_words(answer: dict[str, Any]) -> str:
-    shown = {k: v for k, v in answer.items() if k not in ("url", "state", "crawl") and v is not None}
-    state = str(answer.get("state"))
-    if shown.get("in_scope") is True:
-        shown["in_scope"] = "yes: it would be followed"
-    elif shown.get("in_scope") is False:
-        shown["in_scope"] = "no: it would be skipped"
-    shown = {"crawl": short(answer.get("crawl"))} | shown
-    width = max(map(len, shown))
-    lines = [f"  {name.replace('_', ' ').ljust(width)}  {value}" for name, value in shown.items()]
-    return "\n".join(map(printable, [f"{answer.get('url')} {_WORDS.get(state, state)}", *lines]))
+    story = url_story(answer)
+    return "\n".join(map(printable, [f"{answer.get('url')} {story[0]}", *(f"  {line}" for line in story[1:])]))

@@ -31,3 +31,25 @@ def some(seeds: Sequence[str], total: int | None = None) -> str:
     more = (len(seeds) if total is None else total) - 1
     first = seeds[0] if seeds else "nothing"
     return f"{first} and {more} more" if more > 0 else first
+
+
+def with_reason(figures: str, reason: str, columns: int) -> str:
+    """A progress line that says why nothing moves: the reason counts more than the figures that do not fit."""
+    head = _shortened(f"waiting: {reason}", columns)
+    room = columns - len(head) - len("  |  ")
+    kept = ""
+    for part in figures.split("  "):
+        longer = f"{kept}  {part}" if kept else part
+        if len(longer) > room:
+            break
+        kept = longer
+    return f"{kept}  |  {head}" if kept else head
+
+
+def _shortened(reason: str, columns: int) -> str:
+    """The reason without its middle where it is too long: the time left, at its end, is what people look for."""
+    if len(reason) <= columns:
+        return reason
+    begin, comma, end = reason.rpartition(", for ")
+    tail = f"…{comma}{end}" if begin else "…"
+    return reason[: max(0, columns - len(tail))] + tail if len(tail) < columns else reason[:columns]

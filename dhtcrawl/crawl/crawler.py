@@ -21,13 +21,16 @@ from functools import partial
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Job
+from dhtcrawl.crawl.host_standing import host_standings
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.ports import Assignment, Budget
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.standing import Cause, Obstacle, first
 from dhtcrawl.storage.store import tasks
 
 log = logging.getLogger(__name__)
@@ -141,7 +144,7 @@ class Crawl:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """What this node knows is left to do here: counts, by the words of `waves.WAITING`."""
+        """What this node knows is left to do here: counts, by the words of `standing.OWED`."""
         parts, waits = self.parts, self.parts.next_round
         reading = self._refill.busy or not parts.intake.idle
         found = {
@@ -153,6 +156,16 @@ class Crawl:
             "links": len(waits.outbox),
         }
         return {word: count for word, count in found.items() if count}
+
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """What keeps this node from starting a request; None while one is under way, or may begin soon."""
+        if self._fetchers.running or self._stage.ending:
+            return None
+        standings = host_standings(self.parts.frontier, self._s.hosts, self.parts.origins, self._s.clock.monotonic())
+        if any(standing.obstacle is None for standing in standings):
+            return None
+        return first([standing.obstacle for standing in standings if standing.obstacle is not None])
 
     @property
     def activity(self) -> int:
@@ -191,7 +204,7 @@ class Crawl:
         crawl, pages = self.parts.start.crawl_id.hex(), self.counters.pages
         log.info("crawl %s begins here, with %d pages of earlier runs", crawl[:12], pages, extra={"crawl": crawl})
         for host, wait_s in self.parts.start.owed.items():
-            self._s.hosts.clock(host).hold(self._time.started_at, wait_s)
+            self._s.hosts.clock(host).hold(self._time.started_at, wait_s, HoldReason(Cause.RESTART))
         try:
             await self._run()
         finally:

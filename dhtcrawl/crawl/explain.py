@@ -3,7 +3,11 @@
 Runs in a transaction and writes nothing. The answer is made of JSON's types:
 
     url, crawl (hex), key (hex), state    always; state: pending, fetched, dead, done, skipped, unknown
-    depth, referrer                       of a task
+    depth, referrer, seed, redirects      of a task: what led to it, and over how many redirects in a row
+    found_at                              when the page was fetched that led to it, if this store has that page
+    attempts_made                         of a task that is not fetched, how many requests were made for it, if any
+    crawl_ended                           how the crawl ended, if it has
+    limit_reached                         the limit of pages, if this crawl is at it
     reason, detail                        of a dead task
     status, final_url, fetched_at, error, archive ("FILE:OFFSET")   of a task with a page
     reason                                of a link that was not followed
@@ -14,11 +18,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
-from dhtcrawl.storage.store.records import State, unpack
+from dhtcrawl.storage.store.records import State, Task, unpack
 from dhtcrawl.storage.store.txn import Txn
 
 
@@ -30,11 +35,16 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
     """
     key = crawl.spec.key_of(url)
     answer: dict[str, Any] = {"url": url, "crawl": crawl.crawl_id.hex(), "key": key.hex()}
+    if crawl.ended:
+        answer["crawl_ended"] = crawl.ended
     task = tasks.get_task(txn, crawl.crawl_id, key)
     if task is not None:
         answer |= {"state": task.state.name.lower(), "depth": task.depth, "referrer": task.referrer or None}
+        answer |= {"seed": task.seed, "redirects": task.hops, **_found_at(txn, crawl, task)}
         if task.state == State.DEAD:
-            answer |= {"reason": task.reason, "detail": task.detail}
+            answer |= {"reason": task.reason, "detail": task.detail, "attempts_made": task.attempt + 1}
+        if task.state == State.PENDING and not crawl.ended:
+            answer |= _limit_reached(txn, crawl)
         page = tasks.get_page(txn, crawl.crawl_id, key)
         if page is not None:
             place = page.pop("place")
@@ -46,3 +56,19 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
         return answer | {"state": "skipped", "reason": unpack(skipped)[1]}
     refusal = Scope([*crawl.spec.seeds, *crawl.aliases], crawl.spec.settings).refuses(url)
     return answer | {"state": "unknown", "in_scope": refusal is None, "reason": refusal}
+
+
+def _found_at(txn: Txn, crawl: CrawlRecord, task: Task) -> dict[str, Any]:
+    if not task.referrer:
+        return {}
+    page = tasks.get_page(txn, crawl.crawl_id, crawl.spec.key_of(task.referrer))
+    return {} if page is None else {"found_at": page["fetched_at"]}
+
+
+def _limit_reached(txn: Txn, crawl: CrawlRecord) -> dict[str, Any]:
+    """The page limit of a crawl of one node that is at it; of a crawl of a swarm its standing says it."""
+    pages_max = crawl.spec.settings.max_pages
+    if not pages_max or crawl.participants:
+        return {}
+    counted = CrawlCounters.unpack(txn.get(keys.key(keys.COUNTERS, crawl.crawl_id)))
+    return {"limit_reached": pages_max} if counted.pages >= pages_max else {}

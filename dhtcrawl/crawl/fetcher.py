@@ -24,9 +24,11 @@ from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.header_fields import content_type
 from dhtcrawl.fetch.host_access import LeaseLost
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest
+from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.standing import Cause, span
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import FetchedPage, Queued
 
@@ -101,13 +103,15 @@ class Fetcher:
         )
         wait_s = self._origins.wait_s(outcome, job.attempt) if again is not None else 0.0
         if again is not None and again.hold_host:
-            clock.hold(now, wait_s)
+            clock.hold(now, wait_s, HoldReason(Cause.RETRY_AFTER, str(outcome.status)))
             self._parts.owe(job.host, wait_s)
             log_hold(log, job.host, wait_s, f"it answered {outcome.status}")
         elif clock.hold_until <= now:
             self._parts.owe(job.host, 0.0)
         if again is not None and job.attempt < self._s.config.fetch.retries_max:
             outcome.body.close()
+            broken = "" if outcome.truncated is None else f", and its body broke off ({outcome.truncated})"
+            self._note(task, f"it answered {outcome.status}{broken}; tried again after {span(wait_s)}")
             self._again(job, task, now, now + wait_s)
             return
         self._frontier.finish(job, now)
@@ -118,6 +122,7 @@ class Fetcher:
     def _failed(self, job: Job, task: Queued, failure: FetchFailure, begun_at: float) -> None:
         now, blame = self._s.clock.monotonic(), retry.FAILURES[failure.kind]
         detail = f"{failure.kind}: {failure.detail}"
+        self._note(task, detail)
         if blame is retry.Blame.HOST:
             self._origins.lost(job.origin, failure, now)
             given = TaskOutcome(task.key, job.host, TaskResult.UNREACHABLE, now - begun_at, detail=detail)
@@ -135,6 +140,9 @@ class Fetcher:
             refused = failure.kind is FetchFailureKind.PRIVATE_ADDRESS
             reason = SkipReason.PRIVATE_ADDRESS if refused else SkipReason.FAILED
             self._give_up(job, task, reason, detail, TaskResult.FAILED, now=begun_at)
+
+    def _note(self, task: Queued, what: str) -> None:
+        self._parts.attempts.note(task.key, iso8601(self._s.clock.wall()), what)
 
     def _again(self, job: Job, task: Queued, now: float, retry_at: float, *, counts: bool = True) -> None:
         """Try a task again at `retry_at`, unless another node has become its owner or has it in flight, too."""

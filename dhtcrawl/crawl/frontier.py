@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -265,6 +265,14 @@ class Frontier:
         """How many tasks of a host are in memory to be fetched by this node."""
         host = self._hosts.get(name)
         return 0 if host is None else len(host.front) + len(host.retries) + host.in_flight
+
+    def host(self, name: str) -> BackQueue | None:
+        """One host, if it is in memory, to be looked at only."""
+        return self._hosts.get(name)
+
+    def hosts(self) -> Iterator[BackQueue]:
+        """The hosts in memory, to be looked at only."""
+        return iter(self._hosts.values())
 
     def retrying(self) -> set[bytes]:
         """Keys of tasks that wait for another try."""

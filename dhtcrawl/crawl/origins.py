@@ -16,10 +16,11 @@ from dhtcrawl.config import CrawlSettings, PolitenessSettings
 from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.header_fields import lines_of
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind
-from dhtcrawl.fetch.politeness import Backoff, HealthBook, HostBook
+from dhtcrawl.fetch.politeness import Backoff, HealthBook, HoldReason, HostBook
 from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
+from dhtcrawl.standing import Cause
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of
 
@@ -108,14 +109,19 @@ class Origins:
             self.give_up(origin, SkipReason.FAILED, f"{failure.kind}: {failure.detail}", TaskResult.UNREACHABLE)
         else:
             host, wait_s = host_of(f"{origin}/"), self.backoff.wait_s(health.failures)
-            self._hosts.clock(host).hold(now, wait_s)
-            log_hold(log, host, wait_s, f"failure {health.failures} in a row, {failure.kind}: {failure.detail}")
+            why = f"{failure.kind}: {failure.detail}"
+            self._hosts.clock(host).hold(now, wait_s, HoldReason(Cause.FAILING, why))
+            log_hold(log, host, wait_s, f"failure {health.failures} in a row, {why}")
 
     def delay_s(self, host: str) -> float:
         """The delay between two requests to `host`, in seconds: the crawl's or robots.txt's, whichever is longer."""
         if self._settings.ignore_robots:
             return self._settings.delay_s
         return max(self._settings.delay_s, self._robots.crawl_delay_s(host))
+
+    def asked_delay(self, host: str) -> bool:
+        """Whether the delay is the one that robots.txt asks for, and not the crawl's own."""
+        return not self._settings.ignore_robots and self._robots.crawl_delay_s(host) > self._settings.delay_s
 
     def owe(self, host: str, wait_s: float) -> float | None:
         """Remember a wait that is longer than the delay; 0 when it is over.

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.attempts import Attempts
 from dhtcrawl.crawl.copy_barrier import CopyBarrier
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.due_tasks import DueTasks
@@ -50,6 +51,7 @@ class CrawlParts:
     writer: RoundWriter
     intake: Intake
     in_flight: dict[bytes, None]  # task keys of pages that are being fetched
+    attempts: Attempts
 
     @property
     def counters(self) -> CrawlCounters:
@@ -152,4 +154,5 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         writer,
         Intake(services, start, frontier, due, next_round, orders, changed),
         {},
+        Attempts(),
     )

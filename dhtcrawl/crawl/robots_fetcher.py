@@ -16,9 +16,11 @@ from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import body, header_fields
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsWait
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits
+from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.fetch.robots import ALLOW_ALL, DISALLOW_ALL, Robots, RobotsVerdict, product_token, verdict_for_status
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.standing import Cause
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import canonicalize, host_of
@@ -212,7 +214,8 @@ class RobotsFetcher:
         self._failures[job.origin] = failures + 1
         now = self._s.clock.monotonic()
         wait_s = self._origins.wait_s(exchange, failures)
-        self._s.hosts.clock(job.host).hold(now, wait_s)
+        why = HoldReason(Cause.RETRY_AFTER, f"{exchange.status} for its robots.txt")
+        self._s.hosts.clock(job.host).hold(now, wait_s, why)
         log_hold(log, job.host, wait_s, f"its robots.txt answered {exchange.status}")
         self._parts.owe(job.host, wait_s)
         self._frontier.finish(job, now)

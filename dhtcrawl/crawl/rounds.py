@@ -30,6 +30,7 @@ class CrawlCounters:
     dead: int = 0
     body_bytes: int = 0
     urls_seen: int = 0
+    pages_reopened: int = 0  # pages that this node owns and had fetched anew, for the node that had them is gone
     pages_undercopied: int = 0  # pages here with too few copies; goes down when further copies were made
     robots_fetches: int = 0
     politeness_violations: int = 0

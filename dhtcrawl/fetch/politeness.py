@@ -15,8 +15,10 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.standing import Cause, Obstacle
 
 # Log lines and timers of an operating system are this coarse.
 GRANULARITY_S = 0.001
@@ -37,6 +39,13 @@ class Backoff:
         return min(self.max_s, self.first_s * 2.0 ** min(failures - 1, 30))
 
 
+class HoldReason(NamedTuple):
+    """Why a host is left alone: a word of `standing.CAUSES`, and for people what the host said or did."""
+
+    cause: str
+    detail: str = ""
+
+
 @dataclass(slots=True)
 class PolitenessTally:
     """Broken promises, counted over all hosts."""
@@ -47,12 +56,13 @@ class PolitenessTally:
 class HostClock:
     """One host's politeness state; times are seconds on the caller's monotonic clock."""
 
-    __slots__ = ("hold_until", "in_flight", "last_end_at", "tally")
+    __slots__ = ("held_for", "hold_until", "in_flight", "last_end_at", "tally")
 
     def __init__(self, last_end_at: float = -math.inf, tally: PolitenessTally | None = None) -> None:
         self.tally = tally if tally is not None else PolitenessTally()
         self.last_end_at = last_end_at
         self.hold_until = -math.inf
+        self.held_for = HoldReason(Cause.RESTART)
         self.in_flight = 0
 
     def ready_at(self, delay_s: float, parallel: int = 1) -> float:
@@ -76,9 +86,17 @@ class HostClock:
         """The request that began was never sent."""
         self.in_flight -= 1
 
-    def hold(self, now: float, duration_s: float) -> None:
+    def hold(self, now: float, duration_s: float, why: HoldReason) -> None:
         """No request for `duration_s` from `now`, whatever the delay."""
-        self.hold_until = max(self.hold_until, now + duration_s)
+        if now + duration_s > self.hold_until:
+            self.hold_until, self.held_for = now + duration_s, why
+
+    def obstacle(self, host: str, now: float, delay_s: float) -> Obstacle | None:
+        """What keeps the next request to `host`, as this clock is named, from beginning now; it asks for nothing."""
+        delay_until = self.last_end_at + delay_s
+        if self.hold_until > now and self.hold_until >= delay_until:
+            return Obstacle(self.held_for.cause, host, self.held_for.detail, left_s=self.hold_until - now)
+        return Obstacle(Cause.DELAY, host, left_s=delay_until - now) if delay_until > now else None
 
     def idle(self, now: float, delay_s: float) -> bool:
         """Whether forgetting this clock would lose nothing."""
@@ -147,6 +165,10 @@ class HostBook:
             clock = self._clocks[host] = self._new_clock(host)
         return clock
 
+    def known(self, host: str) -> HostClock | None:
+        """The clock of a host that was met; it makes none."""
+        return self._clocks.get(host)
+
     def quiet(self, host: str) -> None:
         """A crawl has nothing to start there for now; matters where hosts are leased."""
 
@@ -155,7 +177,7 @@ class HostBook:
 
     def step_back(self, host: str, now: float, until: float) -> None:
         """Start nothing there before `until`: we have to wait for something that the host has no part in."""
-        self.clock(host).hold(now, until - now)
+        self.clock(host).hold(now, until - now, HoldReason(Cause.ROBOTS))
 
     def _new_clock(self, host: str) -> HostClock:
         return HostClock(self._first_end_at, self._tally)

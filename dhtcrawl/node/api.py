@@ -14,13 +14,17 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import crawl_key, host_key, placement
+from dhtcrawl.node.crawl_figures import CrawlFiguresAsked
+from dhtcrawl.node.explain_live import host_here, live_facts
 from dhtcrawl.node.swarm_node import SwarmNode
+from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import Member, MemberState
-from dhtcrawl.rpc.peers.ask_all import answers_of
+from dhtcrawl.rpc.peers.ask_all import answers_of, ask_all
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.spec import NONCE_BYTES, CrawlSpec, typed_url
+from dhtcrawl.standing import HostCondition
 from dhtcrawl.storage.collect.facts import Unreachable
 from dhtcrawl.storage.collect.foreign import BadRow
 from dhtcrawl.storage.store.crawl_record import (
@@ -37,13 +41,13 @@ from dhtcrawl.storage.store.crawl_record import (
 from dhtcrawl.swarm.bodies.peer_source import PeerSource
 from dhtcrawl.swarm.calls.bodies import ExportFacts, NodeFigures
 from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
-from dhtcrawl.swarm.calls.lifecycle import RELEASE, AskProgress
+from dhtcrawl.swarm.calls.lifecycle import RELEASE
 from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
-from dhtcrawl.swarm.lifecycle.waves import WAITING
 from dhtcrawl.units import format_address
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 SEEDS_SHOWN = 3
+ASKERS_MAX = 8  # nodes that are asked how a host stands with them
 T = TypeVar("T")
 _SUMMED = [field.name for field in dataclasses.fields(CrawlCounters)]
 
@@ -54,6 +58,7 @@ class Api:
     def __init__(self, swarm: SwarmNode, registry: CallRegistry) -> None:
         self._swarm = swarm
         self._started_at = swarm.node.ports.clock.monotonic()
+        self._figures = CrawlFiguresAsked(lambda: swarm.peers, swarm.node.ports.clock)
         registry.serve(ExplainUrl, self._on_why)
         registry.serve(ExplainHost, self._on_explain_host)
 
@@ -72,19 +77,38 @@ class Api:
             "crawls": len(swarm.runs),
             "pages_undercopied": sum(run.parts.counters.pages_undercopied for _, run in swarm.runs),
             "storage_sync": swarm.node.config.storage.sync,
+            "waiting": [
+                {"crawl": row["crawl"], "text": row["standing"]["text"]}
+                for row in await self._rows([record for record in swarm.crawls if not record.ended])
+                if row["standing"]["text"]
+            ],
         }
 
     async def peers(self) -> list[dict[str, Any]]:
         swarm = self._swarm
-        return [
+        rows = [
             {
                 "node": member.id.hex(),
                 "address": format_address(member.address),
                 "state": member.state.value,
                 "self": member.id == swarm.id,
                 "rtt_s": None if member.id == swarm.id else swarm.rtt_s(member.address),
+                "gone_s": None,
             }
             for member in swarm.gossip.view.members
+        ]
+        gone = swarm.gossip.members.gone(swarm.node.ports.clock.monotonic())
+        return rows + [
+            {
+                "node": record.id.hex(),
+                "address": format_address(record.address),
+                "state": "left" if record.state is NodeState.LEFT else "gone",
+                "self": False,
+                "rtt_s": None,
+                "gone_s": round(gone_s, 3),
+            }
+            for record, gone_s in gone
+            if record.id not in swarm.gossip.view.ids
         ]
 
     async def leave(self) -> dict[str, Any]:
@@ -132,17 +156,7 @@ class Api:
     # Crawls
 
     async def crawls(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "crawl": record.crawl_id.hex(),
-                "state": _state(record),
-                "seeds": list(record.spec.seeds[:SEEDS_SHOWN]),
-                "seeds_total": len(record.spec.seeds),
-                "ended": record.ended,
-                "counters": await self._counters_here(record),
-            }
-            for record in self._swarm.crawls
-        ]
+        return await self._rows(list(self._swarm.crawls))
 
     async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
         if not self._swarm.ready.is_set():
@@ -161,28 +175,15 @@ class Api:
         return {"crawl": record.crawl_id.hex()}
 
     async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
-        record, run = self._record(crawl_id), self._swarm.runs.of(crawl_id)
-        reports = await self._reports(crawl_id)
-        counters: Counter[str] = Counter()
-        for value in reports.values():
-            counters.update({name: count for name, count in value["counters"].items() if name != "seconds"})
-        counters["seconds"] = max((value["counters"].get("seconds", 0) for value in reports.values()), default=0)
+        record = self._record(crawl_id)
         coordinator = self._swarm.gossip.view.owner(crawl_key(crawl_id))
         return {
             "crawl": crawl_id.hex(),
             "spec": {"seeds": list(record.spec.seeds), "settings": dataclasses.asdict(record.spec.settings)},
             "state": _state(record),
             "ended": record.ended,
-            "counters": dict(counters),
-            "per_node": [{"node": node, "counters": value["counters"]} for node, value in reports.items()],
             "coordinator": None if coordinator is None else coordinator.id.hex(),
-            "waiting_for": [
-                f"{node[:12]}: {count} {WAITING.get(word, word)}"
-                for node, value in reports.items()
-                for word, count in value["waiting"]
-            ]
-            if run is not None
-            else [],
+            **await self._figures.of(record, nodes=True),
         }
 
     async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
@@ -226,8 +227,21 @@ class Api:
             value = await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, url))
             if isinstance(value, Failure):
                 raise ApiError(503, f"the owner of {url}, {node.hex()[:12]}, does not answer: {value.detail}")
-            answers.append(dict(value.extra))
+            answers.append(await self._told_of(record, dict(value.extra)))
         return answers
+
+    async def _told_of(self, record: CrawlRecord, answer: dict[str, Any]) -> dict[str, Any]:
+        """What the owner of a URL says, with how the crawl stands, and when the page was fetched that led to it."""
+        standing = (await self._figures.of(record, nodes=False))["standing"]
+        referrer = answer.get("referrer")
+        if isinstance(referrer, str) and typed_url(referrer) == referrer:
+            owner = self._swarm.gossip.view.owner(placement(record.spec.key_of(referrer)))
+            node = self._swarm.id if owner is None else owner.id
+            value = await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, referrer))
+            if not isinstance(value, Failure):
+                answer["found_at"] = value.extra.get("fetched_at")
+        told: dict[str, Any] = _plain(answer | {"crawl_standing": standing})
+        return told
 
     async def explain_host(self, host: str) -> dict[str, Any]:
         gatekeeper = self._swarm.gossip.view.owner(host_key(host))
@@ -235,7 +249,25 @@ class Api:
         value = await self._swarm.peers.call(node, ExplainHost(host))
         if isinstance(value, Failure):
             raise ApiError(503, f"the gatekeeper of {host}, {node.hex()[:12]}, does not answer: {value.detail}")
-        return {"host": host, "gatekeeper": node.hex(), **_plain(value.extra)}
+        told = {node: value.extra}
+        told |= await self._told_by_askers(host, node, value.extra.get("as_gatekeeper"))
+        here = {by.hex(): extra.get("here") for by, extra in told.items() if extra.get("here")}
+        states = [row for row in here.values() if isinstance(row, Mapping)]
+        plain = _plain(value.extra)
+        plain.pop("here", None)
+        return {"host": host, **_first_state(states), "gatekeeper": node.hex(), **plain, "nodes": _plain(here)}
+
+    async def _told_by_askers(self, host: str, gatekeeper: bytes, line: object) -> dict[bytes, Mapping[str, Any]]:
+        """What the nodes say that have the host or wait for it, as far as the gatekeeper names them."""
+        named: list[str] = []
+        if isinstance(line, Mapping):
+            waiting = line.get("waiting")
+            named = [line.get("holder"), *(waiting if isinstance(waiting, list | tuple) else ())][:ASKERS_MAX]
+        members = {member.id.hex(): member.id for member in self._swarm.gossip.view.members}
+        nodes = [members[name] for name in named if name in members]
+        nodes += [self._swarm.id] if self._swarm.id not in nodes else []
+        answers = await answers_of(self._swarm.peers, [n for n in nodes if n != gatekeeper], ExplainHost(host))
+        return {node: answer.extra for node, answer in answers.items()}
 
     # What is gathered
 
@@ -275,21 +307,18 @@ class Api:
     def _asked(self, crawl_id: bytes | None) -> list[CrawlRecord]:
         return list(self._swarm.crawls) if crawl_id is None else [self._record(crawl_id)]
 
-    async def _reports(self, crawl_id: bytes) -> dict[str, dict[str, Any]]:
-        """The reports of the members that answer, by node id: counters, and (word, count) of what each waits for."""
-        members = [member.id for member in self._swarm.gossip.view.members]
-        answers = await answers_of(self._swarm.peers, members, AskProgress(crawl_id))
-        return {
-            node.hex(): {"counters": dict(answer.counters), "waiting": list(answer.waiting.items())}
-            for node, answer in answers.items()
-        }
+    async def _rows(self, records: list[CrawlRecord]) -> list[dict[str, Any]]:
+        async def row(record: CrawlRecord) -> dict[str, Any]:
+            return {
+                "crawl": record.crawl_id.hex(),
+                "state": _state(record),
+                "seeds": list(record.spec.seeds[:SEEDS_SHOWN]),
+                "seeds_total": len(record.spec.seeds),
+                "ended": record.ended,
+                **await self._figures.of(record, nodes=False),
+            }
 
-    async def _counters_here(self, record: CrawlRecord) -> dict[str, Any]:
-        run = self._swarm.runs.of(record.crawl_id)
-        if run is not None:
-            return dataclasses.asdict(run.parts.counters)
-        value = await self._swarm.peers.call(self._swarm.id, ExportFacts(record.crawl_id))
-        return {} if isinstance(value, Failure) else dict(value.counters)
+        return await ask_all(records, row)
 
     async def _facts(self, crawl_id: bytes, node: str, member: bool) -> dict[str, Any] | None:
         asked = ExportFacts(crawl_id)
@@ -316,10 +345,17 @@ class Api:
         if record is None:
             return Refused(UNKNOWN_CRAWL)
         found = await self._swarm.node.committer.submit(partial(explain, crawl=record, url=args.url))
+        run = self._swarm.runs.of(args.crawl)
+        if run is not None and found["state"] in ("pending", "dead"):
+            clock = self._swarm.node.ports.clock
+            found |= live_facts(run.parts, record.spec, self._swarm.gate.book, clock, args.url)
         return Explanation.parse(found)
 
     def _on_explain_host(self, _asker: bytes, args: ExplainHost) -> Explanation:
-        return Explanation.parse(self._swarm.gate.explain(args.host))
+        gate, clock = self._swarm.gate, self._swarm.node.ports.clock
+        here = [host_here(run.parts, gate.book, clock, args.host) for _, run in self._swarm.runs]
+        found = [standing for standing in here if standing is not None]
+        return Explanation.parse(gate.explain(args.host) | ({"here": found[0]} if found else {}))
 
 
 async def _answered(node: bytes, answer: Awaitable[T]) -> T:
@@ -327,6 +363,18 @@ async def _answered(node: bytes, answer: Awaitable[T]) -> T:
         return await answer
     except (Unreachable, BadRow) as error:
         raise ApiError(502, f"{node.hex()[:12]} {error}") from error
+
+
+_WORST_FIRST = (HostCondition.DEAD, HostCondition.SNOOZED, HostCondition.ASLEEP, HostCondition.WAITING)
+
+
+def _first_state(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """The state of a host at the node where most keeps it back, and that in words."""
+    for state in _WORST_FIRST:
+        for row in rows:
+            if row.get("state") == state:
+                return {name: row[name] for name in ("state", "text", "left_s") if name in row}
+    return {"state": HostCondition.READY.value} if rows else {"state": "no crawl here has a task for it"}
 
 
 def _state(record: CrawlRecord) -> str:

@@ -9,7 +9,7 @@ Crawl ──send──▶ LinkSender ──▶ owners       owners and backups �
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dhtcrawl.crawl.budget import Stop
@@ -22,7 +22,8 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.standing import FROZEN, OWED, Cause, Obstacle
+from dhtcrawl.storage.store.crawl_record import RUNNING, CrawlRecord
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.assignment.assignments import Assignments
@@ -35,7 +36,6 @@ from dhtcrawl.swarm.lifecycle.board import PageNeed, RunReport
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
-from dhtcrawl.swarm.lifecycle.waves import FROZEN
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
 
@@ -94,6 +94,7 @@ class CopyingSide:
 class CrawlBoard:
     """The port `Board`: tells the coordinator how the crawl stands on this node."""
 
+    node: bytes
     incarnation: int
     state: RunState
     parts: CrawlParts
@@ -116,6 +117,10 @@ class CrawlBoard:
     def report(self) -> RunReport:
         counters, frontier = self.parts.counters, self.parts.frontier
         waiting = {word: count for word, count in self._waiting().items() if count}
+        awaited = [
+            Obstacle(Cause.HOLDER_GONE, gone.node, number=gone.pages, for_s=gone.gone_s, left_s=gone.left_s)
+            for gone in self.bodies.awaited
+        ]
         return RunReport(
             self.incarnation,
             activity=self.crawl.activity,
@@ -127,10 +132,28 @@ class CrawlBoard:
                 "in_flight": frontier.in_flight,
                 "seconds": self.crawl.seconds,
             },
+            obstacle=self._obstacle(waiting, awaited),
+            awaited=awaited,
         )
 
+    def _obstacle(self, waiting: Mapping[str, int], awaited: Sequence[Obstacle]) -> Obstacle | None:
+        """What keeps the crawl from going on here; None while something moves, or where its record says it."""
+        node = self.node.hex()
+        if self.parts.frontier.in_flight or self.state.record.state != RUNNING:
+            return None
+        if self.state.leaving:
+            return Obstacle(Cause.JOINING, node)
+        if FROZEN in waiting:
+            return Obstacle(Cause.PAGE_LIMIT, number=waiting[FROZEN])
+        if not self.parts.frontier.empty:
+            return self.crawl.obstacle
+        if awaited:
+            return awaited[0]
+        word = max(waiting, key=lambda word: waiting[word], default=None)
+        return None if word is None else Obstacle(Cause.OWED, node, OWED.get(word, word), waiting[word])
+
     def _waiting(self) -> dict[str, int]:
-        """What keeps the crawl from its end, in the words of `waves.WAITING`."""
+        """What keeps the crawl from its end, in the words of `standing.OWED`."""
         found = self.crawl.waiting
         if "queued" in found and not self.budget.may_start(len(self.parts.open_tasks())):
             found[FROZEN] = found.pop("queued")

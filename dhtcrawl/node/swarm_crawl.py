@@ -13,7 +13,6 @@ from functools import partial
 
 from dhtcrawl.config import SwarmSettings
 from dhtcrawl.crawl.crawler import Crawl
-from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.parts import CrawlParts, build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.node.crawl_ports import SwarmBudget, SwarmRecord, SwarmReplication
@@ -132,6 +131,7 @@ async def compose(
     bodies = _missing_bodies(shared, given, parts, copying)
     audit = CrawlAudit(shared.auditor, record, next_round, doubt=parts.counters.pages > 0)
     board = CrawlBoard(
+        peers.node_id,
         node.incarnation,
         given.state,
         parts,
@@ -216,14 +216,15 @@ def _missing_bodies(shared: Shared, given: _Given, parts: CrawlParts, copying: B
         given.absences,
         given.ownership.snapshot,
         copying,
-        partial(_opened, shared.replicator, given.record.crawl_id, parts.intake),
+        partial(_opened, shared.replicator, given.record.crawl_id, parts),
     )
 
 
-def _opened(replicator: Replicator, crawl: bytes, intake: Intake, opened: list[TaskReplica], merged: Merged) -> None:
+def _opened(replicator: Replicator, crawl: bytes, parts: CrawlParts, opened: list[TaskReplica], merged: Merged) -> None:
     """Queue pages that are to be fetched anew once their backups know of it."""
     if opened:
-        replicator.keep(crawl, opened, partial(intake.merged, merged))
+        parts.counters.pages_reopened += len(opened)
+        replicator.keep(crawl, opened, partial(parts.intake.merged, merged))
 
 
 async def _tell_crawl(tell: Callable[[bytes, bytes], Awaitable[object]], crawl: bytes, node: bytes) -> None:

@@ -42,14 +42,23 @@ class NodeApi(Protocol):
 
         node, state (joining, active, leaving), version, address, uptime_s,
         members (a map: state → how many), crawls (how many are not ended),
-        storage_sync.
+        storage_sync, waiting (rows: crawl, text: why nothing of it moves).
         """
 
     async def peers(self) -> list[dict[str, Any]]:
-        """All members, this node included: node, address, state, self (bool), rtt_s or None."""
+        """All members, this node included, and those that left or are gone, for a day.
+
+        node, address, state (also left, gone), self (bool), rtt_s or None, gone_s (since when) or None.
+        """
 
     async def crawls(self) -> list[dict[str, Any]]:
-        """The crawls this node knows: crawl, state, seeds (the first few), seeds_total, ended, counters (its own)."""
+        """The crawls this node knows.
+
+        crawl, state, seeds (the first few), seeds_total, ended, counters (of all nodes together), counters_of
+        ("swarm"; "this node" where the coordinator does not answer), as_of_s (how old they may be), standing: a map
+        of state (running, waiting, paused, stopping, ended), reason (a word of `dhtcrawl.standing`), text, about,
+        for_s, left_s.
+        """
 
     async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
         """Begin a crawl: crawl (its id). Seeds are canonical; `settings` are those of `CrawlSettings`, all of them."""
@@ -60,8 +69,10 @@ class NodeApi(Protocol):
         crawl, spec (seeds, settings), state (running, paused, stopping,
         ended), ended ("" or why: complete, failed, stopped, or the word of a
         limit, such as "page limit"), counters (those of `Counters`, and
-        queued, in_flight), per_node (node and counters), coordinator (a node
-        id or None), waiting_for (lines: what it still takes to end).
+        queued, in_flight), counters_of, as_of_s and standing as of `crawls`,
+        per_node (node, state: active, silent or gone, heard_s, counters, text:
+        what keeps it back, or what is only there), coordinator (a node id or
+        None), waiting_for (lines: what it still takes to end).
         """
 
     async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
@@ -98,10 +109,17 @@ class NodeApi(Protocol):
         """For each crawl, or the one named: crawl, key, owner and backups (each: node, address, state)."""
 
     async def why(self, url: str, crawl_id: bytes | None) -> list[dict[str, Any]]:
-        """For each crawl, or the one named, where a URL stands: as `dhtcrawl.crawl.explain` says it, of the owner."""
+        """For each crawl, or the one named, where a URL stands: as `dhtcrawl.crawl.explain` says it, of the owner.
+
+        Besides, while the crawl runs: attempts (lines), in_flight (bool), host (state, text, left_s);
+        crawl_standing as `standing` of `crawls`.
+        """
 
     async def explain_host(self, host: str) -> dict[str, Any]:
-        """A host: gatekeeper, robots, clock, queue, failures; values are scalars, or maps and lists of scalars."""
+        """A host: state (ready, waiting, snoozed, asleep, dead), text, left_s, gatekeeper, robots, lease and line.
+
+        nodes: how it stands at those that have it or wait for it. Values are scalars, or maps and lists of them.
+        """
 
     async def export_record(self, crawl_id: bytes) -> bytes:
         """A crawl's record as nodes send it to each other, `dhtcrawl.storage.store.crawl_record.to_wire`."""

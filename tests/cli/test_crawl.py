@@ -136,7 +136,8 @@ def test_a_terminal_gets_one_line_that_fits(server: DemoServer, tmp_path: Path) 
     assert lines[-1] == "", "it cleans up behind itself"
     assert len(lines) >= 2
     assert all(0 < len(line) < columns for line in lines[:-1])
-    assert all(re.match(r"\d+\.\d s  \d+ pages  ", line) for line in lines[:-1])
+    assert all(re.match(r"\d+\.\d s  \d+ pages  |waiting: ", line) for line in lines[:-1])
+    assert any(re.fullmatch(r"waiting: .*….* for .* more", line) for line in lines), "why nothing moves, and how long"
 
 
 def on_a_terminal(home: Path, columns: int, args: list[str]) -> tuple[str, str]:

@@ -10,15 +10,18 @@ from typing import Any
 
 from dhtcrawl.crawl.crawler import LIMITS_EVERY_S, Crawl
 from dhtcrawl.crawl.single_node import SoleBudget
+from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.url import host_of
 
 from .fetch_world import SEED, SmallWeb
+
+HELD = HoldReason("retry-after", "429")
 
 
 def small_web() -> SmallWeb:
     """Its only host wants to be left alone for a minute."""
     web = SmallWeb({})
-    web.services.hosts.clock(host_of(SEED)).hold(web.clock.monotonic(), 60.0)
+    web.services.hosts.clock(host_of(SEED)).hold(web.clock.monotonic(), 60.0, HELD)
     web.add(SEED)
     return web
 

@@ -7,10 +7,12 @@ import math
 import pytest
 
 from dhtcrawl.crawl.back_queue import RETRIES_MAX
-from dhtcrawl.fetch.politeness import HostBook
+from dhtcrawl.fetch.politeness import HoldReason, HostBook
 
 from .by_hand import NOW, begin, make, over, url_of, urls
 from .stored import task
+
+HELD = HoldReason("retry-after", "429")
 
 # -- the order --
 
@@ -109,7 +111,7 @@ def test_a_hold_that_comes_while_a_host_is_ready_is_kept() -> None:
     book = HostBook(started_at=0.0, fresh=True)
     frontier = make(book=book)
     frontier.add([task("http://a/1")], NOW)
-    book.clock("a").hold(NOW, 30.0)
+    book.clock("a").hold(NOW, 30.0, HELD)
     assert frontier.next(NOW) is None
     assert frontier.next_due_at() == NOW + 30
     assert url_of(frontier.next(NOW + 30)) == "http://a/1"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from harness.memory import entries
 
 from dhtcrawl.crawl.frontier import FRONT_MIN
-from dhtcrawl.fetch.politeness import HostBook
+from dhtcrawl.fetch.politeness import HoldReason, HostBook
 
 from .by_hand import NOW, begin, make, over, stored, url_of, urls
 from .stored import task
+
+HELD = HoldReason("retry-after", "429")
 
 
 def test_a_long_stored_queue_is_worked_off_front_by_front() -> None:
@@ -116,7 +118,7 @@ def test_a_host_that_did_not_fit_during_a_walk_makes_another_walk() -> None:
 def test_finding_links_to_a_host_on_hold_takes_no_memory_for_its_place_in_time() -> None:
     book = HostBook(started_at=0.0, fresh=True)
     frontier = make(book=book, tasks_max=2 * FRONT_MIN)
-    book.clock("a").hold(NOW, 3600.0)
+    book.clock("a").hold(NOW, 3600.0, HELD)
     held = []
     for order in range(1000):
         frontier.add([task(f"http://a/{order}", order)], NOW)

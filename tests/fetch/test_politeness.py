@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.fetch.politeness import GRANULARITY_S, Backoff, Health, HealthBook, HostBook, HostClock
+from dhtcrawl.fetch.politeness import GRANULARITY_S, Backoff, Health, HealthBook, HoldReason, HostBook, HostClock
+
+HELD = HoldReason("retry-after", "429")
 
 
 def no_delay(_: str) -> float:
@@ -115,8 +117,8 @@ def test_the_health_of_an_origin_is_its_own_and_the_longest_unmet_is_forgotten()
 
 def test_a_hold_only_grows() -> None:
     clock = HostClock()
-    clock.hold(0.0, 100.0)
-    clock.hold(50.0, 10.0)
+    clock.hold(0.0, 100.0, HELD)
+    clock.hold(50.0, 10.0, HELD)
     assert clock.ready_at(0.0) == 100.0
 
 
@@ -133,7 +135,7 @@ def test_only_what_owes_nothing_is_forgotten_and_only_when_there_is_too_much() -
     for clock, end_at in ((waiting, 9.0), (idle, 1.0)):
         clock.begin(0.0, 2.0)
         clock.end(end_at)
-    held.hold(0.0, 100.0)
+    held.hold(0.0, 100.0, HELD)
     for _ in range(2):  # it looks at as many as there are too many
         book.sweep(10.0, lambda _: 2.0)
     assert [book.clock(name) is clock for name, clock in (("busy", busy), ("waiting", waiting))] == [True, True]
@@ -199,10 +201,10 @@ def test_whoever_waits_for_the_clock_keeps_every_gap(
                 clock.end(now)
                 last_end_at[host] = now
                 if event == "failed":
-                    clock.hold(now, amount)
+                    clock.hold(now, amount, HELD)
                     held_until[host] = max(held_until[host], now + amount)
             case "hold":
-                clock.hold(now, amount)
+                clock.hold(now, amount, HELD)
                 held_until[host] = max(held_until[host], now + amount)
             case "sweep":
                 book.sweep(now, lambda _: delay_s)

@@ -57,6 +57,7 @@ RECORDS = st.builds(
     st.integers(0, 3),
     st.lists(HEX_IDS, max_size=4),
     st.dictionaries(HEX_IDS, HEX_IDS, max_size=3),
+    st.dictionaries(st.sampled_from(["pages", "seconds"]), st.integers(0, 9) | st.floats(0, 9), max_size=2),
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([b"\x01", b"\x02"]), max_size=4),
 )
 
@@ -342,7 +343,9 @@ def test_a_known_crawl_needs_no_spec_and_another_one_does() -> None:
     st.binary(max_size=40)
     | st.binary(max_size=40).map(zlib.compress)
     | st.dictionaries(
-        st.sampled_from(["crawl", "spec", "nonce", "version", "state", "aliases", "participants", "adopted", "ended"]),
+        st.sampled_from(
+            ["crawl", "spec", "nonce", "version", "state", "aliases", "participants", "adopted", "totals", "ended"]
+        ),
         st.recursive(
             st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary() | st.text(),
             lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

@@ -38,9 +38,11 @@ ROOT = Path(__file__).parents[2]
 CRAWL, NODE, K1, K2 = bytes(16), b"n" * 20, b"a" * 20, b"b" * 20
 LEASE = bytes(8)
 PLACE = ("ab" * 20, "x.warc.gz", 7, 9)
+OBSTACLE = ("retry-after", "a.example", "429", 0, None, 27_000)
 REPORT: dict[str, Any] = {
     "incarnation": 1, "knows": True, "idle": False, "activity": 7, "view": bytes(16), "record": bytes(8),
     "state_version": 2, "waiting": {"in_flight": 3}, "counters": {"seconds": 1.5, "bytes": 2**40},
+    "obstacle": OBSTACLE, "awaited": (OBSTACLE,),
 }  # fmt: skip
 
 # By call: arguments and an answer, both as maps.
@@ -56,8 +58,18 @@ GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "crawl_list": ({"after": b""}, {"crawls": ((CRAWL, bytes(8)),)}),
     "crawl_get": ({"crawl": CRAWL}, {"record": b"x"}),
     "crawl_tell": ({"record": b"x", "crawl": CRAWL, "view": bytes(16)}, {}),
-    "crawl_report": ({"crawl": CRAWL}, REPORT),
-    "crawl_progress": ({"crawl": CRAWL}, {"counters": {"pages": -1}, "waiting": {}}),
+    "crawl_report": ({"crawl": CRAWL, "gone": ((NODE, 900, {"pages": 2}),)}, REPORT),
+    "crawl_progress": (
+        {"crawl": CRAWL, "here": True, "nodes": True},
+        {
+            "counters": {"pages": -1},
+            "waiting": {},
+            "heard_ms": 7,
+            "obstacle": OBSTACLE,
+            "nodes_total": 1,
+            "nodes": ((NODE, 900, True, {"pages": 1}, {"links": 1}, OBSTACLE),),
+        },
+    ),
     "crawl_audit": ({"crawl": CRAWL, "still": bytes(16)}, {"missing": 1, "resent": 0}),
     "audit_keys": ({"crawl": CRAWL, "keys": (K1, K1 + K2)}, {"missing": (K1,)}),
     "pages_claim": ({"crawl": CRAWL, "epoch": 5}, {"epoch": 5, "out": 1, "serial": 2, "book": bytes(88)}),

@@ -13,6 +13,7 @@ import pytest
 from harness.world import Said
 
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsKnown, RobotsWait, UnleasedHosts
+from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.fetch.robots import PARSED_BYTES_MAX, RobotsVerdict
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.swarm.hosts.host_leases import RETRY_S, HostLeases
@@ -229,7 +230,7 @@ async def test_a_hold_that_one_node_was_told_is_kept_by_the_others() -> None:
     host, server = swarm.host_of(C), Server()
     async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
         await a.fetch(host, 1.0, 1, server)
-        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0)
+        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0, HoldReason("retry-after", "429"))
         group.create_task(b.fetch(host, 1.0, 1, server))
     assert server.shortest_gap_s() == pytest.approx(40.0, abs=0.1)
 
@@ -261,7 +262,7 @@ async def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_
     host, server = swarm.host_of(C), Server()
     async with running(*(node.gate for node in swarm.nodes.values())), asyncio.TaskGroup() as group:
         await a.fetch(host, DELAY_S, 1, server)
-        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0)
+        a.gate.book.clock(host).hold(a.clock.monotonic(), 40.0, HoldReason("retry-after", "429"))
         await asyncio.sleep(1.0)
         group.create_task(b.fetch(host, DELAY_S, 1, server))
         await asyncio.sleep(1.0)

@@ -6,9 +6,12 @@ import math
 
 import pytest
 
+from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.swarm.hosts.lease_holder import RETRY_S, RETURN_TRIES_MAX, LeaseHolder
 from dhtcrawl.swarm.hosts.leased_clock import IDLE_S, LINGER_MAX_S
 from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, GiveBack, Granted, LeaseAsk, Wait
+
+HELD = HoldReason("retry-after", "429")
 
 H = "h.example"
 TTL_S = 10.0
@@ -116,7 +119,7 @@ def test_an_offer_of_what_nobody_wants_is_declined(desk: Desk) -> None:
 
 
 def test_who_knows_that_a_host_wants_to_be_left_alone_says_so(desk: Desk) -> None:
-    desk.clock.hold(desk.now, 60.0)
+    desk.clock.hold(desk.now, 60.0, HELD)
     desk.clock.ready_at(1.0)
     assert desk.book.wishes(desk.now + 10.0) == [LeaseAsk(H, 1.0, 50.0)]
 
@@ -177,7 +180,7 @@ def test_a_lease_ends_with_its_requests_and_says_when_the_last_byte_came(desk: D
 def test_a_hold_that_is_told_after_the_last_response_goes_with_the_lease(desk: Desk) -> None:
     desk.lease(requests=1)
     desk.request()
-    desk.clock.hold(desk.now, 60.0)
+    desk.clock.hold(desk.now, 60.0, HELD)
     (back,) = desk.book.returns(desk.now)
     assert back.hold_s(desk.now + 20.0) == 40.0
 
@@ -185,7 +188,7 @@ def test_a_hold_that_is_told_after_the_last_response_goes_with_the_lease(desk: D
 def test_a_host_that_wants_to_be_left_alone_for_longer_than_the_lease_goes_back(desk: Desk) -> None:
     desk.lease()
     desk.request()
-    desk.clock.hold(desk.now, 60.0)
+    desk.clock.hold(desk.now, 60.0, HELD)
     assert desk.clock.ready_at(1.0) == math.inf
     assert len(desk.book.returns(desk.now)) == 1
     assert desk.book.wishes(desk.now) == [LeaseAsk(H, 1.0, 60.0)]

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
+from dhtcrawl.standing import FROZEN, OWED
 from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
 from dhtcrawl.swarm.lifecycle.waves import (
-    FROZEN,
     REASONS_MAX,
-    WAITING,
     Waves,
     WaveVerdict,
     view_fingerprint,
@@ -185,7 +184,7 @@ def test_suspicion_changes_no_view_and_all_else_does() -> None:
 
 
 def test_a_report_survives_the_wire() -> None:
-    told = report(idle=False, waiting=dict.fromkeys(WAITING, 1), counters={"seconds": 1.5, "bytes": 2**40})
+    told = report(idle=False, waiting=dict.fromkeys(OWED, 1), counters={"seconds": 1.5, "bytes": 2**40})
     assert CrawlStanding.parse(told.to_map()) == told
 
 
@@ -194,7 +193,7 @@ DOC = Path(__file__).parents[2] / "docs" / "protocol-crawls.md"
 
 def test_the_protocols_page_has_every_word() -> None:
     table = DOC.read_text("utf-8").split("| word of `waiting` |", 1)[1].split("\n\n", 1)[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(WAITING)
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(OWED)
 
 
 # A model: items that wander between nodes, while waves go round

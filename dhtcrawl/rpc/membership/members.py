@@ -300,6 +300,10 @@ class Members:
         without = () if all_answer else {*self._suspected_at, exclude}
         return [self._live[node_id] for node_id in self._asking.some(n, without)]
 
+    def gone(self, now: float) -> list[tuple[MemberRecord, float]]:
+        """Those that left or are taken for dead, with the seconds since that was heard; forgotten after a day."""
+        return [(record, now - since) for since, record in self._gone.values()]
+
     @property
     def dead_count(self) -> int:
         """How many are taken for dead: perhaps they are there, and only out of sight."""

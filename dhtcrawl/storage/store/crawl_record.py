@@ -12,8 +12,9 @@
 Every arrow raises `version`. Two replicas merge to the state of the higher version.
 Equal versions with different states arise only at nodes that could not hear one
 another: then an end beats none, and "complete" every other end, for it is a fact and
-the others are wishes. Aliases, participants and adoptions merge by union, and so do
-the fields that later versions add: a node keeps and sends on what it does not know.
+the others are wishes. An end brings `totals` of the figures along. Aliases, participants
+and adoptions merge by union, and so do the fields that later versions add: a node keeps
+and sends on what it does not know.
 So merging is commutative, associative and idempotent, and replicas may meet in any order.
 
 On the wire a record is one string of bytes: a msgpack map, deflated.
@@ -26,6 +27,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 import msgpack
@@ -50,11 +52,23 @@ WIRE_BYTES_MAX: Final = 900 << 10
 INFLATED_BYTES_MAX: Final = 3 << 20
 SPEC_BYTES_MAX: Final = 2 << 20
 DIGEST_BYTES: Final = 8
+TOTALS_MAX: Final = 128
+TOTAL_MAX: Final = 2**63 - 1
+NO_TOTALS: Final[Mapping[str, int | float]] = MappingProxyType({})
 LATER_MAX: Final = 64  # fields that this version does not know
 LATER_BYTES_MAX: Final = 4 << 10  # of the value of each
 DETAIL_CHARS_MAX: Final = 200  # of a peer's text in an error
 
-_STORED = ("aliases", "ended", "state", "cause", "version", "participants", "adopted")  # besides spec and nonce
+_STORED = (
+    "aliases",
+    "ended",
+    "state",
+    "cause",
+    "version",
+    "participants",
+    "adopted",
+    "totals",
+)  # besides spec and nonce
 _ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "places", *_STORED})
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
@@ -80,6 +94,9 @@ class CrawlRecord:
     participants: list[str] = field(default_factory=list)  # ids, in hex, of the nodes that ever ran it
     # A participant that left to the heir that has its archive now. An heir may leave in turn: follow the chain.
     adopted: dict[str, str] = field(default_factory=dict)
+    totals: dict[str, int | float] = field(
+        default_factory=dict
+    )  # of an ended crawl: the counters of all nodes, added up
     later: dict[str, bytes] = field(default_factory=dict)  # fields that only later versions know: their values, packed
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
@@ -96,19 +113,29 @@ class CrawlRecord:
         return not self.ended and self.spec.settings.depth >= 0
 
 
-def changed(record: CrawlRecord, state: str, *, cause: str = "", ended: str = "") -> CrawlRecord:
-    """The record after a change of state or end; the same object if nothing changes."""
+def changed(
+    record: CrawlRecord,
+    state: str,
+    *,
+    cause: str = "",
+    ended: str = "",
+    totals: Mapping[str, int | float] = NO_TOTALS,
+) -> CrawlRecord:
+    """The record after a change of state or end; the same object if nothing changes. `totals` are those of an end."""
     assert state in STATES, state
     if (record.state, record.cause, record.ended) == (state, cause, ended):
         return record
-    return replace(record, state=state, cause=cause, ended=ended, version=record.version + 1)
+    version, counted = record.version + 1, dict(totals)
+    return replace(record, state=state, cause=cause, ended=ended, version=version, totals=counted)
 
 
 def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
     """Merge two replicas of a record; the lists of the result are sorted."""
     assert a.crawl_id == b.crawl_id, "these are two crawls"
+    later = max(a, b, key=_rank)
     return replace(
-        max(a, b, key=_rank),
+        later,
+        totals=dict(sorted(later.totals.items())),
         aliases=_smallest([*a.aliases, *b.aliases], ALIASES_MAX),
         participants=_smallest([*a.participants, *b.participants], PARTICIPANTS_MAX),
         # Of two values the greater wins; any rule would do that is the same at all nodes.
@@ -145,7 +172,7 @@ def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
 def _digest_of(alike: CrawlRecord) -> bytes:
     """The digest of a record as a merge leaves it, with sorted lists."""
     said: tuple[Any, ...] = (alike.version, alike.state, alike.cause, alike.ended)
-    said = (*said, alike.aliases, alike.participants, alike.adopted, *([alike.later] if alike.later else []))
+    said = (*said, alike.aliases, alike.participants, alike.adopted, *filter(None, (alike.totals, alike.later)))
     return hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
 
 
@@ -213,6 +240,7 @@ def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequen
         version,
         _ids(fields.get("participants", []), "participants") + _placed(fields.get("places", b""), among),
         _adopted(fields.get("adopted", {})),
+        _totals(fields.get("totals", {})),
         _later(fields),
     )
 
@@ -251,7 +279,7 @@ def _rank(record: CrawlRecord) -> tuple[Any, ...]:
     ends = ("", "*", FAILED, COMPLETE)
     end = ends.index(record.ended) if record.ended in ends else 1
     state = STATES.index(record.state) if record.state in STATES else -1
-    return record.version, end, record.ended, state, record.state, record.cause
+    return record.version, end, record.ended, state, record.state, record.cause, sorted(record.totals.items())
 
 
 def _greatest(a: dict[str, V], b: dict[str, V], most: int) -> dict[str, V]:
@@ -351,6 +379,17 @@ def _adopted(value: object) -> dict[str, str]:
     if type(value) is not dict:
         raise NotARecord("adopted: no map")
     return dict(zip(_ids(list(value), "adopted"), _ids(list(value.values()), "adopted"), strict=True))
+
+
+def _totals(value: object) -> dict[str, int | float]:
+    if type(value) is not dict or len(value) > TOTALS_MAX:
+        raise NotARecord("totals: no map, or too long")
+    for name, count in value.items():
+        if type(name) is not str or not _FIELD_NAME.fullmatch(name):
+            raise NotARecord("totals: no names of counters")
+        if type(count) not in (int, float) or not -TOTAL_MAX <= count <= TOTAL_MAX:
+            raise NotARecord("totals: no counts")
+    return value
 
 
 def _later(fields: Mapping[str, Any]) -> dict[str, bytes]:

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+
+class Awaited(NamedTuple):
+    """A node that is gone, how many pages of ours lie only there, since when, and when they are fetched again."""
+
+    node: str
+    pages: int
+    gone_s: float
+    left_s: float
+
 
 SEEK_EVERY_S = 5.0  # for a copy that a node may have which does not answer
 
@@ -38,6 +49,15 @@ class Absences:
     def awaited(self) -> list[str]:
         """The absent nodes that may yet come back, with bodies that no other node has."""
         return [node for node in self.absent() if node not in self.given_up]
+
+    def holders(self, now: float) -> list[Awaited]:
+        """The absent nodes with pages of ours that may yet come back, the one that is given up next first."""
+        found = []
+        for node in sorted(self.awaited(), key=lambda node: self._gone_at.get(node, now)):
+            pages, gone_at = self.missing.get(node, 0), self._gone_at.get(node, now)
+            if pages:
+                found.append(Awaited(node, pages, now - gone_at, max(0.0, gone_at + self._grace_s - now)))
+        return found
 
     def lie_at(self, nodes: Iterable[str]) -> None:
         """Note that these nodes have pages which were not known of: the next scan counts them, too."""

@@ -22,7 +22,7 @@ from dhtcrawl.storage.store import replicas
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.ownership import TakeSnapshot
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.swarm.bodies.absences import Absences
+from dhtcrawl.swarm.bodies.absences import Absences, Awaited
 
 RECORDS_A_SCAN = 2_000
 LOOK_EVERY_S = 1.0
@@ -81,6 +81,11 @@ class MissingBodies:
         Nodes that are back and have not been told of their pages count, too.
         """
         return self._absences.pages + self._looking + len(self._absences.back)
+
+    @property
+    def awaited(self) -> list[Awaited]:
+        """The absent nodes with pages of ours that may yet come back, the one that is given up next first."""
+        return self._absences.holders(self._clock.monotonic())
 
     def view_changed(self, *, ours: bool) -> None:
         """Note that nodes may have come or gone; with `ours` others' keys may be ours now, too."""

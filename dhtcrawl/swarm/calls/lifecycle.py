@@ -12,6 +12,7 @@ from dhtcrawl.rpc.tasks.schema import (
     octets,
     octets_up_to,
     or_nil,
+    row,
     rows,
     text,
     word,
@@ -21,11 +22,15 @@ from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, WIRE_BYTES_MAX
 from dhtcrawl.swarm.calls.words import (
     _KEY_WIDTHS,
     COUNT_MAX,
+    NODES_TOLD_MAX,
+    SPAN_MS_MAX,
     Count,
     Counters,
     Crawl,
     Done,
     Figures,
+    NodeId,
+    ObstacleRow,
     TaskKey,
     TaskKeys,
     Waiting,
@@ -37,6 +42,7 @@ CRAWLS_A_LIST: Final = 256
 VIEW_BYTES: Final = 16
 STILL_BYTES: Final = 16
 WAVE_TIMEOUT_S: Final = 5.0
+PROGRESS_ROWS_MAX: Final = 512
 
 ViewPrint = Annotated[bytes, octets(VIEW_BYTES)]
 RecordDigest = Annotated[bytes, octets(DIGEST_BYTES)]
@@ -88,6 +94,14 @@ class TellCrawl(CallArgs[Done], name="crawl_tell", timeout_s=WAVE_TIMEOUT_S):
     ] = None
 
 
+class GoneRow(NamedTuple):
+    """The last figures of a node that the coordinator does not hear of any more, or the coordinator's own."""
+
+    node: NodeId
+    heard_ms: Annotated[int, integer(0, SPAN_MS_MAX), "how long ago"]
+    counters: Counters
+
+
 class CrawlStanding(WireMap):
     """Answer to `crawl_report`: how a crawl stands on one node at one moment."""
 
@@ -104,25 +118,56 @@ class CrawlStanding(WireMap):
         "for limits and for people; `seconds`, `bytes` and `pages` among them, with a page limit `pages_out` and "
         "`pages_used`",
     ]
+    obstacle: Annotated[ObstacleRow | None, or_nil(row(ObstacleRow)), "what keeps it from going on there"] = None
+    awaited: Annotated[
+        tuple[ObstacleRow, ...],
+        rows(ObstacleRow, NODES_TOLD_MAX),
+        "nodes that are gone, and how many pages that the node owns lie only there",
+    ] = ()
 
 
 class ReportCrawl(CallArgs[CrawlStanding], name="crawl_report", timeout_s=WAVE_TIMEOUT_S):
     """The coordinator asks every member in every wave."""
 
     crawl: Crawl
+    gone: Annotated[
+        tuple[GoneRow, ...],
+        rows(GoneRow, NODES_TOLD_MAX),
+        "figures that the coordinator's successor will not hear again: its own, and those of nodes that are gone",
+    ] = ()
+
+
+class ProgressRow(NamedTuple):
+    """How a crawl stands on one node, as its coordinator last heard."""
+
+    node: NodeId
+    heard_ms: Annotated[int, integer(0, SPAN_MS_MAX), "how long ago"]
+    member: Annotated[bool, flag(), "the node is a member"]
+    counters: Figures
+    waiting: Waiting
+    obstacle: Annotated[ObstacleRow | None, or_nil(row(ObstacleRow))]
 
 
 class CrawlFigures(WireMap):
     """Answer to `crawl_progress`."""
 
-    counters: Figures
+    counters: Annotated[Figures, "of the whole swarm, or of the node where `here` was asked"]
     waiting: Waiting
+    heard_ms: Annotated[int, integer(0, SPAN_MS_MAX), "how old the figures may be"] = 0
+    obstacle: Annotated[ObstacleRow | None, or_nil(row(ObstacleRow)), "why nothing moves"] = None
+    nodes: Annotated[tuple[ProgressRow, ...], rows(ProgressRow, PROGRESS_ROWS_MAX)] = ()
+    nodes_total: Annotated[Count, "how many nodes there are rows of, told or not"] = 0
 
 
-class AskProgress(CallArgs[CrawlFigures], name="crawl_progress", timeout_s=WAVE_TIMEOUT_S):
-    """Commands ask how a crawl stands on a node. Refused: `unknown-crawl`."""
+class AskProgress(CallArgs[CrawlFigures], name="crawl_progress", timeout_s=WAVE_TIMEOUT_S, reply_bytes_max=1 << 20):
+    """Commands ask the coordinator how a crawl stands, or with `here` any node how it stands there.
+
+    Refused: `not-coordinator`; `unknown-crawl`.
+    """
 
     crawl: Crawl
+    here: Annotated[bool, flag(), "only what the asked node did"] = False
+    nodes: Annotated[bool, flag(), "a row for each node is wanted, too"] = False
 
 
 class AuditResult(WireMap):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dhtcrawl.fetch.politeness import GRANULARITY_S, HostClock, PolitenessTally
+from dhtcrawl.standing import Cause, Obstacle
 
 IDLE_S = 1.0
 LINGER_MAX_S = 0.5
@@ -153,6 +154,17 @@ class LeasedClock(HostClock):
     def idle(self, now: float, delay_s: float) -> bool:
         """As `HostClock`; a clock with a lease or a wish is not idle."""
         return not self.in_flight and self.lease is None and self.wish is None and self.own_at(delay_s) <= now
+
+    def obstacle(self, host: str, now: float, delay_s: float) -> Obstacle | None:
+        """As `HostClock`; where nothing else does, the lease that it waits for, or the robots.txt, keeps it back."""
+        own = super().obstacle(host, now, delay_s)
+        if own is not None or delay_s <= 0 or self.in_flight:
+            return own
+        if self.away_until > now:
+            return Obstacle(Cause.ROBOTS, host, left_s=self.away_until - now)
+        if self.lease is None:
+            return Obstacle(Cause.LEASE, host)
+        return Obstacle(Cause.DELAY, host, left_s=self.lease.not_before - now) if self.lease.not_before > now else None
 
     def due_at(self) -> float:
         """When the `LeaseHolder` has to look at this clock."""

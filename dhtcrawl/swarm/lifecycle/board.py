@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.standing import Obstacle
 from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
+from dhtcrawl.swarm.calls.words import NODES_TOLD_MAX, obstacle_row, row_of
 from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 
 
@@ -23,8 +25,10 @@ class RunReport(NamedTuple):
 
     incarnation: int
     activity: int  # grows with everything that could be, or bring, work for a node
-    waiting: Mapping[str, int]  # what makes it not idle, by the words of `waves.WAITING`
+    waiting: Mapping[str, int]  # what makes it not idle, by the words of `standing.OWED`
     counters: Mapping[str, int | float]  # for limits and for people: seconds, bytes, pages …
+    obstacle: Obstacle | None = None  # what keeps the crawl from going on here
+    awaited: Sequence[Obstacle] = ()  # nodes that are gone, and how many pages of ours lie only there
 
 
 class Board(Protocol):
@@ -69,6 +73,8 @@ def standing_of(
         state_version=0 if record is None else record.version,
         waiting=report.waiting,
         counters={**report.counters, **figures},
+        obstacle=row_of(report.obstacle),
+        awaited=tuple(map(obstacle_row, report.awaited[:NODES_TOLD_MAX])),
     )
 
 

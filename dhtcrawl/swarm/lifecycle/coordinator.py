@@ -8,6 +8,7 @@ these calls:
     crawl_tell    this is the crawl's record          members with an older one
     crawl_get     what is yours                       members with another one
     pages_…       page blocks, see `page_block_service`
+    crawl_progress  for people: what all nodes have done together, by the last wave (`roll`)
 
 The others answer, and ask for the record themselves when they have not been asked for long: the coordinator may have
 ended the crawl and died before it could tell them.
@@ -26,8 +27,9 @@ from typing import TypeVar
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.rpc.peers.ask_all import answers_of
+from dhtcrawl.rpc.peers.ask_all import answers_of, ask_all
 from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap
 from dhtcrawl.storage.store.crawl_record import STOPPING, changed
@@ -37,6 +39,7 @@ from dhtcrawl.swarm.lifecycle.board import Board, standing_of
 from dhtcrawl.swarm.lifecycle.coordination import Coordination
 from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
+from dhtcrawl.swarm.lifecycle.people_desk import PeopleDesk
 from dhtcrawl.swarm.lifecycle.record_sharing import RecordSharing
 from dhtcrawl.swarm.lifecycle.waves import WaveVerdict, view_fingerprint
 
@@ -82,7 +85,7 @@ class Coordinator:
         self._audit = AskedAudit(board.audit, self.settings.audit_answer_s)
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
-        self._asked = False
+        self._people = PeopleDesk(peers, clock, self._wake.set)
         self._stopping = False
 
     def view_changed(self) -> None:
@@ -118,12 +121,19 @@ class Coordinator:
 
     # -- what others ask --
 
-    def on_report(self, asker: bytes, _args: calls.ReportCrawl) -> calls.CrawlStanding:
+    def on_report(self, asker: bytes, args: calls.ReportCrawl) -> calls.CrawlStanding:
         """Answer `crawl_report`."""
-        self._asked = self._asked or asker == self._coordinator()
+        if asker == self._coordinator():
+            self._people.coordinator_asked(args)
         report = self._board.report()
         record, figures = self._board.record(), self.desk.figures()
         return standing_of(self._peers, record, report, idle=not report.waiting, figures=figures)
+
+    async def on_progress(self, _asker: bytes, args: calls.AskProgress) -> calls.CrawlFigures | Refused:
+        """Answer `crawl_progress` for the whole swarm."""
+        if not self._in_charge():
+            return Refused("not-coordinator")
+        return await self._people.answer(self._board.record(), nodes=args.nodes)
 
     async def on_audit(self, asker: bytes, args: calls.AuditCrawl) -> calls.AuditResult | Refused:
         """Answer `crawl_audit` with the audit's result, or that it still runs."""
@@ -145,10 +155,10 @@ class Coordinator:
     async def _follow(self) -> None:
         """Wait for a change; ask for the record if the coordinator has not asked us for long."""
         self.state.start_over()
-        self._asked = False
+        self._people.asked = False
         await self._sleep(self.settings.unasked_s)
         coordinator = self._coordinator()
-        if not (self._asked or self._wake.is_set() or coordinator is None or self._in_charge()):
+        if not (self._people.asked or self._wake.is_set() or coordinator is None or self._in_charge()):
             await self._sharing.get(coordinator)
 
     async def _sleep(self, delay_s: float) -> None:
@@ -167,8 +177,8 @@ class Coordinator:
         view, record = self._peers.view, self._board.record()
         members = [member.id for member in view.members]
         told, digest = view_fingerprint(view), record.digest
-        answers = await self._ask(members, calls.ReportCrawl(self._crawl_id))
-        self.state.heard(answers)
+        self.state.heard(await self._reports(members))
+        self._people.wave_over()
         await self._sharing.share(view, self.state.reports)
         if not self._in_charge():
             return 0.0
@@ -181,7 +191,7 @@ class Coordinator:
         if log.isEnabledFor(logging.DEBUG):
             crawl, verdict = self._crawl_id.hex(), judgement.verdict.value
             text = "%d of %d members told how crawl %s stands with them, from which follows: %s"
-            log.debug(text, len(answers), len(members), crawl[:12], verdict, extra={"crawl": crawl})
+            log.debug(text, len(self.state.reports), len(members), crawl[:12], verdict, extra={"crawl": crawl})
         if judgement.verdict is WaveVerdict.COMPLETE:
             await self._end(self.state.end_of_complete(self._board.record(), view))
         elif judgement.verdict is WaveVerdict.AUDIT:
@@ -199,13 +209,27 @@ class Coordinator:
         settings = self.settings
         return max(settings.still_s if still else settings.busy_s, settings.member_s * len(members))
 
+    async def _reports(self, members: list[bytes]) -> dict[bytes, calls.CrawlStanding]:
+        """The reports of the members that answer."""
+        args = calls.ReportCrawl(self._crawl_id, self._people.told(members))
+        found: dict[bytes, calls.CrawlStanding] = {}
+
+        async def ask(node: bytes) -> None:
+            answer = await self._peers.call(node, args, timeout_s=self.settings.timeout_s)
+            if not isinstance(answer, Failure):
+                found[node] = answer
+                self._people.heard(node, answer)
+
+        await ask_all(members, ask)
+        return {node: found[node] for node in members if node in found}
+
     async def _ask(self, nodes: list[bytes], args: CallArgs[R]) -> dict[bytes, R]:
         return await answers_of(self._peers, nodes, args, timeout_s=self.settings.timeout_s)
 
     async def _end(self, ended: str) -> None:
         """End the crawl. The others are told first: our own run ends with the update."""
         record = self._board.record()
-        over = changed(record, record.state, cause=record.cause, ended=ended)
+        over = changed(record, record.state, cause=record.cause, ended=ended, totals=self._people.totals())
         log.info("crawl %s has ended: %s", self._crawl_id.hex()[:12], ended, extra={"crawl": self._crawl_id.hex()})
         await self._sharing.tell(over, self.state.reports)
         await self._sharing.adopt(over)

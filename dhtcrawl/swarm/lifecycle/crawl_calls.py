@@ -10,6 +10,7 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.swarm.bodies.exports import counters_of
 from dhtcrawl.swarm.calls import lifecycle as calls
+from dhtcrawl.swarm.calls.words import row_of
 from dhtcrawl.swarm.lifecycle.board import report_without_run
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 
@@ -39,12 +40,14 @@ class CrawlCalls:
             return run.coordinator.on_report(asker, args)
         return report_without_run(self.peers, self.runs.records.get(args.crawl), self.incarnation)
 
-    async def _on_progress(self, _asker: bytes, args: calls.AskProgress) -> calls.CrawlFigures | Refused:
+    async def _on_progress(self, asker: bytes, args: calls.AskProgress) -> calls.CrawlFigures | Refused:
         """Answer with a crawl's figures for people; unlike `crawl_report` this is no part of a wave."""
         if self.runs.records.get(args.crawl) is None:
             return Refused(UNKNOWN_CRAWL)
         run = self.runs.of(args.crawl)
+        if not args.here:
+            return Refused("not-coordinator") if run is None else await run.coordinator.on_progress(asker, args)
         if run is None:
             return calls.CrawlFigures(await self.committer.submit(partial(counters_of, crawl=args.crawl)), {})
         report = run.board.report()
-        return calls.CrawlFigures(report.counters, report.waiting)
+        return calls.CrawlFigures(report.counters, report.waiting, obstacle=row_of(report.obstacle))

@@ -58,27 +58,11 @@ from typing import Final
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.standing import FROZEN, OWED
 from dhtcrawl.swarm.calls.lifecycle import STILL_BYTES, VIEW_BYTES, CrawlStanding
 
 REASONS_MAX: Final = 8
 
-FROZEN: Final = "frozen"
-# What a report's `waiting` may name, in words for people. A word of a later version is printed as it is.
-WAITING: Final = {
-    FROZEN: "tasks that may not be started",
-    "queued": "tasks to fetch",
-    "held": "tasks that a former owner is fetching",
-    "in_flight": "pages in flight",
-    "unwritten": "results not on disk",
-    "unsettled": "pages whose links are not all stored",
-    "copies": "pages to copy to further nodes",
-    "links": "links under way to their owners",
-    "hand_over": "records to hand over",
-    "backups": "records with too few backups",
-    "repair": "key ranges to repair",
-    "bodies": "pages without a body",
-    "joining": "key ranges to pull before joining",
-}
 # A crawl that is being stopped does not wait for these: nothing is fetched for their sake any more.
 STANDING: Final = frozenset({FROZEN, "queued", "backups", "repair", "bodies", "copies", "joining"})
 
@@ -200,7 +184,7 @@ def _movement(
 
 def _waiting(node: bytes, report: CrawlStanding) -> list[str]:
     waiting = sorted(report.waiting.items())
-    return [f"{count} {WAITING.get(word, word)} at {short(node)}" for word, count in waiting if count]
+    return [f"{count} {OWED.get(word, word)} at {short(node)}" for word, count in waiting if count]
 
 
 def _name_of(view: bytes, record: bytes, answers: Mapping[bytes, CrawlStanding]) -> bytes:
