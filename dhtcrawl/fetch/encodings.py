@@ -15,6 +15,8 @@ from functools import lru_cache
 
 import webencodings
 
+HELPED_MAX = 20_000  # characters of a text that are read by us and not by Python
+
 # The codecs whose characters browsers decode (Encoding, 4.2 and its indexes), and how their errors are handled.
 _CODECS = {
     "shift_jis": ("cp932", "replace"),
@@ -72,7 +74,11 @@ def decode(data: bytes, name: str) -> str:
     encoding, codec = webencodings.lookup(name), _CODECS.get(name)
     try:
         if codec is not None:
-            text = data.decode(*codec)
+            python, errors = codec
+            text = data.decode(python, "replace")
+            # A handler of ours takes 1 µs for an error: what has more of them is not in this charset.
+            if errors != "replace" and 0 < text.count("\ufffd") <= HELPED_MAX:
+                text = data.decode(python, errors)
             for sign, standard in _SIGNS.get(name, {}).items():
                 text = text.replace(sign, standard)
             return text

@@ -18,14 +18,17 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-import webencodings
+from webencodings.labels import LABELS
 
 from dhtcrawl.fetch.encodings import octets_of
 from dhtcrawl.url import URL_CHARS_MAX
 
 UTF_8 = "utf-8"
+# An octet can become a reference of 14 characters; the longest honest lists of links have a megabyte.
+ENCODED_CHARS_MAX = 16 << 20
 # The output encoding of these is UTF-8 (Encoding, 4.3), as URL parsers have it anyway.
 _IN_UTF_8 = frozenset((UTF_8, "utf-16le", "utf-16be", "replacement"))
+_LEGACY = frozenset(LABELS.values()) - _IN_UTF_8
 
 _QUOTED = [quote(chr(octet), safe="", encoding="latin-1") for octet in range(256)]
 _BEYOND_ASCII = re.compile(r"[^\0-\x7f]+")
@@ -54,16 +57,25 @@ class _AllOfUnicode(_Escapes):
 
 
 def in_charset(links: list[str], charset: str) -> list[str]:
-    """`links` with their queries in `charset`: the same list where that changes nothing, or where nobody knows it."""
-    if charset in _IN_UTF_8 or "".join(links).isascii():
+    """`links` with their queries in `charset`: the same list where that changes nothing, or where nobody knows it.
+
+    After `ENCODED_CHARS_MAX` the rest of the links stays as it is.
+    """
+    if charset not in _LEGACY or "".join(links).isascii():
         return links
-    changed = [link if link.isascii() else encode_query(link, charset) for link in links]
-    return links if changed == links else changed
+    encoded = []
+    left = ENCODED_CHARS_MAX
+    for link in links:
+        if left > 0 and not link.isascii():
+            link = encode_query(link, charset)
+            left -= len(link)
+        encoded.append(link)
+    return links if encoded == links else encoded
 
 
 def encode_query(link: str, charset: str) -> str:
     """A link, absolute or not, with its query in `charset`; as it is where it cannot be fetched for its length."""
-    if charset in _IN_UTF_8 or len(link) > URL_CHARS_MAX:
+    if charset not in _LEGACY or len(link) > URL_CHARS_MAX:
         return link
     # The fragment begins at the first '#', before it the query at the first '?'.
     rest, sharp, fragment = link.partition("#")
@@ -71,8 +83,6 @@ def encode_query(link: str, charset: str) -> str:
     if query.isascii():
         return link
     escapes = _escapes(charset)
-    if escapes is None:
-        return link
     return path + mark + _BEYOND_ASCII.sub(lambda run: _escaped(run[0], escapes), query) + sharp + fragment
 
 
@@ -81,11 +91,7 @@ def _escaped(run: str, escapes: _Escapes) -> str:
 
 
 @lru_cache
-def _escapes(charset: str) -> _Escapes | None:
-    """None for a charset that the standard does not name."""
-    encoding = webencodings.lookup(charset) if charset.isascii() else None
-    if encoding is None or encoding.name != charset:
-        return None
+def _escapes(charset: str) -> _Escapes:
     known = {code: _quoted(octets) for code, octets in octets_of(charset).items()}
     if charset == "gb18030":
         return _AllOfUnicode(known)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import time
 
 import pytest
 from webencodings.labels import LABELS
 
 from dhtcrawl.fetch.charset import charset_of
-from dhtcrawl.fetch.encodings import decode, octets_of
+from dhtcrawl.fetch.encodings import HELPED_MAX, decode, octets_of
 
 LEGACY = sorted(set(LABELS.values()) - {"utf-8", "utf-16le", "utf-16be", "replacement"})
 
@@ -49,6 +50,15 @@ def test_the_euro_of_windows_is_read_in_chinese() -> None:
 
 def test_the_dot_in_chinese_names_is_read() -> None:
     assert decode(b"\xa1\x45\xa1\xe3", "big5") == "‧～"
+
+
+@pytest.mark.parametrize("charset", ["euc-jp", "iso-2022-jp", "gbk", "gb18030", "big5"])
+def test_a_text_that_is_no_text_is_read_as_fast_as_one_that_is(charset: str) -> None:
+    assert decode(b"\xff" * (HELPED_MAX + 1), charset) == "\ufffd" * (HELPED_MAX + 1)
+    junk = b"\xff\x80\xa3" * (1 << 20)
+    before = time.process_time()
+    assert decode(junk, charset).count("\ufffd") > 1 << 20
+    assert time.process_time() - before < 1.0
 
 
 def test_code_pages_have_the_controls_that_they_do_not_define() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from webencodings.labels import LABELS
 
 from dhtcrawl.fetch.encodings import decode
-from dhtcrawl.fetch.query_charset import encode_query, in_charset
+from dhtcrawl.fetch.query_charset import ENCODED_CHARS_MAX, encode_query, in_charset
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
 LEGACY = sorted(set(LABELS.values()) - {"utf-8", "utf-16le", "utf-16be", "replacement"})
@@ -125,6 +125,15 @@ def test_a_link_that_is_too_long_to_be_fetched_is_not_encoded() -> None:
     assert encode_query(link, "shift_jis") is link
     longest = "?" + "日" * (URL_CHARS_MAX - 1)
     assert canonicalize(encode_query(longest, "windows-1252"), BASE) is None
+
+
+def test_what_is_encoded_of_a_page_is_bounded() -> None:
+    links = [f"?{number}" + "\ufffd" * 8_000 for number in range(1_000)]
+    encoded = in_charset(links, "windows-1252")
+    assert len(encoded) == len(links)
+    assert encoded[0].isascii()
+    assert encoded[-1] is links[-1]
+    assert sum(map(len, encoded)) < ENCODED_CHARS_MAX + sum(map(len, links)) + 14 * URL_CHARS_MAX
 
 
 def test_a_charset_goes_by_the_name_that_the_standard_gives_it() -> None:
