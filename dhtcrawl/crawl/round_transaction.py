@@ -78,8 +78,7 @@ class RoundTransaction:
         for host, wait_s in round_.owed.items():
             tasks.owe(txn, self.crawl, host, wait_s)
         for page_key, found in round_.relinked.items():
-            tasks.relink(txn, self.crawl, page_key, found.link_keys)
-            tasks.skip(txn, self.crawl, found.skipped)
+            tasks.relink(txn, self.crawl, page_key, found.link_keys, found.skipped)
 
     def _archive(self, txn: Txn, fetched: Fetched, result: RoundResult) -> None:
         place, digest = self.archive.append(fetched.item)

@@ -66,7 +66,7 @@ class Store:
         return self.run(lambda txn: tasks.kill(txn, CRAWL, SPEC.key_of(url), reason, detail, 1)) is not None
 
     def skip(self, *skipped: tuple[str, str]) -> None:
-        self.run(lambda txn: tasks.skip(txn, CRAWL, skipped))
+        self.run(lambda txn: tasks.skip(txn, CRAWL, skipped, "http://a.example/"))
 
     def task(self, url: str) -> Task:
         found = self.run(lambda txn: tasks.get_task(txn, CRAWL, SPEC.key_of(url)))

@@ -36,8 +36,8 @@ def extra_row(changed: dict[Any, Any] | None = None) -> tuple[bytes, bytes]:
     return FILE.encode() + bytes(8), page_row(changed)[1]
 
 
-def skipped_row(url: Any, reason: Any) -> tuple[bytes, bytes]:
-    return url_key(A), pack((url, reason))
+def skipped_row(url: Any, reason: Any, *referrer: Any) -> tuple[bytes, bytes]:
+    return url_key(A), pack((url, reason, *referrer))
 
 
 NO_PAIRS: list[Any] = [None, 5, b"ab", (b"a",), (b"a", b"b", b"c"), ("a", b""), (b"a", None), {}]
@@ -59,7 +59,7 @@ NONSENSE: list[tuple[bytes, Any]] = [
         {str(number): 1 for number in range(100)},
     )),
     *((b"x", extra_row(fields)) for fields in ({"place": (NODES[0], FILE, 1, 10)}, {"url": 1}, {"fetched_at": None})),
-    *((b"s", skipped_row(*pair)) for pair in ((A, ""), (A, 5), (B, "depth"), (5, "depth"))),
+    *((b"s", skipped_row(*pair)) for pair in ((A, ""), (A, 5), (B, "depth"), (5, "depth"), (A, "depth", None))),
     *((kind, (SPEC.key_of(A), value)) for kind in (b"t", b"p", b"x", b"s") for value in (
         b"", b"\0", b"\1", b"\1\xc1", b"\2\x90", b"\1\x90", b"\1\x80", b"\1" + b"\x91" * 5000 + b"\0", b"\1\xa1\xff",
         pack("text"), pack(5), pack({"url": A}), pack([A] * 12), bytes(2 << 20),
@@ -100,6 +100,7 @@ def test_the_rows_that_nonsense_is_made_of_are_good(collection: Collection, row:
     kind = b"p" if row == page_row() else b"t"
     collection.take([(NODES[0], kind, [row])])
     collection.take([(NODES[0], b"x", [extra_row()]), (NODES[0], b"s", [skipped_row(A, "depth")])])
+    collection.take([(NODES[0], b"s", [skipped_row(A, "depth", B)])])
     assert len(collection.content()) >= 3
 
 

@@ -14,13 +14,14 @@ from storage.stores import CRAWL, SPEC
 from storage.swarm_stores import NODES, Collection, Part
 from storage.test_outputs import lines, skipped, write
 
+from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.collect import gather
 from dhtcrawl.storage.collect.gather_aside import drop_aside
-from dhtcrawl.storage.outputs.outputs import MISSING_FILE, PAGES_FILE, OutputCounters, OutputDirs
+from dhtcrawl.storage.outputs.outputs import MISSING_FILE, PAGES_FILE, SKIPPED_FILE, OutputCounters, OutputDirs
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
-from dhtcrawl.storage.store.records import State, unpack
+from dhtcrawl.storage.store.records import State, pack, unpack
 from dhtcrawl.storage.store.tasks import get_page
 
 A, B, C, D, E = URLS = [f"http://a.example/{name}" for name in "abcde"]
@@ -318,6 +319,18 @@ def test_a_skipped_link_has_one_reason_whoever_noted_it_first(nodes: tuple[Part,
         node.store.skip((B, reason))
     collection.gather(*nodes)
     assert skipped(outputs(collection)[1]) == {B: "depth"}
+
+
+def test_of_pages_with_a_skipped_link_one_is_its_referrer_whoever_noted_it_first(
+    nodes: tuple[Part, ...], collection: Collection
+) -> None:
+    of_an_earlier_version = pack((B, "depth"))
+    rows = [of_an_earlier_version, *(pack((B, "depth", referrer)) for referrer in (C, A))]
+    for node, row in zip(nodes, rows, strict=True):
+        node.store.put(keys.SKIPPED + CRAWL + url_key(B), row)
+    collection.gather(*nodes)
+    (found,) = lines(outputs(collection)[1].reports, SKIPPED_FILE)
+    assert found == {"url": B, "reason": "depth", "referrer": A}
 
 
 # Bodies that nobody has

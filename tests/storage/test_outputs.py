@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from storage.stores import CRAWL, NODE, SPEC, Store, link, page
 
 from dhtcrawl.errors import StorageError, StorageFull
+from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.outputs import outputs
 from dhtcrawl.storage.outputs.outputs import (
     INDEX_FILE,
@@ -123,8 +124,25 @@ def test_each_url_that_was_not_fetched_stands_there_once_with_its_reason(store: 
     store.kill(B, SkipReason.FAILED, "timeout")
     totals = write(store, dirs)
     assert skipped(dirs) == {B: "failed", C: "nofollow", "tel:é": "not-a-url"}
-    assert {"url": B, "reason": "failed", "detail": "timeout"} in lines(dirs.reports, SKIPPED_FILE)
+    known = {"url": B, "reason": "failed", "referrer": "http://a.example/", "detail": "timeout"}
+    assert known in lines(dirs.reports, SKIPPED_FILE)
     assert totals.skipped == Counter({"failed": 1, "nofollow": 1, "not-a-url": 1})
+
+
+def test_each_skipped_url_has_the_page_on_which_it_was_found(store: Store, dirs: OutputDirs) -> None:
+    fetch(store, page(A, skipped=[(C, SkipReason.NOFOLLOW)]))
+    fetch(store, page(B, skipped=[(C, SkipReason.DEPTH), ("tel:é", SkipReason.NOT_A_URL)]))
+    store.accept(link(D, referrer=B), link("http://a.example/seed", 0, "", seed=True))
+    of_an_earlier_version = "http://b.example/"
+    store.put(keys.SKIPPED + CRAWL + url_key(of_an_earlier_version), pack((of_an_earlier_version, "out-of-scope")))
+    write(store, dirs, "page-limit")
+    assert {row["url"]: row["referrer"] for row in lines(dirs.reports, SKIPPED_FILE)} == {
+        C: A,
+        "tel:é": B,
+        D: B,
+        "http://a.example/seed": None,
+        of_an_earlier_version: None,
+    }
 
 
 def test_a_skipped_link_that_was_followed_after_all_is_not_there(store: Store, dirs: OutputDirs) -> None:

@@ -11,7 +11,7 @@ from storage.stores import CRAWL, NODE, PLACE, SPEC, Store, link, page
 
 from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.storage.store import keys, tasks
-from dhtcrawl.storage.store.records import Place, State
+from dhtcrawl.storage.store.records import Place, State, unpack
 from dhtcrawl.storage.store.tasks import Queued
 
 A, B, C = "http://a.example/a", "http://a.example/b", "http://a.example/c"
@@ -159,6 +159,13 @@ def test_a_link_that_is_skipped_keeps_its_first_reason(store: Store) -> None:
     found = [keys.suffix(key) for key in store.stored_keys()]
     assert sorted(found) == sorted([url_key(A), url_key("mailto:é")])
     assert b"depth" in (store.engine.get(keys.SKIPPED + CRAWL + url_key(A)) or b"")
+
+
+def test_a_link_that_is_skipped_when_its_page_is_read_again_has_that_page(store: Store) -> None:
+    store.accept(link(A))
+    store.fetched(page(A))
+    store.run(lambda txn: tasks.relink(txn, CRAWL, SPEC.key_of(A), b"", [(B, "out-of-scope")]))
+    assert unpack(store.engine.get(keys.SKIPPED + CRAWL + url_key(B)) or b"") == [B, "out-of-scope", A]
 
 
 # queues

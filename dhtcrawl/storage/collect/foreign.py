@@ -18,7 +18,7 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 from dhtcrawl.keyspace import KEY_BYTES, url_key
 from dhtcrawl.storage.archive.names import NUMBERED
 from dhtcrawl.storage.store import records
-from dhtcrawl.storage.store.records import OTHERS_MAX, Place, State, Task, unpack_task
+from dhtcrawl.storage.store.records import OTHERS_MAX, Place, SkippedLink, State, Task, unpack_task
 from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
 # Three URLs, a title and a header make 30 KB. Escaped as JSON, a value of this size is a line that `verify` reads.
@@ -130,16 +130,17 @@ def read_extra(origin: Origin, suffix: bytes, value: bytes) -> dict[str, Any]:
     return fields
 
 
-def read_skipped(key: bytes, value: bytes) -> tuple[str, str]:
-    """Read a skipped link; return its URL and the reason.
+def read_skipped(key: bytes, value: bytes) -> SkippedLink:
+    """Read a skipped link.
 
     Raises:
         BadRow: the row is not one.
     """
     match _decoded(value, "skipped link"):
-        case [str(url), str(reason)]:
+        # Without the page that has it: of an earlier version.
+        case [str(url), str(reason)] | [str(url), str(reason), str()] as fields:
             _need(bool(reason) and url_key(url) == key, "skipped link", key)
-            return url, reason
+            return SkippedLink(*fields)
     raise _bad("skipped link", key)
 
 

@@ -43,6 +43,7 @@ from dhtcrawl.storage.collect.gather_aside import WHOLE, aside, by_key, of_key
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import (
     Place,
+    SkippedLink,
     State,
     Task,
     holds_copies,
@@ -197,9 +198,14 @@ def _merge_skipped(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
     held = txn.get(full)
     if held == value:
         return
-    url, reason = foreign.read_skipped(key, value)
-    if held is None or reason < unpack(held)[1]:
-        txn.put(full, pack((url, reason)))
+    link = foreign.read_skipped(key, value)
+    if held is None or _rank_of(link) < _rank_of(SkippedLink(*unpack(held))):
+        txn.put(full, pack(link))
+
+
+def _rank_of(link: SkippedLink) -> tuple[str, bool, str]:
+    """Of links to one URL that is skipped, the smallest is kept: by reason, and one that names its page first."""
+    return link.reason, not link.referrer, link.referrer
 
 
 def _merge_extra(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:

@@ -27,7 +27,7 @@ from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
-from dhtcrawl.storage.store.records import Place, SkipReason, State, unpack, unpack_task
+from dhtcrawl.storage.store.records import Place, SkippedLink, SkipReason, State, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
 
@@ -254,24 +254,26 @@ def _skipped_lines(
         totals.urls_seen += 1
         totals.errors += task.state == State.DEAD and task.reason == SkipReason.FAILED
         if task.state == State.DEAD:
-            yield _skipped(totals, task.url, task.reason, task.detail)
+            yield _skipped(totals, SkippedLink(task.url, task.reason, task.referrer), task.detail)
         elif task.state == State.PENDING:
             totals.pending += 1
             if pending_reason:
-                yield _skipped(totals, task.url, pending_reason, "")
+                yield _skipped(totals, SkippedLink(task.url, pending_reason, task.referrer))
         else:
             totals.brought += 1
             totals.unsettled += task.state == State.FETCHED
-    for url, reason in _records(txn, crawl, keys.SKIPPED):
+    for fields in _records(txn, crawl, keys.SKIPPED):
+        link = SkippedLink(*fields)
         # Another page may have led to it after all, at a smaller depth or without nofollow.
-        followed = reason != SkipReason.NOT_A_URL and txn.get(keys.TASK + crawl + spec.key_of(url)) is not None
-        if not followed:
-            yield _skipped(totals, url, reason, "")
+        is_url = link.reason != SkipReason.NOT_A_URL
+        if not (is_url and txn.get(keys.TASK + crawl + spec.key_of(link.url)) is not None):
+            yield _skipped(totals, link)
 
 
-def _skipped(totals: OutputCounters, url: str, reason: str, detail: str) -> tuple[str, bytes]:
-    totals.skipped[reason] += 1
-    return url, _json_line({"url": url, "reason": reason} | ({"detail": detail} if detail else {}))
+def _skipped(totals: OutputCounters, link: SkippedLink, detail: str = "") -> tuple[str, bytes]:
+    totals.skipped[link.reason] += 1
+    fields = {"url": link.url, "reason": link.reason, "referrer": link.referrer or None}
+    return link.url, _json_line(fields | ({"detail": detail} if detail else {}))
 
 
 def _json_line(fields: dict[str, Any]) -> bytes:

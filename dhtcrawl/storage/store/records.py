@@ -89,6 +89,14 @@ class SkipReason:
     DROPPED = "dropped"
 
 
+class SkippedLink(NamedTuple):
+    """A link that is not followed: `url` as written where it is none, why, and the page that has it."""
+
+    url: str
+    reason: str
+    referrer: str = ""  # "" where the version that wrote the record kept none
+
+
 class Place(NamedTuple):
     """Where a body lies: a response record in an archive file of a node."""
 

@@ -23,6 +23,7 @@ from dhtcrawl.storage.store.records import (
     NO_ADDITIONS,
     Additions,
     Place,
+    SkippedLink,
     State,
     Task,
     fetched_again,
@@ -183,7 +184,7 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     txn.put(keys.FETCHED + crawl + page.key, b"")
     txn.put(keys.PAGE + crawl + page.key, pack({**page.fields, "place": place}))
     txn.put(keys.LINKS + crawl + page.key, page.link_keys)
-    skip(txn, crawl, page.skipped)
+    skip(txn, crawl, page.skipped, page.fields["url"])
     return Arrival(new, again=False, resend=old.depth < page.depth)
 
 
@@ -193,11 +194,12 @@ def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> Additions:
     return NO_ADDITIONS if before is None or before["place"].is_copy else Additions((before["place"].node,))
 
 
-def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes) -> None:
-    """Write the link keys and the present depth of a page that was found at a smaller depth."""
+def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes, skipped: Iterable[tuple[str, str]] = ()) -> None:
+    """Write the link keys, the skipped links and the present depth of a page that was found at a smaller depth."""
     task, page = get_task(txn, crawl, key), get_page(txn, crawl, key)
     assert page is not None, "only a fetched page is linked again"
     txn.put(keys.LINKS + crawl + key, link_keys)
+    skip(txn, crawl, skipped, page["url"])
     if task is not None and page["depth"] != task.depth:
         txn.put(keys.PAGE + crawl + key, pack({**page, "depth": task.depth}))
 
@@ -232,12 +234,12 @@ def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: 
     return dead
 
 
-def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]]) -> None:
-    """Note links that are not followed, each URL once, with the first reason."""
+def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]], referrer: str) -> None:
+    """Note links on the page `referrer` that are not followed, each URL once, with the first reason and page."""
     for url, reason in skipped:
         key = keys.SKIPPED + crawl + url_key(url)
         if txn.get(key) is None:
-            txn.put(key, pack((url, reason)))
+            txn.put(key, pack(SkippedLink(url, reason, referrer)))
 
 
 def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
