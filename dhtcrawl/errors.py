@@ -10,7 +10,7 @@
     │   └── StoreTooNew              4   written by a later version
     ├── NodeUnreachable              1   no node answers at the admin address
     ├── NotNow                       1   the node cannot say yet, or who could does not answer
-    ├── NothingFetched               9   no seed brought a page
+    ├── NothingFetched               9   no seed brought content
     ├── BootstrapUnreachable        30   none of the given nodes answered
     ├── LeftWork                    31   a node left before others had all it held
     ├── IdentityError               32   the node's key is unreadable or refused
@@ -101,7 +101,7 @@ class NotNow(DhtcrawlError):
 
 
 class NothingFetched(DhtcrawlError):
-    """A crawl ended without a single response."""
+    """A crawl ended without a page, or with nothing but redirects and errors."""
 
     exit_code = Exit.NOTHING_FETCHED
 

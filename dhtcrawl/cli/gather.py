@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from dhtcrawl.cli.earlier import keep_outputs
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.places import gone
 from dhtcrawl.cli.runtime import STORE_DIR
@@ -38,8 +39,9 @@ from dhtcrawl.storage.outputs.outputs import OutputCounters, OutputDirs, write_o
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.committer import Committer, GroupRunner, ThreadCommitter
-from dhtcrawl.storage.store.crawl_record import FAILED, CrawlRecord, left_to
+from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord, left_to
 from dhtcrawl.storage.store.engine import LevelEngine
+from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.records import holds_copies
 from dhtcrawl.storage.store.txn import Txn
 
@@ -272,16 +274,18 @@ async def _claim(committer: Committer, record: CrawlRecord, out: Path, dirs: Out
 
     Raises:
         UsageError: it is another's, or holds this one complete.
+        StorageError: the outputs of one that failed cannot be kept.
     """
     crawls = await committer.submit(catalog.crawls)
     for crawl in crawls:
-        if crawl.ended == "failed":
+        if crawl.ended == FAILED and crawl.crawl_id != record.crawl_id:
+            keep_outputs(out, crawl.crawl_id)
             await _forget(committer, crawl.crawl_id, dirs)
         elif crawl.crawl_id != record.crawl_id:
             raise UsageError(
                 f"{out} holds another crawl, of {crawl.spec.seeds[0]}; name another directory with --out for this one"
             )
-        elif crawl.ended == "complete":
+        elif crawl.ended == COMPLETE:
             raise UsageError(f"{out} holds this crawl, complete; name another directory with --out to gather it anew")
     await committer.submit(partial(catalog.put_crawl, crawl=replace(record, ended="")))
 
@@ -295,4 +299,4 @@ async def _forget(committer: Committer, crawl: bytes, dirs: OutputDirs) -> None:
 def _end(txn: Txn, dirs: OutputDirs, record: CrawlRecord, summary: Summary) -> None:
     write_summary(dirs.root, summary)
     if summary.complete:
-        catalog.set_ended(txn, record.crawl_id, "complete" if summary.pages else "failed")
+        catalog.set_ended(txn, record.crawl_id, end_of(summary.pages_ok))

@@ -21,6 +21,7 @@ from dhtcrawl.fetch.robots_book import RobotsBook
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.standing import Cause
+from dhtcrawl.storage.store.outcomes import answers_only
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of
 
@@ -83,7 +84,7 @@ class Origins:
         if again is None or not again.hold_host:
             self._health.of(origin).succeeded()
         elif self._health.of(origin).fell_silent(self.backoff):
-            self.give_up(origin, SkipReason.FAILED, f"answers {exchange.status} to everything")
+            self.give_up(origin, SkipReason.FAILED, answers_only(exchange.status))
 
     def give_up(self, origin: str, reason: str, detail: str, result: TaskResult = TaskResult.FAILED) -> None:
         """Send no more requests to an origin."""

@@ -7,6 +7,7 @@ order numbers of tasks belong to the thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,7 +15,7 @@ from typing import Protocol
 from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.item import ArchiveItem
-from dhtcrawl.storage.store import keys, tasks
+from dhtcrawl.storage.store import keys, outcomes, tasks
 from dhtcrawl.storage.store.records import Place, SkipReason, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage
@@ -66,8 +67,9 @@ class RoundTransaction:
             self._kill(txn, kill, result)
         if round_.links:
             self._accept(txn, round_, result)
-        counters = {name: count + result.counted[name] for name, count in round_.counters.items()}
-        txn.put(keys.key(keys.COUNTERS, self.crawl), pack(counters))
+        counters = Counter(round_.counters)
+        counters.update(result.counted)
+        txn.put(keys.key(keys.COUNTERS, self.crawl), pack(dict(counters)))
         return result
 
     def _note(self, txn: Txn, round_: Round) -> None:
@@ -102,15 +104,23 @@ class RoundTransaction:
         result.counted["pages"] += 1
         result.counted["body_bytes"] += fetched.body.size
         result.counted["redirects"] += 300 <= status < 400
-        result.counted["errors"] += status >= 400
+        result.counted["pages_ok"] += outcomes.is_content(status)
+        if status >= 400:
+            self._error(result, outcomes.kind_of_status(status))
         result.lines.append(page.fields)
 
     def _kill(self, txn: Txn, kill: Kill, result: RoundResult) -> None:
         dead = tasks.kill(txn, self.crawl, kill.key, kill.reason, kill.detail, kill.attempt)
         if dead is not None:
             result.counted["dead"] += 1
-            result.counted["errors"] += kill.reason == SkipReason.FAILED
+            if kill.reason == SkipReason.FAILED:
+                self._error(result, outcomes.kind_of_detail(kill.detail))
             result.over.append(TaskReplica(kill.key, dead))
+
+    @staticmethod
+    def _error(result: RoundResult, kind: str) -> None:
+        result.counted["errors"] += 1
+        result.counted[outcomes.counter_of(kind)] += 1
 
     def _accept(self, txn: Txn, round_: Round, result: RoundResult) -> None:
         accepted = tasks.accept(

@@ -11,6 +11,7 @@ from dhtcrawl.fetch.http import Body
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.item import ArchiveItem
+from dhtcrawl.storage.store.outcomes import OTHER, counter_of, errors_by_kind, ok_pages
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -23,6 +24,7 @@ class CrawlCounters:
     """Counts what a crawl has done on this node, earlier runs included; transactions are given `figures`."""
 
     pages: int = 0
+    pages_ok: int = 0  # those that are neither a redirect nor an error
     fetches: int = 0
     refetches: int = 0
     redirects: int = 0
@@ -37,15 +39,21 @@ class CrawlCounters:
     politeness_exceptions: int = 0  # requests that ended while their host was leased to another node
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    kinds: dict[str, int] = field(default_factory=dict)  # errors by `outcomes.ERROR_KINDS`, those that happened
 
     def figures(self) -> dict[str, int | float]:
-        """All counters by name, as stored and as sent to other nodes."""
-        return {name: getattr(self, name) for name in _NAMES}
+        """All counters by name, as stored and as sent to other nodes; of kinds of errors those that happened."""
+        return {name: getattr(self, name) for name in _NAMES} | {
+            counter_of(kind): count for kind, count in self.kinds.items()
+        }
 
     def add(self, counted: Mapping[str, int]) -> None:
         """Add the counts of a transaction, by name."""
         for name, count in counted.items():
-            setattr(self, name, getattr(self, name) + count)
+            if name in _NAMES:
+                setattr(self, name, getattr(self, name) + count)
+        for kind, count in errors_by_kind(counted).items():
+            self.kinds[kind] = self.kinds.get(kind, 0) + count
 
     def pack(self) -> bytes:
         """The stored value."""
@@ -60,10 +68,16 @@ class CrawlCounters:
             StorageError: it is damaged.
         """
         stored: dict[str, Any] = {} if value is None else unpack(value)
-        return cls(**{name: stored[name] for name in _NAMES if name in stored})
+        counters = cls(**{name: stored[name] for name in _NAMES if name in stored}, kinds=errors_by_kind(stored))
+        # An earlier version counted neither content nor kinds.
+        counters.pages_ok = int(ok_pages(stored))
+        unknown = counters.errors - sum(counters.kinds.values())
+        if unknown > 0:
+            counters.kinds[OTHER] = counters.kinds.get(OTHER, 0) + unknown
+        return counters
 
 
-_NAMES = tuple(field.name for field in fields(CrawlCounters))
+_NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name != "kinds")
 
 
 @dataclass(frozen=True, slots=True)

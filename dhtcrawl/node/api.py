@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from dhtcrawl import __version__
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.explain import explain
-from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import crawl_key, host_key, placement
 from dhtcrawl.node.crawl_figures import CrawlFiguresAsked
 from dhtcrawl.node.explain_live import host_here, live_facts
@@ -38,6 +37,7 @@ from dhtcrawl.storage.store.crawl_record import (
     fits_the_wire,
     to_wire,
 )
+from dhtcrawl.storage.store.outcomes import ERROR_KINDS
 from dhtcrawl.swarm.bodies.peer_source import PeerSource
 from dhtcrawl.swarm.calls.bodies import ExportFacts, NodeFigures
 from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
@@ -49,7 +49,6 @@ from dhtcrawl.web.api import Action, ApiError, Decision, Row
 SEEDS_SHOWN = 3
 ASKERS_MAX = 8  # nodes that are asked how a host stands with them
 T = TypeVar("T")
-_SUMMED = [field.name for field in dataclasses.fields(CrawlCounters)]
 
 
 class Api:
@@ -134,13 +133,17 @@ class Api:
             count = sum(member.state is state for member in swarm.gossip.view.members)
             found[f'members{{state="{state.value}"}}'] = count
         totals: Counter[str] = Counter()
+        kinds: Counter[str] = Counter()
         for _, run in swarm.runs:
             counters = run.parts.counters
-            for name in ("pages", "fetches", "refetches", "errors", "body_bytes", "urls_seen", "robots_fetches"):
+            for name in ("pages", "pages_ok", "fetches", "refetches", "body_bytes", "urls_seen", "robots_fetches"):
                 totals[name] += getattr(counters, name)
+            kinds.update(counters.kinds)
         totals["politeness_violations"] = swarm.gate.book.violations
         totals["politeness_exceptions"] = swarm.gate.exceptions
         found |= {f"{name}_total": float(totals[name]) for name in sorted(totals)}
+        # Each kind from the start, as Prometheus advises: no rate shows the first error of a series that it begins.
+        found |= {f'errors_total{{kind="{kind}"}}': float(kinds[kind]) for kind in ERROR_KINDS}
         found["queued"] = sum(len(run.parts.frontier) for _, run in swarm.runs)
         found["in_flight"] = sum(run.parts.frontier.in_flight for _, run in swarm.runs)
         found["uptime_seconds"] = swarm.node.ports.clock.monotonic() - self._started_at

@@ -13,7 +13,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,7 @@ from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.ownership import Test
 from dhtcrawl.storage.store.records import Task
 from dhtcrawl.storage.store.txn import Engine, Txn
@@ -283,7 +284,7 @@ class RunningCrawl:
 
     def _summary(self, totals: OutputCounters) -> Summary:
         counters = self.crawl.counters
-        counted = {**asdict(counters), "pages": totals.pages, "body_bytes": totals.bytes}
+        counted = {**counters.figures(), "pages": totals.pages, "body_bytes": totals.bytes}
         node = NodeFacts(self._node_id, counted, counters.cpu_seconds, _rss_bytes_max())
         facts = CrawlFacts(True, self.crawl.complete, 1, counters.seconds, self._config.storage.sync)
         return summarise(self.record, facts, [node], totals, refetches=counters.refetches, gathered=True)
@@ -315,16 +316,13 @@ async def open_node(config: Config, ports: Ports) -> AsyncIterator[Node]:
 
 
 def _ended(summary: Summary) -> str:
-    if not summary.complete:
-        return ""
-    # A crawl that fetched nothing is tried anew by the same command.
-    return "complete" if summary.pages else "failed"
+    return end_of(summary.pages_ok) if summary.complete else ""
 
 
 def _exit_code(summary: Summary, stopped: Stop | None) -> Exit:
     if stopped is not None:
         return stopped.exit_code
-    if summary.pages == 0:
+    if not summary.pages_ok:
         return Exit.NOTHING_FETCHED
     return Exit.COMPLETE if summary.complete else Exit.FAILURE
 

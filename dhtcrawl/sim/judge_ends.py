@@ -115,7 +115,7 @@ class Ends:
     def _declared(self, host: SimHost, side: list[SimHost], crawl: CrawlBook) -> None:
         """Nothing that this side can know of is left (I10), and all who keep a record know that it is over (I4)."""
         scene = self._scene
-        if crawl.ended != "complete":
+        if crawl.ended not in self._right_ends():
             scene.broken("I10", f"{host.name} says that the crawl has ended as {crawl.ended}")
         disks = [scene.disk(each).tasks for each in side]
         for key in scene.ledger.best:
@@ -126,6 +126,13 @@ class Ends:
         # A node that vanished a moment ago still counts among those that keep a record, for the node that declares it.
         views = [_own(view_of(host), owners), view_of(host)]
         self._have_tombstones(host, views, "at the end", owners)
+
+    def _right_ends(self) -> tuple[str, ...]:
+        """What may be said of a crawl that is over: it has failed if the web brings nothing, unless a node is gone."""
+        scene = self._scene
+        if scene.swarm.web.brings_content():
+            return ("complete",)
+        return ("failed",) if len(scene.up) == len(scene.numbers) else ("failed", "complete")
 
     def _have_tombstones(
         self,

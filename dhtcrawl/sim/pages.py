@@ -12,7 +12,8 @@ first; slow pages; pages in Latin-1 and Cyrillic; files that are no pages;
 robots.txt with a disallowed part on every other host; one host that is down;
 where they are asked for, hosts that are slow, connections that break off at
 the first attempt, a calendar whose every page leads to the next day, and
-searches in the charset of the page that leads to them.
+searches in the charset of the page that leads to them; or a web that refuses
+everything.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class WebShape:
     breaks: float = 0.0  # share of pages
     trap: bool = False  # the first host has a calendar without end, to be crawled with a depth limit
     searches: bool = False  # each page leads to a search for words in its charset
+    refuses: bool = False  # every page answers 403
 
 
 class Pages:
@@ -106,6 +108,8 @@ class Pages:
             return _not_found()
         if path == "/robots.txt":
             return self._robots(host)
+        if self._shape.refuses:
+            return Response(403, [("Content-Type", "text/html")], b"<!doctype html><title>Forbidden</title>")
         if path.startswith("/r/"):
             return self._redirect(host, path)
         if path in ("/loop/a", "/loop/b"):
@@ -118,6 +122,9 @@ class Pages:
         number = self._number_of(host, path)
         if number is None:
             return _not_found()
+        return self._answer(host, number, attempt)
+
+    def _answer(self, host: str, number: int, attempt: int) -> Response:
         page = self._page(host, number)
         if page.flaky and attempt == 1:
             return Response(503, [("Content-Type", "text/plain"), ("Retry-After", "2")], b"try again later")

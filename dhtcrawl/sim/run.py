@@ -84,7 +84,8 @@ def _check_disk(disk: SimDisk, spec: CrawlSpec) -> list[str]:
 def _check_outcome(scenario: Scenario, web: SimWeb, disk: SimDisk, summary: Summary, exit_code: Exit) -> list[str]:
     """The outputs against the web, and the summary."""
     problems = check_outputs(web, disk.outputs, scenario.depth) + check_haste(web, scenario.delay_s)
-    if exit_code is not Exit.COMPLETE or not summary.complete:
+    right = Exit.COMPLETE if web.brings_content() else Exit.NOTHING_FETCHED
+    if exit_code is not right or not summary.complete:
         problems.append(f"I10: ended with {exit_code.name}, complete {summary.complete}")
     if summary.lost or summary.pages_missing or summary.politeness_violations:
         problems.append(f"I11: summary says lost {summary.lost}, pages_missing {summary.pages_missing}")

@@ -31,6 +31,7 @@ class Scenario:
     slow_hosts: int = 0  # each answer takes 5 s more
     trap: bool = False  # a calendar without end; wants a depth limit
     searches: bool = False  # links whose queries are in the charset of their page
+    refuses: bool = False  # every page answers 403
     concurrency: int = 16
     commit_s: float = 0.004  # what an fsync takes
     crashes: int = 0
@@ -80,6 +81,7 @@ class Scenario:
             slow_hosts=min(self.slow_hosts, self.hosts),
             trap=self.trap and self.depth >= 0,
             searches=self.searches,
+            refuses=self.refuses,
         )
 
 

@@ -69,6 +69,10 @@ class SimWeb(Pages):
         self.visits.append(visit)
         return visit, None if self.breaks_off(url, attempt) else self.respond(url, attempt)
 
+    def brings_content(self) -> bool:
+        """Whether a crawl from the seeds finds anything but redirects and errors."""
+        return bool(self.truth(depth=0))
+
     def refetched(self) -> int:
         """How often a page came whole that had come whole before.
 

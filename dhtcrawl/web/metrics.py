@@ -22,9 +22,10 @@ _SAMPLE = re.compile(rf"([a-z_][a-z0-9_]*)(\{{{_LABEL}(?:,{_LABEL})*\}})?")
 # What the name alone does not say.
 HELP = {
     "pages_total": "Pages fetched and written.",
+    "pages_ok_total": "Pages that are neither a redirect nor an error.",
     "fetches_total": "Requests for pages, retries included.",
     "refetches_total": "Requests that brought a page this crawl had already.",
-    "errors_total": "Responses with an error status, and requests that brought none.",
+    "errors_total": "Responses with an error status, and URLs that brought none, by status or kind of failure.",
     "body_bytes_total": "Bytes of response bodies, as they came over the wire.",
     "urls_seen_total": "Distinct URLs that came to be this node's.",
     "robots_fetches_total": "Requests for robots.txt.",

@@ -52,7 +52,7 @@ def test_both_sides_greet_and_open() -> None:
 def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None:
     a, b = (
         PeerLink(hello(1), LinkLimits(), 0.0),
-        PeerLink(replace(hello(2), version_max=9, version_min=4), LinkLimits(), 0.0),
+        PeerLink(replace(hello(2), version_max=9, version_min=5), LinkLimits(), 0.0),
     )
     number = ask(a, task())
     a.connected(0.0)
@@ -60,10 +60,10 @@ def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None
     said = a.take_bytes()
     a.receive(b.take_bytes(), 0.0)
     b.receive(said, 0.0)
-    assert b"versions 3 to 3 here, 4 to 9 there" in goodbye(a)
-    assert b"versions 4 to 9 here, 3 to 3 there" in goodbye(b)
+    assert b"versions 4 to 4 here, 5 to 9 there" in goodbye(a)
+    assert b"versions 5 to 9 here, 4 to 4 there" in goodbye(b)
     events = a.take_events()
-    failure = Failure(FailureKind.VERSION, "versions 3 to 3 here, 4 to 9 there")
+    failure = Failure(FailureKind.VERSION, "versions 4 to 4 here, 5 to 9 there")
     assert events == [RequestFailed(number, replace(failure, sent=False)), Ended(failure)]
     assert ending(b).kind is FailureKind.VERSION
 
@@ -71,10 +71,10 @@ def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None
 def test_a_peer_that_refuses_our_version_is_reported_as_that() -> None:
     a = PeerLink(hello(1), LinkLimits(), 0.0)
     a.connected(0.0)
-    a.receive(encode_signal(Goodbye(Why.VERSION, "versions 4 to 9 here, 3 to 3 there")), 0.0)
+    a.receive(encode_signal(Goodbye(Why.VERSION, "versions 5 to 9 here, 4 to 4 there")), 0.0)
     failure = ending(a)
     assert failure.kind is FailureKind.VERSION
-    assert "4 to 9" in failure.detail
+    assert "5 to 9" in failure.detail
 
 
 def test_a_node_that_reaches_itself_says_so() -> None:

@@ -469,12 +469,12 @@ async def test_a_peer_of_another_version_is_reported_with_both_ranges(world: Wir
     class Later(Stranger):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
-            self.transport.write(encode_signal(replace(hello(9), version_min=4, version_max=5)))
+            self.transport.write(encode_signal(replace(hello(9), version_min=5, version_max=6)))
 
     async with world.node(1) as a:
         server, address = await world.strange_server(9, Later)
         failure = await a.request(address, task())
-        assert failure == Failure(FailureKind.VERSION, "versions 3 to 3 here, 4 to 5 there", sent=False)
+        assert failure == Failure(FailureKind.VERSION, "versions 4 to 4 here, 5 to 6 there", sent=False)
         server.close()
 
 

@@ -21,7 +21,7 @@ from dhtcrawl.sim import swarm_run
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario, read_scenario
 from dhtcrawl.sim.trace import Trace
-from dhtcrawl.storage.store import tasks
+from dhtcrawl.storage.store import outcomes, tasks
 from sim import breakages
 
 CRASHING = Scenario(hosts=3, pages=120, delay_s=0.5, crashes=3, crash_every_s=12, commit_s=0.3)
@@ -48,6 +48,13 @@ def test_a_crawl_that_crashes_ends_with_every_page_and_no_promise_broken(seed: i
 def test_other_kinds_of_crawl_keep_the_promises_too(scenario: Scenario) -> None:
     for seed in (1, 2, 3):
         assert simulate(scenario, seed).violations == []
+
+
+def test_a_crawl_that_is_refused_everywhere_is_to_end_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Scenario(hosts=3, pages=9, refuses=True)
+    assert simulate(refused, 1).violations == []
+    monkeypatch.setattr(outcomes, "is_content", lambda status: True)
+    assert simulate(refused, 1).violations == ["I10: ended with COMPLETE, complete True"]
 
 
 def test_a_limited_depth_finds_the_same_pages_whatever_crashes() -> None:

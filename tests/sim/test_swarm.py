@@ -23,7 +23,7 @@ from dhtcrawl.sim.chance import draw
 from dhtcrawl.sim.committer import CrashingCommitter
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
-from dhtcrawl.storage.store import replicas
+from dhtcrawl.storage.store import outcomes, replicas
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.lifecycle import in_flight
@@ -204,6 +204,13 @@ def test_an_end_after_one_wave_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Waves, "judge", hasty)
     assert "I10" in _told(CALM, 1)
+
+
+def test_a_crawl_that_is_refused_everywhere_is_to_end_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = scenario(nodes=3, hosts=3, pages=9, refuses=True)
+    assert _told(refused, 1, 2) == set()
+    monkeypatch.setattr(outcomes, "is_content", lambda status: True)
+    assert "I10" in _told(refused, 1)
 
 
 def test_an_owner_by_its_own_word_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,10 +178,11 @@ def test_totals_are_counted_while_writing(store: Store, dirs: OutputDirs) -> Non
     fetch(store, page(C, status=500, bytes=100), 20)
     store.settle(C)
     store.accept(link(D), link("http://a.example/e"))
-    store.kill(D)
+    store.kill(D, detail="dns: the name does not resolve")
     totals = write(store, dirs)
     assert totals == OutputCounters(
         pages=3,
+        pages_ok=1,
         redirects=1,
         errors=2,
         bytes=111,
@@ -190,6 +191,7 @@ def test_totals_are_counted_while_writing(store: Store, dirs: OutputDirs) -> Non
         pending=1,
         unsettled=2,
         skipped=Counter({"failed": 1}),
+        errors_by_kind=Counter({"500": 1, "dns": 1}),
     )
 
 

@@ -61,6 +61,14 @@ def test_a_crawl_without_pages_has_failed_unless_one_that_is_gone_may_have_fetch
     assert state.end_of_complete(replace(RECORD, participants=[node(9).hex()]), view_of([0, 1])) == COMPLETE
 
 
+def test_a_crawl_of_redirects_and_errors_alone_has_failed() -> None:
+    state = Coordination(CrawlSettings())
+    heard(state, report(pages=2, pages_ok=0), report(pages=1, pages_ok=0))
+    assert state.end_of_complete(RECORD, view_of([0, 1])) == FAILED
+    heard(state, report(pages=2, pages_ok=0), report(pages=1, pages_ok=1))
+    assert state.end_of_complete(RECORD, view_of([0, 1])) == COMPLETE
+
+
 def test_the_size_counts_nodes_that_are_gone_and_a_crawl_that_is_idle_is_not_stopped() -> None:
     state = Coordination(CrawlSettings(size_limit_bytes=100))
     heard(state, report(bytes=60), report(bytes=60))

@@ -24,7 +24,7 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
-from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store import keys, outcomes
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
 from dhtcrawl.storage.store.records import Place, SkippedLink, SkipReason, State, unpack, unpack_task
@@ -86,6 +86,7 @@ class OutputCounters:
     """Counts of what the outputs hold, taken while they were written."""
 
     pages: int = 0
+    pages_ok: int = 0  # those that are neither a redirect nor an error
     redirects: int = 0
     errors: int = 0
     bytes: int = 0
@@ -96,6 +97,12 @@ class OutputCounters:
     lost: int = 0
     pages_missing: int = 0  # fetched pages whose body is not in the archive
     skipped: Counter[str] = field(default_factory=Counter)
+    errors_by_kind: Counter[str] = field(default_factory=Counter)  # by `outcomes.ERROR_KINDS`
+
+    def error(self, kind: str) -> None:
+        """Count an error."""
+        self.errors += 1
+        self.errors_by_kind[kind] += 1
 
 
 def page_line(fields: dict[str, Any]) -> bytes:
@@ -192,8 +199,11 @@ def _page_lines(txn: Txn, crawl: bytes, totals: OutputCounters, archive: dict[st
     for fields in _records(txn, crawl, keys.PAGE):
         totals.pages += 1
         totals.bytes += fields["bytes"]
-        totals.redirects += 300 <= fields["status"] < 400
-        totals.errors += fields["status"] >= 400
+        status = fields["status"]
+        totals.pages_ok += outcomes.is_content(status)
+        totals.redirects += 300 <= status < 400
+        if status >= 400:
+            totals.error(outcomes.kind_of_status(status))
         totals.pages_missing += not _is_there(archive, Place(*fields["place"]))
         yield f"{fields['fetched_at']} {fields['url']}", page_line(fields)
 
@@ -252,8 +262,9 @@ def _skipped_lines(
             continue
         task = unpack_task(value)
         totals.urls_seen += 1
-        totals.errors += task.state == State.DEAD and task.reason == SkipReason.FAILED
         if task.state == State.DEAD:
+            if task.reason == SkipReason.FAILED:
+                totals.error(outcomes.kind_of_detail(task.detail))
             yield _skipped(totals, SkippedLink(task.url, task.reason, task.referrer), task.detail)
         elif task.state == State.PENDING:
             totals.pending += 1

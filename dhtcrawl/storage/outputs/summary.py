@@ -30,10 +30,12 @@ class Summary:
     nodes: int
     seconds: float
     pages: int
+    pages_ok: int
     fetches: int
     refetches: int
     redirects: int
     errors: int
+    errors_by_kind: dict[str, int]
     skipped: dict[str, int]
     bytes: int
     urls_seen: int

@@ -53,7 +53,8 @@ PAGE_FIELDS = (
     "node",
     "error",
 )
-_SINCE = ("pages_undercopied", "copies")  # fields of a summary that versions before copies of bodies did not write
+# Fields of a summary that earlier versions did not write.
+_SINCE = ("pages_undercopied", "copies", "pages_ok", "errors_by_kind")
 SUMMARY_FIELDS = tuple(f.name for f in fields(Summary) if f.name not in _SINCE)
 
 _PAGES, _INDEXES = f"{PAGES_DIR}/*.jsonl", f"{INDEXES_DIR}/*.cdxj"

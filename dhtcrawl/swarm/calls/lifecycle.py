@@ -115,8 +115,8 @@ class CrawlStanding(WireMap):
     waiting: Annotated[Waiting, "what makes it not idle: word → count"]
     counters: Annotated[
         Counters,
-        "for limits and for people; `seconds`, `bytes` and `pages` among them, with a page limit `pages_out` and "
-        "`pages_used`",
+        "for limits and for people; `seconds`, `bytes`, `pages` and `pages_ok` among them, with a page limit "
+        "`pages_out` and `pages_used`",
     ]
     obstacle: Annotated[ObstacleRow | None, or_nil(row(ObstacleRow)), "what keeps it from going on there"] = None
     awaited: Annotated[

@@ -15,7 +15,8 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, STOPPED, STOPPING, CrawlRecord, changed
+from dhtcrawl.storage.store.crawl_record import COMPLETE, STOPPED, STOPPING, CrawlRecord, changed
+from dhtcrawl.storage.store.outcomes import end_of, ok_pages
 from dhtcrawl.swarm.calls.lifecycle import AuditResult, CrawlStanding
 from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves
 
@@ -90,8 +91,7 @@ class Coordination:
         return Stop.PAGE_LIMIT.word if spent else None
 
     def end_of_complete(self, record: CrawlRecord, view: View) -> str:
-        """How a crawl ends of which nothing is left: it has failed if no node fetched a page, or may have."""
+        """How a crawl ends of which nothing is left: it has failed if no node fetched content, or may have."""
         members = {member.id.hex() for member in view.members}
         gone = any(node not in members for node in record.participants)
-        pages = any(report.counters.get("pages", 0) for report in self.reports.values())
-        return COMPLETE if gone or pages else FAILED
+        return COMPLETE if gone else end_of(sum(ok_pages(report.counters) for report in self.reports.values()))

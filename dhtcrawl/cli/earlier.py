@@ -1,0 +1,33 @@
+"""What a command does about a crawl that failed in the directory in which it begins another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.store import opened
+from dhtcrawl.storage.outputs.earlier import set_aside
+from dhtcrawl.storage.store import catalog
+from dhtcrawl.storage.store.crawl_record import FAILED
+
+
+def keep_outputs(out: Path, crawl: bytes) -> None:
+    """Keep the outputs of a crawl that failed in `out`, and say where, if it has any page.
+
+    Raises:
+        StorageError: they cannot be moved.
+    """
+    kept = set_aside(out, crawl)
+    if kept is not None:
+        fail(f"the crawl that was here fetched nothing but redirects and errors; its outputs are in {kept}/ now")
+
+
+def holds_failed(data_dir: Path) -> bool:
+    """Whether all crawls of a store have failed, so that another may begin in its place.
+
+    Raises:
+        StoreInUse: a process holds it.
+        StorageError: it cannot be read.
+    """
+    with opened(data_dir) as (_, txn):
+        return all(crawl.ended == FAILED for crawl in catalog.crawls(txn))

@@ -1,0 +1,77 @@
+"""What answers and failures come to: kinds of errors, what is content, how a crawl ends that has nothing left. Pure.
+
+Kinds of errors are a fixed list, so that their counters are bounded, and those of several nodes add up. Where a page
+record or a task record says what happened, one function reads it, for a node's own counters as for the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED
+
+# RFC 9110, 15.5 and 15.6; 429 of RFC 6585, 451 of RFC 7725. Those that a crawler meets; any other has its class.
+_STATUSES: Final = frozenset((400, 401, 403, 404, 405, 406, 408, 410, 429, 451, 500, 501, 502, 503, 504))
+_CLASSES: Final = {4: "4xx", 5: "5xx"}
+# Of `dhtcrawl.fetch.http.FetchFailureKind`, those for which a URL is given up as failed; a test holds them together.
+_FAILURES: Final = frozenset(("dns", "connect", "tls", "timeout", "disconnected", "protocol", "headers"))
+OTHER: Final = "other"  # of no known kind: an unheard-of status, or counted by a version that knew no kinds
+ERROR_KINDS: Final = tuple(sorted((*map(str, _STATUSES), *_CLASSES.values(), *_FAILURES, OTHER)))
+_KNOWN: Final = frozenset(ERROR_KINDS)
+_ANSWERS: Final = "answers "
+_PREFIX: Final = "errors_"
+
+
+def is_content(status: int) -> bool:
+    """Whether an answer with this status is what a crawl is for: neither a redirect nor an error."""
+    return status < 300
+
+
+def kind_of_status(status: int) -> str:
+    """The kind of an answer with a status of 400 or more."""
+    return str(status) if status in _STATUSES else _CLASSES.get(status // 100, OTHER)
+
+
+def answers_only(status: int) -> str:
+    """Why a task failed whose origin gives no other answer, for its record."""
+    return f"{_ANSWERS}{status} to everything"
+
+
+def kind_of_detail(detail: str) -> str:
+    """The kind of a failure, from the `detail` of a task that failed: `dns: …`, `answers 503 to everything`."""
+    if detail.startswith(_ANSWERS):
+        status = detail[len(_ANSWERS) :].partition(" ")[0]
+        return kind_of_status(int(status)) if len(status) == 3 and status.isascii() and status.isdigit() else OTHER
+    kind = detail.partition(":")[0]
+    return kind if kind in _FAILURES else OTHER
+
+
+def counter_of(kind: str) -> str:
+    """The name of the counter of an error kind, among a node's counters."""
+    return _PREFIX + kind
+
+
+def errors_by_kind(counters: Mapping[str, int | float]) -> dict[str, int]:
+    """The errors among a node's counters, by kind; a kind that this version does not know counts as `OTHER`."""
+    found: dict[str, int] = {}
+    for name, count in counters.items():
+        if name.startswith(_PREFIX) and count:
+            kind = name[len(_PREFIX) :]
+            kind = kind if kind in _KNOWN else OTHER
+            found[kind] = found.get(kind, 0) + int(count)
+    return found
+
+
+def end_of(pages_ok: float) -> str:
+    """How a crawl ends of which nothing is left: it has failed if it brought nothing but redirects and errors."""
+    return COMPLETE if pages_ok else FAILED
+
+
+def ok_pages(counters: Mapping[str, int | float]) -> int | float:
+    """How many pages with content a node has, by its counters; one of a version that counts none says how many pages.
+
+    Such pages may all be errors. To call a crawl complete that is not hides a cause; to call one failed that has
+    content would have it begin anew.
+    """
+    return counters.get("pages_ok", counters.get("pages", 0) - counters.get("redirects", 0))
