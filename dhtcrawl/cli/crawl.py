@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from dhtcrawl.cli import differs
+from dhtcrawl.cli.causes import first_causes, nothing_fetched, shown
 from dhtcrawl.cli.disk import disk_watch
+from dhtcrawl.cli.earlier import keep_outputs
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import print_result, tell
 from dhtcrawl.cli.options import config_options, crawl_options, log_options, node_options, read_seeds
@@ -22,19 +24,13 @@ from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
-from dhtcrawl.errors import Exit, NothingFetched, UsageError
+from dhtcrawl.crawl.explain import explain
+from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import Node, RunningCrawl
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.storage.store.crawl_record import FAILED, CrawlRecord
-from dhtcrawl.storage.store.records import SkipReason
-
-_REMEDIES = {
-    SkipReason.PRIVATE_ADDRESS: "if it is yours, use --allow-private",
-    SkipReason.ROBOTS: "ask the site's owner, or use --ignore-robots on your own site",
-    SkipReason.FAILED: "check the address, and whether the site is up",
-}
+from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
 
 
 @click.command("crawl")
@@ -84,10 +80,18 @@ async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path,
         )
         with signals, CrawlProgress(running.crawl, resumed=resumed, sync=config.storage.sync) as progress:
             summary, exit_code = await _run(running, progress)
-        print_result(summary.to_json() if as_json else describe(summary, running.crawl.stopped, out_dir))
-        if exit_code == Exit.NOTHING_FETCHED:
-            await _say_why_nothing(node, record, spec)
+        ask = partial(_explained, node, record)
+        nothing = exit_code == Exit.NOTHING_FETCHED
+        causes = "" if as_json or nothing else shown(await first_causes(spec.seeds, ask))
+        text = describe(summary, running.crawl.stopped, out_dir) + causes
+        print_result(summary.to_json() if as_json else text)
+        if nothing:
+            raise await nothing_fetched(spec.seeds, ask, pages=summary.pages)
     return exit_code
+
+
+async def _explained(node: Node, record: CrawlRecord, url: str) -> dict[str, Any]:
+    return await node.committer.submit(partial(explain, crawl=record, url=url))
 
 
 async def _check_outputs(node: Node, out_dir: Path, data_dir: Path) -> None:
@@ -112,19 +116,21 @@ async def _run(running: RunningCrawl, progress: CrawlProgress) -> tuple[Summary,
 async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: OutputDirs) -> tuple[CrawlRecord, bool]:
     """The crawl of this directory: a new one, or the one that the same command began.
 
-    One that brought nothing is dropped: most likely an option was missing.
+    One that brought nothing is dropped: most likely an option was missing. Its outputs are kept if it has pages.
 
     Raises:
         UsageError: the directory holds another crawl, or this one complete.
+        StorageError: the outputs of an earlier one cannot be kept.
     """
     crawls = await node.crawls()
-    for crawl in [crawl for crawl in crawls if crawl.ended == "failed"]:
+    for crawl in [crawl for crawl in crawls if crawl.ended == FAILED]:
+        keep_outputs(out_dir, crawl.crawl_id)
         await node.forget(crawl.crawl_id, dirs)
         crawls.remove(crawl)
     for crawl in crawls:
         if crawl.spec.canonical() != spec.canonical():
             continue
-        if crawl.ended == "complete":
+        if crawl.ended == COMPLETE:
             raise UsageError(f"{out_dir} holds this crawl, complete; name another directory with --out to crawl anew")
         return crawl, True
     if crawls:
@@ -135,19 +141,3 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
 def _stop(crawl: Crawl) -> None:
     tell(f"stopping; waiting for {crawl.parts.frontier.in_flight} requests in flight (again: at once)")
     crawl.stop(Stop.INTERRUPTED)
-
-
-async def _say_why_nothing(node: Node, record: CrawlRecord, spec: CrawlSpec) -> None:
-    """Every seed's own reason, in one line.
-
-    Raises:
-        NothingFetched: always.
-    """
-    reasons = []
-    for seed in spec.seeds[:3]:
-        task = await node.task(record, spec.key_of(seed))
-        if task is not None:
-            remedy = _REMEDIES.get(task.reason, "")
-            reasons.append(f"{seed}: {task.detail or task.reason}" + (f"; {remedy}" if remedy else ""))
-    more = f" (and {len(spec.seeds) - 3} more seeds)" if len(spec.seeds) > 3 else ""
-    raise NothingFetched(f"nothing was fetched: {' | '.join(reasons)}{more}")

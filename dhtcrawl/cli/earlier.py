@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dhtcrawl.cli.main import fail
+from dhtcrawl.cli.main import tell
 from dhtcrawl.cli.store import opened
 from dhtcrawl.storage.outputs.earlier import set_aside
 from dhtcrawl.storage.store import catalog
@@ -19,7 +19,7 @@ def keep_outputs(out: Path, crawl: bytes) -> None:
     """
     kept = set_aside(out, crawl)
     if kept is not None:
-        fail(f"the crawl that was here fetched nothing but redirects and errors; its outputs are in {kept}/ now")
+        tell(f"the crawl that was here fetched nothing but redirects and errors; its outputs are in {kept}/ now")
 
 
 def holds_failed(data_dir: Path) -> bool:

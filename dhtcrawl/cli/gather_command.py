@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.client import NodeClient, admin_of, asked_at
+from dhtcrawl.cli.collected import tell_gathered, tell_gathered_again
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.options import admin_option, json_option, log_options
 from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
-from dhtcrawl.cli.wait import exit_of, stop_of
 from dhtcrawl.errors import Exit
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 
@@ -45,18 +45,16 @@ async def _gather(client: NodeClient, prefix: str, out: Path, *, as_json: bool) 
     if known.get("state") == "ended":
         text = _complete_at(out, crawl)
         if text is not None:
-            click.echo(text if as_json else f"crawl {short(crawl)} is in {out}/, complete: nothing was left to gather")
-            return exit_of(ended)
+            return await tell_gathered_again(text, ended, out, crawl, as_json=as_json)
     failures: list[str] = []
     summary, _ = await gather_from(client, crawl, out, say=failures.append)
     for failure in failures:
         fail(failure)
-    click.echo(summary.to_json() if as_json else describe(summary, stop_of(ended), out))
     if known.get("state") != "ended":
+        click.echo(summary.to_json() if as_json else describe(summary, None, out))
         tell(f"crawl {short(crawl)} goes on; the same command brings what it fetches from here on")
         return Exit.FAILURE if failures else Exit.COMPLETE
-    code = exit_of(ended)
-    return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code
+    return await tell_gathered(summary, ended, out, as_json=as_json)
 
 
 def _complete_at(out: Path, crawl: str) -> str | None:

@@ -24,21 +24,22 @@ from typing import Any, BinaryIO
 
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.client import NodeClient
-from dhtcrawl.cli.main import fail, print_result, tell
+from dhtcrawl.cli.collected import tell_gathered
+from dhtcrawl.cli.earlier import holds_failed
+from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.node_logs import last_message, relayed_logs
 from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
-from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import STORE_DIR, raise_file_limit
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.cli.swarmnode import CRAWLS_DIR
-from dhtcrawl.cli.wait import Interrupted, exit_of, follow, stop_of
+from dhtcrawl.cli.wait import Interrupted, follow
 from dhtcrawl.cli.words import some
 from dhtcrawl.config import Config
-from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.errors import DhtcrawlError, Exit, NothingFetched, StorageFull, UsageError
+from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, UsageError
 from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.store.crawl_record import STOPPED
 from dhtcrawl.units import parse_address
 
 CONFIG_FILE = "node.toml"
@@ -69,7 +70,7 @@ def _check(nodes: int, base: Path, out: Path) -> None:
     if there and len(there) != nodes:
         raise UsageError(f"{out} holds a crawl with {len(there)} nodes; use --nodes {len(there)} to go on with it")
     if not there:
-        if (node_dir(out) / STORE_DIR).exists():
+        if (node_dir(out) / STORE_DIR).exists() and not holds_failed(node_dir(out)):
             raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out")
         check_whole(out, node_dir(out))
 
@@ -103,20 +104,10 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
             await _drain(swarm)
         dirs = {process.node: process.data_dir / CRAWLS_DIR / crawl / "archive" for process in swarm}
         summary, _ = await gather_from(client, crawl, out, sync=config.storage.sync, local_dirs=dirs)
-        reasons = [] if summary.pages or end is None else await _reasons(client, crawl, spec)
         await _stop(swarm)
-    stopped = Stop.INTERRUPTED if end is None else stop_of(str(end.get("ended", "")))
-    print_result(summary.to_json() if as_json else describe(summary, stopped, out))
-    if end is None:
-        return Exit.INTERRUPTED
-    if summary.complete:
+    if summary.complete and end is not None:
         shutil.rmtree(base)
-    if not summary.pages:
-        shutil.rmtree(node_dir(out), ignore_errors=True)
-        shutil.rmtree(base, ignore_errors=True)
-        raise NothingFetched(f"nothing was fetched: {' | '.join(reasons)}")
-    code = exit_of(str(end.get("ended", "")))
-    return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code
+    return await tell_gathered(summary, STOPPED if end is None else str(end.get("ended", "")), out, as_json=as_json)
 
 
 async def _follow(client: NodeClient, crawl: str, screen: Screen, swarm: list[_Process]) -> dict[str, Any]:
@@ -167,16 +158,6 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
             return crawl, True
         raise differs.refusal(out, begun, spec)
     return str((await client.submit(spec)).get("crawl", "")), False
-
-
-async def _reasons(client: NodeClient, crawl: str, spec: CrawlSpec) -> list[str]:
-    """Why each of the first seeds brought no page."""
-    reasons = []
-    for seed in spec.seeds[:3]:
-        for answer in await client.why(seed, crawl):
-            reasons.append(f"{seed}: {answer.get('detail') or answer.get('reason') or answer.get('state')}")
-    more = f" (and {len(spec.seeds) - 3} more seeds)" if len(spec.seeds) > 3 else ""
-    return [*reasons[:-1], reasons[-1] + more] if reasons else [f"no seed has a record{more}"]
 
 
 # Processes

@@ -7,6 +7,7 @@ plain line now and then. All of it goes to stderr: stdout is for results.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +18,7 @@ from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.standing import sentence
 from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store.outcomes import end_of
 
 
 class CrawlProgress:
@@ -59,7 +61,8 @@ class CrawlProgress:
 
 def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
     """The end of a crawl in a few lines, none wider than 80 columns but for paths."""
-    state = "complete" if summary.complete else f"stopped: {stopped.word}" if stopped is not None else "incomplete"
+    state = "incomplete" if stopped is None else f"stopped: {stopped.word}"
+    state = end_of(summary.pages_ok) if summary.complete else state
     rate = summary.pages / summary.seconds if summary.seconds else 0.0
     lines = [
         f"crawl {summary.crawl[:12]}  {state}  in {clock(summary.seconds)}",
@@ -67,9 +70,7 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
         f"  requests   {summary.fetches}  ({summary.redirects} redirects, {summary.errors} errors)",
         f"  urls seen  {summary.urls_seen}  (lost: {summary.lost}, fetched twice: {summary.refetches})",
     ]
-    if summary.skipped:
-        parts = [f"{reason} {count}" for reason, count in sorted(summary.skipped.items(), key=lambda kv: -kv[1])]
-        lines += _wrapped("  skipped    ", parts)
+    lines += counted("  errors     ", summary.errors_by_kind) + counted("  skipped    ", summary.skipped)
     if summary.pages_missing:
         lines.append(f"  MISSING    {summary.pages_missing} bodies are in no archive file")
     if summary.pages_undercopied:
@@ -80,7 +81,11 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(head: str, parts: list[str], width: int = 79) -> list[str]:
+def counted(head: str, counts: Mapping[str, int], width: int = 79) -> list[str]:
+    """Counts by name, the greatest first, in lines of `width` below `head`; none where nothing was counted."""
+    parts = [f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    if not parts:
+        return []
     lines, current = [], head
     for index, part in enumerate(parts):
         piece = part + (", " if index < len(parts) - 1 else "")

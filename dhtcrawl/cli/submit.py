@@ -10,17 +10,18 @@ from typing import Any
 
 import click
 
+from dhtcrawl.cli.causes import ASKED_IN_SWARM, first_causes, in_swarm, nothing_fetched, shown
 from dhtcrawl.cli.client import NodeClient, admin_of
+from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import tell
 from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, log_options, read_seeds
 from dhtcrawl.cli.places import node_dir
-from dhtcrawl.cli.progress import describe
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
-from dhtcrawl.cli.wait import Interrupted, describe_end, exit_of, follow, stop_of
+from dhtcrawl.cli.wait import Interrupted, count_of, describe_end, exit_of, follow
 from dhtcrawl.cli.words import some
 from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
 from dhtcrawl.spec import CrawlSpec, make_spec
@@ -80,14 +81,22 @@ async def _submit(address: Address, spec: CrawlSpec, *, wait: bool, out: Path | 
                 f"have its pages with '{_gather_again(crawl, out)}'"
             )
             return Exit.INTERRUPTED
-        code = exit_of(str(end.get("ended", "")))
+        ended = str(end.get("ended", ""))
         if out is None:
-            click.echo(json.dumps(end) if as_json else describe_end(end))
-            return code
+            return await _told(client, crawl, spec, end, as_json=as_json)
         summary = await _gather(client, crawl, out)
-    click.echo(summary.to_json() if as_json else describe(summary, stop_of(str(end.get("ended", ""))), out))
-    # A node that could not be asked was named on stderr.
-    return Exit.FAILURE if code == Exit.COMPLETE and not summary.complete else code
+    return await tell_gathered(summary, ended, out, as_json=as_json)
+
+
+async def _told(client: NodeClient, crawl: str, spec: CrawlSpec, end: dict[str, Any], *, as_json: bool) -> Exit:
+    """Print the end of a crawl whose outputs stay with the nodes, and why seeds brought nothing."""
+    code, ask = exit_of(str(end.get("ended", ""))), in_swarm(client, crawl)
+    nothing = code == Exit.NOTHING_FETCHED
+    causes = "" if as_json or nothing else shown(await first_causes(spec.seeds, ask, ASKED_IN_SWARM))
+    click.echo(json.dumps(end) if as_json else describe_end(end) + causes)
+    if nothing:
+        raise await nothing_fetched(spec.seeds, ask, pages=count_of(end, "pages"))
+    return code
 
 
 async def _gather(client: NodeClient, crawl: str, out: Path) -> Summary:

@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from dhtcrawl.cli.client import NodeClient
+from dhtcrawl.cli.progress import counted
 from dhtcrawl.cli.rate import Rate, a_second
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.cli.words import clock, size, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
+from dhtcrawl.storage.outputs.summary import Summary
+from dhtcrawl.storage.store.outcomes import end_of, errors_by_kind
 
 POLL_S = 0.5
 SILENCE_MAX_S = 15.0  # a busy node; one that is started anew takes less
@@ -36,6 +39,17 @@ def stop_of(ended: str) -> Stop | None:
 def exit_of(ended: str) -> Exit:
     """The exit code of a command that waited for a crawl."""
     return _WORDS.get(ended.replace("-", " "), Exit.FAILURE)
+
+
+def exit_with(ended: str, summary: Summary) -> Exit:
+    """The exit code of a command that also gathered the crawl: what is in its collection decides."""
+    code = exit_of(ended)
+    if code not in (Exit.COMPLETE, Exit.NOTHING_FETCHED):
+        return code
+    if summary.complete:
+        return exit_of(end_of(summary.pages_ok))
+    # A node that could not be asked was named on stderr.
+    return Exit.FAILURE if code == Exit.COMPLETE else code
 
 
 async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, Any]:
@@ -61,10 +75,10 @@ async def follow(client: NodeClient, crawl: str, screen: Screen) -> dict[str, An
                 screen.clear()
                 return now_at
             if now_at and rate is None:
-                rate = Rate(loop.time(), _count(now_at, "pages"))
+                rate = Rate(loop.time(), count_of(now_at, "pages"))
             if rate is not None and now_at and loop.time() - shown_at >= screen.every_s:
                 shown_at = loop.time()
-                screen.show(_line(now_at, rate.after(shown_at, _count(now_at, "pages")), screen.columns))
+                screen.show(_line(now_at, rate.after(shown_at, count_of(now_at, "pages")), screen.columns))
             try:
                 async with asyncio.timeout(POLL_S):
                     await interrupted.wait()
@@ -90,10 +104,15 @@ def _interrupts() -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-def _count(crawl: Mapping[str, Any], name: str) -> int:
+def count_of(crawl: Mapping[str, Any], name: str) -> int:
+    """A counter of a crawl, as a node tells it; 0 where it is missing."""
+    return int(_counters(crawl).get(name, 0))
+
+
+def _counters(crawl: Mapping[str, Any]) -> dict[str, int | float]:
     counters = crawl.get("counters")
-    value = counters.get(name) if isinstance(counters, Mapping) else 0
-    return int(value) if isinstance(value, int | float) else 0
+    found = counters if isinstance(counters, Mapping) else {}
+    return {str(name): count for name, count in found.items() if isinstance(count, int | float)}
 
 
 def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
@@ -104,9 +123,9 @@ def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
     reason = printable(standing.get("text") or "") if isinstance(standing, Mapping) else ""
     whose = "" if crawl.get("counters_of") == "swarm" else "  (this node's share: the coordinator does not answer)"
     figures = (
-        f"{clock(_count(crawl, 'seconds'))}  {_count(crawl, 'pages')} pages  {a_second(rate)}  "
-        f"{size(_count(crawl, 'body_bytes'))}  {_count(crawl, 'queued')} queued  "
-        f"{_count(crawl, 'in_flight')} in flight  {_count(crawl, 'errors')} errors  {count} nodes{state}{whose}"
+        f"{clock(count_of(crawl, 'seconds'))}  {count_of(crawl, 'pages')} pages  {a_second(rate)}  "
+        f"{size(count_of(crawl, 'body_bytes'))}  {count_of(crawl, 'queued')} queued  "
+        f"{count_of(crawl, 'in_flight')} in flight  {count_of(crawl, 'errors')} errors  {count} nodes{state}{whose}"
     )
     return with_reason(figures, reason, columns) if reason else figures
 
@@ -117,10 +136,11 @@ def describe_end(crawl: Mapping[str, Any]) -> str:
     word = ended if ended == "complete" else f"stopped: {ended}" if stop_of(ended) else ended or "incomplete"
     return "\n".join(
         [
-            f"crawl {printable(short(crawl.get('crawl')))}  {printable(word)}  in {clock(_count(crawl, 'seconds'))}",
-            f"  pages      {_count(crawl, 'pages')}  ({size(_count(crawl, 'body_bytes'))})",
-            f"  requests   {_count(crawl, 'fetches')}  ({_count(crawl, 'redirects')} redirects, "
-            f"{_count(crawl, 'errors')} errors)",
-            f"  urls seen  {_count(crawl, 'urls_seen')}  (fetched twice: {_count(crawl, 'refetches')})",
+            f"crawl {printable(short(crawl.get('crawl')))}  {printable(word)}  in {clock(count_of(crawl, 'seconds'))}",
+            f"  pages      {count_of(crawl, 'pages')}  ({size(count_of(crawl, 'body_bytes'))})",
+            f"  requests   {count_of(crawl, 'fetches')}  ({count_of(crawl, 'redirects')} redirects, "
+            f"{count_of(crawl, 'errors')} errors)",
+            f"  urls seen  {count_of(crawl, 'urls_seen')}  (fetched twice: {count_of(crawl, 'refetches')})",
+            *counted("  errors     ", errors_by_kind(_counters(crawl))),
         ]
     )

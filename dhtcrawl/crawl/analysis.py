@@ -16,6 +16,7 @@ from dhtcrawl.fetch.query_charset import UTF_8, in_charset
 from dhtcrawl.url import canonicalize
 
 _SNIFF_BYTES = 64 << 10
+NOWHERE = "redirects nowhere"  # no Location, or none that is a web address
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 HREF_SHOWN_CHARS = 500  # of what is no URL
 _XHTML = "application/xhtml+xml"
@@ -65,11 +66,7 @@ def analyse(
     content_type = header_fields.content_type(headers)
     media_type = charset.media_type_of(content_type)
     if status in REDIRECTS:
-        targets = header_fields.locations(headers)
-        if len(targets) == 1:
-            return Analysis(media_type, base=url, redirect=targets[0])
-        if targets:
-            return Analysis(media_type, base=url, error=f"{len(targets)} different Location headers, none is followed")
+        return _redirect(url, media_type, header_fields.locations(headers))
     if not 200 <= status < 300:
         return Analysis(media_type, base=url)
     html, name, error = _html_of(content_type, media_type, headers, raw, html_bytes_max)
@@ -93,6 +90,14 @@ def analyse(
         error=error,
         query_charset=None if found is written else query_charset or name,
     )
+
+
+def _redirect(url: str, media_type: str, targets: list[str]) -> Analysis:
+    if len(targets) > 1:
+        return Analysis(media_type, base=url, error=f"{len(targets)} different Location headers, none is followed")
+    target = targets[0] if targets else None
+    nowhere = target is None or canonicalize(target, url) is None
+    return Analysis(media_type, base=url, redirect=target, error=NOWHERE if nowhere else None)
 
 
 class _Links(NamedTuple):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.storage.store import keys, tasks
@@ -70,5 +69,6 @@ def _limit_reached(txn: Txn, crawl: CrawlRecord) -> dict[str, Any]:
     pages_max = crawl.spec.settings.max_pages
     if not pages_max or crawl.participants:
         return {}
-    counted = CrawlCounters.unpack(txn.get(keys.key(keys.COUNTERS, crawl.crawl_id)))
-    return {"limit_reached": pages_max} if counted.pages >= pages_max else {}
+    stored = txn.get(keys.key(keys.COUNTERS, crawl.crawl_id))
+    pages = 0 if stored is None else unpack(stored).get("pages", 0)
+    return {"limit_reached": pages_max} if pages >= pages_max else {}

@@ -124,6 +124,42 @@ def test_a_robots_file_kept_on_another_host_does_not_block_that_host(tmp_path: P
     assert (summary["complete"], summary["pages"], summary["politeness_violations"]) == (True, 6, 0)
 
 
+def test_a_crawl_that_is_refused_says_so_and_its_answers_outlive_the_next_try(tmp_path: Path) -> None:
+    with StubServer() as site:
+        site.answers["/"] = Answer(status=401, body=b"who are you?")
+        command = ("crawl", site.url, "--allow-private", "--delay", "0", "--out", "out")
+        refused = spawn(tmp_path, *command)
+        assert refused.code == 9, refused
+        first, _, requests, *lines = refused.stdout.splitlines()
+        assert "  failed  in " in first
+        assert "1 errors" in requests
+        assert "  errors     401 1" in lines
+        cause = f"dhtcrawl: nothing but redirects and errors was fetched: {site.url}/: answers 401 (Unauthorized); "
+        assert refused.stderr.splitlines()[-1].startswith(cause)
+        before = Outputs(tmp_path / "out").pages()
+        site.page("/")
+        again = spawn(tmp_path, *command)
+        assert again.code == 0, again
+        assert spawn(tmp_path, *command).code == 2, "a complete one is not begun anew"
+    (kept,) = (tmp_path / "out" / "earlier").iterdir()
+    assert f"its outputs are in {Path('out') / 'earlier' / kept.name}/ now" in again.stderr
+    assert (Outputs(kept).pages(), [row["status"] for row in Outputs(tmp_path / "out").pages()]) == (before, [200])
+    assert [spawn(tmp_path, "verify", place).code for place in ("out", kept)] == [0, 0]
+
+
+def test_where_some_seeds_fail_the_summary_says_which_and_why(tmp_path: Path) -> None:
+    with StubServer() as site:
+        site.page("/")
+        seeds = (site.url, f"{site.url}/gone", "http://127.0.0.1:9/")
+        ended = spawn(tmp_path, "crawl", *seeds, "--allow-private", "--delay", "0", "--out", "out")
+    assert ended.code == 0, ended
+    lines = ended.stdout.splitlines()
+    assert "  errors     404 1, connect 1" in lines
+    assert f"  seed       {site.url}/gone: answers 404 (Not Found); check the" in lines
+    assert any(line.startswith("  seed       http://127.0.0.1:9/: connect: connection refused;") for line in lines)
+    assert max(map(len, lines)) < 80
+
+
 def test_a_terminal_gets_one_line_that_fits(server: DemoServer, tmp_path: Path) -> None:
     server.hits.pop("/busy.html", None)  # it asks to wait a second: time for some lines
     columns = 44

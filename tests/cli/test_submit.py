@@ -110,6 +110,42 @@ def test_waiting_ends_as_the_crawl_does(ended: str, code: int, ask: Ask, node: F
 
 
 @pytest.mark.usefixtures("_quick")
+def test_waiting_for_a_crawl_that_failed_names_the_cause_of_each_seed(ask: Ask, node: FakeNode) -> None:
+    ends_after(node, 3, "failed")
+    node.answers = {
+        "http://a.example/": {"state": "done", "status": 403},
+        "http://b.example/": {"state": "dead", "reason": "failed", "detail": "dns: no such name"},
+        "http://c.example/": {"state": "done", "status": 302, "final_url": "http://c.example/"},
+    }
+    for options in ((), ("--json",)):
+        command = ask("submit", "a.example", "b.example", "c.example", "d.example", "--wait", *options)
+        assert command.code == 9
+        last = command.stderr.splitlines()[-1]
+        assert last.startswith(
+            "dhtcrawl: nothing but redirects and errors was fetched: http://a.example/: answers 403 (Forbidden); "
+        )
+        assert " | http://b.example/: dns: no such name; check the address, and whether the site is up | " in last
+        assert " | http://c.example/: answers 302 (Found) and leads back to itself; " in last
+        assert last.endswith(" (and 1 more seeds)")
+
+
+@pytest.mark.usefixtures("_quick")
+def test_waiting_for_a_crawl_names_the_seeds_that_failed_and_its_errors_by_kind(ask: Ask, node: FakeNode) -> None:
+    ends_after(node, 3, "complete")
+    node.counters = {"errors": 4, "errors_404": 3, "errors_dns": 1}
+    node.answers = {"http://b.example/": {"state": "dead", "reason": "robots", "detail": "robots.txt disallows it"}}
+    command = ask("submit", "a.example", "b.example", "--wait")
+    assert command.code == 0
+    lines = command.stdout.splitlines()
+    assert "  errors     404 3, dns 1" in lines
+    assert lines[-2].startswith("  seed       http://b.example/: robots.txt disallows it; ask the site's owner")
+    assert [call for call in node.asked if call[0] == "why"] == [
+        ("why", "http://a.example/", CRAWL),
+        ("why", "http://b.example/", CRAWL),
+    ]
+
+
+@pytest.mark.usefixtures("_quick")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_stops_waiting_is_told_how_to_come_back(number: signal.Signals, ask: Ask, node: FakeNode) -> None:
     before = signal.signal(number, signal.default_int_handler)  # as `main` does

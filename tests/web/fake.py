@@ -17,11 +17,13 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
+        self.counters: dict[str, float] = {}  # of crawls, besides those that all have
         self.known = {CRAWL: self.one(CRAWL)}
         self.error: Exception | None = None
         self.figures: dict[str, float] = {"pages_total": 7, 'members{state="active"}': 2, "uptime_seconds": 1.5}
         self.left: dict[str, Any] = {"handed_over": 12, "left": 0}
         self.found: list[dict[str, Any]] | None = None
+        self.answers: dict[str, dict[str, Any]] = {}  # to why, by URL
         self.manual: dict[str, Any] = {
             "tasks": [
                 {"url": "https://example.org/gone", "depth": 1, "attempts": 3, "detail": "timeout: no answer in 30 s"},
@@ -35,7 +37,7 @@ class FakeNode:
 
     def one(self, crawl_id: bytes, state: str = "running", ended: str = "", pages: int = 7) -> dict[str, Any]:
         counters = {"pages": pages, "queued": 3, "errors": 1, "body_bytes": 4096, "seconds": 61.0, "in_flight": 2}
-        counters |= {"fetches": 8, "redirects": 1, "urls_seen": 11, "refetches": 0}
+        counters |= {"fetches": 8, "redirects": 1, "urls_seen": 11, "refetches": 0, **self.counters}
         return {
             "crawl": crawl_id.hex(),
             "state": state,
@@ -126,9 +128,15 @@ class FakeNode:
         self._note("why", url, crawl_id)
         if self.found is not None:
             return self.found
-        return [
-            {"url": url, "crawl": CRAWL.hex(), "key": OTHER.hex(), "state": "pending", "depth": 2, "referrer": None}
-        ]
+        answer = {
+            "url": url,
+            "crawl": CRAWL.hex(),
+            "key": OTHER.hex(),
+            "state": "pending",
+            "depth": 2,
+            "referrer": None,
+        }
+        return [answer | self.answers.get(url, {})]
 
     async def explain_host(self, host: str) -> dict[str, Any]:
         self._note("explain_host", host)
