@@ -21,6 +21,7 @@ fetch it again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,8 @@ from dhtcrawl.storage.outputs.outputs import LivePages
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import Link, Queued
 from dhtcrawl.storage.store.txn import Txn
+
+log = logging.getLogger(__name__)
 
 
 @loop_state
@@ -93,11 +96,16 @@ class RoundWriter:
         return self._replication.send(links) if links else []
 
     async def _write(self, round_: Round) -> None:
+        begun_at = asyncio.get_running_loop().time()
         try:
             result = await self._committer.submit(partial(self._transaction.write, round_=round_))
         except BaseException:
             self.state.failed()
             raise
+        if log.isEnabledFor(logging.DEBUG):
+            took_s, count = asyncio.get_running_loop().time() - begun_at, len(round_.fetched)
+            text = "%d responses, %d given-up tasks and %d links were written in %.3f s"
+            log.debug(text, count, len(round_.kills), len(round_.links), took_s, extra={"seconds": round(took_s, 6)})
         for step in self.state.written(round_, result):
             self._follow_up(step)
         if not self._next.overfull:
