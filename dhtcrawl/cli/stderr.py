@@ -42,7 +42,9 @@ class Stderr:
     @property
     def is_terminal(self) -> bool:
         """Whether the progress line can be rewritten: not where every line is to be JSON."""
-        return self._json is None and sys.stderr is not None and sys.stderr.isatty()
+        if self._json is not None or sys.stderr is None or os.environ.get("TERM") == "dumb":
+            return False
+        return sys.stderr.isatty()
 
     def set_up(self, level: str, form: str, *, quiet: bool) -> None:
         """Log records from `level` on as `text` or `json`; with `quiet` there is no progress and no note."""

@@ -18,6 +18,7 @@ from e2e.outputs import Outputs, is_html, path_of
 from e2e.stub import Answer, StubServer
 
 from .conftest import TIMEOUT_S, DemoCrawl, Ended, spawn
+from .terminal import on_screen
 
 ESCAPE = "\x1b"
 
@@ -174,6 +175,20 @@ def test_a_terminal_gets_one_line_that_fits(server: DemoServer, tmp_path: Path) 
     assert all(0 < len(line) < columns for line in lines[:-1])
     assert all(re.match(r"\d+\.\d s  \d+ pages  |waiting: ", line) for line in lines[:-1])
     assert any(re.fullmatch(r"waiting: .*….* for .* more", line) for line in lines), "why nothing moves, and how long"
+
+
+def test_on_a_terminal_log_lines_and_progress_stay_whole(server: DemoServer, tmp_path: Path) -> None:
+    server.hits.pop("/busy.html", None)
+    url = f"{server.url}busy.html"
+    shown, _ = on_a_terminal(tmp_path, 80, ["crawl", url, "--scope", "page", "--allow-private", "--out", "out", "-vv"])
+    *rows, last = on_screen(shown)
+    assert last == "", "it cleans up behind itself"
+    assert f"crawling {url}" in rows
+    log_line = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO) [\w.]+: .+")
+    assert [row for row in rows if not log_line.fullmatch(row)] == [f"crawling {url}"]
+    assert any("is left alone for 1 s: it answered 503" in row for row in rows)
+    # The progress line stood there, and log lines came above it.
+    assert re.search(r"\r\x1b\[K\d+\.\d s  \d+ pages", shown)
 
 
 def on_a_terminal(home: Path, columns: int, args: list[str]) -> tuple[str, str]:

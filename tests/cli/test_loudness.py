@@ -128,6 +128,8 @@ def test_with_json_every_line_of_a_crawl_is_json(tmp_path: Path) -> None:
         stub.page("/a")
         ended = spawn(tmp_path, *crawl(stub, "--log-format", "json", "-vv"))
     assert ended.code == 0
+    key = (node_dir(tmp_path / "out") / "identity.pem").read_text().splitlines()[1]
+    assert key not in ended.stderr
     rows = [json.loads(line) for line in ended.stderr.splitlines()]
     assert rows[0].keys() >= {"ts", "level", "logger", "message"}
     assert f"crawling {stub.url}/" in [row["message"] for row in rows]

@@ -14,11 +14,13 @@ from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.screen import PIPE_EVERY_S, TERMINAL_EVERY_S, Screen
 from dhtcrawl.cli.stderr import STDERR
 
+from .terminal import on_screen
+
 log = logging.getLogger("dhtcrawl.a_part")
 
 
 class Terminal(io.StringIO):
-    """A terminal that understands what is written to it: `\\r`, `\\n`, and "erase to the end of the line"."""
+    """A terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -26,19 +28,7 @@ class Terminal(io.StringIO):
     @property
     def lines(self) -> list[str]:
         """What a person sees."""
-        rows, column = [""], 0
-        for part in self.getvalue().replace("\x1b[K", "\x00"):
-            if part == "\n":
-                rows.append("")
-                column = 0
-            elif part == "\r":
-                column = 0
-            elif part == "\x00":
-                rows[-1] = rows[-1][:column]
-            else:
-                rows[-1] = rows[-1][:column] + part + rows[-1][column + 1 :]
-                column += 1
-        return rows
+        return on_screen(self.getvalue())
 
 
 # Not fixtures: pytest puts a stream of its own in the place of stderr between a fixture and its test.
@@ -47,6 +37,7 @@ class Terminal(io.StringIO):
 def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     terminal = Terminal()
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("TERM", raising=False)
     monkeypatch.setattr(sys, "stderr", terminal)
     return terminal
 
@@ -96,7 +87,11 @@ def test_on_a_terminal_the_progress_line_is_never_wider_than_it_nor_moves_the_cu
 
 def test_a_terminal_is_told_often_and_a_pipe_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     a_terminal(monkeypatch)
+    monkeypatch.delenv("TERM", raising=False)
     assert Screen().every_s == TERMINAL_EVERY_S
+    monkeypatch.setenv("TERM", "dumb")
+    assert Screen().every_s == PIPE_EVERY_S, "it cannot clear a line"
+    monkeypatch.delenv("TERM")
     STDERR.set_up("info", "json", quiet=False)
     assert Screen().every_s == PIPE_EVERY_S, "lines of JSON are for a program"
     monkeypatch.setattr(sys, "stderr", io.StringIO())
