@@ -10,7 +10,7 @@ are as written, without the white space around them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -35,8 +35,8 @@ TREE_BYTES_MAX = 64 * 1024
 
 # Lexbor tries each alternative on every element: four short ones and a look
 # at the tag cost less than seven exact ones.
-_SELECTED = "[href],[src],meta,title"
-_TAGS = frozenset(("a", "area", "iframe", "frame", "base", "meta"))
+_SELECTED = "[href],[src],meta,title,template"
+_TAGS = frozenset(("a", "area", "iframe", "frame", "meta"))
 _LEADS_IN = {"a": "href", "area": "href", "iframe": "src", "frame": "src"}  # which attribute leads on
 _SPACE = " \t\n\f\r"
 _NOT_FETCHED = ("#", "javascript:", "mailto:", "tel:", "data:")
@@ -104,26 +104,34 @@ def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str,
     if xhtml:
         return islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX)
     if len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX:
-        return _parsed(page)
+        parsed = _parsed(page)
+        if parsed is not None:
+            return parsed
     return islice(scan(page), LINKS_MAX)
 
 
-def _parsed(page: bytes) -> Iterator[tuple[str, Mapping[str, str | None]]]:
-    """The same tags as `scan` yields, from a tree."""
+def _parsed(page: bytes) -> list[tuple[str, Mapping[str, str | None]]] | None:
+    """The same tags as `scan` yields, from a tree; None if it has a `<template>`, which lexbor does not search."""
+    found: list[tuple[str, Mapping[str, str | None]]] = []
     for node in LexborHTMLParser(page).css(_SELECTED):
         tag = node.tag
-        if tag in _TAGS:
-            yield tag, node.attributes
+        if tag == "a" or tag in _TAGS:
+            found.append((tag, node.attributes))
         elif tag == "title" and not _is_foreign(node):
-            yield tag, {"text": node.text()}
+            found.append((tag, {"text": node.text()}))
+        elif tag == "base" and not _is_foreign(node):
+            found.append((tag, node.attributes))
+        elif tag == "template":
+            return None
+    return found
 
 
-def _is_foreign(title: LexborNode) -> bool:
-    """Whether a title describes a drawing. The tree tells no namespaces, but what is open around one decides it."""
+def _is_foreign(element: LexborNode) -> bool:
+    """Whether a title or base is a drawing's. The tree tells no namespaces, but what is open around one decides it."""
     around = []
-    node = title.parent
+    node = element.parent
     if node is None or node.tag == "head":
-        return False  # nearly every title
+        return False  # nearly all
     while node is not None:
         around.append(node)
         node = node.parent
@@ -132,7 +140,7 @@ def _is_foreign(title: LexborNode) -> bool:
     elements = OpenElements(rooted=True, steps=len(around))
     for node in reversed(around):
         elements.start((node.tag or "").lower(), False, partial(_attributes_of, node))
-    return not elements.start("title", False, dict)
+    return not elements.start(element.tag or "", False, dict)
 
 
 def _attributes_of(node: LexborNode) -> dict[str, str]:
@@ -147,9 +155,16 @@ class _Head:
     refresh: str | None = None
     title: str | None = None
     nofollow: bool = False
+    templates: int = 0  # open ones; what stands in them is not said of this page
 
     def take(self, tag: str, attributes: Mapping[str, str | None]) -> None:
-        if tag == "meta":
+        if tag == "template":
+            self.templates += 1
+        elif tag == "/template":
+            self.templates = max(0, self.templates - 1)
+        elif self.templates:
+            return
+        elif tag == "meta":
             self.refresh = self.refresh or _refresh_of(attributes)
             self.nofollow = self.nofollow or _says_nofollow(attributes)
         elif tag == "base" and self.base is None and "href" in attributes:

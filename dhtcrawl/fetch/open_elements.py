@@ -117,20 +117,21 @@ class OpenElements:
         self._start_html(name, closed)
         return True
 
-    def end(self, name: str) -> None:
-        """Take an end tag."""
+    def end(self, name: str) -> bool:
+        """Take an end tag; whether no foreign element ends with it."""
         if self.foreign and name in ("p", "br"):
             self._break_out()
         at = len(self._kinds) - 1
         while at >= 0 and self._kinds[at] != _HTML and self._step():
             if self._names[at] == name:
                 self._cut(at)
-                return
+                return False
             at -= 1
         if at >= 0:
             self._end_html(name)
         elif self._kinds and not self.rooted:
             self.stray = True
+        return True
 
     def _takes_html(self, name: str) -> bool:
         kind = self._kinds[-1] if self._kinds else _HTML

@@ -11,8 +11,8 @@ quoted attributes hide what is in them; a tag cut off by the end is none. In
 `<svg>` and `<math>` nothing is raw text: there, each tag is looked at by itself
 (`dhtcrawl.fetch.open_elements` says where that ends). Every
 repetition is possessive and the end of input closes everything, so no match
-fails half-way and each byte is looked at a bounded number of times. What lies in a
-`<template>` counts, and what a tree has no place for (in a frameset, say).
+fails half-way and each byte is looked at a bounded number of times. What a tree
+has no place for (in a frameset, say) counts.
 """
 
 from __future__ import annotations
@@ -48,12 +48,19 @@ def _raw_text(name: bytes) -> bytes:
     return rb"(?:[^<]++|<(?!/" + name + rb"[ \t\n\f\r/>]))*+"
 
 
-_NOT_OURS = rb"(?!(?:a|area|base|frame|iframe|math|meta|svg|title|plaintext|" + b"|".join(_RAW) + rb")[ \t\n\f\r/>])"
+# Grouped by their first letters, so that few are compared.
+_NOT_OURS = (
+    rb"(?!(?:a(?:rea)?|base|frame|iframe|m(?:ath|eta)|no(?:embed|frames)|plaintext|s(?:cript|tyle|vg)"
+    rb"|t(?:emplate|extarea|itle)|xmp)[ \t\n\f\r/>])"
+)
 _SKIPPED = b"|".join(
     (
         rb"[^<]++",
         # First letters that none of ours has spare most tags the comparison.
-        rb"<(?:/[a-z]|[c-eghj-loqru-wyz]|" + _NOT_OURS + rb"[a-z])[^ \t\n\f\r/>]*+" + _REST,
+        rb"<(?:/[a-su-z]|/t(?!emplate[ \t\n\f\r/>])|[c-eghj-loqru-wyz]|"
+        + _NOT_OURS
+        + rb"[a-z])[^ \t\n\f\r/>]*+"
+        + _REST,
         rb"<!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))",
         rb"<(?:!(?!--)|\?|/(?![a-z]))[^>]*+(?:>|\Z)",
         *(rb"<" + name + _AFTER_NAME + _REST + _raw_text(name) for name in _RAW),
@@ -66,7 +73,7 @@ _SKIPPED = b"|".join(
 # group 8 is the beginning of foreign content.
 _TAG = re.compile(
     rb"(?:" + _SKIPPED + rb")*+(?:\Z"
-    rb"|<(a|area|base|frame|meta)" + _AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)"
+    rb"|<(a|area|base|frame|meta|template|/template)" + _AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)"
     rb"|<(?:(iframe)" + _AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)" + _raw_text(b"iframe") + rb""
     rb"|title" + _AFTER_NAME + ATTRIBUTES + rb"(?:>|\Z)(" + _raw_text(b"title") + rb"))"
     rb"|(?=<(svg|math)" + _AFTER_NAME + rb"))",
@@ -81,7 +88,8 @@ _TOKEN = re.compile(
 )
 _BOGUS_COMMENT = re.compile(rb"[^>]*+(?:>|\Z)")
 _RAW_TEXT = {name.decode(): re.compile(_raw_text(name), re.IGNORECASE) for name in (*_RAW, b"iframe", b"title")}
-_OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta"))
+_OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta", "template"))
+_LINKS = frozenset(("a", "area", "frame", "iframe"))
 _ATTRIBUTE = re.compile(
     r"""([^ \t\n\f\r/>][^ \t\n\f\r/>=]*+)"""
     r"""(?:[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"([^"]*+)"?|'([^']*+)'?|([^ \t\n\f\r>"'][^ \t\n\f\r>]*+))?+)?+"""
@@ -89,6 +97,8 @@ _ATTRIBUTE = re.compile(
 # The same of bytes, in which only the end of each matters.
 _ATTRIBUTE_SPAN = re.compile(rb"[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + _VALUE + rb")?+")
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+[;=]?)")
+_NUMERIC = re.compile(r"&#(?:([0-9]+)|[xX]([0-9a-fA-F]+));?")
+_REFERENCE_IN_TEXT = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+;?)")
 
 
 def attributes_of(raw: bytes) -> dict[str, str]:
@@ -106,8 +116,9 @@ Tag = tuple[str, dict[str, str]]
 def scan(page: bytes) -> Iterator[Tag]:
     """The a, area, base, frame, iframe, meta and title tags of a UTF-8 page, in order, with their attributes.
 
-    A title has one attribute, `text`. A foreign title is none; of the others
-    the name counts, in whatever namespace, as in a tree searched by name.
+    A title has one attribute, `text`. Foreign ones of base and title are none;
+    of links the name counts, in whatever namespace.
+    What stands between `template` and `/template` is not of the page itself.
     """
     at: int | None = 0
     while at is not None:
@@ -117,7 +128,7 @@ def scan(page: bytes) -> Iterator[Tag]:
             if end:
                 yield _text(name).lower(), attributes_of(attributes)
             elif title is not None:
-                yield "title", {"text": html.unescape(_text(title))}
+                yield "title", {"text": _unescaped(_text(title))}
             elif frame_end:
                 yield "iframe", attributes_of(frame_attributes)
             elif foreign is not None:
@@ -154,10 +165,11 @@ def _scan_open(page: bytes, at: int, until: int, elements: OpenElements) -> Gene
         elif complete:
             name = _text(raw_name).lower()
             if slash:
-                elements.end(name)
+                if elements.end(name) and name == "template" and not elements.stray:
+                    yield "/template", {}
             elif elements.start(name, _closes_itself(attributes), partial(attributes_of, attributes)):
                 at = yield from _html_tag(page, at, name, attributes)
-            elif name in _OURS:
+            elif name in _LINKS:
                 yield name, attributes_of(attributes)
             if elements.stray:
                 return begin
@@ -178,7 +190,7 @@ def _html_tag(page: bytes, at: int, name: str, attributes: bytes) -> Generator[T
     text = raw_text.match(page, at)
     assert text is not None, "raw text may be empty"
     if name == "title":
-        yield "title", {"text": html.unescape(_text(text.group()))}
+        yield "title", {"text": _unescaped(_text(text.group()))}
     # What ends the text ends this element, none that is open around it.
     end_tag = _TOKEN.match(page, text.end())
     return end_tag.end() if end_tag is not None else len(page)
@@ -210,10 +222,27 @@ def _text(raw: bytes) -> str:
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
+def _unescaped(text: str) -> str:
+    return _REFERENCE_IN_TEXT.sub(_character_in_text, text) if "&" in text else text
+
+
+def _character_in_text(match: re.Match[str]) -> str:
+    reference = match.group()
+    return _numbered(reference) if reference[1] == "#" else html.unescape(reference)
+
+
+def _numbered(reference: str) -> str:
+    """What a number stands for (13.2.5.80); `html.unescape` drops control and noncharacters, which count."""
+    found = html.unescape(reference)
+    if not found and (number := _NUMERIC.match(reference)) is not None:
+        found = chr(int(number[1]) if number[1] else int(number[2], 16))
+    return found
+
+
 def _character(match: re.Match[str]) -> str:
     reference = match.group()
     # 13.2.5.73: `?a=1&copy=2` is no copyright sign. In an attribute a name
     # without ';' counts only where neither '=' nor a letter or digit follows.
     if reference[1] == "#":
-        return html.unescape(reference)
+        return _numbered(reference)
     return html5.get(reference[1:], reference)

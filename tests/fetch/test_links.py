@@ -124,6 +124,14 @@ def test_references_in_an_href_are_read_as_browsers_read_them(before: str) -> No
 
 
 @both_ways
+def test_numbers_stand_for_control_and_noncharacters_too(before: str) -> None:
+    page = "<a href='?&#1;&#x7f;&#xFFFE&#1114111;&#128;&#0;&#xD800;&#x110000;'><title>&#xfdd0;&#38;amp;&noti;</title>"
+    found = extract(before + page)
+    assert found.hrefs == ["?\x01\x7f\ufffe\U0010ffff\u20ac\ufffd\ufffd\ufffd"]
+    assert found.title == "\ufdd0&amp;¬i;"
+
+
+@both_ways
 def test_bytes_that_are_no_text_do_no_harm(before: str) -> None:
     page = before.encode() + b'<title>\xff\0</title><a href="\xed\xa0\x80\0x">\xc3</a><a \xff=1 href=ok>\0'
     found = extract(page)
@@ -200,6 +208,25 @@ def test_the_title_of_a_drawing_is_not_the_title_of_the_page(before: str) -> Non
     assert extract(before + "<svg><title>Icon</title></svg><title>Page</title>").title == "Page"
     assert extract(before + "<svg><title>Icon</title></svg>").title is None
     assert extract(before + "<svg><desc><title>Page</title>").title == "Page"
+
+
+@both_ways
+def test_links_in_a_template_count_and_what_it_says_of_a_page_does_not(before: str) -> None:
+    # A page may open a shadow tree by it, which people see.
+    said = "<base href=/no/><title>no</title><meta name=robots content=none><meta http-equiv=refresh content='0;no'>"
+    page = f"<template shadowrootmode=open><a href=in></a><TEMPLATE>{said}</Template>{said}</template >"
+    assert extract(before + page + "<a href=out>") == PageLinks(None, ["in", "out"], [], None, None, False)
+    after = extract(before + page + said.replace("no", "yes").replace("none", "all"))
+    assert (after.base, after.refresh, after.title) == ("/yes/", "yes", "yes")
+    drawing = "<svg><template><desc><base href=/yes/></desc></template></svg>"
+    assert extract(before + drawing).base == "/yes/"
+    assert extract(before + "</template><template>" + drawing + "</template><base href=/x/>").base == "/x/"
+
+
+@both_ways
+def test_the_base_of_a_drawing_is_not_the_base_of_the_page(before: str) -> None:
+    assert extract(before + "<svg><base href=/no/></svg><base href=/yes/>").base == "/yes/"
+    assert extract(before + "<math><base href=/no/></math>").base is None
 
 
 @both_ways
