@@ -203,6 +203,9 @@ class Crawl:
         self._time.started_at = self._s.clock.monotonic()
         crawl, pages = self.parts.start.crawl_id.hex(), self.counters.pages
         log.info("crawl %s begins here, with %d pages of earlier runs", crawl[:12], pages, extra={"crawl": crawl})
+        if self.parts.start.owed:
+            count, longest_s = len(self.parts.start.owed), max(self.parts.start.owed.values())
+            log.info("%d hosts had asked for longer waits, up to %.3g s, which begin again", count, longest_s)
         for host, wait_s in self.parts.start.owed.items():
             self._s.hosts.clock(host).hold(self._time.started_at, wait_s, HoldReason(Cause.RESTART))
         try:

@@ -37,6 +37,7 @@ from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.records.sync import HandedOver
+from dhtcrawl.units import format_address
 
 log = logging.getLogger(__name__)
 
@@ -196,12 +197,15 @@ class SwarmNode:
         await self.node.committer.submit(partial(catalog.mark_swarm, node=self.id.hex()))
         await parts.lifecycle.runs.load(crawl_starter(self._ground, group, parts).start)
         self.opened.set()
+        log.info("this node listens at %s", format_address(parts.planes.address))
         if not await peer_store.find(self._ground.network.bootstrap):
+            log.info("there is no swarm to join: this node begins one")
             join.state.begin_alone()
         group.create_task(join.run())
         group.create_task(self._watch(parts))
         group.create_task(peer_store.seek())
         await self._stopping.wait()
+        log.info("this node %s", "hands over what it holds" if self._leaving else "stops without handing over")
         if self._leaving:
             self.handed = await parts.membership.leave.run()
         await self._stop(parts)

@@ -79,6 +79,8 @@ class Assigner:
     def failed_here(self, task: Queued, given: TaskOutcome) -> bool:
         """Note that this node failed a task of its own; False where the crawl has to go on with it here."""
         effects = self.state.failed_here(task, given, self._peers.view, self._clock.monotonic())
+        if effects:
+            log.debug("%s is for other nodes from here on: %s", task.url, given.detail, extra={"url": task.url})
         for effect in effects:
             self._apply(effect, self._group)
         return bool(effects)
@@ -166,8 +168,12 @@ class Assigner:
             case steps.AskOthers(keys):
                 self._orphans.ask(keys)
             case steps.Send():
+                fields = {"peer": effect.node.hex()}
+                log.debug("%d tasks go to node %s", len(effect.tasks), effect.node.hex()[:12], extra=fields)
                 group.create_task(self._calls.send(effect))
             case steps.TakeBack():
+                fields = {"peer": effect.node.hex()}
+                log.debug("%d tasks come back from node %s", len(effect.keys), effect.node.hex()[:12], extra=fields)
                 group.create_task(self._calls.take_back(effect))
             case steps.MakeForget(node):
                 group.create_task(self._calls.make_forget(node))
