@@ -117,9 +117,9 @@ def there(file: str, note: str) -> str:
     return file
 
 
-def test_twelve_typical_changes_have_a_room_files_and_a_test() -> None:
+def test_each_typical_change_has_a_room_files_and_a_test() -> None:
     changes = table(section(PAGE, "Where to change what"), "to")
-    assert len(changes) == 12
+    assert len(changes) >= 12
     for change, (rooms, begin, tests) in changes.items():
         files = [there(file, note) for file, note in A_FILE_AND_ITS_NOTE.findall(begin)]
         for room in re.findall(r"`([^`]+)`", rooms):
