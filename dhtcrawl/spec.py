@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import msgpack
@@ -28,6 +28,8 @@ NONCE_BYTES = 16
 _CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
 # Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
 _SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": []}
+# How far and how fast a crawl goes. It may be changed once the crawl has begun, since it does not say what a crawl is.
+CHANGEABLE: Final = ("delay_s", "max_pages", "size_limit_bytes", "time_limit_s")
 # `localhost:8000` has a port, `mailto:me@example.org` a scheme.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")
 
@@ -66,6 +68,11 @@ class CrawlSpec:
         }
         said = {name: value for name, value in fields.items() if name not in _SINCE or value != _SINCE[name]}
         return cast(bytes, msgpack.packb(dict(sorted(said.items()))))
+
+    def is_like(self, other: CrawlSpec) -> bool:
+        """Whether both are the same crawl, but for what may change."""
+        mine = {name: getattr(self.settings, name) for name in CHANGEABLE}
+        return replace(other, settings=replace(other.settings, **mine)).canonical() == self.canonical()
 
     def crawl_id(self, nonce: bytes) -> bytes:
         return hashlib.sha256(self.canonical() + nonce).digest()[:CRAWL_ID_BYTES]

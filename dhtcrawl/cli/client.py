@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -80,8 +80,9 @@ class NodeClient:
     async def crawl(self, crawl: str) -> dict[str, Any]:
         return await self._map("GET", _crawl(crawl))
 
-    async def control(self, crawl: str, action: Action) -> dict[str, Any]:
-        return await self._map("POST", f"{_crawl(crawl)}/{action}")
+    async def control(self, crawl: str, action: Action, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        body = {"settings": dict(settings)} if settings else None
+        return await self._map("POST", f"{_crawl(crawl)}/{action}", body=body)
 
     async def given_up(self, crawl: str) -> dict[str, Any]:
         return await self._map("GET", f"{_crawl(crawl)}/given-up")

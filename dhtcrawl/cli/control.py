@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from dhtcrawl.cli.client import asked
-from dhtcrawl.cli.options import admin_option, json_option
+from dhtcrawl.cli.client import NodeClient, asked
+from dhtcrawl.cli.options import admin_option, json_option, limit_options, load_config
 from dhtcrawl.cli.table import printable, short
 from dhtcrawl.errors import Exit, LeftWork
+from dhtcrawl.spec import CHANGEABLE
 from dhtcrawl.web.api import Action
 
 
@@ -20,19 +21,43 @@ def _control(action: Action, text: str) -> click.Command:
     @json_option
     @admin_option
     def command(crawl: str, as_json: bool, **options: Any) -> int:
-        answer = asked(options, lambda client: client.control(crawl, action))
-        if as_json:
-            click.echo(json.dumps(answer))
-        else:
-            click.echo(f"crawl {printable(short(answer.get('crawl') or crawl))}: {printable(answer.get('state', ''))}")
-        return Exit.COMPLETE
+        return _say(crawl, asked(options, lambda client: client.control(crawl, action)), as_json)
 
     return command
 
 
+def _say(crawl: str, answer: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps(answer))
+    else:
+        click.echo(f"crawl {printable(short(answer.get('crawl') or crawl))}: {printable(answer.get('state', ''))}")
+    return Exit.COMPLETE
+
+
 pause = _control("pause", "Start no more requests of CRAWL, by the start of its id, until it is resumed.")
-resume = _control("resume", "Go on with CRAWL, which was paused.")
 stop = _control("stop", "End CRAWL: what was fetched stays, what is queued is not fetched.")
+
+
+@click.command("resume")
+@click.argument("crawl")
+@limit_options
+@json_option
+@admin_option
+def resume(crawl: str, as_json: bool, **options: Any) -> int:
+    """Go on with CRAWL, which was paused.
+
+    With other limits, or another delay, it goes on with those, and so does a
+    crawl that a limit ended once that limit is higher. What is not given stays.
+    """
+    config = load_config(dict(options))
+    given = [name for name in CHANGEABLE if config.origins.get(f"crawl.{name}") == "flag"]
+    settings = {name: getattr(config.crawl, name) for name in given}
+    options = {name: value for name, value in options.items() if not name.startswith("crawl__")}
+
+    async def ask(client: NodeClient) -> dict[str, Any]:
+        return await client.control(crawl, "resume", settings)
+
+    return _say(crawl, asked(options, ask), as_json)
 
 
 @click.command("leave")

@@ -20,6 +20,7 @@ from dhtcrawl.cli.options import config_options, crawl_options, log_options, nod
 from dhtcrawl.cli.places import check_whole, gone, node_dir, nodes_dir
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
+from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
@@ -114,7 +115,7 @@ async def _run(running: RunningCrawl, progress: CrawlProgress) -> tuple[Summary,
 
 
 async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: OutputDirs) -> tuple[CrawlRecord, bool]:
-    """The crawl of this directory: a new one, or the one that the same command began.
+    """The crawl of this directory: a new one, or the one that the same command began, whatever its limits were.
 
     One that brought nothing is dropped: most likely an option was missing. Its outputs are kept if it has pages.
 
@@ -128,11 +129,14 @@ async def _find_or_create(node: Node, spec: CrawlSpec, out_dir: Path, dirs: Outp
         await node.forget(crawl.crawl_id, dirs)
         crawls.remove(crawl)
     for crawl in crawls:
-        if crawl.spec.canonical() != spec.canonical():
+        if not crawl.spec.is_like(spec):
             continue
         if crawl.ended == COMPLETE:
             raise UsageError(f"{out_dir} holds this crawl, complete; name another directory with --out to crawl anew")
-        return crawl, True
+        told = differs.changes_told(differs.plain(crawl.spec_now), spec)
+        if told:
+            Screen().say(f"other limits from here on: {told}")
+        return await node.change(crawl, spec.settings), True
     if crawls:
         raise differs.refusal(out_dir, differs.plain(crawls[0].spec), spec)
     return await node.create_crawl(spec), False

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dhtcrawl.cli.options import option_of
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import UsageError
-from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.spec import CHANGEABLE, CrawlSpec
 
 _TOLD_MAX: Final = 3
 _SHOWN_CHARS_MAX: Final = 60
@@ -32,13 +33,41 @@ def refusal(out: Path, begun: tuple[object, object], spec: CrawlSpec) -> UsageEr
     )
 
 
+def changes(begun: tuple[object, object], spec: CrawlSpec) -> dict[str, Any]:
+    """The settings that `spec` changes of the crawl `begun`; a crawl may go on with others."""
+    settings, now = begun[1], plain(spec)[1]
+    if not isinstance(settings, Mapping) or not isinstance(now, Mapping):
+        return {}
+    return {name: now[name] for name in CHANGEABLE if settings.get(name) != now[name]}
+
+
+def settings_of(begun: tuple[object, object], spec: CrawlSpec) -> CrawlSettings:
+    """The settings of the crawl `begun`, which `is_like` the one of `spec`."""
+    before = begun[1] if isinstance(begun[1], Mapping) else {}
+    return dataclasses.replace(spec.settings, **{name: before[name] for name in changes(begun, spec) if name in before})
+
+
+def is_like(begun: tuple[object, object], spec: CrawlSpec) -> bool:
+    """Whether `begun` is the crawl of `spec`, but for what may change."""
+    return all(part is not None for part in begun) and not _differences(begun, plain(spec))
+
+
+def changes_told(begun: tuple[object, object], spec: CrawlSpec) -> str:
+    """What changes, on one line; empty if nothing does."""
+    settings, told = begun[1], []
+    for name, now in changes(begun, spec).items():
+        before = settings.get(name) if isinstance(settings, Mapping) else None
+        told.append(f"{option_of(f'crawl.{name}')} was {_shown(before, name)}, is {_shown(now, name)}")
+    return ", ".join(told)
+
+
 def _differences(begun: tuple[object, object], now: tuple[object, object]) -> list[str]:
     (seeds, settings), (seeds_now, settings_now) = begun, now
     told = []
     if isinstance(seeds, list) and seeds != seeds_now:
         told.append(f"the seeds were {_shown(seeds)}, not {_shown(seeds_now)}")
     if isinstance(settings, Mapping) and isinstance(settings_now, Mapping):
-        for name in settings_now:
+        for name in (name for name in settings_now if name not in CHANGEABLE):
             before: Any = settings.get(name)
             if before != settings_now[name]:
                 option = option_of(f"crawl.{name}")
@@ -46,10 +75,12 @@ def _differences(begun: tuple[object, object], now: tuple[object, object]) -> li
     return told
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, name: str = "") -> str:
     """A value in few characters, printable on any terminal."""
     if isinstance(value, bool):
         text = "on" if value else "off"
+    elif value == 0 and name in CHANGEABLE and name != "delay_s":
+        text = "none"
     else:
         text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     text = (text or "empty").encode("ascii", "backslashreplace").decode()

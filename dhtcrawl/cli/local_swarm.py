@@ -37,6 +37,7 @@ from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.cli.wait import Interrupted, follow
 from dhtcrawl.cli.words import some
 from dhtcrawl.config import Config
+from dhtcrawl.crawl.budget import is_raised
 from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store.crawl_record import STOPPED
@@ -154,9 +155,13 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
         crawl = str(known.get("crawl", ""))
         told = (await client.crawl(crawl)).get("spec")
         begun = (told.get("seeds"), told.get("settings")) if isinstance(told, dict) else (None, None)
-        if begun == differs.plain(spec):
-            return crawl, True
-        raise differs.refusal(out, begun, spec)
+        if not differs.is_like(begun, spec):
+            raise differs.refusal(out, begun, spec)
+        changes, ended = differs.changes(begun, spec), str(known.get("ended", ""))
+        if changes and (not ended or is_raised(ended, differs.settings_of(begun, spec), spec.settings)):
+            Screen().say(f"other limits from here on: {differs.changes_told(begun, spec)}")
+            await client.control(crawl, "resume", changes)
+        return crawl, True
     return str((await client.submit(spec)).get("crawl", "")), False
 
 

@@ -13,6 +13,7 @@ import click
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import SettingError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
+from dhtcrawl.spec import CHANGEABLE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,6 +91,11 @@ def config_options(command: F) -> F:
 def crawl_options(command: F) -> F:
     """What a crawl is, and how many requests it has in flight."""
     return _add(_CRAWL + _FETCH, command)
+
+
+def limit_options(command: F) -> F:
+    """What may change of a crawl that has begun."""
+    return _add([row for row in _CRAWL if row[1].removeprefix("crawl.") in CHANGEABLE], command)
 
 
 def node_options(command: F) -> F:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit
@@ -23,6 +24,23 @@ class Stop(Enum):
         self.word = word
         self.exit_code = exit_code
         self.reason = reason
+
+
+# The setting behind each end that a higher limit undoes.
+LIMIT_OF: Final = {
+    Stop.PAGE_LIMIT.word: "max_pages",
+    Stop.TIME_LIMIT.word: "time_limit_s",
+    Stop.SIZE_LIMIT.word: "size_limit_bytes",
+}
+
+
+def is_raised(ended: str, before: CrawlSettings, after: CrawlSettings) -> bool:
+    """Whether the limit that ended a crawl is higher `after`, or none; `ended` is the word of the end."""
+    name = LIMIT_OF.get(ended)
+    if name is None:
+        return False
+    limit: float = getattr(after, name)
+    return limit == 0 or limit > getattr(before, name)
 
 
 @dataclass(slots=True)

@@ -70,6 +70,10 @@ class Origins:
         self._health = HealthBook()
         self._owed = dict(owed)
 
+    def change(self, settings: CrawlSettings) -> None:
+        """Go on with other settings of the crawl, from the next wait for a host on."""
+        self._settings = settings
+
     def without_hope(self, origin: str) -> Hopeless | None:
         """Why an origin was given up, if it was."""
         return self._given_up.get(origin)

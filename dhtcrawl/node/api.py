@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from dhtcrawl import __version__
 from dhtcrawl.config import CrawlSettings
+from dhtcrawl.crawl.budget import LIMIT_OF, is_raised
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.keyspace import crawl_key, host_key, placement
 from dhtcrawl.node.crawl_figures import CrawlFiguresAsked
@@ -36,6 +37,7 @@ from dhtcrawl.storage.store.crawl_record import (
     changed,
     fits_the_wire,
     to_wire,
+    with_settings,
 )
 from dhtcrawl.storage.store.outcomes import ERROR_KINDS
 from dhtcrawl.swarm.bodies.peer_source import PeerSource
@@ -182,21 +184,30 @@ class Api:
         coordinator = self._swarm.gossip.view.owner(crawl_key(crawl_id))
         return {
             "crawl": crawl_id.hex(),
-            "spec": {"seeds": list(record.spec.seeds), "settings": dataclasses.asdict(record.spec.settings)},
+            "spec": {"seeds": list(record.spec.seeds), "settings": dataclasses.asdict(record.settings)},
             "state": _state(record),
             "ended": record.ended,
             "coordinator": None if coordinator is None else coordinator.id.hex(),
             **await self._figures.of(record, nodes=True),
         }
 
-    async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
+    async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
         record = self._record(crawl_id)
+        if settings:
+            return await self._resume_with(record, settings)
         if record.ended:
             raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}")
         state = {"pause": PAUSED, "resume": RUNNING, "stop": STOPPING}[action]
         after = changed(record, state, cause=STOPPED if action == "stop" else "")
         merged = await self._swarm.crawls.publish(after)
         return {"crawl": crawl_id.hex(), "state": _state(merged)}
+
+    async def _resume_with(self, record: CrawlRecord, settings: dict[str, Any]) -> dict[str, Any]:
+        after = with_settings(record, dataclasses.replace(record.settings, **settings))
+        if record.ended and not is_raised(record.ended, record.settings, after.settings):
+            raise ApiError(409, f"crawl {record.crawl_id.hex()[:12]} has ended: {_how_to_go_on(record)}")
+        merged = await self._swarm.crawls.publish(changed(after, RUNNING))
+        return {"crawl": record.crawl_id.hex(), "state": _state(merged)}
 
     async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
         listed = await self._swarm.given_up.listed(self._record(crawl_id).crawl_id)
@@ -378,6 +389,13 @@ def _first_state(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
             if row.get("state") == state:
                 return {name: row[name] for name in ("state", "text", "left_s") if name in row}
     return {"state": HostCondition.READY.value} if rows else {"state": "no crawl here has a task for it"}
+
+
+def _how_to_go_on(record: CrawlRecord) -> str:
+    name = LIMIT_OF.get(record.ended)
+    if name is None:
+        return record.ended
+    return f"{record.ended} of {getattr(record.settings, name):g}; raise it to go on"
 
 
 def _state(record: CrawlRecord) -> str:

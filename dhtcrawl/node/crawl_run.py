@@ -284,6 +284,8 @@ class CrawlRun:
         """The crawl's record has changed."""
         if record.adopted != self.state.record.adopted:
             self.copying.holders_changed()
+        if record.changes != self.state.record.changes:
+            self.parts.origins.change(record.settings)
         self.state.record = record
         self.participants.changed(record)
         self.crawl.learn_aliases(record.aliases)

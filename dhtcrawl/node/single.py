@@ -19,7 +19,7 @@ from typing import Any
 
 from dhtcrawl import __version__
 from dhtcrawl.clock import Clock
-from dhtcrawl.config import Config
+from dhtcrawl.config import Config, CrawlSettings
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.parts import build, first_round
@@ -41,7 +41,7 @@ from dhtcrawl.storage.outputs.outputs import LivePages, OutputCounters, OutputDi
 from dhtcrawl.storage.outputs.summary import Summary, write_summary
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.committer import Committer, GroupRunner
-from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, with_settings
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.ownership import Test
@@ -105,6 +105,16 @@ class Node:
         await self.committer.submit(lambda txn: catalog.put_crawl(txn, record))
         return record
 
+    async def change(self, record: CrawlRecord, settings: CrawlSettings) -> CrawlRecord:
+        """Store that the limits and the delay of a crawl are those of `settings` from now on; the record since then.
+
+        Raises:
+            StorageError: the store cannot be written.
+        """
+        after = with_settings(record, settings)
+        await self.committer.submit(lambda txn: catalog.put_crawl(txn, after))
+        return after
+
     async def forget(self, crawl_id: bytes, dirs: OutputDirs) -> int:
         """Drop all records of a crawl and its archive files; return how many records there were.
 
@@ -143,7 +153,9 @@ class Node:
         counters = CrawlCounters.unpack(stored)
         counters.pages_undercopied = undercopied
         self._runner.participants.append(archive)
-        return RecoveredCrawl(record, archive, CrawlStart(record.spec, record.crawl_id, counters, record.aliases, owed))
+        return RecoveredCrawl(
+            record, archive, CrawlStart(record.spec_now, record.crawl_id, counters, record.aliases, owed)
+        )
 
     def services(self, recovered: RecoveredCrawl, ports: CrawlPorts, leases: Leases | None = None) -> Services:
         """The services of a crawl; in a swarm `leases` are the clocks of its hosts, and the access to them."""
@@ -175,7 +187,7 @@ class Node:
         recovered, live = await self.recover(record, dirs.archive), LivePages(dirs.pages)
         services = self.services(recovered, PORTS)
         parts = build(services, recovered.start, first_round(recovered.start), live)
-        budget = SoleBudget(record.spec.settings.max_pages, parts.counters)
+        budget = SoleBudget(record.settings.max_pages, parts.counters)
         crawl = Crawl(services, parts, NoAssignment(), budget, disk_used=disk_used)
         return self.running(record, crawl, dirs, live)
 

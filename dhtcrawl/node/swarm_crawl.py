@@ -169,7 +169,7 @@ def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
     peers, policy, failures = shared.peers, shared.policies.of(record), Failures()
     state = RunState(record, peers.node_id, peers.view)
     participants = Participants(record, shared.learn, shared.group)
-    allowance = PageAllowance(record.spec.settings.max_pages)
+    allowance = PageAllowance(record.settings.max_pages)
     allowance.begin(pages, shared.node.incarnation)
 
     def is_member(node: str) -> bool:

@@ -46,7 +46,7 @@ from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
 from dhtcrawl.web import metrics
-from dhtcrawl.web.api import Action, ApiError, NodeApi, decision_in, submission
+from dhtcrawl.web.api import Action, ApiError, NodeApi, changes_in, decision_in, submission
 from dhtcrawl.web.guard import (
     bytes_argument,
     count_argument,
@@ -202,7 +202,13 @@ class Handlers:
         action = request.match_info["action"]
         if action not in _ACTIONS:
             raise ApiError(404, f"{action} is nothing that can be done to a crawl; use one of {', '.join(_ACTIONS)}")
-        return json_response(await self._api.control(await self._crawl_in(request), cast(Action, action)))
+        body = await self._read(request)
+        if not body:
+            return json_response(await self._api.control(await self._crawl_in(request), cast(Action, action)))
+        if action != "resume":
+            raise ApiError(400, f"{action} takes no body")
+        settings = changes_in(_json_in(body))
+        return json_response(await self._api.control(await self._crawl_in(request), "resume", settings))
 
     async def given_up(self, request: web.Request) -> web.Response:
         return json_response(await self._api.given_up(await self._crawl_in(request)))

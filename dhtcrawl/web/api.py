@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import ConfigError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
-from dhtcrawl.spec import CrawlSpec, make_spec, typed_url
+from dhtcrawl.spec import CHANGEABLE, CrawlSpec, make_spec, typed_url
 
 Action = Literal["pause", "resume", "stop"]
 Decision = Literal["release", "drop"]
@@ -75,8 +75,13 @@ class NodeApi(Protocol):
         None), waiting_for (lines: what it still takes to end).
         """
 
-    async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
-        """Pause, resume or stop a crawl: crawl, state."""
+    async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Pause, resume or stop a crawl: crawl, state.
+
+        To resume it with other limits, or another delay, `settings` has some of
+        `dhtcrawl.spec.CHANGEABLE`; the others stay. A crawl that a limit ended
+        goes on if that limit is higher now.
+        """
 
     async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
         """Tasks that came to nothing, over the whole swarm.
@@ -173,6 +178,26 @@ def submission(body: object) -> CrawlSpec:
         return spec
     except (ConfigError, UsageError) as error:
         raise ApiError(400, str(error)) from error
+
+
+def changes_in(body: object) -> dict[str, Any]:
+    """What a client wants changed of a crawl that it resumes, from the JSON it sent: `{"settings": {…}}`.
+
+    Raises:
+        ApiError: 400, it is no such thing, or a setting may not change, or is not good.
+    """
+    settings = body.get("settings") if isinstance(body, Mapping) else None
+    if not isinstance(settings, Mapping):
+        raise ApiError(400, 'the body is no JSON object; send {"settings": {...}}, or no body to change nothing')
+    for name in settings:
+        if name not in CHANGEABLE:
+            may = ", ".join(CHANGEABLE)
+            raise ApiError(400, f"{str(name)[:40]} cannot change in a crawl that has begun; what can: {may}")
+    try:
+        typed = load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl
+    except ConfigError as error:
+        raise ApiError(400, str(error)) from error
+    return {name: getattr(typed, name) for name in settings}
 
 
 def decision_in(body: object) -> tuple[Decision, list[str] | None]:

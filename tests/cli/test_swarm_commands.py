@@ -206,6 +206,15 @@ def test_a_crawl_is_controlled_by_the_start_of_its_id(action: str, state: str, a
     assert node.asked[-1] == ("control", CRAWL, action)
 
 
+def test_resume_sends_the_limits_that_were_given_and_no_other(
+    ask: Ask, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DHTCRAWL_CRAWL_SIZE_LIMIT_BYTES", "1GiB")
+    assert ask("resume", ID, "--max-pages", "0", "--delay", "2s").stdout == f"crawl {ID[:12]}: running\n"
+    assert node.asked[-1] == ("control", CRAWL, "resume", {"delay_s": 2.0, "max_pages": 0})
+    assert ask("resume", ID, "--time-limit", "soon").code == 2
+
+
 @pytest.mark.parametrize(
     ("crawl", "says"),
     [("", "the crawl's id is empty"), ("ab1", "give 4 hex digits"), ("ffff", "no crawl ffff here"),

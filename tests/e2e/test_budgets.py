@@ -54,6 +54,42 @@ def test_depth_counts_links_from_the_seed(
     assert (summary["complete"], summary["lost"]) == (True, 0)
 
 
+@pytest.mark.parametrize(
+    ("first", "code", "then"),
+    [
+        (("--max-pages", "10"), 21, ("--max-pages", "30")),
+        (("--size-limit", "100kB", "-c", "1"), 14, ("--size-limit", "300kB")),
+        (("--time-limit", "500ms", "--delay", "100ms"), 15, ("--max-pages", "40")),
+        (("--disk-limit", "1B", "--delay", "100ms"), 16, ("--max-pages", "20")),
+    ],
+    ids=["pages", "size", "time", "disk"],
+)
+def test_a_crawl_that_a_limit_ended_goes_on_when_it_is_raised_and_asks_for_nothing_twice(
+    first: tuple[str, ...], code: int, then: tuple[str, ...], chain: StubServer, crawler: Crawler, outputs: Outputs
+) -> None:
+    options = ("--delay", "0") if "--delay" not in first else ()
+    command = ["crawl", f"{chain.url}/", "--allow-private", "--out", str(outputs.out), "--json"]
+    some = crawler.run(*command, *options, *first).ended_with(code).summary
+    more = crawler.run(*command, "--delay", "0", *then).ended_with(14 if "--size-limit" in then else 21).summary
+    assert some["pages"] < more["pages"] < 61
+    whole = crawl(chain, crawler, outputs, 0, "--delay", "0")
+    assert (whole["crawl"], whole["pages"], whole["complete"], whole["refetches"]) == (some["crawl"], 61, True, 0)
+    assert sorted(chain.paths()) == sorted(chain.answers), "each page once"
+
+
+def test_what_changes_is_said_and_what_may_not_change_is_named(
+    chain: StubServer, crawler: Crawler, outputs: Outputs
+) -> None:
+    command = ["crawl", f"{chain.url}/", "--allow-private", "--delay", "0", "--out", str(outputs.out)]
+    crawler.run(*command, "--max-pages", "3").ended_with(21)
+    goes_on = crawler.run(*command, "--max-pages", "2", "--time-limit", "1h").ended_with(21)
+    assert "other limits from here on: --max-pages was 3, is 2, --time-limit was none, is 3600.0" in goes_on.stderr
+    assert len(chain.paths()) == 3
+    refused = crawler.run(*command, "--depth", "1").ended_with(2).one_line()
+    assert "--depth was -1, not 1" in refused
+    assert "--max-pages" not in refused
+
+
 def crawl(stub: StubServer, crawler: Crawler, outputs: Outputs, code: int, *options: str) -> dict[str, Any]:
     seed = f"{stub.url}/"
     ran = crawler.run("crawl", seed, "--allow-private", "--out", outputs.out, "--json", *options).ended_with(code)

@@ -37,14 +37,17 @@ from dhtcrawl.storage.store.crawl_record import (
     merge_crawls,
     read_fields,
     to_wire,
+    with_settings,
     write_fields,
 )
+from dhtcrawl.storage.store.setting_changes import SettingChanges
 
 NONCE = bytes(range(16))
 SPEC = make_spec(["http://a.example/", "http://b.example/x"], CrawlSettings(depth=3, exclude=("x", "é"), delay_s=0.5))
 RECORD = CrawlRecord(SPEC.crawl_id(NONCE), SPEC, NONCE)
 HEX_IDS = st.sampled_from([digit * 40 for digit in "0123456789abcdef"])
 
+COUNTS, TIMES = st.sampled_from([0, 1, 127, 128, 2**63 - 1]), st.sampled_from([0.0, 0.5, 60.0])
 RECORDS = st.builds(
     CrawlRecord,
     st.just(RECORD.crawl_id),
@@ -59,6 +62,9 @@ RECORDS = st.builds(
     st.dictionaries(HEX_IDS, HEX_IDS, max_size=3),
     st.dictionaries(st.sampled_from(["pages", "seconds"]), st.integers(0, 9) | st.floats(0, 9), max_size=2),
     st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([b"\x01", b"\x02"]), max_size=4),
+    st.one_of(
+        st.none(), st.builds(SettingChanges, st.sampled_from([1, 2, 127, 128, 65_536]), TIMES, COUNTS, COUNTS, TIMES)
+    ),
 )
 
 
@@ -319,6 +325,50 @@ def test_what_an_earlier_version_kept_unread_is_read_and_checked_once_its_field_
 def test_no_field_that_is_known_goes_out_as_it_was_when_it_was_not() -> None:
     record = replace(RECORD, version=3, later={"version": msgpack.packb(1), "unknown": msgpack.packb(1)})
     assert from_wire(to_wire(record)) == replace(record, later={"unknown": msgpack.packb(1)})
+
+
+# Changes of settings
+
+
+def test_the_later_change_of_the_limits_holds_whatever_the_state_and_the_spec_stays() -> None:
+    ended = replace(RECORD, version=7, ended="page limit")
+    first = with_settings(RECORD, replace(SPEC.settings, max_pages=10))
+    second = with_settings(first, replace(SPEC.settings, delay_s=0.0))
+    for a, b in ((ended, second), (second, ended), (merge_crawls(first, ended), merge_crawls(second, first))):
+        merged = merge_crawls(a, b)
+        assert (merged.version, merged.ended, merged.spec) == (7, "page limit", SPEC)
+        assert merged.settings == replace(SPEC.settings, max_pages=0, delay_s=0.0)
+    assert with_settings(second, second.settings) is second
+    assert RECORD.settings is SPEC.settings
+
+
+@given(a=RECORDS, b=RECORDS)
+def test_a_node_that_does_not_know_of_changes_has_the_same_digest_and_hands_them_on(
+    a: CrawlRecord, b: CrawlRecord
+) -> None:
+    def older(record: CrawlRecord) -> CrawlRecord:
+        unread = {} if record.changes is None else {"changes": record.changes.packed}
+        return replace(record, changes=None, later=record.later | unread)
+
+    ours, theirs = merge_crawls(a, b), merge_crawls(older(a), older(b))
+    assert theirs.digest == ours.digest
+    stored = {**write_fields(replace(theirs, later={})), "later": theirs.later}
+    assert read_fields(RECORD.crawl_id, stored) == ours
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        7, [], [1, 0.0, 0, 0], [0, 0.0, 0, 0, 0.0], [1, 0, 0, 0, 0.0], [1, -0.5, 0, 0, 0.0], [1, 0.0, 2**63, 0, 0.0],
+        [1, 0.0, True, 0, 0.0], [1, float("nan"), 0, 0, 0.0], [1, 0.0, 0, 0, float("inf")], [2**60, 0.0, 0, 0, 0.0],
+    ],
+)  # fmt: skip
+def test_changes_that_nobody_could_have_made_are_refused(value: object) -> None:
+    with pytest.raises(NotARecord, match="changes"):
+        from_wire(wire(changes=value))
+
+
+# Fields of later versions
 
 
 def test_of_fields_of_later_versions_so_many_are_kept_and_none_that_is_long() -> None:

@@ -7,7 +7,16 @@ from dataclasses import replace
 from storage.stores import SPEC
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, STOPPED, STOPPING, CrawlRecord
+from dhtcrawl.storage.store.crawl_record import (
+    COMPLETE,
+    FAILED,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    CrawlRecord,
+    changed,
+    with_settings,
+)
 from dhtcrawl.swarm.calls.lifecycle import AuditResult, CrawlStanding
 from dhtcrawl.swarm.lifecycle.coordination import Coordination
 from dhtcrawl.swarm.lifecycle.waves import WaveVerdict
@@ -33,7 +42,7 @@ def audited(state: Coordination, *answers: AuditResult) -> None:
 
 
 def test_a_crawl_is_complete_once_every_member_has_audited_the_same_stillness() -> None:
-    state, wave = Coordination(CrawlSettings()), (report(pages=1), report())
+    state, wave = Coordination(), (report(pages=1), report())
     assert [heard(state, *wave), heard(state, *wave)] == [WaveVerdict.GO_ON, WaveVerdict.AUDIT]
     audited(state, AuditResult(0, 0), AuditResult(running=True))
     assert state.to_audit(MEMBERS) == [node(1)], "who has answered is not asked again"
@@ -45,7 +54,7 @@ def test_a_crawl_is_complete_once_every_member_has_audited_the_same_stillness() 
 
 
 def test_an_audit_of_another_stillness_does_not_count() -> None:
-    state, wave = Coordination(CrawlSettings()), (report(), report())
+    state, wave = Coordination(), (report(), report())
     heard(state, *wave)
     heard(state, *wave)
     audited(state, AuditResult(0, 0))
@@ -55,14 +64,14 @@ def test_an_audit_of_another_stillness_does_not_count() -> None:
 
 
 def test_a_crawl_without_pages_has_failed_unless_one_that_is_gone_may_have_fetched_some() -> None:
-    state = Coordination(CrawlSettings())
+    state = Coordination()
     heard(state, report(), report())
     assert state.end_of_complete(RECORD, view_of([0, 1])) == FAILED
     assert state.end_of_complete(replace(RECORD, participants=[node(9).hex()]), view_of([0, 1])) == COMPLETE
 
 
 def test_a_crawl_of_redirects_and_errors_alone_has_failed() -> None:
-    state = Coordination(CrawlSettings())
+    state = Coordination()
     heard(state, report(pages=2, pages_ok=0), report(pages=1, pages_ok=0))
     assert state.end_of_complete(RECORD, view_of([0, 1])) == FAILED
     heard(state, report(pages=2, pages_ok=0), report(pages=1, pages_ok=1))
@@ -70,18 +79,21 @@ def test_a_crawl_of_redirects_and_errors_alone_has_failed() -> None:
 
 
 def test_the_size_counts_nodes_that_are_gone_and_a_crawl_that_is_idle_is_not_stopped() -> None:
-    state = Coordination(CrawlSettings(size_limit_bytes=100))
+    state = Coordination()
     heard(state, report(bytes=60), report(bytes=60))
-    assert state.over_limit(RECORD) is None
+    record = with_settings(RECORD, CrawlSettings(size_limit_bytes=100))
+    assert state.over_limit(record) is None
     heard(state, report(idle=False, bytes=60))
-    stop = state.over_limit(RECORD)
+    stop = state.over_limit(record)
     assert stop is not None
     assert (stop.state, stop.cause) == (STOPPING, "size limit")
     assert state.over_limit(stop) is None, "it is stopped once"
+    raised = with_settings(changed(stop, RUNNING), CrawlSettings(size_limit_bytes=121))
+    assert state.over_limit(raised) is None, "what the limit is now counts"
 
 
 def test_a_frozen_crawl_ends_by_its_cause_or_when_its_pages_are_spent() -> None:
-    state = Coordination(CrawlSettings())
+    state = Coordination()
     assert state.end_of_frozen(RECORD, spent=False) is None
     assert state.end_of_frozen(RECORD, spent=True) == "page limit"
     assert state.end_of_frozen(replace(RECORD, state=STOPPING), spent=True) == STOPPED

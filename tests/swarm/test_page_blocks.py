@@ -188,6 +188,35 @@ def test_without_a_limit_nobody_is_asked() -> None:
     assert free.next_ask(0, 1000, 0.0) is None
 
 
+def test_a_raised_limit_is_asked_for_again_and_a_lowered_one_gives_back_what_is_not_used() -> None:
+    one = holder(limit=5)
+    granted(one, 5)
+    nothing = one.next_ask(5, 10, 0.0)
+    assert nothing is not None
+    one.answered(nothing, 5, 0.0)
+    assert one.next_ask(5, 10, 0.1) is None, "there is nothing left"
+    one.change(20, used=5)
+    asked = one.next_ask(5, 10, 0.1)
+    assert asked is not None
+    one.change(3, used=5)
+    assert not one.answered(asked, 9, 0.2), "what was asked before the change is void"
+    assert not one.may_start(5)
+    told = one.next_ask(5, 0, 0.2)
+    assert told is not None
+    assert (told.out, told.want) == (5, 0), "the coordinator hears what is out"
+
+
+def test_a_limit_may_come_to_a_crawl_that_had_none_and_go_again() -> None:
+    one = holder(limit=0)
+    one.change(10, used=7)
+    assert not one.may_start(7)
+    granted(one, 3)
+    assert one.may_start(7, 2)
+    one.change(0, used=9)
+    assert one.may_start(10**9)
+    assert one.next_ask(9, 1000, 5.0) is None
+
+
 def test_pages_in_flight_use_up_an_allowance() -> None:
     one = holder()
     assert not one.may_start(0)
@@ -322,7 +351,7 @@ class Model:
         self.now += 0.1
         node = self.rng.choice(self.living)
         common = [self.use, self.use, self.ask, self.handle_ask, self.handle_answer, self.claim]
-        rare = [self.take_over, self.restart, self.die]
+        rare = [self.take_over, self.restart, self.die, self.raise_limit, self.hear_of_limit, self.hear_of_limit]
         self.rng.choice(common if self.rng.random() < 0.9 else rare)(node)
         self.check()
 
@@ -393,6 +422,14 @@ class Model:
         coordinator.blocks.claimed(node.name, node.allowance.serial, out)
         if coordinator.blocks.book.epoch > epoch:
             coordinator.blocks.depose()
+
+    def raise_limit(self, node: Holder) -> None:
+        self.limit += 5
+        self.hear_of_limit(node)
+
+    def hear_of_limit(self, node: Holder) -> None:
+        node.blocks.limit = self.limit
+        node.allowance.change(self.limit, node.disk + node.in_flight)
 
     def restart(self, node: Holder) -> None:
         if self.losses:

@@ -90,8 +90,8 @@ class FakeNode:
         self._note("crawl", crawl_id)
         return self._of(crawl_id)
 
-    async def control(self, crawl_id: bytes, action: Action) -> dict[str, Any]:
-        self._note("control", crawl_id, action)
+    async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+        self._note("control", crawl_id, action, *([settings] if settings else []))
         if self._of(crawl_id)["state"] == "ended":
             raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended; nothing can be done to it")
         self.known[crawl_id]["state"] = {"pause": "paused", "resume": "running", "stop": "stopping"}[action]

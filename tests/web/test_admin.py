@@ -136,6 +136,29 @@ async def test_a_crawl_that_is_not_named_well_is_told_so(prefix: str, status: in
     assert (answer.status, says in answer.error) == (status, True), answer.error
 
 
+async def test_a_crawl_is_resumed_with_other_limits(node: FakeNode) -> None:
+    body = json.dumps({"settings": {"max_pages": "20", "delay_s": "2s"}}).encode()
+    assert (await ask(node, "POST", f"/api/v1/crawls/{ID[:6]}/resume", body)).status == 200
+    assert node.asked[-1] == ("control", CRAWL, "resume", {"max_pages": 20, "delay_s": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "says"),
+    [
+        ("resume", b"no JSON", "is no JSON"),
+        ("resume", b"[]", "is no JSON object"),
+        ("resume", b'{"settings": 7}', "is no JSON object"),
+        ("resume", b'{"settings": {"depth": 3}}', "depth cannot change in a crawl that has begun"),
+        ("resume", b'{"settings": {"max_pages": -1}}', "use 0 or more"),
+        ("pause", b'{"settings": {}}', "pause takes no body"),
+    ],
+)
+async def test_what_cannot_change_is_refused(action: str, body: bytes, says: str, node: FakeNode) -> None:
+    answer = await ask(node, "POST", f"/api/v1/crawls/{ID[:6]}/{action}", body)
+    assert (answer.status, says in answer.json["error"]) == (400, True), answer.json
+    assert not [call for call in node.asked if call[0] == "control"]
+
+
 @pytest.mark.parametrize("action", ["pause", "resume", "stop"])
 async def test_a_crawl_is_paused_resumed_and_stopped(action: str, node: FakeNode) -> None:
     assert (await ask(node, "POST", f"/api/v1/crawls/{ID[:6]}/{action}")).status == 200

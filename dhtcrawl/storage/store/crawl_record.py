@@ -12,9 +12,10 @@
 Every arrow raises `version`. Two replicas merge to the state of the higher version.
 Equal versions with different states arise only at nodes that could not hear one
 another: then an end beats none, and "complete" every other end, for it is a fact and
-the others are wishes. An end brings `totals` of the figures along. Aliases, participants
-and adoptions merge by union, and so do the fields that later versions add: a node keeps
-and sends on what it does not know.
+the others are wishes. An end brings `totals` of the figures along. Of two changes of the limits the
+later one holds, whatever the state is (`dhtcrawl.storage.store.setting_changes`). Aliases, participants
+and adoptions merge by union, and so do the fields that later versions add: a node keeps and
+sends on what it does not know.
 So merging is commutative, associative and idempotent, and replicas may meet in any order.
 
 On the wire a record is one string of bytes: a msgpack map, deflated.
@@ -36,6 +37,7 @@ from dhtcrawl.config import CrawlSettings, load
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.storage.store.setting_changes import SettingChanges, later_changes, next_changes, read_changes
 from dhtcrawl.url import CANON_VERSION, canonicalize
 
 V = TypeVar("V", str, bytes)
@@ -68,8 +70,8 @@ _STORED = (
     "participants",
     "adopted",
     "totals",
-)  # besides spec and nonce
-_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "places", *_STORED})
+)  # besides spec, nonce and changes
+_ON_THE_WIRE = frozenset({"crawl", "spec", "nonce", "places", "changes", *_STORED})
 _FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _WORD = re.compile(r"[a-z][a-z -]{0,31}")
 _HEX_ID = re.compile(r"[0-9a-f]{40}")
@@ -98,6 +100,7 @@ class CrawlRecord:
         default_factory=dict
     )  # of an ended crawl: the counters of all nodes, added up
     later: dict[str, bytes] = field(default_factory=dict)  # fields that only later versions know: their values, packed
+    changes: SettingChanges | None = None  # of the spec's settings, by a user
     _digest: bytes = field(default=b"", init=False, compare=False, repr=False)
 
     @property
@@ -106,6 +109,16 @@ class CrawlRecord:
         if not self._digest:
             object.__setattr__(self, "_digest", _digest_of(merge_crawls(self, self)))  # every wave asks every member
         return self._digest
+
+    @property
+    def settings(self) -> CrawlSettings:
+        """The settings that hold now: those of the spec, and what was changed of them."""
+        return self.spec.settings if self.changes is None else self.changes.applied(self.spec.settings)
+
+    @property
+    def spec_now(self) -> CrawlSpec:
+        """The spec with the settings that hold now; its digest may be another than the crawl's id."""
+        return replace(self.spec, settings=self.settings)
 
     @property
     def depth_matters(self) -> bool:
@@ -129,6 +142,12 @@ def changed(
     return replace(record, state=state, cause=cause, ended=ended, version=version, totals=counted)
 
 
+def with_settings(record: CrawlRecord, settings: CrawlSettings) -> CrawlRecord:
+    """The record once the settings that may change are those of `settings`; the same object if nothing changes."""
+    after = next_changes(record.changes, settings)
+    return record if after.applied(record.settings) == record.settings else replace(record, changes=after)
+
+
 def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
     """Merge two replicas of a record; the lists of the result are sorted."""
     assert a.crawl_id == b.crawl_id, "these are two crawls"
@@ -141,6 +160,7 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
         # Of two values the greater wins; any rule would do that is the same at all nodes.
         adopted=_greatest(a.adopted, b.adopted, PARTICIPANTS_MAX),
         later=_greatest(a.later, b.later, LATER_MAX),
+        changes=later_changes(a.changes, b.changes),
     )
 
 
@@ -172,7 +192,11 @@ def left_to(record: CrawlRecord, node: str) -> tuple[str, ...]:
 def _digest_of(alike: CrawlRecord) -> bytes:
     """The digest of a record as a merge leaves it, with sorted lists."""
     said: tuple[Any, ...] = (alike.version, alike.state, alike.cause, alike.ended)
-    said = (*said, alike.aliases, alike.participants, alike.adopted, *filter(None, (alike.totals, alike.later)))
+    later = alike.later
+    if alike.changes is not None:
+        # As a node that does not know the field has it, so that both have one digest.
+        later = dict(sorted({**later, "changes": alike.changes.packed}.items()))
+    said = (*said, alike.aliases, alike.participants, alike.adopted, *filter(None, (alike.totals, later)))
     return hashlib.sha256(cast(bytes, msgpack.packb(said))).digest()[:DIGEST_BYTES]
 
 
@@ -242,6 +266,7 @@ def _checked(fields: Mapping[str, Any], known: CrawlRecord | None, among: Sequen
         _adopted(fields.get("adopted", {})),
         _totals(fields.get("totals", {})),
         _later(fields),
+        _changes(fields),
     )
 
 
@@ -253,11 +278,12 @@ def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
     stored = {name: fields[name] for name in _STORED if name in fields}
     later: dict[str, bytes] = fields.get("later", {})
     unknown = {name: value for name, value in later.items() if name not in _ON_THE_WIRE}
-    record = CrawlRecord(crawl_id, CrawlSpec.from_canonical(fields["spec"]), fields["nonce"], **stored, later=unknown)
+    spec, changes = CrawlSpec.from_canonical(fields["spec"]), read_changes(fields.get("changes"))
+    record = CrawlRecord(crawl_id, spec, fields["nonce"], **stored, later=unknown, changes=changes)
     if len(unknown) == len(later):
         return record
     told = {name: getattr(record, name) for name in ("ended", "state", "cause", "version")}
-    lifted = _unpacked({name: later[name] for name in _STORED if name in later})
+    lifted = _unpacked({name: later[name] for name in (*_STORED, "changes") if name in later})
     try:
         return merge_crawls(record, _checked({**told, **lifted, "crawl": crawl_id}, record, ()))
     except NotARecord:
@@ -272,6 +298,7 @@ def write_fields(record: CrawlRecord) -> dict[str, Any]:
         "nonce": record.nonce,
         **stored,
         **({"later": record.later} if record.later else {}),
+        **({"changes": record.changes.row()} if record.changes is not None else {}),
     }
 
 
@@ -396,6 +423,13 @@ def _later(fields: Mapping[str, Any]) -> dict[str, bytes]:
     unknown = {name: fields[name] for name in fields.keys() - _ON_THE_WIRE - {"later"} if _FIELD_NAME.fullmatch(name)}
     packed = {name: cast(bytes, msgpack.packb(unknown[name])) for name in sorted(unknown)[:LATER_MAX]}
     return {name: value for name, value in packed.items() if len(value) <= LATER_BYTES_MAX}
+
+
+def _changes(fields: Mapping[str, Any]) -> SettingChanges | None:
+    changes = read_changes(fields.get("changes"))
+    if changes is None and "changes" in fields:
+        raise NotARecord("changes: no settings that may change")
+    return changes
 
 
 def _unpacked(later: dict[str, bytes]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
@@ -25,10 +24,9 @@ from dhtcrawl.swarm.lifecycle.waves import Judgement, Waves
 class Coordination:
     """Decides for one crawl, from one wave to the next."""
 
-    def __init__(self, settings: CrawlSettings) -> None:
+    def __init__(self) -> None:
         self.reasons: tuple[str, ...] = ()  # why the crawl goes on, for people
         self.reports: dict[bytes, CrawlStanding] = {}  # of the last wave, by node
-        self._limits = CrawlLimits(replace(settings, max_pages=0))
         self._waves = Waves()
         self._bytes_seen: dict[bytes, float] = {}  # by node, those that are gone included
         self._audits_of = b""  # the state of stillness that is being audited
@@ -53,7 +51,7 @@ class Coordination:
         """The record that stops the crawl, if all nodes together have used up its time or size."""
         if record.state == STOPPING or all(report.idle for report in self.reports.values()):
             return None  # a crawl that has nothing left is complete, not stopped
-        stop = self._limits.exceeded(
+        stop = CrawlLimits(replace(record.settings, max_pages=0)).exceeded(
             pages=0,
             seconds=max((report.counters.get("seconds", 0.0) for report in self.reports.values()), default=0.0),
             size_bytes=int(sum(self._bytes_seen.values())),

@@ -77,7 +77,7 @@ class Coordinator:
         self.desk = PageBlockService(
             peers, clock, crawl_id, allowance, board.need, granted=board.granted, timeout_s=self.settings.timeout_s
         )
-        self.state = Coordination(board.record().spec.settings)
+        self.state = Coordination()
         self._peers = peers
         self._crawl_id = crawl_id
         self._board = board
@@ -95,6 +95,7 @@ class Coordinator:
 
     def record_changed(self) -> None:
         """Act on a record that another part, or another node, has changed."""
+        self.desk.limit_changed(self._board.record().settings.max_pages)
         self._wake.set()
 
     def stop(self) -> None:

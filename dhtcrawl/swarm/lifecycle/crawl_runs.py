@@ -91,6 +91,8 @@ class CrawlRuns:
         self._start: StartRun | None = None
         self._starting: dict[bytes, None] = {}
         self._settled: View | None = None
+        self._group = group
+        self._over_here: set[bytes] = set()  # runs that were told of an end, and write what they have
         self._reopen_check = ReopenCheck(committer, group, over=self._over, claims=self._claims, reopen=records.publish)
         self._gone = asyncio.Event()
         self._held = False
@@ -144,9 +146,13 @@ class CrawlRuns:
             run.host_free(host)
 
     def ended(self, crawl: bytes) -> None:
-        """Forget a run that is over."""
+        """Forget a run that is over; where the crawl has been opened again meanwhile, begin the next one."""
         self._runs.pop(crawl, None)
         self._gone.set()
+        record = self.records.get(crawl)
+        if crawl in self._over_here and record is not None and not record.ended:
+            self._group.create_task(self._begin(record))
+        self._over_here.discard(crawl)
         self._reopen_check.at(crawl)
 
     @property
@@ -206,6 +212,8 @@ class CrawlRuns:
     async def _changed(self, record: CrawlRecord) -> None:
         run = self._runs.get(record.crawl_id)
         if run is not None:
+            if record.ended:
+                self._over_here.add(record.crawl_id)
             run.changed(record)
         else:
             await self._begin(record)

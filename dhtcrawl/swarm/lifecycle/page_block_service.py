@@ -65,14 +65,22 @@ class PageBlockService:
         self._stopping = True
         self._wake.set()
 
+    def limit_changed(self, limit: int) -> None:
+        """Go on with another limit, if it is one; 0: without."""
+        if limit != self.allowance.limit:
+            self._blocks.limit = limit
+            self.allowance.change(limit, self._need().used)
+            self._wake.set()
+
     async def run(self) -> None:
         """Ask, give back and claim, until `stop`."""
-        while self.allowance.limit and not self._stopping:
+        while not self._stopping:
             self._wake.clear()
-            await self._claim()
-            await self._ask()
+            if self.allowance.limit:
+                await self._claim()
+                await self._ask()
             try:
-                async with asyncio.timeout(TICK_S):
+                async with asyncio.timeout(TICK_S if self.allowance.limit else None):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -96,6 +104,9 @@ class PageBlockService:
         """Answer `pages_claim`."""
         if not self._coordinates(asker):
             return Refused("not-coordinator")
+        if not self.allowance.limit:
+            # Another node has heard of a limit before this one did; until then nothing is counted here.
+            self.allowance.change(0, self._need().used)
         out = self.allowance.claim(args.epoch)
         if out is None:
             return calls.PagesClaimed(self.allowance.epoch)

@@ -24,6 +24,10 @@ that comes back says what it has on disk and gives back the rest.
 Blocks shrink with what is left (guided self-scheduling, Polychronopoulos &
 Kuck 1987), so that the last pages are not all at one node.
 
+A limit may change while the crawl goes on. A node that hears of it gives back what it
+has not used and asks anew, so the coordinator's book is right once all have. Pages
+that nodes start before they hear of a lower limit count, and may pass it.
+
 Two coordinators at once, in the two halves of a partition, may together hand
 out more than the limit: each half counts what the other had when they parted.
 """
@@ -204,6 +208,16 @@ class PageAllowance:
         self.out = used
         # Above all serials that the node used before it was restarted.
         self.serial = (incarnation & 0x7FFF_FFFF) << 32
+
+    def change(self, limit: int, used: int) -> None:
+        """Go on with another limit, 0 for none, and with `used` pages: all that is not used is given back."""
+        self.limit = limit
+        self.out = used
+        self._pending = None
+        self._unsaid = True
+        self._block = 0
+        self._not_before = -math.inf
+        self._spare_since = math.inf
 
     def may_start(self, pages: int, open_: int = 0) -> bool:
         """Whether one more page may be started, with so many fetched and so many in flight or unwritten."""

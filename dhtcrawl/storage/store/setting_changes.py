@@ -1,0 +1,71 @@
+"""What a user has changed of a crawl's settings since it was begun: of two such changes the later one holds.
+
+The spec of a crawl never changes, because the crawl's id is its digest. The
+limits and the delay say how far and how fast a crawl goes, not what it is, so
+they may change. A change has all of them, and a version that grows with each.
+
+Written down, it is a list that begins with the version. Packed by msgpack, a
+later version has greater bytes: nodes that do not know the field keep the
+greater bytes of two values, and so merge to the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import msgpack
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.spec import CHANGEABLE
+from dhtcrawl.units import INT_MAX
+
+VERSION_MAX: Final = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChanges:
+    """The settings of `CHANGEABLE` as a user last wanted them; times in seconds, the size in bytes, 0: no limit."""
+
+    version: int
+    delay_s: float
+    max_pages: int
+    size_limit_bytes: int
+    time_limit_s: float
+
+    def row(self) -> list[int | float]:
+        """What is stored and sent."""
+        return [self.version, *(getattr(self, name) for name in CHANGEABLE)]
+
+    @property
+    def packed(self) -> bytes:
+        """The bytes by which two changes are compared."""
+        return cast(bytes, msgpack.packb(self.row()))
+
+    def applied(self, settings: CrawlSettings) -> CrawlSettings:
+        """The settings with what was changed."""
+        return replace(settings, **{name: getattr(self, name) for name in CHANGEABLE})
+
+
+def next_changes(before: SettingChanges | None, settings: CrawlSettings) -> SettingChanges:
+    """The change to what `settings` say, after the change `before`."""
+    version = 1 if before is None else before.version + 1
+    delay_s, time_limit_s = float(settings.delay_s), float(settings.time_limit_s)
+    return SettingChanges(version, delay_s, settings.max_pages, settings.size_limit_bytes, time_limit_s)
+
+
+def later_changes(a: SettingChanges | None, b: SettingChanges | None) -> SettingChanges | None:
+    """The later of two changes."""
+    if a is None or b is None:
+        return a or b
+    return max(a, b, key=lambda changes: changes.packed)
+
+
+def read_changes(value: object) -> SettingChanges | None:
+    """A change from a peer or a store; None where it is no such thing."""
+    if type(value) is not list or [type(part) for part in value] != [int, float, int, int, float]:
+        return None
+    changes = SettingChanges(*value)
+    sound = 1 <= changes.version <= VERSION_MAX and max(changes.max_pages, changes.size_limit_bytes) <= INT_MAX
+    # A NaN is not at least 0 either.
+    return changes if sound and all(0 <= part < float("inf") for part in value) else None
