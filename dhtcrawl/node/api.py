@@ -49,6 +49,7 @@ from dhtcrawl.units import format_address
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 SEEDS_SHOWN = 3
+_OF_PAGES = ("status", "final_url", "fetched_at", "error", "archive")  # in the answer to `why`
 ASKERS_MAX = 8  # nodes that are asked how a host stands with them
 T = TypeVar("T")
 
@@ -241,8 +242,18 @@ class Api:
             value = await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, url))
             if isinstance(value, Failure):
                 raise ApiError(503, f"the owner of {url}, {node.hex()[:12]}, does not answer: {value.detail}")
-            answers.append(await self._told_of(record, dict(value.extra)))
+            answer = await self._with_page(record.crawl_id, url, dict(value.extra))
+            answers.append(await self._told_of(record, answer))
         return answers
+
+    async def _with_page(self, crawl: bytes, url: str, answer: dict[str, Any]) -> dict[str, Any]:
+        """What the owner of a URL says, with what its page is, from the node that has it."""
+        members = {member.id.hex(): member.id for member in self._swarm.gossip.view.members}
+        node = members.get(str(answer.get("page_at")))
+        value = None if node is None else await self._swarm.peers.call(node, ExplainUrl(crawl, url))
+        if value is None or isinstance(value, Failure):
+            return answer
+        return answer | {name: value.extra[name] for name in _OF_PAGES if name in value.extra}
 
     async def _told_of(self, record: CrawlRecord, answer: dict[str, Any]) -> dict[str, Any]:
         """What the owner of a URL says, with how the crawl stands, and when the page was fetched that led to it."""

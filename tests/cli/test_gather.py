@@ -26,7 +26,7 @@ from dhtcrawl.storage.outputs.verify import verify
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
-from dhtcrawl.storage.store.records import State, pack, unpack_task
+from dhtcrawl.storage.store.records import State, pack, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import get_page
 from dhtcrawl.storage.store.txn import Txn
 
@@ -87,6 +87,8 @@ def test_a_gathered_crawl_is_that_of_one_node(swarm: Crawled, source: FakeSource
     assert summary.complete
     for name in ("crawl", "pages", "redirects", "errors", "bytes", "urls_seen", "skipped", "lost", "pages_missing"):
         assert getattr(summary, name) == getattr(alone, name), name
+    assert (summary.pages_ok, summary.errors_by_kind) == (alone.pages_ok, alone.errors_by_kind)
+    assert sum(summary.errors_by_kind.values()) == summary.errors > 0
     assert (summary.nodes, summary.seconds, summary.refetches) == (3, 12.5, 0)
     assert summary.fetches == sum(book["fetches"] for book in books)
     assert [(share.node, share.pages, share.cpu_seconds) for share in summary.per_node] == [
@@ -395,6 +397,29 @@ def test_a_crawl_that_brought_nothing_makes_room(source: FakeSource, out: Path) 
     spec = make_spec(["http://other.example/"], record().spec.settings)
     _put(out, CrawlRecord(bytes(16), spec, b"", ended="failed"))
     assert run(source, out).complete
+
+
+def test_the_pages_of_a_crawl_that_failed_are_kept_when_another_takes_its_place(source: FakeSource, out: Path) -> None:
+    spec = make_spec(["http://other.example/"], record().spec.settings)
+    _put(out, CrawlRecord(bytes(16), spec, b"", ended="failed"))
+    files = ("archive/000000000000-n-00000.warc.gz", "pages/pages.jsonl", "summary.json")
+    for name in files:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("of the crawl that failed")
+    assert run(source, out).complete
+    kept = out / "earlier" / "000000000000"
+    assert {(kept / name).read_text() for name in files} == {"of the crawl that failed"}
+    assert verify(out).problems == []
+
+
+def test_a_crawl_of_errors_alone_has_failed_and_is_gathered_again_without_a_loss(source: FakeSource, out: Path) -> None:
+    for part in source.parts:
+        for full, value in list(part.engine.scan(*keys.bounds(keys.PAGE, CRAWL))):
+            part.put(full, pack(unpack(value) | {"status": 403}))
+    first = run(source, out)
+    assert (first.complete, first.pages_ok, first.errors_by_kind["403"]) == (True, 0, first.pages)
+    assert run(source, out).pages == first.pages
+    assert not (out / "earlier").exists()
 
 
 def test_a_crawl_without_a_page_is_failed(source: FakeSource, out: Path) -> None:

@@ -15,6 +15,7 @@ from .deadline import until
 from .nginx import Nginx
 from .outputs import Outputs
 from .sites import GNUPLOT, START
+from .stub import Answer, StubServer
 from .truth import truth_of
 
 OPTIONS = ("--allow-private", "--delay", "0", "--nodes", "3", "--json")
@@ -103,7 +104,16 @@ def test_a_process_that_ends_before_the_crawl_does_ends_the_command_and_it_can_g
 
 
 def test_a_crawl_that_brings_nothing_says_why_and_can_be_tried_again(crawler: Crawler, outputs: Outputs) -> None:
-    argv = ("crawl", "http://127.0.0.1:9/", "--delay", "0", "--nodes", "2", "--out", outputs.out)
-    ran = crawler.run(*argv).ended_with(9)
-    assert "http://127.0.0.1:9/" in ran.one_line()
-    crawler.run(*argv).ended_with(9)
+    with StubServer() as site:
+        site.answers["/"] = Answer(status=403, body=b"no")
+        command = ("crawl", site.url, "--allow-private", "--delay", "0", "--nodes", "2", "--out", outputs.out)
+        refused = crawler.run(*command).ended_with(9)
+        assert f"{site.url}/: answers 403 (Forbidden); the site refuses this crawler" in refused.one_line()
+        before = outputs.pages()
+        site.page("/")
+        again = crawler.run(*command).ended_with(0)
+    (kept,) = (outputs.out / "earlier").iterdir()
+    assert f"its outputs are in {kept}/ now" in again.stderr
+    assert (Outputs(kept).pages(), [row["status"] for row in outputs.pages()]) == (before, [200])
+    for directory in (outputs.out, kept):
+        crawler.run("verify", directory).ended_with(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 
-from swarm.story import a_world
+from swarm.story import Story, a_world
 
 from dhtcrawl.node.api import Api
 from dhtcrawl.standing import OWED
@@ -25,3 +25,35 @@ async def test_what_a_crawl_waits_for_is_told_in_words_for_people() -> None:
         assert {re.sub(r"[0-9a-f]{12}: [0-9]+ ", "", line) for line in told} <= set(OWED.values())
         assert any(line.endswith(OWED["in_flight"]) for line in told)
         await world.until(lambda: world.ended(crawl))
+
+
+def apis(world: Story) -> list[Api]:
+    """What each node tells."""
+    swarms = [host.swarm for host in world.sim.up if host.swarm is not None]
+    return [Api(swarm, swarm.registry) for swarm in swarms]
+
+
+async def test_errors_by_kind_are_the_sum_over_all_nodes_and_refused_crawls_have_failed() -> None:
+    async with a_world(pages=6, nodes=3, refuses=True) as world:
+        crawl = await world.crawl(world.spec)
+        await world.until(lambda: all(world.ended(crawl, at) for at in range(3)))
+        told = [await api.crawl(crawl) for api in apis(world)]
+        assert [each["ended"] for each in told] == ["failed"] * 3
+        for each in told:
+            counters, nodes = each["counters"], [row["counters"] for row in each["per_node"]]
+            assert (counters["pages"], counters["pages_ok"], counters["errors"]) == (5, 0, 6)
+            assert (counters["errors_403"], counters["errors_connect"]) == (5, 1)
+            assert sum(node.get("errors_403", 0) for node in nodes) == 5
+
+
+async def test_what_a_page_is_comes_from_the_node_that_has_it() -> None:
+    """All pages lie with the first node; others come, and own some of their records."""
+    async with a_world(pages=30, nodes=1) as world:
+        crawl = await world.crawl(world.spec)
+        await world.until(lambda: world.ended(crawl))
+        for _ in range(3):
+            await world.sim.add().start(world.hosts[:1])
+        newest = apis(world)[-1]
+        for url in world.web.truth():
+            (answer,) = await newest.why(url, crawl)
+            assert (answer["state"], answer["status"]) == ("done", 200)

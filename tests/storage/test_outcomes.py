@@ -32,6 +32,7 @@ def test_a_failure_has_the_kind_that_its_detail_begins_with() -> None:
         assert kind_of_detail(f"{kind}: some words: more") == wanted
     assert kind_of_detail("timeout: no head within 30 s, again and again") == "timeout"
     assert kind_of_detail(answers_only(503)) == "503"
+    assert kind_of_detail("0a1b2c3d: connect: connection refused; ffffffff: timeout: no head within 30 s") == "connect"
     assert kind_of_detail(answers_only(599)) == "5xx"
 
 

@@ -34,9 +34,9 @@ class Story:
 
 
 @asynccontextmanager
-async def a_world(*, pages: int = 150, nodes: int = 5, **flags: object) -> AsyncIterator[Story]:
+async def a_world(*, pages: int = 150, nodes: int = 5, refuses: bool = False, **flags: object) -> AsyncIterator[Story]:
     """Nodes that have joined and are stopped at the end; `flags` are settings, with `__` for the dot."""
-    web = SimWeb(1, WebShape(hosts=5, pages=pages))
+    web = SimWeb(1, WebShape(hosts=5, pages=pages, refuses=refuses))
     said = {name.replace("__", "."): value for name, value in flags.items()}
     config = load(flags={"fetch.concurrency": 4, **said})
     async with asyncio.TaskGroup() as group:

@@ -6,6 +6,7 @@ record or a task record says what happened, one function reads it, for a node's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +21,7 @@ OTHER: Final = "other"  # of no known kind: an unheard-of status, or counted by 
 ERROR_KINDS: Final = tuple(sorted((*map(str, _STATUSES), *_CLASSES.values(), *_FAILURES, OTHER)))
 _KNOWN: Final = frozenset(ERROR_KINDS)
 _ANSWERS: Final = "answers "
+_OF_A_NODE: Final = re.compile(r"[0-9a-f]{8}: ")  # as `swarm/assignment/assigner_state.py` writes it
 _PREFIX: Final = "errors_"
 
 
@@ -39,7 +41,12 @@ def answers_only(status: int) -> str:
 
 
 def kind_of_detail(detail: str) -> str:
-    """The kind of a failure, from the `detail` of a task that failed: `dns: …`, `answers 503 to everything`."""
+    """The kind of a failure, from the `detail` of a task that failed: `dns: …`, `answers 503 to everything`.
+
+    Where several nodes tried, each one's words follow its id, and those of the first count.
+    """
+    by_node = _OF_A_NODE.match(detail)
+    detail = detail if by_node is None else detail[by_node.end() :]
     if detail.startswith(_ANSWERS):
         status = detail[len(_ANSWERS) :].partition(" ")[0]
         return kind_of_status(int(status)) if len(status) == 3 and status.isascii() and status.isdigit() else OTHER
