@@ -2,7 +2,7 @@
 
 Names are those of the standard, in lower case. Where Python's codec of a name
 knows less than browsers do, it is helped: with the rows that NEC and IBM added
-to JIS X 0208 (`①`, `㈱`, `№`), with Microsoft's signs (`～`, `－`, `‧`), the euro of
+to JIS X 0208 (`①`, `㈱`, `№`), with Microsoft's signs there (`～`, `－`), the euro of
 GBK and Big5, the C1 controls of the windows code pages. What stays different are
 some characters of Big5 and GB 18030 that no keyboard has.
 """
@@ -41,7 +41,6 @@ _SIGNS = {
     "iso-2022-jp": _JIS_SIGNS,
     "gbk": {"\ue5e5": "\u3000"},
     "gb18030": {"\ue5e5": "\u3000"},
-    "big5": dict(zip("•､‾∼♁☉¥¢£", "‧﹑¯～⊕⊙￥￠￡", strict=True)),
 }
 _JIS_CELLS = 94  # in a row
 
@@ -77,7 +76,7 @@ def decode(data: bytes, name: str) -> str:
             python, errors = codec
             text = data.decode(python, "replace")
             # A handler of ours takes 1 µs for an error: what has more of them is not in this charset.
-            if errors != "replace" and 0 < text.count("\ufffd") <= HELPED_MAX:
+            if errors != "replace" and "\ufffd" in text and text.count("\ufffd") <= HELPED_MAX:
                 text = data.decode(python, errors)
             for sign, standard in _SIGNS.get(name, {}).items():
                 text = text.replace(sign, standard)
@@ -117,9 +116,8 @@ def octets_of(name: str) -> dict[int, bytes]:
             return known | {0x20AC: b"\x80"} if name == "gbk" else known
         case "big5":
             pairs = list(_pairs("big5hkscs", _BIG5_LEADS, _BIG5_TRAILS))
-            pairs = [each for each in pairs if chr(each[0]) not in _SIGNS[name]]
             last = {code: pair for code, pair in pairs if code in _BIG5_LAST}
-            # What Microsoft's table has, and Hong Kong's has not or has as another sign.
+            # What Microsoft's table has, and Python's lacks or reads as a sign that looks like it.
             return _first(_pairs("cp950", _BIG5_LEADS[:3], _BIG5_TRAILS)) | _first(iter(pairs)) | last
         case "euc-kr":
             return _first(_pairs("cp949", _LEADS, _EUC_KR_TRAILS))
