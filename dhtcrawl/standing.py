@@ -6,7 +6,7 @@ dashboard show `sentence` of it; programs read the word.
 
     ready     a request may begin now, or one is under way
     waiting   until the delay since its last answer is over, or its robots.txt is read, or the lease comes
-    snoozed   it asked to be left alone: 429 or 503, with or without Retry-After
+    snoozed   it asked for a pause: 429 or 503, with or without Retry-After
     asleep    it does not answer, and is tried again later
     dead      it was given up: its pages are not fetched
 """
@@ -80,7 +80,7 @@ CAUSES: Final = {
     Cause.JOINING: _CauseRow("{about} is joining: it copies its part of the records first"),
     Cause.SILENT: _CauseRow("{about} does not answer"),
     Cause.HOLDER_GONE: _CauseRow("{number} pages lie only at {about}, which is gone; they are fetched again"),
-    Cause.RETRY_AFTER: _CauseRow("{about} asked to be left alone ({detail})", HostCondition.SNOOZED),
+    Cause.RETRY_AFTER: _CauseRow("{about} asked for a pause ({detail})", HostCondition.SNOOZED),
     Cause.FAILING: _CauseRow("{about} does not answer ({detail}), and is tried again", HostCondition.ASLEEP),
     Cause.RESTART: _CauseRow("{about} is left alone, as it was asked before the restart", HostCondition.SNOOZED),
     Cause.CRAWL_DELAY: _CauseRow("the Crawl-delay in the robots.txt of {about}", HostCondition.WAITING),
@@ -146,15 +146,15 @@ def _rank(obstacle: Obstacle) -> tuple[int, float, str]:
 
 
 def sentence(obstacle: Obstacle) -> str:
-    """What it is in words, with the time left: `example.org asked to be left alone (429), for 27 s more`."""
+    """What it is in words, with the time left: `example.org asked for a pause (429), 27 s left`."""
     row = CAUSES.get(obstacle.cause)
     said = row.says if row is not None else "{about} {detail}: " + obstacle.cause
     text = said.format(
         about=obstacle.about or "it", detail=obstacle.detail or "no reason is known", number=obstacle.number
     )
     if obstacle.left_s is not None:
-        return f"{text}, for {span(obstacle.left_s)} more"
-    return text if obstacle.for_s is None else f"{text}, for {span(obstacle.for_s)} now"
+        return f"{text}, {span(obstacle.left_s)} left"
+    return text if obstacle.for_s is None else f"{text}, for {span(obstacle.for_s)}"
 
 
 def span(seconds: float) -> str:

@@ -58,8 +58,8 @@ def test_a_span_has_two_units_at_most(seconds: float, said: str) -> None:
 
 def test_a_sentence_has_the_time_left_or_else_the_time_it_has_lasted() -> None:
     asked = Obstacle(Cause.RETRY_AFTER, "a.example", "429", left_s=26.2, for_s=3.0)
-    assert sentence(asked) == "a.example asked to be left alone (429), for 27 s more"
-    assert sentence(asked._replace(left_s=None)) == "a.example asked to be left alone (429), for 3 s now"
+    assert sentence(asked) == "a.example asked for a pause (429), 27 s left"
+    assert sentence(asked._replace(left_s=None)) == "a.example asked for a pause (429), for 3 s"
 
 
 @given(st.lists(OBSTACLES))

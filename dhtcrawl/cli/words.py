@@ -50,6 +50,6 @@ def _shortened(reason: str, columns: int) -> str:
     """The reason without its middle where it is too long: the time left, at its end, is what people look for."""
     if len(reason) <= columns:
         return reason
-    begin, comma, end = reason.rpartition(", for ")
+    begin, comma, end = reason.rpartition(", ")
     tail = f"…{comma}{end}" if begin else "…"
     return reason[: max(0, columns - len(tail))] + tail if len(tail) < columns else reason[:columns]

@@ -214,7 +214,7 @@ class RobotsFetcher:
         self._failures[job.origin] = failures + 1
         now = self._s.clock.monotonic()
         wait_s = self._origins.wait_s(exchange, failures)
-        why = HoldReason(Cause.RETRY_AFTER, f"{exchange.status} for its robots.txt")
+        why = HoldReason(Cause.RETRY_AFTER, f"{exchange.status} for robots.txt")
         self._s.hosts.clock(job.host).hold(now, wait_s, why)
         log_hold(log, job.host, wait_s, f"its robots.txt answered {exchange.status}")
         self._parts.owe(job.host, wait_s)

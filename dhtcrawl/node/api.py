@@ -50,7 +50,7 @@ from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 SEEDS_SHOWN = 3
 _OF_PAGES = ("status", "final_url", "fetched_at", "error", "archive")  # in the answer to `why`
-ASKERS_MAX = 8  # nodes that are asked how a host stands with them
+ASKERS_MAX = 32  # nodes that are asked how a host stands with them
 T = TypeVar("T")
 
 
@@ -283,15 +283,15 @@ class Api:
         return {"host": host, **_first_state(states), "gatekeeper": node.hex(), **plain, "nodes": _plain(here)}
 
     async def _told_by_askers(self, host: str, gatekeeper: bytes, line: object) -> dict[bytes, Mapping[str, Any]]:
-        """What the nodes say that have the host or wait for it, as far as the gatekeeper names them."""
-        named: list[str] = []
+        """What some nodes say: first those that have the host or wait for it, as far as the gatekeeper names them."""
+        named: list[Any] = []
         if isinstance(line, Mapping):
             waiting = line.get("waiting")
-            named = [line.get("holder"), *(waiting if isinstance(waiting, list | tuple) else ())][:ASKERS_MAX]
+            named = [line.get("holder"), *(waiting if isinstance(waiting, list | tuple) else ())]
         members = {member.id.hex(): member.id for member in self._swarm.gossip.view.members}
-        nodes = [members[name] for name in named if name in members]
-        nodes += [self._swarm.id] if self._swarm.id not in nodes else []
-        answers = await answers_of(self._swarm.peers, [n for n in nodes if n != gatekeeper], ExplainHost(host))
+        first = [members[name] for name in named if name in members]
+        nodes = [node for node in dict.fromkeys([*first, self._swarm.id, *members.values()]) if node != gatekeeper]
+        answers = await answers_of(self._swarm.peers, nodes[:ASKERS_MAX], ExplainHost(host))
         return {node: answer.extra for node, answer in answers.items()}
 
     # What is gathered

@@ -106,8 +106,10 @@ class Node:
 
     def counters(self, crawl: str) -> dict[str, Any]:
         """Its own of a crawl; empty while it knows nothing of it."""
-        found = [row["counters"] for row in self.ask("crawls") if row["crawl"] == crawl]
-        return found[0] if found else {}
+        if crawl not in {row["crawl"] for row in self.ask("crawls")}:
+            return {}
+        rows = self.ask(f"crawls/{crawl}")["per_node"]
+        return next((row["counters"] for row in rows if row["node"] == self.id), {})
 
 
 class Swarm:
@@ -166,7 +168,11 @@ class Swarm:
     def give_up(self, *dead: Node) -> None:
         """Wait until those that run know these no more."""
         gone = {node.id for node in dead}
-        _each(self.alive, lambda node: not gone & {peer["node"] for peer in node.ask("peers")}, "the dead are given up")
+        _each(
+            self.alive,
+            lambda node: not gone & _members(node, "active", "suspected", "joining"),
+            "the dead are given up",
+        )
 
     def logs(self) -> str:
         """The end of what each node said on stderr, and how it ended if it did, for a message."""
@@ -234,5 +240,5 @@ def _each(nodes: Sequence[Node], true: Callable[[Node], bool], what: str) -> Non
         until(partial(true, node), f"{node.id[:12]}: {what}", DEADLINE_S, ASK_EVERY_S)
 
 
-def _members(node: Node) -> set[str]:
-    return {peer["node"] for peer in node.ask("peers") if peer["state"] == "active"}
+def _members(node: Node, *states: str) -> set[str]:
+    return {peer["node"] for peer in node.ask("peers") if peer["state"] in (states or ("active",))}
