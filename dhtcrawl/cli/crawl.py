@@ -12,6 +12,7 @@ import click
 
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.causes import first_causes, nothing_fetched, shown
+from dhtcrawl.cli.default_out import new_out, unfinished
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.earlier import keep_outputs
 from dhtcrawl.cli.logs import read_settings
@@ -38,7 +39,7 @@ from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
 @click.argument("urls", nargs=-1, metavar="URL...")
 @click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Node processes.")
-@click.option("--out", metavar="DIR", help="Where the outputs go; default: ./crawl-DATE.")
+@click.option("--out", metavar="DIR", help="Where the outputs go; default: ./SITE-DATE.")
 @crawl_options
 @node_options
 @log_options
@@ -50,11 +51,11 @@ def command(
     """Crawl from URL... to the end and write WARC, CDXJ and JSONL files.
 
     The same command in the same directory goes on where an interrupted crawl
-    stopped.
+    stopped. Without --out it goes on with the newest such crawl that is here.
     """
     config = read_settings(options)
     spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
-    out_dir = Path(out if out is not None else f"crawl-{date.today().isoformat()}")
+    out_dir = Path(out) if out is not None else _default_out(spec, nodes, config)
     if nodes > 1:
         if config.node.data_dir:
             raise config.refusal("node.data_dir", ": with several nodes each has its own, beside --out; leave it out")
@@ -67,6 +68,15 @@ def command(
     check_whole(out_dir, data_dir)
     with locked(data_dir):
         return run_loop(lambda: _crawl(config, spec, out_dir, data_dir, as_json))
+
+
+def _default_out(spec: CrawlSpec, nodes: int, config: Config) -> Path:
+    # A store that is named has the crawl, or has none.
+    begun = unfinished(Path(), spec, nodes) if not config.node.data_dir else None
+    if begun is None:
+        return new_out(spec, date.today())
+    Screen().say(f"a crawl of these seeds was begun in {begun}/ and goes on there; name another with --out")
+    return begun
 
 
 async def _crawl(config: Config, spec: CrawlSpec, out_dir: Path, data_dir: Path, as_json: bool) -> int:

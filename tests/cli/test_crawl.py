@@ -84,17 +84,17 @@ def test_seeds_come_from_stdin(server: DemoServer, tmp_path: Path) -> None:
     assert [path_of(row["url"]) for row in Outputs(tmp_path / "out").pages()] == ["/notes.txt"]
 
 
-def test_without_out_the_directory_is_named_by_the_day(server: DemoServer, tmp_path: Path) -> None:
+def test_without_out_the_directory_is_named_by_site_and_day(server: DemoServer, tmp_path: Path) -> None:
     ended = quick(server, tmp_path, f"{server.url}notes.txt")
     assert ended.code == 0, ended
-    (out,) = (path for path in tmp_path.glob("crawl-*") if path.suffix != ".node")
-    assert re.fullmatch(r"crawl-\d{4}-\d\d-\d\d", out.name)
+    (out,) = (path for path in tmp_path.glob("127.0.0.1-*") if path.suffix != ".node")
+    assert re.fullmatch(rf"127\.0\.0\.1-{server.url.rstrip('/').rpartition(':')[2]}-\d{{4}}-\d\d-\d\d", out.name)
     assert (out / "summary.json").is_file()
     lines = ended.stdout.splitlines()
     assert lines[-1] == f"  outputs    {out.name}/"
     assert max(map(len, lines)) <= 80
     assert "complete" in lines[0]
-    # Later commands find it without being told.
+    # Another site on the same day has another directory; later commands find the newest without being told.
     assert "was fetched" in spawn(tmp_path, "why", f"{server.url}notes.txt").stdout
 
 
