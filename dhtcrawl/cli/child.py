@@ -22,7 +22,8 @@ def _watch_parent() -> None:
 
 
 if __name__ == "__main__":
-    # A terminal's Ctrl-C reaches all processes; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A terminal's Ctrl-C reaches all processes, and so does what ends a service; the parent decides what it means.
+    # Blocked and not ignored: the command that runs here sets handlers for both.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     threading.Thread(target=_watch_parent, daemon=True).start()
     main()

@@ -35,7 +35,12 @@ LIMIT_OF: Final = {
 
 
 def is_raised(ended: str, before: CrawlSettings, after: CrawlSettings) -> bool:
-    """Whether the limit that ended a crawl is higher `after`, or none; `ended` is the word of the end."""
+    """Whether the limit that ended a crawl is higher `after`, or none; `ended` is the word of the end.
+
+    A disk limit is a node's own: each node looks again.
+    """
+    if ended == Stop.DISK_LIMIT.word:
+        return True
     name = LIMIT_OF.get(ended)
     if name is None:
         return False

@@ -395,5 +395,10 @@ class Crawl:
             if stop is None and await self._disk_used():
                 stop = Stop.DISK_LIMIT
             # A crawl that reached its limit with its very last page is complete.
-            if stop is not None and not self._nothing_left():
+            if stop is None or self._nothing_left():
+                continue
+            if self._s.ports.ownership.alone:
                 self.stop(stop)
+            else:
+                # No other node may fetch what this one owns: without it the crawl would neither go on nor end.
+                await self._s.ports.record.stop(stop.word)

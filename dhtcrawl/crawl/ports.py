@@ -171,6 +171,10 @@ class SharedRecord(Protocol):
         """Note that these nodes (ids in hex) fetched pages of the crawl."""
         ...
 
+    def stop(self, cause: str) -> Awaitable[None]:
+        """Have the crawl stop on every node, for a limit that this one reached; `cause` is the word of its end."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CrawlPorts:

@@ -105,5 +105,8 @@ class OwnRecord:
     def took_part(self, nodes: Sequence[str]) -> None:
         raise AssertionError("no other node can have fetched a page")
 
+    async def stop(self, cause: str) -> None:
+        raise AssertionError("the crawl stops by itself")
+
 
 PORTS = CrawlPorts(SoleOwnership(), NoReplication(), OwnRecord())

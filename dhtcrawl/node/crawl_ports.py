@@ -81,6 +81,7 @@ class SwarmRecord:
 
     crawl: bytes
     tell: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    end: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
     participants: Participants
     absences: Absences
 
@@ -90,3 +91,6 @@ class SwarmRecord:
     def took_part(self, nodes: Sequence[str]) -> None:
         self.participants.met(nodes)
         self.absences.lie_at(nodes)
+
+    async def stop(self, cause: str) -> None:
+        await self.end(self.crawl, cause)

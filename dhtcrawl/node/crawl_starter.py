@@ -62,6 +62,7 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         reconciling=lambda: join.state.busy,
         tell_crawl=crawls.tell,
         announce=crawls.announce,
+        stop_crawl=crawls.stop,
         policies=Policies(ground.id, node.ports.aside),
         merge=records.merger.merge,
         compare=partial(records.syncer.compare, keepers=records.replicator.backups),

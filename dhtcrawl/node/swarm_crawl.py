@@ -64,6 +64,7 @@ class Shared:
     reconciling: Callable[[], bool]
     tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
     announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    stop_crawl: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
     policies: Policies
     merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]]  # (crawl, records of another node)
     compare: Callable[[bytes, Sequence[bytes]], Awaitable[bool]]  # (crawl, task keys) with the nodes that keep them
@@ -118,7 +119,7 @@ async def compose(
     ports = CrawlPorts(
         given.ownership,
         SwarmReplication(record.crawl_id, shared.replicator, shared.owner_news, links, copier, given.ownership),
-        SwarmRecord(record.crawl_id, shared.announce, given.participants, given.absences),
+        SwarmRecord(record.crawl_id, shared.announce, shared.stop_crawl, given.participants, given.absences),
     )
     services = node.services(recovered, ports, (shared.gate.book, shared.gate))
     parts = build(services, start, next_round, live)

@@ -91,12 +91,15 @@ class Running:
     def stderr(self) -> str:
         return self._err.read_text(errors="replace")
 
-    def send(self, number: signal.Signals) -> None:
-        """To the command alone, as `kill` would; returns once it was delivered.
+    def send(self, number: signal.Signals, *, to_all: bool = False) -> None:
+        """To the command alone, as `kill` would, or to all its processes, as a terminal; returns once it was delivered.
 
         Two signals that are pending together are one to the kernel.
         """
-        self._process.send_signal(number)
+        if to_all:
+            os.killpg(self._process.pid, number)
+        else:
+            self._process.send_signal(number)
         until(lambda: self.ended or not self._pending(number), f"{number.name} is delivered")
 
     def _pending(self, number: signal.Signals) -> bool:

@@ -68,7 +68,8 @@ def test_the_same_command_goes_on_after_an_interruption(
     server = serve(GNUPLOT, "limit_rate 200k;")
     with crawler.start(*command(server, outputs.out)) as running:
         until(lambda: server.hit_count() > 100, "a part of the site is fetched")
-        running.send(how)
+        # Ctrl-C in a terminal reaches the nodes, too.
+        running.send(how, to_all=how is signal.SIGINT)
         ended = running.wait()
         assert ended.code == (11 if how is signal.SIGINT else -how), ended
     if how is signal.SIGINT:

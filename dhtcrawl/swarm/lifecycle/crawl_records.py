@@ -19,7 +19,17 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.committer import Committer
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, NotARecord, from_wire, heir_of, merge_crawls, to_wire
+from dhtcrawl.storage.store.crawl_record import (
+    RUNNING,
+    STOPPING,
+    CrawlRecord,
+    NotARecord,
+    changed,
+    from_wire,
+    heir_of,
+    merge_crawls,
+    to_wire,
+)
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.words import Done
@@ -92,8 +102,8 @@ class CrawlRecords:
         self._records[record.crawl_id] = merged
         _log_change(before, merged)
         if merged != before:
-            for changed in self.on_change:
-                await changed(merged)
+            for tell in self.on_change:
+                await tell(merged)
         return merged
 
     # To and from other nodes
@@ -112,6 +122,12 @@ class CrawlRecords:
         record = self._records[crawl]
         further = [alias for alias in aliases if alias not in record.aliases]
         await self.publish(dataclasses.replace(record, aliases=[*record.aliases, *further]))
+
+    async def stop(self, crawl: bytes, cause: str) -> None:
+        """Have a running crawl stop on every node; `cause` is the word of its end."""
+        record = self._records[crawl]
+        if record.state == RUNNING and not record.ended:
+            await self.publish(changed(record, STOPPING, cause=cause))
 
     async def tell(self, node: bytes, crawl: bytes) -> None:
         """Tell one node a crawl's record."""
