@@ -1,6 +1,7 @@
 """`dhtcrawl crawl --nodes N`: a private swarm of N processes on this machine, for one crawl.
 
     OUT.node/nodes/1 … N   a data directory a node; gone once the crawl is complete
+    OUT.node/logs          what the nodes logged; it is on the terminal, too
     OUT.node/store         the collection's store
     OUT/…                  the collection, as of any crawl
 
@@ -20,14 +21,14 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, NamedTuple
 
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.earlier import holds_failed
 from dhtcrawl.cli.main import fail, tell
-from dhtcrawl.cli.node_logs import last_message, relayed_logs
+from dhtcrawl.cli.node_logs import kept_log, last_message, relayed_logs
 from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
 from dhtcrawl.cli.runtime import STORE_DIR, raise_file_limit
 from dhtcrawl.cli.screen import Screen
@@ -44,7 +45,7 @@ from dhtcrawl.storage.store.crawl_record import STOPPED
 from dhtcrawl.units import parse_address
 
 CONFIG_FILE = "node.toml"
-LOG_FILE = "log"
+LOGS_DIR = "logs"
 START_S = 60.0
 STOP_S = 60.0
 # What a node is told; what a crawl is goes with the crawl.
@@ -87,9 +88,11 @@ async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json
             bootstrap = swarm[0].address if swarm else None
             data_dir = base / str(number)
             data_dir.mkdir(exist_ok=True)
-            log = stack.enter_context((data_dir / LOG_FILE).open("wb"))
-            swarm.append(await stack.enter_async_context(_process(data_dir, log, base / CONFIG_FILE, bootstrap)))
-            logs.follow(data_dir / LOG_FILE)
+            log = node_dir(out) / LOGS_DIR / f"{number}.log"
+            file, since = stack.enter_context(kept_log(log))
+            logs.follow(log, since)
+            command = _command(data_dir, base / CONFIG_FILE, bootstrap)
+            swarm.append(await stack.enter_async_context(_process(command, data_dir, file, _Log(log, since))))
             if number == 1:
                 await swarm[0].ready()
         for process in swarm[1:]:
@@ -158,8 +161,10 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
         if not differs.is_like(begun, spec):
             raise differs.refusal(out, begun, spec)
         changes, ended = differs.changes(begun, spec), str(known.get("ended", ""))
-        if changes and (not ended or is_raised(ended, differs.settings_of(begun, spec), spec.settings)):
+        goes_on = not ended or is_raised(ended, differs.settings_of(begun, spec), spec.settings)
+        if changes and goes_on:
             Screen().say(f"other limits from here on: {differs.changes_told(begun, spec)}")
+        if goes_on and (changes or ended):
             await client.control(crawl, "resume", changes)
         return crawl, True
     return str((await client.submit(spec)).get("crawl", "")), False
@@ -168,11 +173,19 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
 # Processes
 
 
+class _Log(NamedTuple):
+    """A node's log, and where in it this run begins."""
+
+    path: Path
+    since: int
+
+
 class _Process:
     """A node process that was started."""
 
-    def __init__(self, process: asyncio.subprocess.Process, data_dir: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, data_dir: Path, log: _Log) -> None:
         self.data_dir = data_dir
+        self._log = log
         self.node = self.address = self.admin = ""
         self._process = process
 
@@ -187,7 +200,7 @@ class _Process:
             async with asyncio.timeout(START_S):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise DhtcrawlError(f"a node did not start within {START_S:g} s; see {self.data_dir / LOG_FILE}") from None
+            raise DhtcrawlError(f"a node did not start within {START_S:g} s; see {self._log.path}") from None
         if not line:
             await self._process.wait()
             raise DhtcrawlError(f"a node did not start: {self._last_words()}")
@@ -214,26 +227,30 @@ class _Process:
             self._process.kill()
 
     def _last_words(self) -> str:
-        return last_message(self.data_dir / LOG_FILE) or f"it said nothing (exit {self._process.returncode})"
+        words = last_message(self._log.path, self._log.since)
+        return f"{words}; its log: {self._log.path}" if words else f"it said nothing (exit {self._process.returncode})"
 
 
 @asynccontextmanager
-async def _process(data_dir: Path, log: BinaryIO, config: Path, bootstrap: str | None) -> AsyncIterator[_Process]:
+async def _process(command: list[str], data_dir: Path, stderr: IO[bytes], log: _Log) -> AsyncIterator[_Process]:
     """A node process, which is gone in the end."""
-    command = [sys.executable, "-m", "dhtcrawl.cli.child", "join", "--json", "--config", str(config)]
-    command += ["--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    command += ["--bootstrap", bootstrap] if bootstrap is not None else []
     # What the environment says is in the file already.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DHTCRAWL_")}
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, env=environment
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environment
     )
-    node = _Process(process, data_dir)
+    node = _Process(process, data_dir, log)
     try:
         yield node
     finally:
         node.kill()
         await node.wait()
+
+
+def _command(data_dir: Path, config: Path, bootstrap: str | None) -> list[str]:
+    command = [sys.executable, "-m", "dhtcrawl.cli.child", "join", "--json", "--config", str(config)]
+    command += ["--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    return command + (["--bootstrap", bootstrap] if bootstrap is not None else [])
 
 
 async def _stop(swarm: list[_Process]) -> None:

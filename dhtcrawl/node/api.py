@@ -194,8 +194,8 @@ class Api:
 
     async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
         record = self._record(crawl_id)
-        if settings:
-            return await self._resume_with(record, settings)
+        if settings or (action == "resume" and record.ended):
+            return await self._resume_with(record, settings or {})
         if record.ended:
             raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}")
         state = {"pause": PAUSED, "resume": RUNNING, "stop": STOPPING}[action]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from e2e.stub import StubServer
 
-from dhtcrawl.cli.node_logs import LINE_BYTES_MAX, READ_BYTES_MAX, NodeLogs, last_message
+from dhtcrawl.cli.node_logs import BURST, LINE_BYTES_MAX, READ_BYTES_MAX, NodeLogs, kept_log, last_message
 
 from .conftest import spawn
 
@@ -81,6 +81,46 @@ def test_what_is_no_json_is_told_and_a_file_of_nothing_but_one_line_takes_no_mem
     *_, last = caplog.records
     assert last.getMessage() == "node abababababab: the next"
     assert sum(len(record.getMessage()) for record in caplog.records) < READ_BYTES_MAX + LINE_BYTES_MAX
+
+
+def test_of_a_node_that_logs_much_some_lines_are_told_and_the_rest_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [0.0]
+    logs, paths = NodeLogs(lambda: now[0]), [tmp_path / "1.log", tmp_path / "2.log"]
+    paths[0].write_text("".join(row(f"line {number}") for number in range(1_000)))
+    paths[1].write_text(row("the other"))
+    for path in paths:
+        logs.follow(path)
+    logs.relay()
+    said = [record.getMessage().partition(": ")[2] for record in caplog.records]
+    assert said == [*(f"line {number}" for number in range(BURST)), "the other"]
+    caplog.clear()
+    now[0] = 60.0
+    with paths[0].open("a") as file:
+        file.write(row("one more"))
+    logs.relay()
+    logs.relay(last=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{1_001 - BURST} more lines of a node are in {paths[0]}"
+    ]
+
+
+def test_a_log_is_added_to_and_only_what_this_run_said_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, logs = tmp_path / "logs" / "1.log", NodeLogs()
+    with kept_log(path) as (file, since):
+        assert since == 0
+    assert not path.parent.exists(), "an empty one goes"
+    with kept_log(path) as (file, _):
+        file.write(row("of the run before", "error", "dhtcrawl").encode())
+    with kept_log(path) as (file, since):
+        logs.follow(path, since)
+        file.write(row("of this run").encode())
+    logs.relay()
+    assert [record.getMessage() for record in caplog.records] == ["node abababababab: of this run"]
+    assert (last_message(path), last_message(path, since)) == ("of the run before", "of this run")
 
 
 def test_the_nodes_of_a_crawl_with_several_are_heard(tmp_path: Path) -> None:

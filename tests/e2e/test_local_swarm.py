@@ -108,7 +108,7 @@ def test_a_crawl_that_brings_nothing_says_why_and_can_be_tried_again(crawler: Cr
     with StubServer() as site:
         site.answers["/"] = Answer(status=403, body=b"no")
         command = ("crawl", site.url, "--allow-private", "--delay", "0", "--nodes", "2", "--out", outputs.out)
-        refused = crawler.run(*command).ended_with(9)
+        refused = crawler.run(*command, "-vv").ended_with(9)
         assert f"{site.url}/: answers 403 (Forbidden); the site refuses this crawler" in refused.one_line()
         before = outputs.pages()
         site.page("/")
@@ -118,3 +118,17 @@ def test_a_crawl_that_brings_nothing_says_why_and_can_be_tried_again(crawler: Cr
     assert (Outputs(kept).pages(), [row["status"] for row in outputs.pages()]) == (before, [200])
     for directory in (outputs.out, kept):
         crawler.run("verify", directory).ended_with(0)
+    assert any("403" in log.read_text() for log in (outputs.node / "logs").glob("*.log")), "logs stay"
+
+
+def test_what_a_process_said_stays_after_a_failure(crawler: Crawler, outputs: Outputs) -> None:
+    broken = outputs.node / "nodes" / "2"
+    (outputs.node / "nodes" / "1").mkdir(parents=True)
+    broken.mkdir()
+    (broken / "store").write_text("no directory")
+    argv = ("crawl", "http://127.0.0.1:9/", "--delay", "0", "--nodes", "2", "--out", outputs.out)
+    ran = crawler.run(*argv).ended_with(1)
+    log = outputs.node / "logs" / "2.log"
+    assert "a node did not start: cannot open the store" in ran.one_line()
+    assert ran.one_line().endswith(f"its log: {log}")
+    assert "cannot open the store" in log.read_text()

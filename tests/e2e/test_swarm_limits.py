@@ -79,3 +79,13 @@ def test_a_swarms_crawl_goes_on_by_resume_and_every_node_acts_by_what_was_change
         assert_whole(stub, crawler.run(*gather).ended_with(0).summary)
         crawler.check(outputs.out)
         swarm.check()
+
+
+def test_a_disk_limit_ends_a_crawl_of_several_processes_and_it_goes_on_later(
+    stub: StubServer, crawler: Crawler, outputs: Outputs
+) -> None:
+    seed = tree(stub).url + "/"
+    command = ["crawl", seed, "--allow-private", "--nodes", "2", "--json", "--out", str(outputs.out)]
+    some = crawler.run(*command, "--delay", "100ms", "--disk-limit", "1B").ended_with(16).summary
+    assert some["pages"] < PAGES
+    assert_whole(stub, crawler.run(*command, "--delay", "0").ended_with(0).summary)
