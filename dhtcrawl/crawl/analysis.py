@@ -118,7 +118,7 @@ class _Links(NamedTuple):
 def page_links(
     url: str, status: int, headers: header_fields.Headers, raw: bytes, *, html_bytes_max: int
 ) -> list[PageLink]:
-    """Every link that `analyse` finds, followed or not, each target once for every kind and `rel`."""
+    """Every link that `analyse` finds, followed or not, then what the page embeds; each once a kind and `rel`."""
     targets = header_fields.locations(headers) if status in REDIRECTS else []
     if targets:
         return [PageLink(_target(targets[0], url), "redirect", "")] if len(targets) == 1 else []
@@ -129,7 +129,9 @@ def page_links(
     html, name, _ = _html_of(content_type, media_type, headers, raw, html_bytes_max)
     if html is None:
         return []
-    base, written = links.written_links(html, xhtml=media_type == _XHTML)
+    xhtml = media_type == _XHTML
+    base, written = links.written_links(html, xhtml=xhtml)
+    written += links.embedded_links(html, xhtml=xhtml)
     found = _Links([link.href for link in written], [], [base] if base is not None else []).in_charset(name)
     start = (canonicalize(found.base[0], url) if found.base else None) or url
     pairs = zip(written, found.hrefs, strict=True)

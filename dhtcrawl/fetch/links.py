@@ -19,7 +19,7 @@ from typing import NamedTuple
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from dhtcrawl.fetch.open_elements import OpenElements
-from dhtcrawl.fetch.tags import scan
+from dhtcrawl.fetch.tags import scan, scan_for
 from dhtcrawl.fetch.xhtml import scan_xhtml
 
 PRODUCT_TOKEN = "dhtcrawl"
@@ -38,6 +38,11 @@ TREE_BYTES_MAX = 64 * 1024
 _SELECTED = "[href],[src],meta,title,template"
 _TAGS = frozenset(("a", "area", "iframe", "frame", "meta"))
 _LEADS_IN = {"a": "href", "area": "href", "iframe": "src", "frame": "src"}  # which attribute leads on
+# What else names another resource; only exports ask for it.
+_EMBEDS = {
+    **dict.fromkeys(("audio", "embed", "img", "input", "script", "source", "track", "video"), "src"),
+    "link": "href",
+}
 _SPACE = " \t\n\f\r"
 _NOT_FETCHED = ("#", "javascript:", "mailto:", "tel:", "data:")
 # HTML, "shared declarative refresh steps": a time, then perhaps a URL, perhaps after `url=`.
@@ -84,26 +89,58 @@ def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
 
 def written_links(html: bytes | str, *, xhtml: bool = False) -> tuple[str | None, list[WrittenLink]]:
     """The first base href of a page, and each of the links that `extract` finds, as often as it stands there."""
-    head, found = _Head(), []
-    for tag, attributes in _tags_of(html, xhtml):
-        name = _LEADS_IN.get(tag)
-        if name is None:
+    tags = list(_tags_of(html, xhtml))
+    head, found = _Head(), _written(tags, _LEADS_IN)
+    for tag, attributes in tags:
+        if tag not in _LEADS_IN:
             head.take(tag, attributes)
-        elif name in attributes:
-            href = (attributes[name] or "").strip(_SPACE)
-            if not href.lower().startswith(_NOT_FETCHED):
-                found.append(WrittenLink(tag, href, " ".join((attributes.get("rel") or "").lower().split())))
     if head.refresh is not None:
         found.append(WrittenLink("meta-refresh", head.refresh, ""))
     return head.base, found
 
 
-def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
+def embedded_links(html: bytes | str, *, xhtml: bool = False) -> list[WrittenLink]:
+    """What a page needs or is connected with, and no crawl follows: pictures, scripts, style sheets and the like."""
+    return _written(_embedded(_utf_8(html), xhtml), _EMBEDS)
+
+
+def _written(
+    tags: Iterable[tuple[str, Mapping[str, str | None]]], attribute_of: Mapping[str, str]
+) -> list[WrittenLink]:
+    found = []
+    for tag, attributes in tags:
+        name = attribute_of.get(tag)
+        if name is not None and name in attributes:
+            href = (attributes[name] or "").strip(_SPACE)
+            if not href[:11].lower().startswith(_NOT_FETCHED):
+                found.append(WrittenLink(tag, href, " ".join((attributes.get("rel") or "").lower().split())))
+    return found
+
+
+def _utf_8(html: bytes | str) -> bytes:
     # Without lone surrogates, which no output could encode.
-    page = html.encode("utf-8", "replace") if isinstance(html, str) else html
+    return html.encode("utf-8", "replace") if isinstance(html, str) else html
+
+
+def _is_small(page: bytes) -> bool:
+    return len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX
+
+
+def _embedded(page: bytes, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
+    if xhtml:
+        return islice(scan_xhtml(page.decode("utf-8", "replace"), _EMBEDS.keys()), LINKS_MAX)
+    if _is_small(page):
+        nodes = LexborHTMLParser(page).css("[href],[src],template")
+        if not any(node.tag == "template" for node in nodes):  # which lexbor does not search
+            return [(node.tag or "", node.attributes) for node in nodes]
+    return islice(scan_for(page, _EMBEDS.keys()), LINKS_MAX)
+
+
+def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
+    page = _utf_8(html)
     if xhtml:
         return islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX)
-    if len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX:
+    if _is_small(page):
         parsed = _parsed(page)
         if parsed is not None:
             return parsed

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Set
 from functools import partial
 from html.entities import html5
+from typing import NamedTuple
 
 from dhtcrawl.fetch.open_elements import OpenElements
 
@@ -113,6 +114,16 @@ def attributes_of(raw: bytes) -> dict[str, str]:
 Tag = tuple[str, dict[str, str]]
 
 
+class _Wanted(NamedTuple):
+    """The names of the tags that a scan yields, in HTML and in drawings or formulas."""
+
+    in_html: Set[str]
+    foreign: Set[str]
+
+
+_FOR_LINKS = _Wanted(_OURS, _LINKS)
+
+
 def scan(page: bytes) -> Iterator[Tag]:
     """The a, area, base, frame, iframe, meta and title tags of a UTF-8 page, in order, with their attributes.
 
@@ -136,24 +147,33 @@ def scan(page: bytes) -> Iterator[Tag]:
                 break
 
 
+def scan_for(page: bytes, names: Set[str]) -> Iterator[Tag]:
+    """The tags with these names of a UTF-8 page, one token at a time: slower than `scan`, and for any names."""
+    elements = OpenElements(rooted=True, steps=2 * len(page))
+    for tag in _scan_open(page, 0, len(page), elements, _Wanted(names, names)):
+        if tag[0] in names:
+            yield tag
+
+
 def _scan_foreign(page: bytes, at: int) -> Generator[Tag, None, int]:
     """The tags of the drawing or formula at `at`; returns where it ends."""
     inner = OpenElements(rooted=False, steps=len(page))
-    end = yield from _scan_open(page, at, len(page), inner)
+    end = yield from _scan_open(page, at, len(page), inner, _FOR_LINKS)
     if not inner.stray:
         return end
     # An end tag, or a part of a table, that nothing in here was open for: the
     # page is read once more for what was, and then to its end with it.
     outer = OpenElements(rooted=True, steps=2 * len(page))
-    for _ in _scan_open(page, 0, end, outer):
+    for _ in _scan_open(page, 0, end, outer, _FOR_LINKS):
         pass
-    return (yield from _scan_open(page, end, len(page), outer))
+    return (yield from _scan_open(page, end, len(page), outer, _FOR_LINKS))
 
 
-def _scan_open(page: bytes, at: int, until: int, elements: OpenElements) -> Generator[Tag, None, int]:
-    """The tags from `at` on, one token at a time, until nothing is open or an end tag is stray.
+def _scan_open(page: bytes, at: int, until: int, elements: OpenElements, wanted: _Wanted) -> Generator[Tag, None, int]:
+    """The tags that are wanted, and titles and ends of templates, until nothing is open or an end tag is stray.
 
-    Returns where it stopped: after the last token, or before a stray end tag.
+    It begins at `at` and takes one token at a time. Returns where it stopped: after the last token, or before a stray
+    end tag.
     """
     while at < until:
         token = _TOKEN.match(page, at)
@@ -168,8 +188,8 @@ def _scan_open(page: bytes, at: int, until: int, elements: OpenElements) -> Gene
                 if elements.end(name) and name == "template" and not elements.stray:
                     yield "/template", {}
             elif elements.start(name, _closes_itself(attributes), partial(attributes_of, attributes)):
-                at = yield from _html_tag(page, at, name, attributes)
-            elif name in _LINKS:
+                at = yield from _html_tag(page, at, name, attributes, wanted.in_html)
+            elif name in wanted.foreign:
                 yield name, attributes_of(attributes)
             if elements.stray:
                 return begin
@@ -178,9 +198,9 @@ def _scan_open(page: bytes, at: int, until: int, elements: OpenElements) -> Gene
     return at
 
 
-def _html_tag(page: bytes, at: int, name: str, attributes: bytes) -> Generator[Tag, None, int]:
-    """Yield an HTML tag if it is one of ours; returns where its raw text and its end tag end."""
-    if name in _OURS:
+def _html_tag(page: bytes, at: int, name: str, attributes: bytes, wanted: Set[str]) -> Generator[Tag, None, int]:
+    """Yield an HTML tag if it is wanted; returns where its raw text and its end tag end."""
+    if name in wanted:
         yield name, attributes_of(attributes)
     if name == "plaintext":
         return len(page)

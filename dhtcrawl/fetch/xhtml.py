@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from html.entities import html5
 
 _SPACE = r" \t\n\r"
@@ -40,8 +40,10 @@ _REFERENCE = re.compile(r"&(?:#[0-9]++|#x[0-9a-fA-F]++|[A-Za-z0-9]++);")
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta"))
 
 
-def scan_xhtml(page: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The tags that `dhtcrawl.fetch.tags.scan` finds in HTML, in order; names count as written, without prefix.
+def scan_xhtml(page: str, names: Set[str] = _OURS) -> Iterator[tuple[str, dict[str, str]]]:
+    """The tags with these names in order, by default those that `dhtcrawl.fetch.tags.scan` finds in HTML, and a title.
+
+    Names count as written, without prefix.
 
     Of titles there is the first one outside of other vocabularies (`svg` and `math`).
     """
@@ -53,7 +55,7 @@ def scan_xhtml(page: str) -> Iterator[tuple[str, dict[str, str]]]:
             title.append(section or _expanded(text))
         elif not name:
             continue
-        elif name in _OURS and not slash:
+        elif name in names and not slash:
             yield name, _attributes_of(attributes)
         elif name in ("svg", "math") and not empty:
             foreign = max(0, foreign - 1) if slash else foreign + 1

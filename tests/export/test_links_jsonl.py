@@ -19,6 +19,8 @@ HOME = "http://a.example/"
 PAGE = b"""<title>T</title><meta http-equiv=refresh content="5; url=/refresh">
 <a href=/a rel="NoFollow  UGC">1</a> <a href=/a>2</a> <a href=/a>3</a> <a href="http://b.example/x#f">4</a>
 <map><area href=area></map> <iframe src=iframe></iframe>
+<link rel="Stylesheet Preload" href=s.css> <script src=s.js>"<img src=no>"</script> <img src=i.png> <img src="data:,x">
+<svg><script src=t.js /><image href=no /></svg> <a href=/after>8</a> <video src=v><source src=w></video>
 <a href="mailto:a@b">5</a> <a href="ftp://a.example/f">6</a> <a name=n>7</a>"""
 ROWS = [
     ("http://a.example/a", "a", "nofollow ugc"),
@@ -26,8 +28,15 @@ ROWS = [
     ("http://b.example/x", "a", ""),
     ("http://a.example/area", "area", ""),
     ("http://a.example/iframe", "iframe", ""),
+    ("http://a.example/after", "a", ""),
     ("ftp://a.example/f", "a", ""),
     ("http://a.example/refresh", "meta-refresh", ""),
+    ("http://a.example/s.css", "link", "stylesheet preload"),
+    ("http://a.example/s.js", "script", ""),
+    ("http://a.example/i.png", "img", ""),
+    ("http://a.example/t.js", "script", ""),
+    ("http://a.example/v", "video", ""),
+    ("http://a.example/w", "source", ""),
 ]
 MANY = b"<!--" + b"<" * TREE_TAGS_MAX + b"-->"  # scanned instead of parsed
 
@@ -50,6 +59,15 @@ def test_a_frameset_leads_to_its_frames(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_template_has_counts_but_not_for_the_page(tmp_path: Path) -> None:
+    page = b'<template><base href="/no/"><a href=a></a><img src=i></template><img src=j>'
+    assert targets(links(make(tmp_path, [Made(HOME, page)]))) == [
+        ("http://a.example/a", "a", ""),
+        ("http://a.example/i", "img", ""),
+        ("http://a.example/j", "img", ""),
+    ]
+
+
 def test_links_are_relative_to_the_base_of_the_page(tmp_path: Path) -> None:
     rows = links(make(tmp_path, [Made(HOME, b'<base href="/deep/"><a href=x>')]))
     assert targets(rows) == [("http://a.example/deep/x", "a", "")]
@@ -64,7 +82,11 @@ def test_a_compressed_page_and_xhtml_are_read_as_the_crawl_reads_them(tmp_path: 
             HOME + "x", b'<script src="s"/><a href="/x"/>', head=xml, fields={"content_type": "application/xhtml+xml"}
         ),
     ]
-    assert [to for to, _, _ in targets(links(make(tmp_path, pages)))] == [HOME + "coded", HOME + "x"]
+    assert targets(links(make(tmp_path, pages))) == [
+        (HOME + "coded", "a", ""),
+        (HOME + "x", "a", ""),
+        (HOME + "s", "script", ""),
+    ]
 
 
 def test_a_redirect_is_a_link_of_its_own_kind(tmp_path: Path) -> None:
@@ -88,12 +110,14 @@ def test_what_is_no_html_or_an_error_has_no_links(tmp_path: Path) -> None:
     assert links(make(tmp_path, pages)) == []
 
 
-def test_the_rows_of_a_page_are_the_links_that_the_crawl_found(tmp_path: Path) -> None:
-    """The same extraction: whatever `analyse` finds, and nothing that it does not."""
-    root = make(tmp_path, [Made(HOME, PAGE)])
-    found = analyse(HOME, 200, parse_head(Made(HOME).head), PAGE, html_bytes_max=1 << 20)
+@pytest.mark.parametrize("page", [PAGE, MANY + PAGE], ids=["parsed", "scanned"])
+def test_the_rows_of_a_page_are_the_links_that_the_crawl_found(tmp_path: Path, page: bytes) -> None:
+    """The same extraction: whatever `analyse` finds, and of what a crawl follows nothing that it does not."""
+    root = make(tmp_path, [Made(HOME, page)])
+    found = analyse(HOME, 200, parse_head(Made(HOME).head), page, html_bytes_max=1 << 20)
+    rows = {row["to"] for row in links(root) if row["kind"] in ("a", "area", "frame", "iframe", "meta-refresh")}
     assert {href.partition("#")[0].rpartition("/")[2] for href in found.hrefs + found.nofollow} == {
-        row["to"].rpartition("/")[2] for row in links(root)
+        to.rpartition("/")[2] for to in rows
     }
 
 
