@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -41,6 +42,8 @@ LINE_BYTES_MAX = 1024 * 1024
 _BLOCK_BYTES = 256 * 1024
 _SUMMARY_BYTES_MAX = 16 << 20  # a row a node
 _ARCHIVES = "*.warc.gz"
+_URL = re.compile(r"https?://[^/\s]+/\S*")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", re.ASCII)
 _STAMP_DIGITS = 14  # of an index line: to the second
 
 Fields = dict[str, Any]
@@ -58,8 +61,9 @@ class ArchivedPage(NamedTuple):
 
     @property
     def status(self) -> int:
+        """The HTTP status; 0 where the line has none."""
         status = self.fields.get("status")
-        return status if isinstance(status, int) else 0
+        return status if isinstance(status, int) and 0 <= status < 1000 else 0
 
 
 class Collection:
@@ -131,7 +135,9 @@ class Collection:
         """The pages, and None for each line that is none."""
         for line in self._pages:
             fields = _object(line)
-            if fields is None or not all(isinstance(fields.get(name), str) for name in ("url", "fetched_at")):
+            if fields is None or not (
+                _is_like(_URL, fields.get("url")) and _is_like(_INSTANT, fields.get("fetched_at"))
+            ):
                 yield None
             else:
                 yield ArchivedPage(fields, self._places.get(_mark_of_page(fields)))
@@ -288,6 +294,10 @@ def _ends_torn(member: GzipMember, size: int) -> bool:
     """Whether a member is the beginning of one that was being written, at the end of a file of `size` bytes."""
     end = member.offset + member.length
     return end > size or (end == size and any(problem.startswith("unreadable") for problem in member.problems))
+
+
+def _is_like(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _object(text: bytes) -> Fields | None:

@@ -73,7 +73,7 @@ def make(
             cdxj.line(
                 url=page.url,
                 date=at,
-                content_type=fields["content_type"] or None,
+                content_type="text/html",
                 status=page.status,
                 digest=written.payload_digest,
                 length=written.length,

@@ -69,10 +69,12 @@ def test_a_line_that_is_no_page_is_counted_and_one_that_is_being_written_is_not(
     root = make(tmp_path / "c", PAGES)
     pages = root / "pages/pages.jsonl"
     long = json.dumps({"url": "x" * 2 * module.LINE_BYTES_MAX, "fetched_at": ""}).encode()
+    odd = {"url": "x", "fetched_at": "2026-01-31T12:00:00Z"}, {"url": URLS[0], "fetched_at": "yesterday"}
+    long += b"".join(b"\n" + json.dumps(fields).encode() for fields in odd)
     pages.write_bytes(b'[]\n{"url": 1}\n' + long + b"\n" + b"\xff\n" + pages.read_bytes() + b'{"url": "http://a.')
     with collection(root) as opened:
         assert [page.url for page in opened.pages()] == URLS
-        assert opened.unreadable_lines == 4
+        assert opened.unreadable_lines == 6
 
 
 def test_what_is_written_after_the_opening_does_not_count(tmp_path: Path) -> None:
