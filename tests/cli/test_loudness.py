@@ -154,6 +154,24 @@ def test_ctrl_c_is_answered_once_and_twice(options: list[str], tmp_path: Path) -
         assert all(line.startswith("dhtcrawl: stop") for line in forced.stderr.splitlines())
 
 
+@pytest.mark.parametrize("options", [["-q"], ["-v", "--log-format", "json"]], ids=" ".join)
+def test_a_node_of_a_swarm_says_as_much_as_is_wanted_and_answers_to_ctrl_c(options: list[str], tmp_path: Path) -> None:
+    join = ["join", "--data-dir", "data", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--json", *options]
+    with Crawler(tmp_path).start(*join) as running:
+        until(lambda: running.outcome().stdout.count("\n") == 1 or running.ended, "it takes part")
+        running.send(signal.SIGINT)
+        ended = running.wait().ended_with(0)
+    lines = ended.stderr.splitlines()
+    if "-q" in options:
+        assert [line.partition(";")[0] for line in lines] == ["dhtcrawl: leaving"]
+        return
+    rows = [json.loads(line) for line in lines]
+    assert {row["node"] for row in rows} == {json.loads(ended.stdout)["node"]}
+    assert {"this node is active", "there is no swarm to join: this node begins one"} <= {
+        row["message"] for row in rows
+    }
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "| head -c 0", "2>&1 >out.txt | head -c 0"])
 def test_a_crawl_ends_as_ever_whatever_stream_is_closed(closed: str, tmp_path: Path) -> None:
     """Closed from the start, or by its reader; no file or socket of the crawl takes the place of a stream."""
