@@ -14,10 +14,11 @@ from dhtcrawl.cli.client import NodeClient, admin_address
 from dhtcrawl.cli.manual import decide, given_up, list_of
 from dhtcrawl.cli.options import F, admin_option, json_option
 from dhtcrawl.cli.table import Column, columns_there, fields, short, table, wrapped
-from dhtcrawl.cli.words import clock, size, some
+from dhtcrawl.cli.words import clock, size, some, tally
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.spec import typed_url, web_address
 from dhtcrawl.standing import span
+from dhtcrawl.storage.store.outcomes import counts_a_kind, errors_by_kind
 from dhtcrawl.url import host_of
 
 WATCH_EVERY_S = 2.0
@@ -198,7 +199,9 @@ def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
         "figures of": None if crawl.get("counters_of") == "swarm" else crawl.get("counters_of"),
         "waiting for": crawl.get("waiting_for"),
     }
-    text = fields(shown | {name: value for name, value in counters.items() if value}, width)
+    kinds = errors_by_kind({name: value for name, value in counters.items() if isinstance(value, int | float)})
+    told = {name: value for name, value in counters.items() if value and not counts_a_kind(name)}
+    text = fields(shown | told | {"errors by kind": ", ".join(tally(kinds))}, width)
     shares = crawl.get("per_node")
     if not isinstance(shares, list) or not shares:
         return text

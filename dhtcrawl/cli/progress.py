@@ -13,7 +13,7 @@ from types import TracebackType
 
 from dhtcrawl.cli.rate import Rate, a_second
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.cli.words import clock, size, some, with_reason
+from dhtcrawl.cli.words import clock, size, some, tally, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.standing import sentence
@@ -83,7 +83,7 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
 
 def counted(head: str, counts: Mapping[str, int], width: int = 79) -> list[str]:
     """Counts by name, the greatest first, in lines of `width` below `head`; none where nothing was counted."""
-    parts = [f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    parts = tally(counts)
     if not parts:
         return []
     lines, current = [], head

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def clock(seconds: float) -> str:
@@ -24,6 +24,11 @@ def size(count: int) -> str:
         if value < 1000:
             return f"{value:.1f} {unit}"
     return f"{value / 1000:.1f} TB"
+
+
+def tally(counts: Mapping[str, int]) -> list[str]:
+    """Counts by name, the greatest first: `404 12`, `dns 1`."""
+    return [f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
 def some(seeds: Sequence[str], total: int | None = None) -> str:

@@ -68,7 +68,8 @@ class NodeApi(Protocol):
 
         crawl, spec (seeds, settings), state (running, paused, stopping,
         ended), ended ("" or why: complete, failed, stopped, or the word of a
-        limit, such as "page limit"), counters (those of `Counters`, and
+        limit, such as "page limit"), counters (those of `CrawlCounters`; of
+        errors by kind those that occurred, as errors_404, errors_dns; and
         queued, in_flight), counters_of, as_of_s and standing as of `crawls`,
         per_node (node, state: active, silent or gone, heard_s, counters, text:
         what keeps it back, or what is only there), coordinator (a node id or

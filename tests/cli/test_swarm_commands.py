@@ -215,6 +215,16 @@ def test_resume_sends_the_limits_that_were_given_and_no_other(
     assert ask("resume", ID, "--time-limit", "soon").code == 2
 
 
+def test_one_crawl_is_shown_with_its_errors_by_kind_in_one_line(ask: Ask, node: FakeNode) -> None:
+    node.counters = {"errors": 6, "errors_404": 3, "errors_dns": 1, "errors_503": 2}
+    node.known[CRAWL] = node.one(CRAWL)
+    lines = ask("crawls", ID).stdout.splitlines()
+    assert [line.split(None, 3) for line in lines if line.startswith("errors by")] == [
+        ["errors", "by", "kind", "404 3, 503 2, dns 1"]
+    ]
+    assert not [line for line in lines if line.startswith(("errors 404", "errors dns"))]
+
+
 @pytest.mark.parametrize(
     ("crawl", "says"),
     [("", "the crawl's id is empty"), ("ab1", "give 4 hex digits"), ("ffff", "no crawl ffff here"),

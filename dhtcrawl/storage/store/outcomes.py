@@ -59,11 +59,16 @@ def counter_of(kind: str) -> str:
     return _PREFIX + kind
 
 
+def counts_a_kind(name: str) -> bool:
+    """Whether a counter with this name is that of an error kind."""
+    return name.startswith(_PREFIX)
+
+
 def errors_by_kind(counters: Mapping[str, int | float]) -> dict[str, int]:
     """The errors among a node's counters, by kind; a kind that this version does not know counts as `OTHER`."""
     found: dict[str, int] = {}
     for name, count in counters.items():
-        if name.startswith(_PREFIX) and count:
+        if counts_a_kind(name) and count:
             kind = name[len(_PREFIX) :]
             kind = kind if kind in _KNOWN else OTHER
             found[kind] = found.get(kind, 0) + int(count)
