@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.crawl.budget import CrawlLimits, Stop
+from dhtcrawl.crawl.budget import CrawlLimits, Stop, is_raised
 from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.single_node import SoleBudget
 from dhtcrawl.errors import Exit
@@ -35,6 +35,27 @@ def test_a_limit_is_exceeded_when_it_is_reached(settings: CrawlSettings, stop: S
     assert limits.exceeded(pages=9, seconds=4.9, size_bytes=999) is None
     assert limits.exceeded(pages=10, seconds=5.0, size_bytes=1000) is stop
     assert stop.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("ended", "before", "after", "goes_on"),
+    [
+        ("page limit", CrawlSettings(max_pages=10), CrawlSettings(max_pages=11), True),
+        ("page limit", CrawlSettings(max_pages=10), CrawlSettings(), True),
+        ("page limit", CrawlSettings(max_pages=10), CrawlSettings(max_pages=10, time_limit_s=9.0), False),
+        ("page limit", CrawlSettings(max_pages=10), CrawlSettings(max_pages=9), False),
+        ("time limit", CrawlSettings(time_limit_s=1.0), CrawlSettings(time_limit_s=1.5), True),
+        ("size limit", CrawlSettings(size_limit_bytes=1), CrawlSettings(max_pages=1), True),
+        ("disk limit", CrawlSettings(), CrawlSettings(), True),
+        ("complete", CrawlSettings(max_pages=1), CrawlSettings(), False),
+        ("stopped", CrawlSettings(max_pages=1), CrawlSettings(), False),
+        ("a later version's word", CrawlSettings(max_pages=1), CrawlSettings(), False),
+    ],
+)
+def test_a_crawl_goes_on_when_the_limit_that_ended_it_is_higher_or_gone(
+    ended: str, before: CrawlSettings, after: CrawlSettings, goes_on: bool
+) -> None:
+    assert is_raised(ended, before, after) is goes_on
 
 
 def test_every_stop_has_an_exit_code_of_its_own() -> None:

@@ -18,7 +18,15 @@ from dhtcrawl.keyspace import placement
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Result
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import tasks
-from dhtcrawl.storage.store.crawl_record import CrawlRecord, fits_the_wire, from_wire, to_wire
+from dhtcrawl.storage.store.crawl_record import (
+    PAUSED,
+    RUNNING,
+    STOPPING,
+    CrawlRecord,
+    fits_the_wire,
+    from_wire,
+    to_wire,
+)
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
@@ -189,6 +197,34 @@ async def test_a_crawl_that_has_ended_does_not_run() -> None:
         await world.crawls.learn(record(ended="complete"))
         assert world.started == []
         assert world.crawls.get(record().crawl_id) is not None
+
+
+async def test_a_crawl_that_goes_on_while_its_last_run_writes_what_it_has_is_begun_again_once() -> None:
+    async with a_world() as world:
+        crawl = record().crawl_id
+        await world.crawls.learn(record())
+        await world.crawls.learn(record(version=1, ended="page limit"))
+        await world.crawls.learn(record(version=2))
+        assert len(world.started) == 1, "the first one is not over"
+        world.runs.ended(crawl)
+        await asyncio.sleep(1.0)
+        assert len(world.started) == 2
+        world.runs.ended(crawl)
+        await asyncio.sleep(1.0)
+        assert len(world.started) == 2, "a run that ends by itself is not begun again"
+
+
+async def test_a_node_that_reaches_a_limit_stops_a_crawl_that_runs_and_no_other() -> None:
+    async with a_world() as world:
+        crawl = record().crawl_id
+        for state, cause in ((RUNNING, "disk limit"), (PAUSED, "")):
+            version = world.crawls.get(crawl).version + 1 if world.crawls.get(crawl) else 0  # type: ignore[union-attr]
+            await world.crawls.learn(record(version=version, state=state))
+            await world.crawls.stop(crawl, "disk limit")
+            known = world.crawls.get(crawl)
+            assert known is not None
+            assert (known.state, known.cause) == (STOPPING if cause else PAUSED, cause)
+        await world.runs.stop()
 
 
 async def test_stopping_waits_for_a_run_that_is_just_being_made() -> None:

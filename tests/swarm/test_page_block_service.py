@@ -6,6 +6,7 @@ import pytest
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.storage.store.crawl_record import RUNNING, changed, with_settings
 from dhtcrawl.swarm.lifecycle.board import PageNeed
 
 from .five_nodes import CrawlWorld, Job, Weather, a_swarm
@@ -39,6 +40,46 @@ async def test_a_crawl_without_a_limit_asks_nobody_for_pages() -> None:
         swarm.ranked()[3].accept(TREE)
         await swarm.ended()
     assert not any(said.name.startswith("pages_") for said in swarm.said)
+
+
+@pytest.mark.parametrize(("before", "loss"), [(30, 0.0), (30, 0.1), (0, 0.0)])
+async def test_a_limit_that_a_user_raises_or_sets_while_the_crawl_runs_is_reached_to_the_page(
+    before: int, loss: float
+) -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=before), weather=Weather(loss=loss)) as swarm:
+        swarm.ranked()[3].accept(FOREST)
+        await swarm.until(lambda: swarm.pages >= 10)
+        await change(swarm, CrawlSettings(max_pages=250))
+        await swarm.ended("page limit", within_s=300.0)
+    assert swarm.pages == 250
+
+
+async def test_a_limit_that_is_lowered_ends_the_crawl_with_what_was_under_way() -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=4000)) as swarm:
+        swarm.ranked()[3].accept(FOREST)
+        await swarm.until(lambda: swarm.pages >= 100)
+        await change(swarm, CrawlSettings(max_pages=50))
+        used = sum(node.used for node in swarm.nodes.values())
+        await swarm.ended("page limit", within_s=30.0)
+    assert 100 <= swarm.pages <= used
+
+
+async def test_a_crawl_whose_limit_is_taken_away_goes_on_to_its_end() -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=20)) as swarm:
+        swarm.ranked()[3].accept(TREE)
+        await swarm.until(lambda: swarm.pages >= 10)
+        await change(swarm, CrawlSettings())
+        await swarm.ended(within_s=30.0)
+    assert swarm.pages == 63
+
+
+async def change(swarm: CrawlWorld, settings: CrawlSettings) -> None:
+    """A user changes limits at one node, which tells all; whom it does not reach hears of it by a wave."""
+    node = swarm.ranked()[2]
+    record = with_settings(changed(node.record(), RUNNING), settings)
+    for each in swarm.ranked():
+        if each is node or swarm.rng.random() >= swarm.weather.loss:
+            await each.update(record)
 
 
 async def test_what_an_idle_node_has_left_over_is_waited_for() -> None:
