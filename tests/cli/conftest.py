@@ -119,6 +119,14 @@ def copy(demo: DemoCrawl, tmp_path: Path) -> Path:
     return out
 
 
+def secrets_in(out: Path) -> list[str]:
+    """What in `out` looks like a key, a store or a node's data directory."""
+    names = {"identity.pem", "lock", "admin", "store", "node", "nodes", "node.toml", "CURRENT", "LOCK"}
+    suspicious = [path for path in out.rglob("*") if path.name in names or path.suffix in (".pem", ".ldb", ".node")]
+    files = [path for path in out.rglob("*") if path.is_file()]
+    return sorted(map(str, {*suspicious, *(path for path in files if b"PRIVATE KEY" in path.read_bytes())}))
+
+
 # A node that is none, behind a real socket.
 
 

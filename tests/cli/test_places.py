@@ -15,15 +15,7 @@ from dhtcrawl.cli.places import find_data_dir, node_dir, nodes_dir, out_of
 from dhtcrawl.errors import UsageError
 from dhtcrawl.storage.outputs.outputs import OUTPUT_FILES
 
-from .conftest import DemoCrawl, Here, spawn
-
-
-def secrets_in(out: Path) -> list[str]:
-    """What in `out` looks like a key, a store or a node's data directory."""
-    names = {"identity.pem", "lock", "admin", "store", "node", "nodes", "node.toml", "CURRENT", "LOCK"}
-    suspicious = [path for path in out.rglob("*") if path.name in names or path.suffix in (".pem", ".ldb", ".node")]
-    files = [path for path in out.rglob("*") if path.is_file()]
-    return sorted(map(str, {*suspicious, *(path for path in files if b"PRIVATE KEY" in path.read_bytes())}))
+from .conftest import DemoCrawl, Here, secrets_in, spawn
 
 
 def quick(server: DemoServer, *args: str) -> list[str]:

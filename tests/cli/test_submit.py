@@ -31,7 +31,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, Row
 
-from .conftest import Ask, DemoCrawl, Here, free_port, running
+from .conftest import Ask, DemoCrawl, Here, free_port, running, secrets_in
 
 ID = CRAWL.hex()
 
@@ -262,6 +262,7 @@ def test_with_out_the_outputs_of_all_nodes_are_gathered(
     assert (summary["seconds"], summary["nodes"]) == (7.5, 1)
     assert here("verify", out).code == 0
     assert here("fsck", "--out", out).code == 0
+    assert secrets_in(out) == []
 
 
 def test_a_node_that_is_gone_leaves_a_gathering_incomplete(
@@ -293,6 +294,7 @@ def test_a_crawl_is_gathered_later_and_again(holder: Holder, demo: DemoCrawl, he
     assert {path: path.read_bytes() for path in out.rglob("*.*")} == before
     assert json.loads(whole.stdout)["pages"] == json.loads((demo.out / "summary.json").read_text())["pages"]
     assert here("verify", out).code == 0
+    assert secrets_in(out) == []
 
 
 def test_gather_says_what_each_node_has_sent_where_that_is_wanted(holder: Holder, here: Here, tmp_path: Path) -> None:
