@@ -302,6 +302,7 @@ MONSTERS = {
     "nothing but less-than": b"<" * 2_000_000,
     "nothing but ampersands": b'<a href="' + b"&" * 2_000_000 + b'">',
     "nothing but NUL": b"\0" * 2_000_000,
+    "a million templates": b"<template>" * 1_000_000,
     "a million nested drawings": b"<svg>" * 1_000_000,
     "HTML and drawings in each other": b"<svg><desc>" * 400_000,
     "end tags that look at all that is open": b"<svg><desc><x><div>" + b"<b>" * 500 + b"</x>" * 1_000_000,

