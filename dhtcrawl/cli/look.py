@@ -276,7 +276,17 @@ def host_in_words(answer: Mapping[str, Any], width: int) -> str:
         shown["as_gatekeeper"] = {
             name: "no node" if value is None or value == [] else value for name, value in lease.items()
         }
+    nodes = answer.get("nodes")
+    said = nodes if isinstance(nodes, Mapping) else {}
+    shown["nodes"] = [f"{short(node)} {_at_node(told)}" for node, told in said.items() if isinstance(told, Mapping)]
     return fields(shown, width)
+
+
+def _at_node(told: Mapping[str, Any]) -> str:
+    """How a host stands with one node."""
+    named = (("queued", "queued"), ("in_flight", "in flight"))
+    counts = [f"{told[name]} {words}" for name, words in named if name in told]
+    return f"{told.get('state')} ({', '.join(counts)})" if counts else str(told.get("state"))
 
 
 def _milliseconds(value: object) -> str:

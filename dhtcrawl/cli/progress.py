@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from dhtcrawl.cli.rate import Rate, a_second
+from dhtcrawl.cli.rate import Rate, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.cli.words import clock, size, some, tally, with_reason
+from dhtcrawl.cli.words import clock, fitting, size, some, tally, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.standing import sentence
@@ -56,7 +56,10 @@ class CrawlProgress:
             f"{queued} queued  {crawl.parts.frontier.in_flight} in flight  {counters.errors} errors"
         )
         obstacle = crawl.obstacle
-        return figures if obstacle is None else with_reason(figures, sentence(obstacle), self._screen.columns)
+        if obstacle is not None:
+            return with_reason(figures, sentence(obstacle), self._screen.columns)
+        end = rough_end(queued, rate)
+        return fitting(f"{figures}  {end}" if end else figures, self._screen.columns)
 
 
 def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from dhtcrawl.standing import span
+
 RATE_OVER_S: Final = 10.0
 
 
@@ -29,3 +31,10 @@ class Rate:
 def a_second(rate: float) -> str:
     """`0.5/s`, `12/s`."""
     return f"{rate:.1f}/s" if 0 < rate < 9.95 else f"{rate:.0f}/s"
+
+
+def rough_end(queued: int, rate: float) -> str:
+    """How long what is queued takes at this rate, or "" where nothing can be said: links to come are not known."""
+    if queued <= 0 or rate <= 0:
+        return ""
+    return f"roughly {span(queued / rate)} left"

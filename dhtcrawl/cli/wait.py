@@ -10,10 +10,10 @@ from typing import Any
 
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.progress import counted
-from dhtcrawl.cli.rate import Rate, a_second
+from dhtcrawl.cli.rate import Rate, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable, short
-from dhtcrawl.cli.words import clock, size, with_reason
+from dhtcrawl.cli.words import clock, fitting, size, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
 from dhtcrawl.storage.outputs.summary import Summary
@@ -116,8 +116,10 @@ def _counters(crawl: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
-    nodes = crawl.get("per_node")
-    count = len(nodes) if isinstance(nodes, list) else 1
+    rows = crawl.get("per_node")
+    shares = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    gone = sum(row.get("state") == "gone" for row in shares)
+    nodes = f"{len(shares) - gone} nodes" + (f", {gone} gone" if gone else "")
     state = "" if crawl.get("state") == "running" else f"  {printable(crawl.get('state', ''))}"
     standing = crawl.get("standing")
     reason = printable(standing.get("text") or "") if isinstance(standing, Mapping) else ""
@@ -125,9 +127,12 @@ def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
     figures = (
         f"{clock(count_of(crawl, 'seconds'))}  {count_of(crawl, 'pages')} pages  {a_second(rate)}  "
         f"{size(count_of(crawl, 'body_bytes'))}  {count_of(crawl, 'queued')} queued  "
-        f"{count_of(crawl, 'in_flight')} in flight  {count_of(crawl, 'errors')} errors  {count} nodes{state}{whose}"
+        f"{count_of(crawl, 'in_flight')} in flight  {count_of(crawl, 'errors')} errors  {nodes}{state}{whose}"
     )
-    return with_reason(figures, reason, columns) if reason else figures
+    if reason:
+        return with_reason(figures, reason, columns)
+    end = rough_end(count_of(crawl, "queued"), rate)
+    return fitting(f"{figures}  {end}" if end else figures, columns)
 
 
 def describe_end(crawl: Mapping[str, Any]) -> str:

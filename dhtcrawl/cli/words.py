@@ -38,16 +38,21 @@ def some(seeds: Sequence[str], total: int | None = None) -> str:
     return f"{first} and {more} more" if more > 0 else first
 
 
-def with_reason(figures: str, reason: str, columns: int) -> str:
-    """A progress line that says why nothing moves: the reason counts more than the figures that do not fit."""
-    head = _shortened(f"waiting: {reason}", columns)
-    room = columns - len(head) - len("  |  ")
+def fitting(figures: str, columns: int) -> str:
+    """As many of the figures, which two spaces part, as fit on a line."""
     kept = ""
     for part in figures.split("  "):
         longer = f"{kept}  {part}" if kept else part
-        if len(longer) > room:
+        if len(longer) > columns:
             break
         kept = longer
+    return kept
+
+
+def with_reason(figures: str, reason: str, columns: int) -> str:
+    """A progress line that says why nothing moves: the reason counts more than the figures that do not fit."""
+    head = _shortened(f"waiting: {reason}", columns)
+    kept = fitting(figures, columns - len(head) - len("  |  "))
     return f"{kept}  |  {head}" if kept else head
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.cli.rate import RATE_OVER_S, Rate, a_second
+from dhtcrawl.cli.rate import RATE_OVER_S, Rate, a_second, rough_end
 
 
 def test_a_page_a_second_is_told_as_such_however_often_the_line_is_drawn() -> None:
@@ -52,3 +52,11 @@ def test_the_rate_is_that_since_the_last_count_that_is_ten_seconds_old_or_the_la
 )
 def test_slow_rates_have_a_decimal(rate: float, text: str) -> None:
     assert a_second(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("queued", "rate", "said"),
+    [(0, 2.0, ""), (10, 0.0, ""), (30, 0.5, "roughly 1 min left"), (7, 2.0, "roughly 4 s left")],
+)
+def test_the_end_is_told_roughly_where_anything_can_be_said(queued: int, rate: float, said: str) -> None:
+    assert rough_end(queued, rate) == said
