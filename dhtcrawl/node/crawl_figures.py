@@ -1,8 +1,8 @@
 """What a node tells people of a crawl: the figures of the whole swarm, and why nothing moves.
 
 The coordinator of a crawl adds up what it hears in its waves (`dhtcrawl.swarm.lifecycle.roll`); any other node asks it,
-with one call, at most so often. Where it does not answer, a node tells its own share, and says whose it is. Of a crawl
-that has ended, the record has the sums.
+with one call, at most so often. While it does not answer, a node tells what it told last, and how old that is, or its
+own share, and says whose it is. Of a crawl that has ended, the record has the sums.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.peers.ask_all import answers_of
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
-from dhtcrawl.standing import OWED, crawl_standing, sentence
+from dhtcrawl.standing import OWED, Cause, Obstacle, crawl_standing, sentence
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import AskProgress, CrawlFigures, ProgressRow
-from dhtcrawl.swarm.calls.words import obstacle_in
+from dhtcrawl.swarm.calls.words import obstacle_in, obstacle_row
 from dhtcrawl.swarm.lifecycle.roll import SILENT_S
 
 KEPT_S: Final = 0.4  # an answer is told again so long, whoever asks
 KEPT_MAX: Final = 512
+ANSWER_S: Final = 2.0  # for the coordinator to answer: people wait for it
 SWARM, NODE = "swarm", "this node"
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    at: float
+    asked_at: float
+    heard_at: float
     version: int
     figures: CrawlFigures
     whose: str
@@ -52,14 +54,14 @@ class CrawlFiguresAsked:
         """`standing`, `counters`, `counters_of`, `as_of_s`; with `nodes` also `per_node` and `waiting_for`."""
         told = self._kept.get((record.crawl_id, nodes))
         now = self._clock.monotonic()
-        if told is None or told.version != record.version or now - told.at > KEPT_S:
-            told = await self._ask(record, nodes=nodes)
+        if told is None or told.version != record.version or now - told.asked_at > KEPT_S:
+            told = await self._ask(record, told, nodes=nodes)
             self._kept.pop((record.crawl_id, nodes), None)
             self._kept[record.crawl_id, nodes] = told
             if len(self._kept) > KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
-        figures = told.figures
-        age_s = figures.heard_ms / 1000 + max(0.0, self._clock.monotonic() - told.at)
+        figures, since_s = told.figures, max(0.0, self._clock.monotonic() - told.heard_at)
+        age_s = figures.heard_ms / 1000 + since_s
         shown = {
             "standing": crawl_standing(record.state, record.ended, obstacle_in(figures.obstacle)),
             "counters": dict(figures.counters),
@@ -69,18 +71,38 @@ class CrawlFiguresAsked:
         if not nodes:
             return shown
         waiting = [line for row in figures.nodes for line in _owed(row.node, row.waiting)]
-        return shown | {"per_node": [_row(row) for row in figures.nodes], "waiting_for": waiting}
+        return shown | {
+            "per_node": [_row(row, 0.0 if record.ended else since_s) for row in figures.nodes],
+            "waiting_for": waiting,
+        }
 
-    async def _ask(self, record: CrawlRecord, *, nodes: bool) -> _Told:
+    async def _ask(self, record: CrawlRecord, last: _Told | None, *, nodes: bool) -> _Told:
         peers, crawl = self._peers, record.crawl_id
         if record.ended:
             figures, whose = await self._of_ended(record, nodes=nodes)
         else:
             owner = peers.view.owner(crawl_key(crawl))
             node = peers.node_id if owner is None else owner.id
-            answer = await peers.call(node, AskProgress(crawl, nodes=nodes))
+            answer = await peers.call(node, AskProgress(crawl, nodes=nodes), timeout_s=ANSWER_S)
+            if isinstance(answer, Failure) and last is not None and last.whose == SWARM:
+                return self._as_last(last, record, node)
             figures, whose = (await self._here(crawl), NODE) if isinstance(answer, Failure) else (answer, SWARM)
-        return _Told(self._clock.monotonic(), record.version, figures, whose)
+        now = self._clock.monotonic()
+        return _Told(now, now, record.version, figures, whose)
+
+    def _as_last(self, last: _Told, record: CrawlRecord, coordinator: bytes) -> _Told:
+        """What the coordinator told last, and that it does not answer."""
+        now, told = self._clock.monotonic(), last.figures
+        silent = Obstacle(Cause.SILENT, coordinator.hex(), for_s=now - last.heard_at)
+        figures = CrawlFigures(
+            told.counters,
+            told.waiting,
+            heard_ms=told.heard_ms,
+            obstacle=obstacle_row(silent),
+            nodes=told.nodes,
+            nodes_total=told.nodes_total,
+        )
+        return _Told(now, last.heard_at, record.version, figures, SWARM)
 
     async def _here(self, crawl: bytes) -> CrawlFigures:
         answer = await self._peers.call(self._peers.node_id, AskProgress(crawl, here=True))
@@ -102,8 +124,8 @@ class CrawlFiguresAsked:
         return (await self._here(record.crawl_id)), NODE
 
 
-def _row(row: ProgressRow) -> dict[str, Any]:
-    obstacle, heard_s = obstacle_in(row.obstacle), row.heard_ms / 1000
+def _row(row: ProgressRow, since_s: float) -> dict[str, Any]:
+    obstacle, heard_s = obstacle_in(row.obstacle), row.heard_ms / 1000 + since_s
     there = row.member and heard_s < SILENT_S
     return {
         "node": row.node.hex(),

@@ -20,6 +20,7 @@ from .swarm import Node, Swarm
 
 DEADLINE_S = 60.0
 ASK_EVERY_S = 0.2
+DEADLINE_WAVES = 100
 LINKS = tuple(f"/{number}" for number in range(12))
 
 
@@ -171,3 +172,53 @@ def test_the_figures_of_every_node_are_the_sum_of_all(nodes: list[Node], stub: S
             assert told["counters"][name] == sum(row["counters"][name] for row in told["per_node"]), name
         (row,) = (row for row in node.ask("crawls") if row["crawl"] == crawl)
         assert row["counters"] == told["counters"]
+
+
+def test_a_node_that_is_killed_keeps_its_row_and_its_pages_and_what_lies_only_there_is_told(
+    tmp_path: Path, stub: StubServer, crawler: Crawler
+) -> None:
+    stub.page("/", *LINKS)
+    for link in LINKS:
+        stub.page(link)
+    with StubServer() as held, Swarm(tmp_path / "nodes") as swarm:
+        busy(held)
+        asked, *others = swarm.start(3)
+        swarm.meet()
+        crawl = submit(crawler, asked, f"{stub.url}/", f"{held.url}/")
+        pages = len(LINKS) + 2
+
+        def told() -> dict[str, Any]:
+            answer = asked.ask(f"crawls/{crawl}")
+            assert isinstance(answer, dict)
+            return answer
+
+        def row_of(node: Node) -> dict[str, Any]:
+            (row,) = (row for row in told()["per_node"] if row["node"] == node.id)
+            return dict(row)
+
+        until(lambda: told()["counters"].get("pages", 0) == pages, "all of it is there", DEADLINE_S, ASK_EVERY_S)
+        until(
+            lambda: told()["as_of_s"] < 0.1, "the other nodes were told the coordinator's own figures", DEADLINE_S, 0.5
+        )
+        killed = max(others, key=lambda node: int(row_of(node)["counters"]["pages"]))
+        before = row_of(killed)["counters"]["pages"]
+        killed.kill()
+        at = time.monotonic()
+        until(lambda: row_of(killed)["state"] != "active", "it is shown not to answer", DEADLINE_S, ASK_EVERY_S)
+        assert time.monotonic() - at < 10, "the promise is in seconds: a person watches"
+        until(lambda: row_of(killed)["state"] == "gone", "it is shown as gone", DEADLINE_S, ASK_EVERY_S)
+        lies = rf"{before} pages lie only at {killed.id}, which is gone; they are fetched again, (9|10) min"
+        until(lambda: bool(re.match(lies, row_of(killed)["text"])), "what lies there is told", DEADLINE_S, ASK_EVERY_S)
+        assert told()["counters"]["pages"] == pages, "they may come back"
+        assert [peer["state"] for peer in asked.ask("peers") if peer["node"] == killed.id] == ["gone"]
+        swarm.restart(killed)
+        until(lambda: row_of(killed)["state"] == "active", "it is back", DEADLINE_S, ASK_EVERY_S)
+        until(lambda: not row_of(killed)["text"].startswith(str(before)), "nothing is missing", DEADLINE_S, ASK_EVERY_S)
+        assert told()["counters"]["pages"] == pages
+        swarm.check()
+
+
+def test_a_host_that_does_not_answer_is_named_while_it_is_tried_again(tmp_path: Path) -> None:
+    argv = ["crawl", "http://127.0.0.1:1/", "--allow-private", "--out", "out"]
+    wanted = r"waiting: 127.0.0.1:1 does not answer \(connect: connection refused\)"
+    on_a_terminal(tmp_path, argv, wanted)

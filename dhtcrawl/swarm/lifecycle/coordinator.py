@@ -126,6 +126,10 @@ class Coordinator:
         """Answer `crawl_report`."""
         if asker == self._coordinator():
             self._people.coordinator_asked(args)
+        return self._standing()
+
+    def _standing(self) -> calls.CrawlStanding:
+        """How the crawl stands here."""
         report = self._board.report()
         record, figures = self._board.record(), self.desk.figures()
         return standing_of(self._peers, record, report, idle=not report.waiting, figures=figures)
@@ -212,6 +216,7 @@ class Coordinator:
 
     async def _reports(self, members: list[bytes]) -> dict[bytes, calls.CrawlStanding]:
         """The reports of the members that answer."""
+        self._people.heard(self._peers.node_id, self._standing())  # so that the others are told what is true now
         args = calls.ReportCrawl(self._crawl_id, self._people.told(members))
         found: dict[bytes, calls.CrawlStanding] = {}
 
