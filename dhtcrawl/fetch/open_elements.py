@@ -7,9 +7,9 @@ tag may belong to an element around it, and integration points hold HTML again.
 Only `dhtcrawl.fetch.tags` and `dhtcrawl.fetch.links` call this module.
 
 The rules are those of "in body" and "in table" for the stack of open elements.
-No text, no active formatting elements and no quirks are kept: they decide
-where a node goes, and hardly ever whether it is foreign (`<p><a><p><svg></a>`
-would need them: the second paragraph opens the link again).
+No text and no active formatting elements are kept: they decide where a node
+goes, and hardly ever whether it is foreign (`<p><a><p><svg></a>` would need
+them: the second paragraph opens the link again).
 """
 
 from __future__ import annotations
@@ -88,12 +88,13 @@ class OpenElements:
 
     Without a root no HTML is kept at the bottom, and an end tag of something
     further out sets `stray`: only who has read the page from its beginning
-    knows whether it is open. At most `steps` elements are looked at in all;
+    knows whether it is open. With `quirks` a table ends no paragraph. At most `steps` elements are looked at in all;
     what would need more leaves the stack as it is.
     """
 
     rooted: bool
     steps: int
+    quirks: bool = False
     stray: bool = False
     _names: list[str] = field(default_factory=list)
     _kinds: list[int] = field(default_factory=list)
@@ -174,7 +175,7 @@ class OpenElements:
             self._end_formatting(name, _MARKERS)
         elif name in ("option", "optgroup"):
             self._close_last({"option"})
-        if name in _CLOSE_P:
+        if name in _CLOSE_P and not (self.quirks and name == "table"):
             self._close({"p"}, _BUTTON_SCOPE)
         if name in _HEADINGS:
             self._close_last(_HEADINGS)

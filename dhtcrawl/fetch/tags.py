@@ -87,6 +87,29 @@ _TOKEN = re.compile(
     rb"|!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))|(!\[CDATA\[)|[!?/][^>]*+(?:>|\Z)|)",
     re.IGNORECASE,
 )
+# The document types with which a page has no quirks (13.2.6.4.1), but for rare identifiers.
+_S = rb"[ \t\n\f\r]"
+_ID = rb"[^\"'>]*+[\"']" + _S + rb"*+"  # the rest of an identifier
+_NO_QUIRKS = re.compile(
+    rb"(?:\xef\xbb\xbf)?+(?:" + _S + rb"++|<!--(?:-?>|(?:[^-]++|-(?!-!?>))*+--!?>)|<(?:\?|!(?!--|doctype))[^>]*+>)*+"
+    rb"<!doctype"
+    + _S
+    + rb"*+html(?:"
+    + _S
+    + rb"*+>|"
+    + _S
+    + rb"++(?:system"
+    + _S
+    + rb"*+[\"']|public"
+    + _S
+    + rb"*+[\"']-//"
+    rb"(?:(?:[^/\"'>]++//dtd xhtml |w3c//dtd html 4\.01?//)"
+    + _ID
+    + rb"[\"'>]|w3c//dtd html 4\.01 "
+    + _ID
+    + rb"[\"'])))",
+    re.IGNORECASE,
+)
 _BOGUS_COMMENT = re.compile(rb"[^>]*+(?:>|\Z)")
 _RAW_TEXT = {name.decode(): re.compile(_raw_text(name), re.IGNORECASE) for name in (*_RAW, b"iframe", b"title")}
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta", "template"))
@@ -132,6 +155,7 @@ def scan(page: bytes) -> Iterator[Tag]:
     What stands between `template` and `/template` is not of the page itself.
     """
     at: int | None = 0
+    quirks: bool | None = None
     while at is not None:
         begin, at = at, None
         for match in _TAG.finditer(page, begin):
@@ -143,30 +167,36 @@ def scan(page: bytes) -> Iterator[Tag]:
             elif frame_end:
                 yield "iframe", attributes_of(frame_attributes)
             elif foreign is not None:
-                at = yield from _scan_foreign(page, match.end())
+                # Once for all drawings: what stands before the document type may be long.
+                quirks = _has_quirks(page) if quirks is None else quirks
+                at = yield from _scan_foreign(page, match.end(), quirks)
                 break
 
 
 def scan_for(page: bytes, names: Set[str]) -> Iterator[Tag]:
     """The tags with these names of a UTF-8 page, one token at a time: slower than `scan`, and for any names."""
-    elements = OpenElements(rooted=True, steps=2 * len(page))
+    elements = OpenElements(rooted=True, steps=2 * len(page), quirks=_has_quirks(page))
     for tag in _scan_open(page, 0, len(page), elements, _Wanted(names, names)):
         if tag[0] in names:
             yield tag
 
 
-def _scan_foreign(page: bytes, at: int) -> Generator[Tag, None, int]:
+def _scan_foreign(page: bytes, at: int, quirks: bool) -> Generator[Tag, None, int]:
     """The tags of the drawing or formula at `at`; returns where it ends."""
-    inner = OpenElements(rooted=False, steps=len(page))
+    inner = OpenElements(rooted=False, steps=len(page), quirks=quirks)
     end = yield from _scan_open(page, at, len(page), inner, _FOR_LINKS)
     if not inner.stray:
         return end
     # An end tag, or a part of a table, that nothing in here was open for: the
     # page is read once more for what was, and then to its end with it.
-    outer = OpenElements(rooted=True, steps=2 * len(page))
+    outer = OpenElements(rooted=True, steps=2 * len(page), quirks=quirks)
     for _ in _scan_open(page, 0, end, outer, _FOR_LINKS):
         pass
     return (yield from _scan_open(page, end, len(page), outer, _FOR_LINKS))
+
+
+def _has_quirks(page: bytes) -> bool:
+    return _NO_QUIRKS.match(page) is None
 
 
 def _scan_open(page: bytes, at: int, until: int, elements: OpenElements, wanted: _Wanted) -> Generator[Tag, None, int]:

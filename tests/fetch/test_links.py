@@ -204,6 +204,22 @@ def test_foreign_content_ends_where_the_standard_says(before: str, page: str, hr
 
 
 @both_ways
+def test_a_table_ends_a_paragraph_only_on_a_page_without_quirks(before: str) -> None:
+    page = "<svg><g><foreignObject><p><table></table></g><style><a href=x></style>"
+    for start, hrefs in (
+        ("<!DOCTYPE html>", ["x"]),
+        ("<?xml version=1?>\n<!-- --><!doctype HTML system 'about:legacy-compat'>", ["x"]),
+        ("<!DOCTYPE html PUBLIC '-//W3C//DTD XHTML 1.0 Transitional//EN' 'x'>", ["x"]),
+        ("<!DOCTYPE html PUBLIC '-//W3C//DTD HTML 4.01 Transitional//EN' 'x'>", ["x"]),
+        ("<!DOCTYPE html PUBLIC '-//W3C//DTD HTML 4.01 Transitional//EN'>", []),
+        ("<!DOCTYPE html PUBLIC '-//W3C//DTD HTML 3.2 Final//EN'>", []),
+        ("<!DOCTYPE htm>", []),
+        ("", []),
+    ):
+        assert extract(before + start + page).hrefs == hrefs, start
+
+
+@both_ways
 def test_the_title_of_a_drawing_is_not_the_title_of_the_page(before: str) -> None:
     assert extract(before + "<svg><title>Icon</title></svg><title>Page</title>").title == "Page"
     assert extract(before + "<svg><title>Icon</title></svg>").title is None
@@ -306,6 +322,7 @@ MONSTERS = {
     "a million nested drawings": b"<svg>" * 1_000_000,
     "HTML and drawings in each other": b"<svg><desc>" * 400_000,
     "end tags that look at all that is open": b"<svg><desc><x><div>" + b"<b>" * 500 + b"</x>" * 1_000_000,
+    "drawings behind a long comment": b"<!--" + b"x" * 1_000_000 + b"-->" + b"<svg></svg>" * 100_000,
     "CDATA that never ends": b"<svg>" + b"<![CDATA[" * 500_000,
     "drawings that their neighbours end": b"<div><svg></div>" * 300_000,
     "scripts in comments of scripts": b"<script><!--<script>" * 300_000,

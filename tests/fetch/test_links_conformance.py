@@ -8,8 +8,8 @@ expects. It and we differ on purpose in these:
   browser replaces in a `<selectedcontent>`.
 - A frameset, and a `<template>` after a `<col>`, drop tags such as `<script>`;
   a scan takes what follows for their text. No other page hides a link from it.
-- A scan does not move what stands between the cells of a table, and knows no
-  quirks: on one drawn page of 100,000 another base counts, or a link too many.
+- A scan does not move what stands between the cells of a table: on one drawn
+  page of 100,000 another base counts, or a link too many.
 """
 
 from __future__ import annotations
