@@ -40,7 +40,9 @@ from dhtcrawl.cli.words import some
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import is_raised
 from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, UsageError
+from dhtcrawl.identity import FILE_NAME
 from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR
 from dhtcrawl.storage.store.crawl_record import STOPPED
 from dhtcrawl.units import parse_address
 
@@ -72,6 +74,8 @@ def _check(nodes: int, base: Path, out: Path) -> None:
     if there and len(there) != nodes:
         raise UsageError(f"{out} holds a crawl with {len(there)} nodes; use --nodes {len(there)} to go on with it")
     if not there:
+        if (node_dir(out) / FILE_NAME).exists():
+            raise UsageError(f"{out} holds a crawl by one node; leave out --nodes, or name another --out")
         if (node_dir(out) / STORE_DIR).exists() and not holds_failed(node_dir(out)):
             raise UsageError(f"{out} holds another crawl, or this one complete; name another directory with --out")
         check_whole(out, node_dir(out))
@@ -80,6 +84,9 @@ def _check(nodes: int, base: Path, out: Path) -> None:
 async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
     base = nodes_dir(out)
     base.mkdir(parents=True, exist_ok=True)
+    if not (out / ARCHIVE_DIR).is_dir():
+        # Outputs that were removed are gathered once more: the nodes have all of it.
+        shutil.rmtree(node_dir(out) / STORE_DIR, ignore_errors=True)
     (base / CONFIG_FILE).write_text(_toml(config), "utf-8")
     async with AsyncExitStack() as stack:
         logs = await stack.enter_async_context(relayed_logs())

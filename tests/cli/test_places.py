@@ -61,6 +61,10 @@ def test_outputs_that_were_moved_alone_are_not_crawled_over(
     assert here("verify", copy).code == 0
 
 
+def test_a_crawl_by_one_node_does_not_go_on_with_several(copy: Path, demo: DemoCrawl, here: Here) -> None:
+    assert "holds a crawl by one node; leave out --nodes" in crawl_again(here, demo, copy, "--nodes", "2")
+
+
 def test_a_store_whose_outputs_are_gone_says_so(copy: Path, demo: DemoCrawl, here: Here) -> None:
     shutil.rmtree(copy)
     told = crawl_again(here, demo, copy)
