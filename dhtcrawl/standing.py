@@ -147,14 +147,19 @@ def _rank(obstacle: Obstacle) -> tuple[int, float, str]:
 
 def sentence(obstacle: Obstacle) -> str:
     """What it is in words, with the time left: `example.org asked for a pause (429), 27 s left`."""
-    row = CAUSES.get(obstacle.cause)
-    said = row.says if row is not None else "{about} {detail}: " + obstacle.cause
-    text = said.format(
-        about=obstacle.about or "it", detail=obstacle.detail or "no reason is known", number=obstacle.number
-    )
+    text = without_time(obstacle)
     if obstacle.left_s is not None:
         return f"{text}, {span(obstacle.left_s)} left"
     return text if obstacle.for_s is None else f"{text}, for {span(obstacle.for_s)}"
+
+
+def without_time(obstacle: Obstacle) -> str:
+    """The sentence without the time left, where that is shown beside it."""
+    row = CAUSES.get(obstacle.cause)
+    said = row.says if row is not None else "{about} {detail}: " + obstacle.cause
+    return said.format(
+        about=obstacle.about or "it", detail=obstacle.detail or "no reason is known", number=obstacle.number
+    )
 
 
 def span(seconds: float) -> str:
@@ -180,18 +185,21 @@ def crawl_standing(state: str, ended: str, obstacle: Obstacle | None) -> dict[st
     """How a crawl stands, as the API tells it, in JSON's types.
 
     state (running, waiting, paused, stopping, ended), reason (a word of `CAUSES`, how it ended, or ""), text (a
-    sentence, or ""), about (a host, or a node's id, or ""), for_s and left_s (seconds, or None).
+    sentence, or ""), says (the same without the times), about (a host, or a node's id, or ""), for_s and left_s
+    (seconds, or None).
     """
-    told: dict[str, Any] = {"state": state, "reason": "", "text": "", "about": "", "for_s": None, "left_s": None}
+    told: dict[str, Any] = {"state": state, "reason": "", "text": "", "says": "", "about": "", "for_s": None}
+    told["left_s"] = None
     if ended:
         text = _ENDS.get(ended, f"it ended at its {ended}; what was left is not fetched")
-        return told | {"state": "ended", "reason": ended, "text": text}
+        return told | {"state": "ended", "reason": ended, "text": text, "says": text}
     if obstacle is None:
         return told
     return told | {
         "state": "waiting" if state == "running" else state,
         "reason": obstacle.cause,
         "text": sentence(obstacle),
+        "says": without_time(obstacle),
         "about": obstacle.about,
         "for_s": obstacle.for_s,
         "left_s": obstacle.left_s,

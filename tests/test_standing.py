@@ -94,3 +94,10 @@ def test_the_page_for_operators_has_every_word_in_the_order_in_which_they_are_na
     table = page.split("## Why nothing moves", 1)[1].split("\n## ", 1)[0]
     assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == list(CAUSES)
     assert all(f"`{state.value}`" in table for state in HostCondition)
+
+
+@given(OBSTACLES)
+def test_what_a_crawl_waits_for_is_told_without_its_times_too(obstacle: Obstacle) -> None:
+    told = crawl_standing("running", "", obstacle)
+    assert told["says"] == sentence(obstacle._replace(for_s=None, left_s=None))
+    assert told["text"].startswith(told["says"])

@@ -14,8 +14,8 @@ from dhtcrawl.cli.options import admin_option, json_option, store_options
 from dhtcrawl.cli.places import find_data_dir
 from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.cli.table import printable
-from dhtcrawl.cli.url_story import url_story
 from dhtcrawl.crawl.explain import explain
+from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import DhtcrawlError, Exit, NodeUnreachable, StoreInUse, UsageError
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.spec import web_address

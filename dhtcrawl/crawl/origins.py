@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from dhtcrawl.clock import Clock
@@ -77,6 +78,10 @@ class Origins:
     def without_hope(self, origin: str) -> Hopeless | None:
         """Why an origin was given up, if it was."""
         return self._given_up.get(origin)
+
+    def given_up(self, limit: int) -> list[tuple[str, Hopeless]]:
+        """The origins that were given up last, at most so many, and why."""
+        return list(islice(reversed(self._given_up.items()), limit))
 
     def may_ask(self, origin: str) -> bool:
         """Whether tasks of `origin` can be decided: its robots.txt is known, or it was given up."""

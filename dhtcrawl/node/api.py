@@ -15,7 +15,7 @@ from dhtcrawl.crawl.budget import LIMIT_OF, is_raised
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.keyspace import crawl_key, host_key, placement
 from dhtcrawl.node.crawl_figures import CrawlFiguresAsked
-from dhtcrawl.node.explain_live import host_here, live_facts
+from dhtcrawl.node.explain_live import host_here, hosts_here, live_facts
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import Member, MemberState
@@ -161,8 +161,12 @@ class Api:
 
     # Crawls
 
-    async def crawls(self) -> list[dict[str, Any]]:
-        return await self._rows(list(self._swarm.crawls))
+    async def crawls(self, ended_max: int | None = None) -> list[dict[str, Any]]:
+        records = list(self._swarm.crawls)
+        if ended_max is not None:
+            ended = [record for record in records if record.ended]
+            records = [record for record in records if not record.ended] + ended[max(0, len(ended) - ended_max) :]
+        return await self._rows(records)
 
     async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
         if not self._swarm.ready.is_set():
@@ -191,6 +195,13 @@ class Api:
             "coordinator": None if coordinator is None else coordinator.id.hex(),
             **await self._figures.of(record, nodes=True),
         }
+
+    async def hosts(self, crawl_id: bytes) -> dict[str, Any]:
+        run = self._swarm.runs.of(self._record(crawl_id).crawl_id)
+        told = {"node": self._swarm.id.hex(), "running": run is not None}
+        if run is None:
+            return told | {"hosts": [], "states": {}, "total": 0, "looked_at": 0}
+        return told | hosts_here(run.parts, self._swarm.gate.book, self._swarm.node.ports.clock)
 
     async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
         record = self._record(crawl_id)

@@ -5,11 +5,12 @@
     GET   /metrics                                   Prometheus
     GET   /api/v1/status, peers, crawls
     POST  /api/v1/crawls                             {"seeds", "settings"} → {"crawl"}
-    GET   /api/v1/crawls/ID
+    GET   /api/v1/crawls/ID, crawls/ID/hosts
     POST  /api/v1/crawls/ID/pause, resume, stop
     GET   /api/v1/crawls/ID/given-up
     POST  /api/v1/crawls/ID/given-up                 {"decision": "release" or "drop", "urls": […] or null for all}
     GET   /api/v1/locate?url=[&crawl=], why?url=[&crawl=], hosts/HOST
+    GET   /api/v1/events[?crawl=ID]                  the same figures, as they change (`dhtcrawl.web.live`)
     POST  /api/v1/leave, drain, shutdown
     GET   /api/v1/crawls/ID/export/record                                    bytes
     GET   /api/v1/crawls/ID/export/nodes
@@ -39,6 +40,7 @@ from typing import Any, cast
 import msgpack
 from aiohttp import web
 
+from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import UsageError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
 from dhtcrawl.spec import CrawlSpec, typed_url
@@ -51,11 +53,13 @@ from dhtcrawl.web.guard import (
     bytes_argument,
     count_argument,
     doorkeeper,
+    from_another_site,
     json_response,
     one_line,
     stranger,
     text_argument,
 )
+from dhtcrawl.web.live import LiveFigures, stream
 
 BODY_BYTES_MAX = 64 << 20  # a million seeds
 BODY_TIMEOUT_S = 120.0
@@ -101,7 +105,13 @@ def application(api: NodeApi, host: str, is_open: Callable[[], bool]) -> web.App
     """The application; `host` is what it listens on."""
     middlewares = [one_line, stranger(host), doorkeeper(is_open)]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
-    asks = Handlers(api)
+    live = LiveFigures(api)
+    asks = Handlers(api, live)
+
+    async def close(_: web.Application) -> None:
+        live.close()
+
+    app.on_shutdown.append(close)
     app.add_routes(
         [
             web.get("/", asks.dashboard),
@@ -112,12 +122,14 @@ def application(api: NodeApi, host: str, is_open: Callable[[], bool]) -> web.App
             web.get(f"{API}/crawls", asks.plain(api.crawls)),
             web.post(f"{API}/crawls", asks.submit),
             web.get(f"{API}/crawls/{{crawl}}", asks.crawl),
+            web.get(f"{API}/crawls/{{crawl}}/hosts", asks.hosts),
             web.get(f"{API}/crawls/{{crawl}}/given-up", asks.given_up),
             web.post(f"{API}/crawls/{{crawl}}/given-up", asks.decide),
             web.post(f"{API}/crawls/{{crawl}}/{{action}}", asks.control),
             web.get(f"{API}/locate", asks.about_url(api.locate)),
-            web.get(f"{API}/why", asks.about_url(api.why)),
+            web.get(f"{API}/why", asks.about_url(asks.story)),
             web.get(f"{API}/hosts/{{host}}", asks.host),
+            web.get(f"{API}/events", asks.events),
             web.post(f"{API}/leave", asks.plain(api.leave)),
             web.post(f"{API}/drain", asks.plain(api.drain)),
             web.post(f"{API}/shutdown", asks.plain(api.shutdown)),
@@ -138,8 +150,9 @@ class Handlers:
         ApiError: by every method; a middleware answers with its status.
     """
 
-    def __init__(self, api: NodeApi) -> None:
+    def __init__(self, api: NodeApi, live: LiveFigures) -> None:
         self._api = api
+        self._live = live
         self._submissions = asyncio.Semaphore(SUBMISSIONS_AT_ONCE)
         self._page, self._page_policy = _dashboard()
 
@@ -175,6 +188,17 @@ class Handlers:
 
         return handle
 
+    async def story(self, url: str, crawl: bytes | None) -> list[dict[str, Any]]:
+        """What the node says of a URL, and besides `story`: lines for people."""
+        return [{**answer, "story": url_story(answer)} for answer in await self._api.why(url, crawl)]
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        # Another site cannot read them, but could take the places of those who look.
+        if from_another_site(request):
+            raise ApiError(403, "a web page of another site may not watch this node")
+        prefix = request.query.get("crawl")
+        return await stream(request, self._live, None if prefix is None else await self._crawl_id(prefix))
+
     async def submit(self, request: web.Request) -> web.Response:
         async with self._submissions:
             spec = await self._read_submission(request)
@@ -197,6 +221,9 @@ class Handlers:
 
     async def crawl(self, request: web.Request) -> web.Response:
         return json_response(await self._api.crawl(await self._crawl_in(request)))
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        return json_response(await self._api.hosts(await self._crawl_in(request)))
 
     async def control(self, request: web.Request) -> web.Response:
         action = request.match_info["action"]

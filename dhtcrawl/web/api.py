@@ -51,13 +51,13 @@ class NodeApi(Protocol):
         node, address, state (also left, gone), self (bool), rtt_s or None, gone_s (since when) or None.
         """
 
-    async def crawls(self) -> list[dict[str, Any]]:
-        """The crawls this node knows.
+    async def crawls(self, ended_max: int | None = None) -> list[dict[str, Any]]:
+        """The crawls this node knows; of those that have ended at most `ended_max`, the ones it heard of last.
 
         crawl, state, seeds (the first few), seeds_total, ended, counters (of all nodes together), counters_of
         ("swarm"; "this node" where the coordinator does not answer), as_of_s (how old they may be), standing: a map
-        of state (running, waiting, paused, stopping, ended), reason (a word of `dhtcrawl.standing`), text, about,
-        for_s, left_s.
+        of state (running, waiting, paused, stopping, ended), reason (a word of `dhtcrawl.standing`), text, says (the
+        text without its times), about, for_s, left_s.
         """
 
     async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +74,14 @@ class NodeApi(Protocol):
         per_node (node, state: active, silent or gone, heard_s, counters, text:
         what keeps it back, or what is only there), coordinator (a node id or
         None), waiting_for (lines: what it still takes to end).
+        """
+
+    async def hosts(self, crawl_id: bytes) -> dict[str, Any]:
+        """The hosts of a crawl at this node, 200 at most: those that are kept back first.
+
+        node, running (bool: the crawl runs here), hosts (rows: host, state, and where there are some reason, text,
+        says, left_s, queued, in_flight), states (a map: state → how many), total (hosts with tasks in memory),
+        looked_at (how many of them were).
         """
 
     async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -44,11 +44,16 @@ HEADERS = {
 
 def json_response(value: object, status: int = 200) -> web.Response:
     """JSON; bytes become hex."""
-    text = json.dumps(value, ensure_ascii=False, default=_hex)
+    text = json.dumps(value, ensure_ascii=False, default=as_json)
     return web.Response(text=text + "\n", status=status, content_type="application/json")
 
 
-def _hex(value: object) -> str:
+def as_json(value: object) -> str:
+    """What is none of JSON's types: bytes, in hex.
+
+    Raises:
+        TypeError: it is something else.
+    """
     if isinstance(value, bytes):
         return value.hex()
     raise TypeError(f"{type(value).__name__} is no JSON")
@@ -77,14 +82,18 @@ def stranger(bound: str) -> Middleware:
             raise ApiError(
                 403, f"this node is not {' '.join(hosts) or 'without a name'}; use the address it listens on"
             )
-        if request.method not in ("GET", "HEAD"):
-            origins = request.headers.getall("Origin", [])
-            own = all(origin.lower() == f"http://{hosts[0].strip().lower()}" for origin in origins)
-            if not own or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-                raise ApiError(403, "a web page of another site may not command this node")
+        if request.method not in ("GET", "HEAD") and from_another_site(request):
+            raise ApiError(403, "a web page of another site may not command this node")
         return await handler(request)
 
     return check
+
+
+def from_another_site(request: web.Request) -> bool:
+    """Whether a web page that is not ours sent the request; its `Host` is known to be ours."""
+    origins, host = request.headers.getall("Origin", []), request.headers.get("Host", "")
+    own = all(origin.lower() == f"http://{host.strip().lower()}" for origin in origins)
+    return not own or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
 
 
 def doorkeeper(is_open: Callable[[], bool]) -> Middleware:
@@ -104,21 +113,26 @@ async def one_line(request: web.Request, handler: Handler) -> web.StreamResponse
     """Every answer with our headers, every error as one line."""
     try:
         response = await handler(request)
-    except ApiError as error:
-        response = _problem(error.status, error.message)
     except web.HTTPException as error:
         response = _problem(error.status, f"{request.method} {request.path}: {error.reason}")
-    except (UsageError, ConfigError) as error:
-        response = _problem(400, str(error))
-    except DhtcrawlError as error:
-        log.error("%s %s: %s", request.method, request.path, error)  # noqa: TRY400 (it says all there is to say)
-        response = _problem(507 if isinstance(error, StorageFull) else 500, str(error))
     except Exception as error:
-        log.exception("%s %s failed", request.method, request.path)
-        response = _problem(500, f"unexpected {type(error).__name__}; the node's log has more")
+        response = _problem(*told_of(error, f"{request.method} {request.path}"))
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     return response
+
+
+def told_of(error: Exception, asked: str) -> tuple[int, str]:
+    """The HTTP status and the line for an error in what was `asked`; the log has what is the node's own fault."""
+    if isinstance(error, ApiError):
+        return error.status, error.message
+    if isinstance(error, UsageError | ConfigError):
+        return 400, str(error)
+    if isinstance(error, DhtcrawlError):
+        log.error("%s: %s", asked, error)
+        return 507 if isinstance(error, StorageFull) else 500, str(error)
+    log.error("%s failed", asked, exc_info=error)
+    return 500, f"unexpected {type(error).__name__}; the node's log has more"
 
 
 def _problem(status: int, message: str) -> web.Response:

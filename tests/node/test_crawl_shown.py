@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 
 from swarm.story import Story, a_world
 
+from dhtcrawl.config import CrawlSettings
 from dhtcrawl.node.api import Api
 from dhtcrawl.standing import OWED
+
+
+async def test_the_hosts_of_a_crawl_are_told_with_what_keeps_them_back() -> None:
+    async with a_world(pages=200, nodes=1) as world:
+        swarm = world.hosts[0].swarm
+        assert swarm is not None
+        api = Api(swarm, swarm.registry)
+        crawl = await world.crawl(dataclasses.replace(world.spec, settings=CrawlSettings(delay_s=5.0)))
+        await world.until(lambda: api.metrics().get("pages_total", 0) > 10)
+        told = await api.hosts(crawl)
+        assert (told["node"], told["running"]) == (swarm.id.hex(), True)
+        dead = [row for row in told["hosts"] if row["state"] == "dead"]
+        assert all(row["text"] and row["host"].startswith("http") for row in dead)
+        assert told["total"] == told["looked_at"] == sum(told["states"].values()) == len(told["hosts"]) - len(dead)
+        waiting = [row for row in told["hosts"] if row["state"] == "waiting"]
+        assert told["hosts"][: len(waiting) + len(dead)] == waiting + dead
+        (delayed, *_) = (row for row in waiting if row["reason"] == "delay")
+        assert delayed["says"] == f"the delay between requests to {delayed['host']}"
+        assert 0 < delayed["left_s"] <= 5.0
+        assert delayed["queued"] > 0
+        await api.control(crawl, "stop")
+        await world.until(lambda: world.ended(crawl) and swarm.runs.of(crawl) is None)
+        told = await api.hosts(crawl)
+        assert (told["running"], told["hosts"]) == (False, [])
+        assert [row["crawl"] for row in await api.crawls(ended_max=1)] == [crawl.hex()]
+        assert await api.crawls(ended_max=0) == []
 
 
 async def test_what_a_crawl_waits_for_is_told_in_words_for_people() -> None:

@@ -32,6 +32,7 @@ class FakeNode:
             "silent": [],
             "cut": False,
         }
+        self.hosts_told: list[dict[str, Any]] = [{"host": "example.org", "state": "ready", "queued": 3, "in_flight": 2}]
         self.id = NODE
         self.on_call: Callable[[tuple[Any, ...]], None] = lambda call: None
 
@@ -78,9 +79,21 @@ class FakeNode:
              "self": False, "rtt_s": 0.0123},
         ]  # fmt: skip
 
-    async def crawls(self) -> list[dict[str, Any]]:
+    async def crawls(self, ended_max: int | None = None) -> list[dict[str, Any]]:
         self._note("crawls")
         return list(self.known.values())
+
+    async def hosts(self, crawl_id: bytes) -> dict[str, Any]:
+        self._note("hosts", crawl_id)
+        self._of(crawl_id)
+        return {
+            "node": self.id.hex(),
+            "running": True,
+            "hosts": self.hosts_told,
+            "states": {"ready": 1},
+            "total": 1,
+            "looked_at": 1,
+        }
 
     async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
         self._note("submit", seeds, settings)

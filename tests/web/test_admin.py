@@ -16,6 +16,7 @@ import msgpack
 import pytest
 
 from dhtcrawl.config import CrawlSettings
+from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import ConfigError, StorageError, StorageFull, UsageError
 from dhtcrawl.web import admin
 from dhtcrawl.web.admin import serve
@@ -212,6 +213,19 @@ async def test_a_url_is_asked_for_in_its_canonical_form(what: str, node: FakeNod
     assert (what, "http://example.org/", CRAWL) in node.asked
     for query in ("", "?url=", "?url=mailto:x", "?url=example.org&crawl=zz"):
         assert (await ask(node, "GET", f"/api/v1/{what}{query}")).status == 400
+
+
+async def test_why_comes_with_the_story_that_the_command_prints(node: FakeNode) -> None:
+    (answer,) = (await ask(node, "GET", "/api/v1/why?url=example.org")).json
+    assert answer["story"] == url_story(answer)
+    assert answer["story"][0] == "is queued, and will be fetched when its host's turn comes"
+
+
+async def test_the_hosts_of_a_crawl_are_asked_for(node: FakeNode) -> None:
+    answer = await ask(node, "GET", f"/api/v1/crawls/{ID[:6]}/hosts")
+    assert (answer.status, answer.json["hosts"]) == (200, node.hosts_told)
+    assert node.asked[-1] == ("hosts", CRAWL)
+    assert (await ask(node, "POST", f"/api/v1/crawls/{ID}/hosts")).status == 404
 
 
 async def test_a_host_is_asked_for_with_its_port(node: FakeNode) -> None:

@@ -1,13 +1,16 @@
-"""The story of a URL in one crawl, in order: where it stands, how it was found, each attempt, what comes next."""
+"""The story of a URL in one crawl, in order: where it stands, how it was found, each attempt, what comes next. Pure.
+
+It is told from an answer of `dhtcrawl.crawl.explain`, and what a running node adds to it; commands and the API tell it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dhtcrawl.cli.table import short
 from dhtcrawl.standing import SKIPPED
 
+_ID_CHARS: Final = 12
 _STATES: Final = {
     "pending": "is queued, and will be fetched when its host's turn comes",
     "fetched": "was fetched; some of its links are not acknowledged yet",
@@ -49,7 +52,7 @@ def _stands(answer: Mapping[str, Any]) -> str:
 
 
 def _facts(answer: Mapping[str, Any]) -> list[str]:
-    return [f"crawl      {short(answer.get('crawl'))}", f"key        {answer.get('key')}"]
+    return [f"crawl      {str(answer.get('crawl') or '')[:_ID_CHARS]}", f"key        {answer.get('key')}"]
 
 
 def _found(answer: Mapping[str, Any]) -> list[str]:
