@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +111,18 @@ def test_what_is_missing_or_damaged_is_told(tmp_path: Path, here: Here) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=list(FORMATS))
-def test_ctrl_c_leaves_no_file(form: ExportFormat, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_no_file(
+    form: ExportFormat, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     root = make(tmp_path / "c", [Made("http://a.example/", b"<a href=x>")])
 
     def write(*args: Any) -> None:
         form.write(*args)
         signal.raise_signal(signal.SIGINT)
 
+    # A process that was started in the background may ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, before))
     monkeypatch.setitem(FORMATS, form.name, form._replace(write=write))
     ended = here("export", root, "--format", form.name)
     assert (ended.code, ended.stderr.strip()) == (11, "dhtcrawl: interrupted")

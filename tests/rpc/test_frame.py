@@ -26,7 +26,7 @@ from dhtcrawl.rpc.tasks.messages import (
     encode,
 )
 from dhtcrawl.rpc.tasks.rows import PeerRow, PlaceRow, RecordRow
-from dhtcrawl.rpc.tasks.signals import SIGNALS, Credit, Goodbye, Hello, Ping, encode_signal, parse_signal
+from dhtcrawl.rpc.tasks.signals import SIGNALS, VERSION, Credit, Goodbye, Hello, Ping, encode_signal, parse_signal
 from rpc.wire import CRAWL, KEY, LINK, hello, links, messages, task
 
 
@@ -307,7 +307,7 @@ def test_every_request_has_an_answer_and_every_kind_its_class() -> None:
         {"features": [1]},
         {"port": 65_536},
         {"version_min": 0},
-        {"version_min": 4},
+        {"version_min": VERSION + 1},
         {"windows": [2**20, 2**20]},
         {"windows": [2**20, 2**20, 2**20 - 1]},
         {"magic": "bittorrent"},
