@@ -155,6 +155,8 @@ def _open_streams() -> None:
 def _let_go_of_streams() -> None:
     """Write what is buffered; where stdout is closed, drop it, or Python's exit code 120 would hide ours."""
     for stream in (sys.stdout, sys.stderr):
+        if stream.closed:
+            continue  # a command could not write what it had, and has said so
         try:
             stream.flush()
         except OSError:
