@@ -41,7 +41,6 @@ class Cause:
     STOPPING = "stopping"
     PAGE_LIMIT = "page-limit"
     JOINING = "joining"
-    ALONE = "alone"
     SILENT = "silent"
     HOLDER_GONE = "holder-gone"
     RETRY_AFTER = "retry-after"
@@ -76,7 +75,6 @@ CAUSES: Final = {
     Cause.PAUSED: _CauseRow("it is paused, until it is resumed"),
     Cause.STOPPING: _CauseRow("it is being stopped, and what is under way is written"),
     Cause.PAGE_LIMIT: _CauseRow("the page limit is reached"),
-    Cause.ALONE: _CauseRow("{about} has no contact with the other nodes"),
     Cause.JOINING: _CauseRow("{about} is joining: it copies its part of the records first"),
     Cause.SILENT: _CauseRow("{about} does not answer"),
     Cause.HOLDER_GONE: _CauseRow("{number} pages lie only at {about}, which is gone; they are fetched again"),

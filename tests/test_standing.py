@@ -101,3 +101,10 @@ def test_what_a_crawl_waits_for_is_told_without_its_times_too(obstacle: Obstacle
     told = crawl_standing("running", "", obstacle)
     assert told["says"] == sentence(obstacle._replace(for_s=None, left_s=None))
     assert told["text"].startswith(told["says"])
+
+
+def test_every_cause_is_one_that_some_part_names() -> None:
+    product = Path(__file__).parents[1] / "dhtcrawl"
+    said = "".join(file.read_text("utf-8") for file in product.rglob("*.py") if file.name != "standing.py")
+    unused = [name for name in vars(Cause) if name.isupper() and f"Cause.{name}" not in said]
+    assert unused == []

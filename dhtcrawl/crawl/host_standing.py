@@ -49,8 +49,8 @@ def _standing(queue: BackQueue, hosts: HostBook, origins: Origins, now: float) -
 def _obstacle(queue: BackQueue, hosts: HostBook, origins: Origins, now: float) -> Obstacle | None:
     if queue.in_flight and not queue.robots_busy:
         return None
-    delay_s = origins.delay_s(queue.name)
-    found = hosts.clock(queue.name).obstacle(queue.name, now, delay_s)
+    clock = hosts.known(queue.name)
+    found = None if clock is None else clock.obstacle(queue.name, now, origins.delay_s(queue.name))
     if found is not None and found.cause == Cause.DELAY:
         if found.left_s is not None and found.left_s < PACE_S:
             return None

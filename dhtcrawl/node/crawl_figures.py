@@ -20,7 +20,7 @@ from dhtcrawl.standing import OWED, Cause, Obstacle, crawl_standing, sentence
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import AskProgress, CrawlFigures, ProgressRow
 from dhtcrawl.swarm.calls.words import obstacle_in, obstacle_row
-from dhtcrawl.swarm.lifecycle.roll import SILENT_S
+from dhtcrawl.swarm.lifecycle.roll import SILENT_S, added_up
 
 KEPT_S: Final = 0.4  # an answer is told again so long, whoever asks
 KEPT_MAX: Final = 512
@@ -112,16 +112,17 @@ class CrawlFiguresAsked:
         return CrawlFigures(answer.counters, answer.waiting, obstacle=answer.obstacle, nodes=(row,), nodes_total=1)
 
     async def _of_ended(self, record: CrawlRecord, *, nodes: bool) -> tuple[CrawlFigures, str]:
-        """Of an end that an earlier version wrote there are no sums."""
+        """Of an end that an earlier version wrote there are no sums: the members that are asked are added up."""
         rows: tuple[ProgressRow, ...] = ()
         if nodes:
             asked = AskProgress(record.crawl_id, here=True)
             answers = await answers_of(self._peers, self._peers.view.ids, asked)
             told = {node: answer.counters for node, answer in answers.items() if answer.counters}
             rows = tuple(ProgressRow(node, 0, True, counters, {}, None) for node, counters in told.items())
-        if record.totals:
-            return CrawlFigures(record.totals, {}, nodes=rows, nodes_total=len(rows)), SWARM
-        return (await self._here(record.crawl_id)), NODE
+        if not record.totals and not rows:
+            return (await self._here(record.crawl_id)), NODE
+        totals = record.totals or added_up(row.counters for row in rows)
+        return CrawlFigures(totals, {}, nodes=rows, nodes_total=len(rows)), SWARM
 
 
 def _row(row: ProgressRow, since_s: float) -> dict[str, Any]:

@@ -72,18 +72,17 @@ class Roll:
         here = set(members) - {own}
         rows = [(node, row) for node, row in self._rows.items() if node not in here]
         rows.sort(key=lambda each: each[1].heard_at, reverse=True)
-        return tuple(GoneRow(node, _ms(now - row.heard_at), row.counters) for node, row in rows[:NODES_TOLD_MAX])
+        return tuple(
+            GoneRow(node, _ms(now - row.heard_at), _counted(row.counters)) for node, row in rows[:NODES_TOLD_MAX]
+        )
 
     def totals(self, members: Iterable[bytes]) -> dict[str, int | float]:
         """The counters of all nodes, added up; `seconds` is the longest that one of them has run."""
-        here, found = set(members), Counter[str]()
+        here, told = set(members), []
         for node, row in self._rows.items():
-            found.update({name: count for name, count in row.counters.items() if name not in _NOT_ADDED})
-            if node not in here:
-                found.subtract({name: row.counters[name] for name in _OF_NOW if name in row.counters})
-        found["pages"] = max(0, found["pages"] - found["pages_reopened"])
-        seconds = max((row.counters.get("seconds", 0.0) for row in self._rows.values()), default=0.0)
-        return dict(sorted(found.items())) | {"seconds": seconds}
+            gone = () if node in here else _OF_NOW
+            told.append({name: count for name, count in row.counters.items() if name not in gone})
+        return added_up(told)
 
     def obstacle(self, record: CrawlRecord, members: Iterable[bytes], now: float) -> Obstacle | None:
         """The first reason why nothing moves, at any node; None while something moves."""
@@ -138,6 +137,16 @@ class Roll:
         return obstacle._replace(for_s=now - self._since[obstacle.cause, obstacle.about])
 
 
+def added_up(nodes: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
+    """The counters of several nodes as those of all; `seconds` is the longest that one of them has run."""
+    found, seconds = Counter[str](), 0.0
+    for counters in nodes:
+        found.update({name: count for name, count in counters.items() if name not in _NOT_ADDED})
+        seconds = max(seconds, counters.get("seconds", 0.0))
+    found["pages"] = max(0, found["pages"] - found["pages_reopened"])
+    return dict(sorted(found.items())) | {"seconds": seconds}
+
+
 def _may_move(row: _NodeRow) -> bool:
     """Whether a node has something under way, or something that it may start."""
     return row.counters.get("in_flight", 0) > 0 or row.counters.get("queued", 0) > 0
@@ -156,6 +165,11 @@ def _merged(obstacles: Iterable[Obstacle]) -> list[Obstacle]:
                 number=known.number + each.number, left_s=min(left, default=None), detail=known.detail or each.detail
             )
     return list(found.values())
+
+
+def _counted(counters: Mapping[str, int | float]) -> dict[str, int | float]:
+    """Those that are not 0: every member is told them in every wave."""
+    return {name: count for name, count in counters.items() if count}
 
 
 def _ms(seconds: float) -> int:
