@@ -18,6 +18,7 @@ from dhtcrawl.sim.loop import run
 from dhtcrawl.storage.store.crawl_record import COMPLETE, PAUSED, RUNNING, STOPPING, changed
 from dhtcrawl.swarm.calls.lifecycle import AuditCrawl, AuditResult
 from dhtcrawl.swarm.lifecycle.coordinator import CoordinatorSettings
+from dhtcrawl.swarm.lifecycle.page_block_service import SUCCESSORS
 
 from .five_nodes import CrawlNode, CrawlWorld, Job, Weather, a_swarm
 
@@ -36,6 +37,15 @@ async def test_the_end_is_noticed_within_two_seconds_on_all_nodes(seed: int) -> 
         await swarm.ended(within_s=2.0)
     assert swarm.pages == PAGES
     assert [word for _, _, word in swarm.ends] == ["complete"] * 5
+
+
+async def test_only_those_that_may_coordinate_next_are_told_figures_of_others() -> None:
+    async with a_swarm() as swarm:
+        swarm.ranked()[1].accept(TREE)
+        await swarm.ended(within_s=60.0)
+        reports = zip(swarm.calls("crawl_report"), swarm.args("crawl_report"), strict=True)
+        told = {said.asked for said, args in reports if args.get("gone")}
+        assert told == {node.node_id for node in swarm.ranked()[1 : SUCCESSORS + 1]}
 
 
 async def test_a_coordinator_of_many_asks_them_less_often() -> None:

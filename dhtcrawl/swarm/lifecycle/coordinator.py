@@ -37,7 +37,7 @@ from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.audit import AskedAudit
 from dhtcrawl.swarm.lifecycle.board import Board, standing_of
 from dhtcrawl.swarm.lifecycle.coordination import Coordination
-from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService
+from dhtcrawl.swarm.lifecycle.page_block_service import PageBlockService, successors
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.people_desk import PeopleDesk
 from dhtcrawl.swarm.lifecycle.record_sharing import RecordSharing
@@ -217,10 +217,12 @@ class Coordinator:
     async def _reports(self, members: list[bytes]) -> dict[bytes, calls.CrawlStanding]:
         """The reports of the members that answer."""
         self._people.heard(self._peers.node_id, self._standing())  # so that the others are told what is true now
-        args = calls.ReportCrawl(self._crawl_id, self._people.told(members))
+        plain, told = calls.ReportCrawl(self._crawl_id), calls.ReportCrawl(self._crawl_id, self._people.told(members))
+        may_follow = set(successors(self._peers, self._crawl_id))
         found: dict[bytes, calls.CrawlStanding] = {}
 
         async def ask(node: bytes) -> None:
+            args = told if node in may_follow else plain
             answer = await self._peers.call(node, args, timeout_s=self.settings.timeout_s)
             if not isinstance(answer, Failure):
                 found[node] = answer

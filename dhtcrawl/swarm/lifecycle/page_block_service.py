@@ -27,6 +27,12 @@ SUCCESSORS: Final = 3  # R: the members that may coordinate next
 NOTED_MIN: Final = 2  # W: so many of them have the book before a node is given a page
 
 
+def successors(peers: Peers, crawl_id: bytes) -> list[bytes]:
+    """The members that may coordinate a crawl after this node."""
+    closest = peers.view.closest(crawl_key(crawl_id), SUCCESSORS + 1)
+    return [member.id for member in closest if member.id != peers.node_id]
+
+
 @loop_state
 class PageBlockService:
     """Gets pages for one crawl on one node, and hands them out as its coordinator."""
@@ -195,10 +201,9 @@ class PageBlockService:
     async def _note(self) -> bool:
         """Write the book to the members that may coordinate next; whether enough of them have it."""
         book = self._blocks.book
-        closest = self._peers.view.closest(crawl_key(self._crawl_id), SUCCESSORS + 1)
-        successors = [member.id for member in closest if member.id != self._peers.node_id]
+        nodes = successors(self._peers, self._crawl_id)
         version = book.version
-        notes = {node: book.rows(after=self._noted.get(node, 0)) for node in successors}
+        notes = {node: book.rows(after=self._noted.get(node, 0)) for node in nodes}
         # A successor that does not answer must not use up the time that the asker waits.
         timeout_s = self._timeout_s / 3
         noting = ((node, calls.NotePages(self._crawl_id, rows)) for node, rows in notes.items())
@@ -210,4 +215,4 @@ class PageBlockService:
                 self._noted[node] = max(version, self._noted.get(node, 0))
             elif answer is not None:
                 self._noted.pop(node, None)  # it was restarted, and gets the whole book next time
-        return taken >= min(NOTED_MIN, len(successors))
+        return taken >= min(NOTED_MIN, len(nodes))

@@ -41,7 +41,7 @@ class PeopleDesk:
         self._roll.hear_of(args.gone, self._clock.monotonic())
 
     def told(self, members: Iterable[bytes]) -> tuple[calls.GoneRow, ...]:
-        """What a coordinator tells its members in a wave."""
+        """What a coordinator tells those that may follow it in a wave."""
         return self._roll.told(self._peers.node_id, members, self._clock.monotonic())
 
     def heard(self, node: bytes, report: calls.CrawlStanding) -> None:

@@ -4,8 +4,8 @@ A node that is gone keeps its row, with the figures that it told last, as long a
 they may come back with it, and each one that another node has to fetch anew is counted by its owner (`pages_reopened`)
 and taken off. So the sum never falls without a reason, and never has a page twice.
 
-The coordinator tells the members the rows that its successor could not hear again, `told`: its own, and those of nodes
-that are gone. Times are seconds on the coordinator's clock.
+The coordinator tells its possible successors the rows that they could not hear again, `told`: its own, and those of
+nodes that are gone. Times are seconds on the coordinator's clock.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Roll:
                 self._rows[row.node] = _NodeRow(heard_at, row.counters, {}, None, told=True)
 
     def told(self, own: bytes, members: Iterable[bytes], now: float) -> tuple[GoneRow, ...]:
-        """The rows for the members: the coordinator's own, and those of nodes that are gone."""
+        """The rows for those that may coordinate next: the coordinator's own, and those of nodes that are gone."""
         here = set(members) - {own}
         rows = [(node, row) for node, row in self._rows.items() if node not in here]
         rows.sort(key=lambda each: each[1].heard_at, reverse=True)
@@ -168,7 +168,7 @@ def _merged(obstacles: Iterable[Obstacle]) -> list[Obstacle]:
 
 
 def _counted(counters: Mapping[str, int | float]) -> dict[str, int | float]:
-    """Those that are not 0: every member is told them in every wave."""
+    """Those that are not 0: they are told in every wave."""
     return {name: count for name, count in counters.items() if count}
 
 
