@@ -1,10 +1,12 @@
-"""The web port on real sockets: aiohttp, with everything taken off that a crawler does not want.
+"""The web port on real sockets: aiohttp's connections, with one exchange of ours on each.
 
-No cookies, no redirects, no decompression, no proxies or passwords from the
-environment, no headers but those of the request, no parser that refuses what
-browsers read (`replies` is ours), and no hidden second request: aiohttp would
-repeat a GET whose connection broke, at once, which a polite crawler may not
-(the scheduler decides about retries).
+aiohttp resolves, connects, does TLS and keeps connections alive. Its requests
+and responses above them are left out (decision 0051): a crawler wants no
+cookies, redirects, decompression, proxies or passwords from the environment,
+no headers but those of the request, no parser that refuses what browsers read
+(`replies` is ours), and no hidden second request. aiohttp would repeat a GET
+whose connection broke, at once, which a polite crawler may not (the scheduler
+decides about retries).
 
 One exchange passes these gates, each of which may end it with a `Failure`:
 
@@ -25,18 +27,19 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import REQUEST_ERRORS, failure_of
-from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedRequest, GuardedResolver, Spoiled
-from dhtcrawl.fetch.heads import header_pairs, response_head
+from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedResolver, Spoiled
+from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
-from dhtcrawl.fetch.reply_handler import ReplyConnector
+from dhtcrawl.fetch.reply_handler import Begun, ReplyConnector
 from dhtcrawl.fetch.resolver import Resolver, SystemResolver
 from dhtcrawl.fetch.spool import Spool
-from dhtcrawl.url import path_of
+from dhtcrawl.url import origin_of, path_of
 
 # Longer than the default delay of a host; servers wait from 5 s (Apache) to
 # 75 s (nginx), and one that closed sooner is noticed.
@@ -44,7 +47,10 @@ KEEPALIVE_S = 15.0
 # A pooled connection may turn out spoiled; the third time it is no accident.
 ATTEMPTS_MAX = 3
 SPOOL_BYTES = 1 << 20
+# Some two kilobytes each.
+ORIGINS_MAX = 1024
 _SPOOL_THREADS = 2
+_NO_TIMEOUT = aiohttp.ClientTimeout()  # `Deadline` is cheaper and knows our phases
 
 
 class AiohttpClient:
@@ -68,7 +74,9 @@ class AiohttpClient:
         self._spool_bytes = spool_bytes
         self._spooler = ThreadPoolExecutor(_SPOOL_THREADS, thread_name_prefix="spool")
         self._slots = asyncio.Semaphore(connections_max)
-        self._session: aiohttp.ClientSession | None = None
+        self._connector: ReplyConnector | None = None
+        # What the connector wants to know of an origin, the one not asked for longest first.
+        self._origins: OrderedDict[str, aiohttp.ClientRequest] = OrderedDict()
         self._active = 0
         # Connections kept alive, the longest idle first.
         self._idle: OrderedDict[asyncio.Transport, None] = OrderedDict()
@@ -92,55 +100,35 @@ class AiohttpClient:
                     self._idle[flight.transport] = None
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        if self._connector is not None:
+            await self._connector.close()
         self._idle.clear()
         self._resolver.close()
         self._spooler.shutdown(wait=False)
 
     async def _exchange(self, request: HttpRequest, flight: Flight) -> Exchange:
         loop = asyncio.get_running_loop()
+        target = path_of(request.url)
+        sent = request_head(target, (("Host", flight.host), *request.headers))
+        if sent.count(b"\r") != len(request.headers) + 3 or sent.count(b"\n") != len(request.headers) + 3:
+            raise ValueError("a line break in a header")
         with Deadline(loop, loop.time() + flight.limits.connect_s) as flight.deadline:
-            response = await self._head(request, flight)
+            connection, begun = await self._begin(request.url, sent, flight)
+        whole = False
         try:
-            return await self._response(response, flight)
+            body, truncated = await self._body(begun, flight)
+            whole = truncated is None
         finally:
-            # A response read to its end has given its connection back.
-            if not response.closed:
-                if flight.transport is not None:
-                    # Without TLS's farewell: a silent server would keep the
-                    # connection open for half a minute more.
-                    flight.transport.abort()
-                response.close()
-
-    async def _head(self, request: HttpRequest, flight: Flight) -> aiohttp.ClientResponse:
-        session = self._session or self._open_session()
-        url, limits = request.url, flight.limits
-        # With the query inside the path, yarl keeps an empty one ("/p?").
-        target = URL.build(scheme=url[: url.index(":")], authority=flight.host, path=path_of(url), encoded=True)
-        for attempt in range(1, ATTEMPTS_MAX + 1):
-            flight.fresh = False
-            try:
-                return await session.request(
-                    "GET",
-                    target,
-                    headers=request.headers,
-                    allow_redirects=False,
-                    max_field_size=limits.head_bytes_max,
-                )
-            except Spoiled:
-                if attempt == ATTEMPTS_MAX:
-                    raise aiohttp.ServerDisconnectedError from None
-        raise AssertionError("the last attempt returns or raises")
-
-    async def _response(self, response: aiohttp.ClientResponse, flight: Flight) -> Exchange:
-        raw, reason, version = response.raw_headers, response.reason or "", response.version
-        assert version is not None, "a response has a version once its head has come"
-        body, truncated = await self._body(response, flight)
+            if whole:
+                # aiohttp closes it if the reply said so.
+                connection.release()
+            else:
+                _abort(connection)
+        version, status, reason, raw = begun.head
         return Exchange(
-            request_head=flight.request_head,
-            response_head=response_head(version, response.status, reason, raw, body.size),
-            status=response.status,
+            request_head=sent,
+            response_head=response_head(version, status, reason, raw, body.size),
+            status=status,
             headers=header_pairs(raw),
             body=body,
             remote_ip=flight.remote_ip,
@@ -150,17 +138,31 @@ class AiohttpClient:
             truncated=truncated,
         )
 
-    async def _body(self, response: aiohttp.ClientResponse, flight: Flight) -> tuple[Body, Truncated | None]:
-        content = response.content
-        if content.is_eof() and content.exception() is None:
-            # Most pages are complete when their head is.
-            data = content.read_nowait()
-            if len(data) > flight.limits.body_bytes_max:
-                return Body(data[: flight.limits.body_bytes_max]), Truncated.LENGTH
-            return Body(data), None
+    async def _begin(self, url: str, sent: bytes, flight: Flight) -> tuple[Connection, Begun]:
+        """Ask on a connection of the pool or a new one, and wait for the head of the reply."""
+        connector = self._connector or self._open_connector()
+        origin = self._origin(origin_of(url))
+        for _ in range(ATTEMPTS_MAX):
+            flight.fresh = False
+            connection = await connector.connect(origin, [], _NO_TIMEOUT)
+            try:
+                handler = flight.board(connection)
+                flight.deadline.move(asyncio.get_running_loop().time() + flight.limits.head_s)
+                return connection, await handler.ask(sent, flight.limits.head_bytes_max)
+            except Spoiled:
+                connection.close()
+            except BaseException:
+                _abort(connection)
+                raise
+        raise aiohttp.ServerDisconnectedError
+
+    async def _body(self, begun: Begun, flight: Flight) -> tuple[Body, Truncated | None]:
+        if begun.rest is None:
+            data, most = begun.body, flight.limits.body_bytes_max
+            return (Body(data), None) if len(data) <= most else (Body(data[:most]), Truncated.LENGTH)
         spool = Spool(self._spool_dir, self._spool_bytes, self._spooler)
         try:
-            truncated = await _stream(content, spool, flight.limits)
+            truncated = await _stream(begun.rest, spool, flight.limits)
             return await spool.finish(), truncated
         except BaseException:
             spool.abandon()
@@ -169,11 +171,24 @@ class AiohttpClient:
     def _failed(self, flight: Flight, kind: FetchFailureKind, detail: str) -> FetchFailure:
         return FetchFailure(kind, detail, flight.started_at, self._clock.monotonic())
 
-    def _open_session(self) -> aiohttp.ClientSession:
+    def _origin(self, origin: str) -> aiohttp.ClientRequest:
+        """`scheme://host[:port]` as the connector wants it; it is never sent."""
+        found = self._origins.get(origin)
+        if found is not None:
+            self._origins.move_to_end(origin)
+            return found
+        if len(self._origins) >= ORIGINS_MAX:
+            self._origins.popitem(last=False)
+        found = self._origins[origin] = aiohttp.ClientRequest(
+            "GET", URL(origin, encoded=True), loop=asyncio.get_running_loop()
+        )
+        return found
+
+    def _open_connector(self) -> ReplyConnector:
         # `limit=0`: the slots above are the limit, so that a request that
         # waits for one has not begun. aiohttp's own DNS cache would share one
         # crawl's permitted addresses with another.
-        connector = ReplyConnector(
+        self._connector = ReplyConnector(
             resolver=GuardedResolver(self._resolver),
             use_dns_cache=False,
             limit=0,
@@ -181,17 +196,7 @@ class AiohttpClient:
             ssl=self._tls_verify,
             socket_factory=self._open_socket,
         )
-        session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            request_class=GuardedRequest,
-            timeout=aiohttp.ClientTimeout(),  # none: `Deadline` is cheaper and knows our phases
-            auto_decompress=False,
-            trust_env=False,
-        )
-        session._retry_connection = False  # noqa: SLF001 - there is no public way; a test watches it
-        self._session = session
-        return session
+        return self._connector
 
     def _open_socket(self, address: tuple[Any, ...]) -> socket.socket:
         flight = FLIGHT.get()
@@ -200,6 +205,15 @@ class AiohttpClient:
         while self._idle and len(self._idle) + self._active > self._connections_max:
             self._idle.popitem(last=False)[0].close()
         return socket.socket(address[0], address[1], address[2])
+
+
+def _abort(connection: Connection) -> None:
+    """Close a connection on which more may come."""
+    if connection.transport is not None:
+        # Without TLS's farewell: a silent server would keep the connection
+        # open for half a minute more.
+        connection.transport.abort()
+    connection.close()
 
 
 async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -> Truncated | None:

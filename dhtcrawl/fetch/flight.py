@@ -1,8 +1,8 @@
 """What aiohttp calls back while an exchange runs: the address guard and the phases.
 
-aiohttp calls resolver, socket factory and request in the task of the exchange
-or in children of it. These hooks find their exchange, a `Flight`, in a
-context variable. Only `aiohttp_client` uses this module.
+aiohttp calls resolver and socket factory in the task of the exchange or in
+children of it. These hooks find their exchange, a `Flight`, in a context
+variable. Only `aiohttp_client` uses this module.
 
 The guard stands in three places, since an address comes in by three ways: a
 DNS answer (only permitted ones are tried), a literal in the URL (no resolver
@@ -15,20 +15,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime
 
-from aiohttp import ClientResponse
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import AddressRefused
 from dhtcrawl.fetch.guard import permits
-from dhtcrawl.fetch.heads import request_head
 from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest
+from dhtcrawl.fetch.reply_handler import ReplyHandler
 from dhtcrawl.fetch.resolver import Resolver
 from dhtcrawl.url import host_of
 
@@ -42,7 +39,7 @@ class Flight:
 
     __slots__ = (
         "deadline", "fetched_at", "fresh", "host", "idle", "limits", "phase", "private_hosts", "remote_ip",
-        "request_head", "started_at", "transport",
+        "started_at", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +54,6 @@ class Flight:
         self.phase = FetchFailureKind.CONNECT  # what a deadline that passes now means
         self.fresh = False
         self.remote_ip = ""
-        self.request_head = b""
         self.transport: asyncio.Transport | None = None
         self.deadline: Deadline
 
@@ -69,6 +65,29 @@ class Flight:
         """
         if not permits(self.host, ip, self.private_hosts):
             raise AddressRefused(f"{self.host} is at {ip}, which is not a public address")
+
+    def board(self, connection: Connection) -> ReplyHandler:
+        """Look at the connection before anything is sent on it, and take it.
+
+        Raises:
+            Spoiled: it was kept alive and cannot be used.
+            AddressRefused: it leads to an address that may not be asked.
+        """
+        handler, transport = connection.protocol, connection.transport
+        if not isinstance(handler, ReplyHandler) or transport is None:
+            raise Spoiled
+        self.idle.pop(transport, None)
+        peer = transport.get_extra_info("peername")
+        self.remote_ip = peer[0] if peer else ""
+        self.check(self.remote_ip)
+        if self.fresh:
+            if handler.closed is not None:
+                handler.closed.add_done_callback(_retrieve)
+        elif handler.should_close:
+            raise Spoiled
+        self.transport = transport
+        self.phase = FetchFailureKind.TIMEOUT
+        return handler
 
 
 FLIGHT: ContextVar[Flight] = ContextVar("flight")
@@ -97,38 +116,6 @@ class GuardedResolver(AbstractResolver):
 
     async def close(self) -> None:
         self._resolver.close()
-
-
-class GuardedRequest(ClientRequest):
-    """aiohttp's request with our headers only, which looks at its connection before it sends.
-
-    Raises:
-        Spoiled: the kept-alive connection cannot be used.
-        AddressRefused: it leads to an address that may not be asked.
-    """
-
-    def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
-        """None: a server sees what `Request.headers` says."""
-
-    async def send(self, conn: Connection) -> ClientResponse:
-        flight = FLIGHT.get()
-        protocol, transport = conn.protocol, conn.transport
-        if protocol is None or transport is None:
-            raise Spoiled
-        flight.idle.pop(transport, None)
-        peer = transport.get_extra_info("peername")
-        flight.check(peer[0] if peer else "")
-        if not flight.fresh and protocol.should_close:
-            raise Spoiled
-        if flight.fresh and protocol.closed is not None:
-            protocol.closed.add_done_callback(_retrieve)
-        flight.remote_ip = peer[0]
-        flight.transport = transport
-        flight.phase = FetchFailureKind.TIMEOUT
-        flight.deadline.move(self.loop.time() + flight.limits.head_s)
-        response = await super().send(conn)
-        flight.request_head = request_head(self.url.raw_path_qs, self.headers.items())
-        return response
 
 
 def _retrieve(closed: asyncio.Future[None]) -> None:

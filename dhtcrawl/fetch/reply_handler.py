@@ -2,28 +2,33 @@
 
 aiohttp's parser is strict, and the switches of the library below it cannot be
 reached from Python (decision 0033). aiohttp still opens, pools and closes the
-connections; `ReplyHandler` overrides what in its protocol touches the parser.
-Only `aiohttp_client` uses this module.
+connections; a `ReplyHandler` sends a request on one and reads its reply
+(decision 0051). Only `aiohttp_client` uses this module.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.helpers import BaseTimerContext
-from aiohttp.http import HttpVersion, HttpVersion11
-from aiohttp.http_parser import RawResponseMessage
+from aiohttp.helpers import TimerNoop, set_exception
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from multidict import CIMultiDict, CIMultiDictProxy
 
 from dhtcrawl.fetch.replies import BadReply, ReplyHead, ReplyParser
 
-# aiohttp looks for cookies in it, which we do not keep; we read the raw ones.
-_NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
+# A reader of a body stops the connection where it holds twice as many bytes.
+_READ_AHEAD_BYTES = 1 << 16
+
+
+class Begun(NamedTuple):
+    """A reply whose head has come, with the whole body or what it is read from."""
+
+    head: ReplyHead
+    body: bytes
+    rest: StreamReader | None  # `None` where `body` is whole; else `body` is empty
 
 
 class ReplyHandler(ResponseHandler):
@@ -32,15 +37,24 @@ class ReplyHandler(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._reply: ReplyParser | None = None
-        self._timer_of_reader: BaseTimerContext | None = None
+        self._begun: asyncio.Future[Begun] | None = None
 
-    def set_response_params(self, **params: Any) -> None:
-        """Begin to wait for a reply; `max_field_size` is the limit of its whole head."""
-        self._read_bufsize = params["read_bufsize"]
-        self._timer_of_reader = params["timer"]
-        self._reply = ReplyParser(params["max_field_size"], bodiless=params["skip_payload"])
+    def ask(self, head: bytes, reply_head_bytes_max: int) -> asyncio.Future[Begun]:
+        """Send the `head` of a GET, which has no body; its reply, once the head of that has come.
+
+        The future raises `BadReply` where the reply cannot be read, and
+        `aiohttp.ClientError` where the connection ends before.
+        """
+        self._begun = begun = self._loop.create_future()
+        self._reply = ReplyParser(reply_head_bytes_max)
         self._payload = None  # the reader of the reply before
-        self._drain_tail()
+        if self.transport is None:
+            self.set_exception(aiohttp.ServerDisconnectedError())
+        else:
+            self.transport.write(head)
+            # What the server said before it was asked.
+            self._drain_tail()
+        return begun
 
     def data_received(self, data: bytes) -> None:
         reply = self._reply
@@ -59,24 +73,21 @@ class ReplyHandler(ResponseHandler):
             return
         if not reply.reusable:
             self._should_close = True
-        if headless and reply.head is not None:
-            self._begin(reply, reply.head, empty=reply.done and not body and reply.fault is None)
-        elif self._payload is not None and self._payload.is_eof():
-            # Bytes that answer no request.
-            self._close_transport()
-            return
-        if self._payload is not None and self._payload is not EMPTY_PAYLOAD:
-            self._pass_on(reply, body, self._payload)
+        if headless:
+            if reply.head is not None:
+                self._begin(reply, reply.head, body)
+        elif self._payload is not None:
+            if self._payload.is_eof():
+                # Bytes that answer no request.
+                self._close_transport()
+            else:
+                self._pass_on(reply, body, self._payload)
 
-    def _pass_on(self, reply: ReplyParser, body: bytes, payload: StreamReader) -> None:
-        """Give the reader the part of the body that came, and its end."""
-        if body:
-            payload.feed_data(body)
-        if reply.fault is not None:
-            payload.set_exception(aiohttp.ClientPayloadError(reply.fault))
-            self._close_transport()
-        elif reply.done:
-            payload.feed_eof()
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        """End the wait for a head with `exc`."""
+        super().set_exception(exc, *cause)
+        if self._begun is not None and not self._begun.done():
+            set_exception(self._begun, exc, *cause)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         reply, payload = self._reply, self._payload
@@ -93,18 +104,29 @@ class ReplyHandler(ResponseHandler):
         self._reading_paused = True
         self._pause_transport_reading()
 
-    def _begin(self, reply: ReplyParser, head: ReplyHead, *, empty: bool) -> None:
-        """Hand the head over, with the reader from which the body will be had."""
-        payload = EMPTY_PAYLOAD
-        if not empty:
-            payload = StreamReader(self, self._read_bufsize, timer=self._timer_of_reader, loop=self._loop)
-        self._payload = payload
-        version = HttpVersion11 if head.version == HttpVersion11 else HttpVersion(*head.version)
-        message = RawResponseMessage(
-            version, head.status, head.reason, _NO_HEADERS, tuple(head.fields),
-            not reply.reusable, None, False, False,
-        )  # fmt: skip
-        self.feed_data((message, payload))
+    def _begin(self, reply: ReplyParser, head: ReplyHead, body: bytes) -> None:
+        """Hand the head over, with the body or the reader from which it will be had."""
+        if reply.done and reply.fault is None:
+            # Most pages are complete when their head is.
+            self._payload = EMPTY_PAYLOAD
+            begun = Begun(head, body, None)
+        else:
+            payload = StreamReader(self, _READ_AHEAD_BYTES, timer=TimerNoop(), loop=self._loop)
+            self._payload = payload
+            self._pass_on(reply, body, payload)
+            begun = Begun(head, b"", payload)
+        if self._begun is not None and not self._begun.done():
+            self._begun.set_result(begun)
+
+    def _pass_on(self, reply: ReplyParser, body: bytes, payload: StreamReader) -> None:
+        """Give the reader the part of the body that came, and its end."""
+        if body:
+            payload.feed_data(body)
+        if reply.fault is not None:
+            payload.set_exception(aiohttp.ClientPayloadError(reply.fault))
+            self._close_transport()
+        elif reply.done:
+            payload.feed_eof()
 
     def _close_after(self, error: BadReply) -> None:
         self._close_transport()

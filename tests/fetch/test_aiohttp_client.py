@@ -98,6 +98,14 @@ async def test_the_request_head_is_what_arrived_byte_for_byte(tmp_path: Path) ->
             assert lines[2:-2] == [f"{name}: {value}" for name, value in headers]
 
 
+@pytest.mark.parametrize("header", [("User-Agent", "a\r\nX: b"), ("X\n", "b"), ("From", "a\rb")])
+async def test_a_header_with_a_line_break_is_not_sent(tmp_path: Path, header: tuple[str, str]) -> None:
+    async with serving(sends(page())) as server, client_in(tmp_path) as client:
+        failure = failure_of(await client.exchange(asked(server, headers=(header,))))
+        assert "line break" in failure.detail
+        assert server.requests == []
+
+
 async def test_a_response_comes_back_as_it_was_sent(tmp_path: Path) -> None:
     sent = page(
         b"\x1f\x8bnot gzip", b"Content-Encoding: gzip", b"X-Mixed: \xc3\xa9 ", b"Set-Cookie: a=b", status=b"200 Fine"

@@ -7,7 +7,6 @@ from itertools import pairwise
 from random import Random
 
 import aiohttp
-from aiohttp.helpers import TimerNoop
 
 from dhtcrawl.fetch.replies import BadReply, ReplyParser
 from dhtcrawl.fetch.reply_handler import ReplyHandler
@@ -31,6 +30,9 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         self.closed = True
 
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        pass
+
     def pause_reading(self) -> None:
         pass
 
@@ -42,10 +44,7 @@ async def handled(segments: list[bytes]) -> Result:
     """What the reply in `segments`, at whose end the connection is closed, comes to."""
     handler, wire = ReplyHandler(asyncio.get_running_loop()), Wire()
     handler.connection_made(wire)
-    handler.set_response_params(
-        timer=TimerNoop(), skip_payload=False, read_bufsize=1 << 16, max_field_size=HEAD_BYTES_MAX
-    )
-    reading = asyncio.ensure_future(handler.read())
+    asked = handler.ask(b"GET / HTTP/1.1\r\n\r\n", HEAD_BYTES_MAX)
     for segment in segments:
         # Some transports give what they had read before they were closed.
         handler.data_received(segment)
@@ -53,16 +52,20 @@ async def handled(segments: list[bytes]) -> Result:
     reusable = not (handler.should_close or wire.closed)
     handler.connection_lost(None)
     try:
-        message, payload = await reading
+        begun = await asked
     except BadReply as error:
         return Refused(error.detail, error.kind)
     except aiohttp.ServerDisconnectedError:
         return Unfinished()
-    whole = payload.exception() is None
-    assert payload.is_eof() or not whole
-    payload.set_exception(None)  # type: ignore[arg-type]
-    fields = b"\n".join([name + b": " + value if name else value for name, value in message.raw_headers])
-    return Kept(payload.read_nowait(), fields, message.code, reusable, whole)
+    head, body, whole = begun.head, begun.body, True
+    if begun.rest is not None:
+        assert not body
+        whole = begun.rest.exception() is None
+        assert begun.rest.is_eof() or not whole
+        begun.rest.set_exception(None)  # type: ignore[arg-type]
+        body = begun.rest.read_nowait()
+    fields = b"\n".join([name + b": " + value if name else value for name, value in head.fields])
+    return Kept(body, fields, head.status, reusable, whole)
 
 
 def expected(sent: bytes) -> Result:
