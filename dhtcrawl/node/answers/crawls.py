@@ -1,0 +1,109 @@
+"""What a node says of crawls, and what it does to them for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.crawl.budget import LIMIT_OF, is_raised
+from dhtcrawl.keyspace import crawl_key
+from dhtcrawl.node.answers.common import Answers, state_of
+from dhtcrawl.node.explain_live import hosts_here
+from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.storage.store.crawl_record import (
+    PAUSED,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    CrawlRecord,
+    changed,
+    fits_the_wire,
+    with_settings,
+)
+from dhtcrawl.swarm.calls.lifecycle import RELEASE
+from dhtcrawl.swarm.lifecycle.reopen_check import FINAL
+from dhtcrawl.web.api import Action, ApiError, Decision
+
+
+class CrawlAnswers(Answers):
+    """The part of `NodeApi` that is about crawls."""
+
+    async def crawls(self, ended_max: int | None = None) -> list[dict[str, Any]]:
+        records = list(self._swarm.crawls)
+        if ended_max is not None:
+            ended = [record for record in records if record.ended]
+            records = [record for record in records if not record.ended] + ended[max(0, len(ended) - ended_max) :]
+        return await self.rows_of(records)
+
+    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+        if not self._swarm.ready.is_set():
+            raise ApiError(503, "the node has not joined yet; try again in a moment")
+        values: dict[str, Any] = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in settings.items()
+        }
+        spec = CrawlSpec(tuple(seeds), CrawlSettings(**values))
+        nonce = self._swarm.node.ports.rng.randbytes(NONCE_BYTES)
+        record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+        if not fits_the_wire(record):
+            raise ApiError(
+                400, f"{len(spec.seeds)} seeds are too many for one crawl of a swarm; split them into several"
+            )
+        await self._swarm.crawls.publish(record)
+        return {"crawl": record.crawl_id.hex()}
+
+    async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
+        record = self.record_of(crawl_id)
+        coordinator = self._swarm.gossip.view.owner(crawl_key(crawl_id))
+        return {
+            "crawl": crawl_id.hex(),
+            "spec": {"seeds": list(record.spec.seeds), "settings": dataclasses.asdict(record.settings)},
+            "state": state_of(record),
+            "ended": record.ended,
+            "coordinator": None if coordinator is None else coordinator.id.hex(),
+            **await self._figures.of(record, nodes=True),
+        }
+
+    async def hosts(self, crawl_id: bytes) -> dict[str, Any]:
+        run = self._swarm.runs.of(self.record_of(crawl_id).crawl_id)
+        told = {"node": self._swarm.id.hex(), "running": run is not None}
+        if run is None:
+            return told | {"hosts": [], "states": {}, "total": 0, "looked_at": 0}
+        return told | hosts_here(run.parts, self._swarm.gate.book, self._swarm.node.ports.clock)
+
+    async def control(self, crawl_id: bytes, action: Action, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+        record = self.record_of(crawl_id)
+        if settings or (action == "resume" and record.ended):
+            return await self._resume_with(record, settings or {})
+        if record.ended:
+            raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}")
+        state = {"pause": PAUSED, "resume": RUNNING, "stop": STOPPING}[action]
+        after = changed(record, state, cause=STOPPED if action == "stop" else "")
+        merged = await self._swarm.crawls.publish(after)
+        return {"crawl": crawl_id.hex(), "state": state_of(merged)}
+
+    async def _resume_with(self, record: CrawlRecord, settings: dict[str, Any]) -> dict[str, Any]:
+        after = with_settings(record, dataclasses.replace(record.settings, **settings))
+        if record.ended and not is_raised(record.ended, record.settings, after.settings):
+            raise ApiError(409, f"crawl {record.crawl_id.hex()[:12]} has ended: {_how_to_go_on(record)}")
+        merged = await self._swarm.crawls.publish(changed(after, RUNNING))
+        return {"crawl": record.crawl_id.hex(), "state": state_of(merged)}
+
+    async def given_up(self, crawl_id: bytes) -> dict[str, Any]:
+        listed = await self._swarm.given_up.listed(self.record_of(crawl_id).crawl_id)
+        rows = [{"url": r.url, "depth": r.depth, "attempts": r.attempts, "detail": r.detail} for r in listed.tasks]
+        return {"tasks": rows, "silent": [node.hex() for node in listed.silent], "cut": listed.cut}
+
+    async def decide(self, crawl_id: bytes, decision: Decision, urls: list[str] | None) -> dict[str, Any]:
+        record = self.record_of(crawl_id)
+        if decision == RELEASE and record.ended and record.ended not in FINAL:
+            raise ApiError(409, f"crawl {crawl_id.hex()[:12]} has ended: {record.ended}; nothing more of it is fetched")
+        decided = await self._swarm.given_up.decide(crawl_id, decision, urls)
+        return {"count": decided.tasks, "silent": [node.hex() for node in decided.silent]}
+
+
+def _how_to_go_on(record: CrawlRecord) -> str:
+    name = LIMIT_OF.get(record.ended)
+    if name is None:
+        return record.ended
+    return f"{record.ended} of {getattr(record.settings, name):g}; raise it to go on"
