@@ -19,10 +19,14 @@ PREFIX = "dhtcrawl_"
 _LABEL = r'[a-z_][a-z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
 _SAMPLE = re.compile(rf"([a-z_][a-z0-9_]*)(\{{{_LABEL}(?:,{_LABEL})*\}})?")
 
-# What the name alone does not say.
+# What the name alone does not say. Pages, requests, URLs and errors are those of all crawls that ran at the node since
+# it was started, with what they had done before; summed over the nodes they are what the API tells.
 HELP = {
     "pages_total": "Pages fetched and written.",
     "pages_ok_total": "Pages that are neither a redirect nor an error.",
+    "pages_reopened_total": "Pages fetched again, as the node that had them is gone; off the sum of pages_total.",
+    "redirects_total": "Pages that were redirects.",
+    "dead_total": "URLs that were given up.",
     "fetches_total": "Requests for pages, retries included.",
     "refetches_total": "Requests that brought a page this crawl had already.",
     "errors_total": "Responses with an error status, and URLs that brought none, by status or kind of failure.",

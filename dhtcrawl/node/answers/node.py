@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from dhtcrawl import __version__
 from dhtcrawl.node.answers.common import Answers
@@ -14,6 +14,12 @@ from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.storage.store.outcomes import ERROR_KINDS
 from dhtcrawl.units import format_address
+
+# Of `CrawlCounters`, what is told under the same name: summed over the nodes it is what the API tells of all crawls.
+_COUNTED: Final = (
+    "pages", "pages_ok", "pages_reopened", "fetches", "refetches", "redirects", "dead", "body_bytes", "urls_seen",
+    "robots_fetches",
+)  # fmt: skip
 
 
 class NodeAnswers(Answers):
@@ -34,7 +40,7 @@ class NodeAnswers(Answers):
             "uptime_s": round(swarm.node.ports.clock.monotonic() - self._started_at, 3),
             "members": dict(states),
             "crawls": len(swarm.runs),
-            "pages_undercopied": sum(run.parts.counters.pages_undercopied for _, run in swarm.runs),
+            "pages_undercopied": sum(counters.pages_undercopied for counters in swarm.runs.counters),
             "storage_sync": swarm.node.config.storage.sync,
             "waiting": [
                 {"crawl": row["crawl"], "text": row["standing"]["text"]}
@@ -92,12 +98,10 @@ class NodeAnswers(Answers):
         for state in MemberState:
             count = sum(member.state is state for member in swarm.gossip.view.members)
             found[f'members{{state="{state.value}"}}'] = count
-        totals: Counter[str] = Counter()
+        totals: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
         kinds: Counter[str] = Counter()
-        for _, run in swarm.runs:
-            counters = run.parts.counters
-            for name in ("pages", "pages_ok", "fetches", "refetches", "body_bytes", "urls_seen", "robots_fetches"):
-                totals[name] += getattr(counters, name)
+        for counters in swarm.runs.counters:
+            totals.update({name: getattr(counters, name) for name in _COUNTED})
             kinds.update(counters.kinds)
         totals["politeness_violations"] = swarm.gate.book.violations
         totals["politeness_exceptions"] = swarm.gate.exceptions
@@ -108,7 +112,7 @@ class NodeAnswers(Answers):
         found["in_flight"] = sum(run.parts.frontier.in_flight for _, run in swarm.runs)
         found["uptime_seconds"] = swarm.node.ports.clock.monotonic() - self._started_at
         found["crawls_running"] = len(swarm.runs)
-        found["pages_undercopied"] = sum(run.parts.counters.pages_undercopied for _, run in swarm.runs)
+        found["pages_undercopied"] = sum(counters.pages_undercopied for counters in swarm.runs.counters)
         found["links_taken_total"] = swarm.records.inbox.links_taken
         found["records_taken_total"] = swarm.records.inbox.records_taken
         found["records_sent_total"] = swarm.records.replicator.records_sent

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Protocol
 
 from dhtcrawl.crawl.parts import CrawlParts
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
@@ -60,6 +61,9 @@ class AskedRun(CopiedRun, InboxRun, Protocol):
     def parts(self) -> CrawlParts: ...
 
     @property
+    def counters(self) -> CrawlCounters: ...
+
+    @property
     def assignments(self) -> Assignments: ...
 
     @property
@@ -81,13 +85,31 @@ StartRun = Callable[[CrawlRecord], Awaitable[RunningHere]]
 
 
 @loop_state
+class _Runs:
+    """The runs of now, and the counters of those that are over; of each crawl one of both, `CRAWLS_MAX` at most."""
+
+    def __init__(self) -> None:
+        self.now: dict[bytes, RunningHere] = {}
+        self.counted: dict[bytes, CrawlCounters] = {}
+
+    def begin(self, crawl: bytes, run: RunningHere) -> None:
+        self.now[crawl] = run
+        self.counted.pop(crawl, None)  # a run goes on with the counters of the one before
+
+    def end(self, crawl: bytes) -> None:
+        run = self.now.pop(crawl, None)
+        if run is not None:
+            self.counted[crawl] = run.counters
+
+
+@loop_state
 class CrawlRuns:
     """Starts and ends the runs of one node's crawls, and tells them what happens around them."""
 
     def __init__(self, peers: Peers, records: CrawlRecords, committer: Committer, group: asyncio.TaskGroup) -> None:
         self._peers = peers
         self.records = records
-        self._runs: dict[bytes, RunningHere] = {}
+        self._ran = _Runs()
         self._start: StartRun | None = None
         self._starting: dict[bytes, None] = {}
         self._settled: View | None = None
@@ -100,14 +122,21 @@ class CrawlRuns:
         records.on_change.append(self._changed)
 
     def __iter__(self) -> Iterator[tuple[bytes, RunningHere]]:
-        return iter(self._runs.items())
+        return iter(self._ran.now.items())
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._ran.now)
 
     def of(self, crawl: bytes) -> RunningHere | None:
         """The run of a crawl that has not ended."""
-        return self._runs.get(crawl)
+        return self._ran.now.get(crawl)
+
+    @property
+    def counters(self) -> Iterator[CrawlCounters]:
+        """Of all crawls that ran here since the node was started, those that have ended included."""
+        yield from self._ran.counted.values()
+        for run in self._ran.now.values():
+            yield run.counters
 
     async def load(self, start: StartRun) -> None:
         """Go on with the crawls in the store, and start those that come from here on; until then they are only known.
@@ -124,30 +153,30 @@ class CrawlRuns:
     def hold(self, hold: bool) -> None:
         """Start nothing in any crawl, or go on."""
         self._held = hold
-        for run in self._runs.values():
+        for run in self._ran.now.values():
             run.hold(hold)
 
     def settled(self, view: View | None) -> None:
         """Let what is ours by `view` be fetched; None: nothing."""
         self._settled = view
-        for run in self._runs.values():
+        for run in self._ran.now.values():
             run.settle(view)
         for record in self.records:
             self._reopen_check.at(record.crawl_id)
 
     def view_changed(self, view: View) -> None:
         """Tell all runs of a new view, by which other keys may be ours."""
-        for run in self._runs.values():
+        for run in self._ran.now.values():
             run.view_changed(view)
 
     def host_free(self, host: str) -> None:
         """Tell all runs that a host may be asked."""
-        for run in self._runs.values():
+        for run in self._ran.now.values():
             run.host_free(host)
 
     def ended(self, crawl: bytes) -> None:
         """Forget a run that is over; where the crawl has been opened again meanwhile, begin the next one."""
-        self._runs.pop(crawl, None)
+        self._ran.end(crawl)
         self._gone.set()
         record = self.records.get(crawl)
         if crawl in self._over_here and record is not None and not record.ended:
@@ -158,20 +187,20 @@ class CrawlRuns:
     @property
     def draining(self) -> bool:
         """Whether a crawl that starts nothing more still has something under way."""
-        return any(run.draining for run in self._runs.values())
+        return any(run.draining for run in self._ran.now.values())
 
     async def stop(self) -> None:
         """End all runs here; they go on when the node is back."""
         self._stopping = True
-        for run in self._runs.values():
+        for run in self._ran.now.values():
             run.interrupt()
-        while self._runs or self._starting:
+        while self._ran.now or self._starting:
             self._gone.clear()
             await self._gone.wait()
 
     async def wait_for_end(self, crawl: bytes) -> None:
         """Return once a crawl that has ended, by its record, has written what it has here."""
-        while crawl in self._runs and (record := self.records.get(crawl)) is not None and record.ended:
+        while crawl in self._ran.now and (record := self.records.get(crawl)) is not None and record.ended:
             self._gone.clear()
             await self._gone.wait()
 
@@ -179,7 +208,7 @@ class CrawlRuns:
 
     def merged(self, crawl: bytes, merged: Merged) -> None:
         """Note that records of a crawl were merged into the store."""
-        run = self._runs.get(crawl)
+        run = self._ran.now.get(crawl)
         if run is not None:
             run.intake.merged(merged)
         elif merged.queued:
@@ -187,7 +216,7 @@ class CrawlRuns:
 
     def terms(self, crawl: bytes, orders: Iterator[int]) -> RecordTerms | None:
         """The terms on which a crawl takes records; None for one that is not known."""
-        record, run = self.records.get(crawl), self._runs.get(crawl)
+        record, run = self.records.get(crawl), self._ran.now.get(crawl)
         if record is None:
             return None
         if run is None:
@@ -197,7 +226,7 @@ class CrawlRuns:
         return RecordTerms(run.key_bytes, orders, run.depth_matters, run.snapshot, run.in_flight)
 
     def _over(self, crawl: bytes) -> CrawlRecord | None:
-        busy = self._settled is None or self._stopping or crawl in self._runs or crawl in self._starting
+        busy = self._settled is None or self._stopping or crawl in self._ran.now or crawl in self._starting
         return None if busy else self.records.get(crawl)
 
     def _claims(self) -> Test:
@@ -210,7 +239,7 @@ class CrawlRuns:
     # What follows from a record
 
     async def _changed(self, record: CrawlRecord) -> None:
-        run = self._runs.get(record.crawl_id)
+        run = self._ran.now.get(record.crawl_id)
         if run is not None:
             if record.ended:
                 self._over_here.add(record.crawl_id)
@@ -220,7 +249,7 @@ class CrawlRuns:
 
     async def _begin(self, record: CrawlRecord) -> None:
         crawl, start = record.crawl_id, self._start
-        if start is None or self._stopping or record.ended or crawl in self._runs or crawl in self._starting:
+        if start is None or self._stopping or record.ended or crawl in self._ran.now or crawl in self._starting:
             return
         self._starting[crawl] = None
         try:
@@ -228,7 +257,7 @@ class CrawlRuns:
         finally:
             del self._starting[crawl]
             self._gone.set()
-        self._runs[crawl] = run
+        self._ran.begin(crawl, run)
         if self._stopping:
             run.interrupt()
         # What changed while the run was being made.
