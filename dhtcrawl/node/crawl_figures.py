@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.rpc.peers.ask_all import answers_of
 from dhtcrawl.rpc.peers.port import Peers
@@ -31,6 +32,8 @@ ROWS_WANTED_S: Final = 3.0  # whoever watches a crawl's rows asks again within t
 KEPT_MAX: Final = 512
 ANSWER_S: Final = 2.0  # for the coordinator to answer: people wait for it
 SWARM, NODE = "swarm", "this node"
+# Nodes do not tell each other what is 0; an earlier version did not count `pages_ok`, so that nothing is known of it.
+_NONE: Final = {name: 0 for name in CrawlCounters().figures() if name != "pages_ok"} | {"queued": 0, "in_flight": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class CrawlFiguresAsked:
         age_s = figures.heard_ms / 1000 + since_s
         shown = {
             "standing": crawl_standing(record.state, record.ended, obstacle_in(figures.obstacle)),
-            "counters": dict(figures.counters),
+            "counters": {**_NONE, **figures.counters},
             "counters_of": told.whose,
             "as_of_s": 0.0 if record.ended else round(age_s, 3),
         }
@@ -110,7 +113,7 @@ class CrawlFiguresAsked:
             "node": row.node.hex(),
             "state": "active" if there else "silent" if member else "gone",
             "heard_s": 0.0 if record.ended and there else round(heard_s, 3),
-            "counters": dict(row.counters),
+            "counters": {**_NONE, **row.counters},
             "text": "" if obstacle is None else sentence(obstacle),
         }
 

@@ -36,7 +36,7 @@ async def test_the_list_of_crawls_and_a_crawl_that_is_watched_share_one_question
             watched = group.create_task(asked.of(RECORD, nodes=True))
         again = await asked.of(RECORD, nodes=False)
         assert watched.result()["per_node"][0]["counters"]["pages"] == again["counters"]["pages"]
-        assert listed.result()["counters_of"] == "swarm"
+        assert listed.result()["counters"]["queued"] == 0, "what is 0 is told to people"
         counts.append(len(peers.called))
         await asyncio.sleep(1.0)
     assert counts == [2, 3, 4, 5, 6], "the first does not know yet that rows are wanted, too"

@@ -10,8 +10,9 @@ from dhtcrawl.standing import Cause, Obstacle
 from dhtcrawl.storage.store.crawl_record import PAUSED, CrawlRecord
 from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
 from dhtcrawl.swarm.calls.words import obstacle_in, obstacle_row
+from dhtcrawl.swarm.lifecycle.board import RunReport, standing_of
 from dhtcrawl.swarm.lifecycle.roll import SILENT_S, Roll
-from swarm.fake_peers import node
+from swarm.fake_peers import FakePeers, node, view_of
 
 RECORD = CrawlRecord(SPEC.crawl_id(bytes(16)), SPEC, bytes(16))
 A, B, C = node(0), node(1), node(2)
@@ -113,3 +114,10 @@ def test_an_obstacle_survives_the_wire_to_the_millisecond() -> None:
     told = Obstacle(Cause.FAILING, "h", "connect: " + "x" * 500, 3, None, 1.2344)
     back = obstacle_in(obstacle_row(told))
     assert back == told._replace(detail=told.detail[:200], left_s=1.234)
+
+
+def test_what_is_0_is_not_sent_in_every_wave_but_for_what_must_not_be_taken_for_unknown() -> None:
+    counted = {"pages": 0, "pages_ok": 0, "redirects": 0, "dead": 0, "seconds": 0.0, "bytes": 0, "queued": 3}
+    report, out = RunReport(1, 0, {}, counted), {"pages_out": 0}
+    told = standing_of(FakePeers(view_of([0])), None, report, idle=False, figures=out)
+    assert told.counters == {"pages": 0, "pages_ok": 0, "seconds": 0.0, "bytes": 0, "queued": 3, "pages_out": 0}

@@ -43,6 +43,8 @@ VIEW_BYTES: Final = 16
 STILL_BYTES: Final = 16
 WAVE_TIMEOUT_S: Final = 5.0
 PROGRESS_ROWS_MAX: Final = 512
+# The counters of a report that are told though they are 0. One that lacks `pages_ok` is of a version that counted none.
+ALWAYS_COUNTED: Final = frozenset({"seconds", "bytes", "pages", "pages_ok"})
 
 ViewPrint = Annotated[bytes, octets(VIEW_BYTES)]
 RecordDigest = Annotated[bytes, octets(DIGEST_BYTES)]
@@ -116,7 +118,7 @@ class CrawlStanding(WireMap):
     counters: Annotated[
         Counters,
         "for limits and for people; `seconds`, `bytes`, `pages` and `pages_ok` among them, with a page limit "
-        "`pages_out` and `pages_used`",
+        "`pages_out` and `pages_used`; another one that is 0 may be left out",
     ]
     obstacle: Annotated[ObstacleRow | None, or_nil(row(ObstacleRow)), "what keeps it from going on there"] = None
     awaited: Annotated[

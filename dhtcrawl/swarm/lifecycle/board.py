@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.standing import Obstacle
 from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, CrawlRecord
-from dhtcrawl.swarm.calls.lifecycle import CrawlStanding
+from dhtcrawl.swarm.calls.lifecycle import ALWAYS_COUNTED, CrawlStanding
 from dhtcrawl.swarm.calls.words import NODES_TOLD_MAX, obstacle_row, row_of
 from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 
@@ -63,6 +63,7 @@ def standing_of(
     peers: Peers, record: CrawlRecord | None, report: RunReport, *, idle: bool, figures: Mapping[str, int | float]
 ) -> CrawlStanding:
     """The answer to `crawl_report`: what the run tells, `figures` besides its counters, and what the node knows."""
+    counted = {name: count for name, count in report.counters.items() if count or name in ALWAYS_COUNTED}
     return CrawlStanding(
         incarnation=report.incarnation,
         knows=record is not None,
@@ -72,7 +73,7 @@ def standing_of(
         record=bytes(DIGEST_BYTES) if record is None else record.digest,
         state_version=0 if record is None else record.version,
         waiting=report.waiting,
-        counters={**report.counters, **figures},
+        counters={**counted, **figures},
         obstacle=row_of(report.obstacle),
         awaited=tuple(map(obstacle_row, report.awaited[:NODES_TOLD_MAX])),
     )
