@@ -16,6 +16,7 @@ from .nginx import Nginx, Throttled
 from .outputs import Outputs
 from .sites import DocSite
 from .stub import StubServer
+from .swarm import AT_ONCE, Swarm
 
 
 class Serve(Protocol):
@@ -69,6 +70,14 @@ def stub() -> Iterator[StubServer]:
     """A server whose answers the test scripts."""
     with StubServer() as server:
         yield server
+
+
+@pytest.fixture
+def swarm(tmp_path: Path) -> Iterator[Swarm]:
+    """Nodes with a few requests in flight each; the test starts them."""
+    with Swarm(tmp_path / "swarm", *AT_ONCE) as swarm:
+        yield swarm
+        swarm.check()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ what was to happen has happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,26 +17,16 @@ from .deadline import until
 from .nginx import Nginx
 from .outputs import Outputs
 from .sites import GNUPLOT, START
-from .swarm import ASK_EVERY_S, CLEAN, DEADLINE_S, Node, Swarm, SwarmCrawl, bodies_of, submitted
+from .swarm import ASK_EVERY_S, CLEAN, DEADLINE_S, IN_FLIGHT, Node, Swarm, SwarmCrawl, bodies_of, submitted
 from .test_real_sites import describe
 from .truth import truth_of
 
 SITE = GNUPLOT
-IN_FLIGHT = 4  # requests a node has under way at most: what its death may cost
-AT_ONCE = ["--concurrency", str(IN_FLIGHT)]
 DELAY = ["--delay", "0"]
 NOTHING_TWICE = CLEAN | {"refetches": 0}
 GRACE = ["--set", "swarm.holder_grace_s=3s"]
 
 pytestmark = pytest.mark.needs_nginx
-
-
-@pytest.fixture
-def swarm(tmp_path: Path) -> Iterator[Swarm]:
-    """Nodes with a few requests in flight each; the test starts them."""
-    with Swarm(tmp_path / "swarm", *AT_ONCE) as swarm:
-        yield swarm
-        swarm.check()
 
 
 def test_two_of_five_die_and_come_back_and_nothing_is_lost(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,16 +12,9 @@ from .deadline import until
 from .outputs import Outputs
 from .sites import GNUPLOT, START
 from .swarm import ASK_EVERY_S, CLEAN, DEADLINE_S, Swarm, submitted
-from .test_swarm_churn import AT_ONCE, assert_whole
+from .test_swarm_churn import assert_whole
 
 pytestmark = pytest.mark.needs_nginx
-
-
-@pytest.fixture
-def swarm(tmp_path: Path) -> Iterator[Swarm]:
-    with Swarm(tmp_path / "swarm", *AT_ONCE) as swarm:
-        yield swarm
-        swarm.check()
 
 
 def test_whoever_stops_waiting_has_all_pages_later_and_none_is_fetched_again(

@@ -14,9 +14,9 @@ from .conftest import Serve, ServeSlowly
 from .crawler import Crawler
 from .outputs import Outputs
 from .sites import GNUPLOT, START
-from .swarm import CLEAN, Swarm, submitted
+from .swarm import AT_ONCE, CLEAN, IN_FLIGHT, Swarm, submitted
 from .test_real_sites import assert_exactly_the_site
-from .test_swarm_churn import AT_ONCE, IN_FLIGHT, assert_whole
+from .test_swarm_churn import assert_whole
 from .truth import truth_of
 
 NODES = 5
