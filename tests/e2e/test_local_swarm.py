@@ -16,6 +16,7 @@ from .nginx import Nginx
 from .outputs import Outputs
 from .sites import GNUPLOT, START
 from .stub import Answer, StubServer
+from .terminal import CTRL_C, Terminal
 from .truth import truth_of
 
 OPTIONS = ("--allow-private", "--delay", "0", "--nodes", "3", "--json")
@@ -102,6 +103,27 @@ def test_a_process_that_ends_before_the_crawl_does_ends_the_command_and_it_can_g
     ran = crawler.run(*command(server, outputs.out))
     assert_whole(ran, outputs, server, crawler)
     assert_counted(ran, server, in_flight=3 * 32)
+
+
+def test_a_second_ctrl_c_at_a_terminal_ends_all_processes_at_once_and_the_same_command_goes_on(
+    crawler: Crawler, outputs: Outputs
+) -> None:
+    with StubServer() as site:
+        site.page("/", "/slow")
+        site.answers["/slow"] = Answer(b"<title>slow</title>", headers={"Content-Type": "text/html"}, holds=True)
+        argv = ("crawl", site.url, "--allow-private", "--delay", "0", "--nodes", "2", "--out", outputs.out)
+        with Terminal(crawler.home, *argv) as terminal:
+            until(lambda: "/slow" in site.paths() or terminal.ended, "the slow page is asked for")
+            pids = [(outputs.node / "nodes" / number / "lock").read_text() for number in ("1", "2")]
+            terminal.press(CTRL_C)
+            until(lambda: "(again: at once)" in terminal.shown or terminal.ended, "it answers")
+            terminal.press(CTRL_C)
+            assert terminal.wait() == 13, terminal.shown
+        assert "stopped at once; the same command goes on" in terminal.shown
+        until(lambda: not any(Path("/proc", pid).exists() for pid in pids), "no process is left")
+        site.release()
+        crawler.run(*argv).ended_with(0)
+    assert len(outputs.pages()) == 2
 
 
 def test_a_crawl_that_brings_nothing_says_why_and_can_be_tried_again(crawler: Crawler, outputs: Outputs) -> None:
