@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import socket
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from demo_site import DemoServer, Site, build, serve
 from e2e.crawler import COMMAND, environment
-from web.fake import FakeNode
+from web.fake import FakeNode, running
 
 from dhtcrawl.cli.main import run
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.stderr import STDERR
-from dhtcrawl.web import admin as admin_http
 
 TIMEOUT_S = 60.0
 
@@ -125,33 +121,6 @@ def secrets_in(out: Path) -> list[str]:
     suspicious = [path for path in out.rglob("*") if path.name in names or path.suffix in (".pem", ".ldb", ".node")]
     files = [path for path in out.rglob("*") if path.is_file()]
     return sorted(map(str, {*suspicious, *(path for path in files if b"PRIVATE KEY" in path.read_bytes())}))
-
-
-# A node that is none, behind a real socket.
-
-
-@contextmanager
-def running(node: FakeNode) -> Iterator[str]:
-    """Serve `node` from a thread; yields its admin address."""
-    address: list[str] = []
-    ready, loop = threading.Event(), asyncio.new_event_loop()
-    done = asyncio.Event()
-
-    async def main() -> None:
-        async with admin_http.serve(node, "127.0.0.1", 0) as (host, port):
-            address.append(f"{host}:{port}")
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
-    thread.start()
-    try:
-        assert ready.wait(10)
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join(10)
-        loop.close()
 
 
 @pytest.fixture

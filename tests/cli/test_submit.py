@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web.fake import CRAWL, OTHER, FakeNode
+from web.fake import CRAWL, OTHER, FakeNode, running
 
 from dhtcrawl.cli import wait
 from dhtcrawl.cli.client import NodeClient
@@ -31,7 +31,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, Row
 
-from .conftest import Ask, DemoCrawl, Here, free_port, running, secrets_in
+from .conftest import Ask, DemoCrawl, Here, free_port, secrets_in
 
 ID = CRAWL.hex()
 

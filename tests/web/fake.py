@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 NODE, OTHER = bytes(range(20)), bytes(range(20, 40))
@@ -180,3 +184,27 @@ class FakeNode:
 
     def metrics(self) -> dict[str, float]:
         return self.figures
+
+
+@contextmanager
+def running(node: FakeNode) -> Iterator[str]:
+    """Serve `node` from a thread; yields its admin address."""
+    address: list[str] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    done = asyncio.Event()
+
+    async def main() -> None:
+        async with serve(node, "127.0.0.1", 0) as (host, port):
+            address.append(f"{host}:{port}")
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(done.set)
+        thread.join(10)
+        loop.close()
