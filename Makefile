@@ -15,10 +15,10 @@ RUN_READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
 
-.PHONY: help setup crawl test one check bench sim lock clean
+.PHONY: help setup crawl test one check bench bench-smoke sim lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-7s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 # With PYTHON=… of another version than the environment has, the environment is made anew.
 VERSION_OF = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
@@ -70,6 +70,9 @@ bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick: all of it small
 	  [ -e "$$script" ] || { echo "make bench: there are no benchmarks yet"; continue; }; \
 	  echo "== $$script"; $(BIN)/python "$$script" $(BENCH_ARGS) || failed=1; \
 	done; exit $$failed
+
+bench-smoke: $(DEV_READY) ## whether a page has become much dearer, in half a minute
+	@$(BIN)/python scripts/bench_smoke.py $(BENCH_ARGS)
 
 sim: $(RUN_READY) ## simulate 1,000 random scenarios on a virtual clock; SIM_ARGS="--seed 7 …" for something else
 	@$(BIN)/dhtcrawl sim $(if $(SIM_ARGS),$(SIM_ARGS),--random --seeds 1000)

@@ -34,7 +34,7 @@ from typing import Any
 
 import plyvel
 import uvloop
-from bench_crawl import generate
+from peer_bench.sites import write_pages
 from web_server import serve_files
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -292,13 +292,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What the task plane and the backups of a swarm cost.")
     benchmark.add_options(parser, "fewer links, pages and rounds; under a minute")
     args = parser.parse_args()
-    import bench_crawl
-
     known, batches, pages, rounds = (60_000, 60, 300, 1) if args.quick else (1_000_000, 400, 3_000, 5)
-    bench_crawl.GENERATED_PAGES = pages
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-tasks-")))
-        generate(home / "web")
+        write_pages(home / "web", pages)
         rows = link_rows(home, known, batches, max(1, rounds)) + cpu_rows(home, pages, rounds)
     benchmark.print_table(rows, f"medians; {known:,} links known, {pages} pages")
     return benchmark.finish(rows, args.json)

@@ -73,15 +73,15 @@ def print_table(rows: Iterable[Row], heading: str = "") -> None:
     print(f"\n{heading}\n{table(rows)}" if heading else table(rows), file=sys.stderr)
 
 
-def json_text(rows: Iterable[Row]) -> str:
-    """The rows for programs."""
-    return json.dumps({"rows": list(rows)}, indent=2, ensure_ascii=False) + "\n"
+def json_text(rows: Iterable[Row], **more: object) -> str:
+    """The rows for programs, and `more` beside them."""
+    return json.dumps({"rows": list(rows)} | more, indent=2, ensure_ascii=False) + "\n"
 
 
-def finish(rows: Sequence[Row], json_file: str | None) -> int:
+def finish(rows: Sequence[Row], json_file: str | None, **more: object) -> int:
     """Write the rows where they were asked for; the exit code: 0 only when every row with a target is ok."""
     if json_file == "-":
-        print(json_text(rows), end="")
+        print(json_text(rows, **more), end="")
     elif json_file:
-        Path(json_file).write_text(json_text(rows))
+        Path(json_file).write_text(json_text(rows, **more))
     return 0 if all(item["ok"] for item in rows) else 1

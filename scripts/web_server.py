@@ -96,15 +96,18 @@ class WebServer:
 
 
 class Nginx(WebServer):
-    """nginx on `root`; `extra` goes into its `server` block, `http` around it, `log` is its access log."""
+    """nginx on `root`; `extra` goes into its `server` block, `http` around it, `log` is its access log.
 
-    def __init__(self, home: Path, root: Path, extra: str = "", http: str = "") -> None:
+    It listens on `port` of 127.0.0.1, or on a free one.
+    """
+
+    def __init__(self, home: Path, root: Path, extra: str = "", http: str = "", port: int | None = None) -> None:
         if NGINX is None:
             raise RuntimeError("nginx is missing: apt-get install nginx-light")
         home.mkdir(parents=True)
         self.log = home / "access.log"
         self.log.touch()
-        port, config, errors = free_port(), home / "nginx.conf", home / "error.log"
+        port, config, errors = port or free_port(), home / "nginx.conf", home / "error.log"
         # Only root may say whom the worker runs as, and then has to: the files
         # of a test's directory are for their owner only.
         user = "user root;" if os.geteuid() == 0 else ""

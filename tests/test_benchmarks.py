@@ -10,20 +10,22 @@ from statistics import median
 from typing import Any
 
 import bench_churn
-import bench_crawl
 import bench_frames
 import bench_lookups
 import bench_scale
 import bench_tasks
 import benchmark
 import pytest
+from peer_bench import report as peer_report
 
 SCRIPTS = sorted((Path(__file__).parents[1] / "scripts").glob("bench_*.py"))
 ROWS: dict[str, benchmark.Row] = {
     "bench_churn": bench_churn.row("calm: lost", "0 with every seed", 0, 0, "links", 1),
-    "bench_crawl": bench_crawl.row("web_cpu_ratio", "times fewer", 6.5, "times", [6.4, 6.6], target=5.0),
     "bench_frames": bench_frames.row("frames_to_udp", "times the URLs/s", "times", [31.0, 30.0], 20.0, 2),
     "bench_lookups": bench_lookups.row("100 nodes: right", 99.0, 99.87654, "%", 500, ok=True),
+    "bench_peers": peer_report.rows_of(
+        peer_report.Runs([peer_report.Run("s", "wget", 0.0, 1.0, 2.0, 9, 7, 0, 0, 0, 0)])
+    )[0],
     "bench_scale": bench_scale.row("cpu_10", "CPU a page", [1.0, 3.0], "ms/page"),
     "bench_tasks": bench_tasks.row("cpu, 3 nodes over 1", "at most 2", 2.0, 1.5, "", 5, most=True),
 }

@@ -6,7 +6,7 @@ The pages are a tree with page 0 as its root. One leads to its `NEW` children,
 and to those above it with their children: most links of a crawl lead to what
 it knows. Without a number of pages the tree does not end. Pages have the number
 of links, and where nothing else is said the size, that those of
-`scripts/bench_crawl.py` have. `/totals` says, in JSON, what was asked for and
+`scripts/peer_bench/sites.py` have. `/totals` says, in JSON, what was asked for and
 what went over the wire.
 """
 

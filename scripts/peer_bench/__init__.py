@@ -1,0 +1,1 @@
+"""The parts of `bench_peers.py` and `bench_smoke.py`: sites, crawlers, measuring, reports."""
