@@ -20,6 +20,7 @@ from dhtcrawl.storage.store.records import (
     Place,
     State,
     Task,
+    depth_of,
     fetched_again,
     merge,
     pack,
@@ -255,3 +256,22 @@ def test_a_flipped_byte_is_no_other_error_either(task: Task, at: int, byte: int)
     for damaged in (bytes(value), bytes(value[: at % len(value)])):
         with suppress(StorageError):
             unpack_task(damaged)
+
+
+@given(
+    url=st.text("a/é", max_size=300),
+    depth=st.sampled_from([0, 1, 127, 128, 255, 65_536]),
+    others=st.sampled_from([(), ("ab" * 20,)]),
+    later=st.sampled_from([b"", b"x"]),
+)
+def test_the_depth_alone_is_that_of_the_whole_record(
+    url: str, depth: int, others: tuple[str, ...], later: bytes
+) -> None:
+    task = Task(url, depth, 1 << 41, "http://a.example/", added=Additions(others, later))
+    assert depth_of(task.pack()) == depth
+
+
+@pytest.mark.parametrize("value", [b"", b"\1", b"\1\x9c\xd9\xff", b"\1\x9c\xd9\x01u", b"\1\x93\x01\x02\x03"])
+def test_the_depth_of_a_damaged_record_is_an_error(value: bytes) -> None:
+    with pytest.raises(StorageError):
+        depth_of(value)

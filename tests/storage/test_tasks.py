@@ -36,6 +36,14 @@ def test_a_task_sent_twice_is_queued_once(store: Store) -> None:
     assert store.fsck().problems == []
 
 
+def test_the_backups_get_each_task_of_a_batch_once_as_it_is_at_its_end(store: Store) -> None:
+    store.accept(link(B, 3))
+    accepted = store.accept(link(A, 3), link(B, 2), link(A, 1), link(B, 1), link(A, 2))
+    assert [(key, task.depth) for key, task in accepted.changed] == [(SPEC.key_of(A), 1), (SPEC.key_of(B), 1)]
+    assert [(task.url, task.depth) for task in queue(store)] == [(B, 1), (A, 1)]
+    assert (accepted.new, store.fsck().problems) == (1, [])
+
+
 def test_what_is_queued_is_what_was_sent(store: Store) -> None:
     store.accept(link(A, 3, "http://x.example/", hops=2, seed=True))
     assert queue(store) == [Queued(3, 1, SPEC.key_of(A), A, "http://x.example/", 2, True)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import plyvel
@@ -24,7 +25,7 @@ class LevelEngine:
 
     # With Bloom filters a miss, the usual answer to "URL seen?", costs no
     # disk read (LevelDB doc/index.md, "Filters"; 10 bits a key give 1 %).
-    def __init__(self, path: Path, *, cache_bytes: int = 32 << 20, write_buffer_bytes: int = 16 << 20) -> None:
+    def __init__(self, path: Path, *, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 4 << 20) -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._db = plyvel.DB(
@@ -48,6 +49,12 @@ class LevelEngine:
         except (plyvel.Error, OSError) as error:
             raise storage_error(error, "cannot read the store") from error
         return value
+
+    def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        try:
+            return list(map(partial(self._db.get, verify_checksums=True), keys))
+        except (plyvel.Error, OSError) as error:
+            raise storage_error(error, "cannot read the store") from error
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sortedcontainers import SortedDict
 
@@ -19,6 +19,9 @@ class MemoryEngine:
     def get(self, key: bytes) -> bytes | None:
         value: bytes | None = self._data.get(key)
         return value
+
+    def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        return [self._data.get(key) for key in keys]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         data = self._data

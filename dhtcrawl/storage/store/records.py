@@ -27,11 +27,11 @@ Two rules hold for whoever adds to it:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -39,11 +39,15 @@ from dhtcrawl.errors import StorageError, StoreTooNew
 
 VALUE_VERSION = 1
 _VERSION = bytes([VALUE_VERSION])
+# A packer that is kept saves a buffer a record. It holds the interpreter while it packs, so threads may share it.
+_packed: Callable[[object], bytes] = msgpack.Packer().pack
 # The letter before the number of an archive file that holds copies of other nodes' bodies.
 COPIES = "c"
 # How many nodes that fetched a page, besides the one that has it, are kept: those with the smallest ids.
 OTHERS_MAX = 40
 _PLAIN = 12  # fields of a stored task without additions, which would be the next two: `others` and the tail
+_HEAD = 4  # bytes before the URL of a stored task with a URL of 32 to 255 bytes
+_ARRAYS, _STR8, _FIXINT_MAX = range(0x90 + _PLAIN, 0x90 + _PLAIN + 3), 0xD9, 0x7F
 # A record is read several times between two changes: the cache has it until a few thousand others are read.
 TASKS_KEPT_MAX = 4096
 
@@ -211,7 +215,17 @@ class Task:
             self.url, self.depth, order, self.referrer, int(self.state), self.gen, self.attempt,
             self.hops, self.seed, self.reason, self.detail, self.place,
         )  # fmt: skip
-        return _VERSION + cast(bytes, msgpack.packb((*fields, *self.added.fields())))
+        return _VERSION + _packed((*fields, *self.added.fields()))
+
+
+class ShownTask(NamedTuple):
+    """The part of a task record that outputs show, for less than the whole."""
+
+    url: str
+    referrer: str
+    state: State
+    reason: str
+    detail: str
 
 
 @lru_cache(maxsize=TASKS_KEPT_MAX)
@@ -229,6 +243,36 @@ def unpack_task(value: bytes) -> Task:
             url, depth, order, referrer, _STATES[state], gen, attempt, hops, seed, reason, detail,
             Place(*place) if place is not None else None, Additions.of_fields(fields),
         )  # fmt: skip
+    except (ValueError, TypeError, LookupError) as error:
+        raise _damaged(error) from error
+
+
+def depth_of(value: bytes) -> int:
+    """The depth in a stored task record: all that matters of most links that are known, without reading the rest.
+
+    Raises:
+        StoreTooNew: a later version wrote it.
+        StorageError: it is damaged.
+    """
+    # msgpack: an array of 12 to 14, a text of 32 to 255 bytes, a number below 128. Anything else is read in full.
+    if len(value) > _HEAD and value[0] == VALUE_VERSION and value[1] in _ARRAYS and value[2] == _STR8:
+        at = _HEAD + value[3]
+        if at < len(value) and value[at] <= _FIXINT_MAX:
+            return value[at]
+    return unpack_task(value).depth
+
+
+def shown_task(value: bytes) -> ShownTask:
+    """What a stored task record says for the outputs.
+
+    Raises:
+        StoreTooNew: a later version wrote it.
+        StorageError: it is damaged.
+    """
+    fields = unpack(value)
+    try:
+        url, _, _, referrer, state, _, _, _, _, reason, detail, _ = fields[:_PLAIN]
+        return ShownTask(url, referrer, _STATES[state], reason, detail)
     except (ValueError, TypeError, LookupError) as error:
         raise _damaged(error) from error
 
@@ -304,7 +348,7 @@ def _rank(task: Task) -> tuple[Any, ...]:
 
 def pack(value: object) -> bytes:
     """The stored value of any other record."""
-    return _VERSION + cast(bytes, msgpack.packb(value))
+    return _VERSION + _packed(value)
 
 
 def unpack(value: bytes) -> Any:

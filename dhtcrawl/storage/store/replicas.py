@@ -108,8 +108,8 @@ def merge_in(
     into = _Into(txn, crawl, mine, held)
     fresh: list[TaskReplica] = []
     changed: list[TaskReplica] = []
-    for key, task in copies:
-        value = txn.get(keys.TASK + crawl + key)
+    copies = list(copies)
+    for (key, task), value in zip(copies, _stored(txn, crawl, [key for key, _ in copies]), strict=True):
         if value is None:
             into.add(key, task, next(orders))
             into.owe_links(key, None, task, depth_matters)
@@ -135,8 +135,8 @@ def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test)
     """Merge tombstones into our records; False for each that must be sent whole, because we lack its record."""
     into = _Into(txn, crawl, mine, held)
     known: list[bool] = []
-    for end in ends:
-        value = txn.get(keys.TASK + crawl + end.key)
+    ends = list(ends)
+    for end, value in zip(ends, _stored(txn, crawl, [end.key for end in ends]), strict=True):
         known.append(value is not None)
         if value is not None and not into.close(value, end):
             ours = unpack_task(value)
@@ -384,6 +384,15 @@ class _Into:
             self._txn.delete(entry)
             self.unqueued.append((host, key))
             self.queued.pop(key, None)
+
+
+def _stored(txn: Txn, crawl: bytes, task_keys: list[bytes]) -> Iterator[bytes | None]:
+    """The stored records of these tasks, each as it is when it is taken; read at once, as far as keys differ."""
+    head = keys.TASK + crawl
+    record_keys = [head + key for key in task_keys]
+    if len(set(record_keys)) < len(record_keys):
+        return map(txn.get, record_keys)  # the first of two alike changes what the second finds
+    return iter(txn.get_many(record_keys))
 
 
 def _order(value: bytes) -> int:

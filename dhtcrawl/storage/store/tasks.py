@@ -26,6 +26,7 @@ from dhtcrawl.storage.store.records import (
     SkippedLink,
     State,
     Task,
+    depth_of,
     fetched_again,
     pack,
     unpack,
@@ -95,28 +96,49 @@ def accept(
     `safe(key)` says whether the backups have the record of the task, if there is one; if
     not, it came from an owner that perhaps vanished before they had it.
     """
-    found: list[Queued] = []
-    resend: list[bytes] = []
-    changed: list[tuple[bytes, Task]] = []
-    new_count = 0
-    get = txn.get
-    for link in links:
-        record_key = keys.TASK + crawl + link.key
-        value = get(record_key)
+    arrivals = _Arrivals(txn, crawl, depth_matters=depth_matters)
+    links = list(links)
+    head, get = keys.TASK + crawl, txn.get
+    values = txn.get_many([head + link.key for link in links])
+    changed = arrivals.changed
+    for link, value in zip(links, values, strict=True):
+        if link.key in changed:  # by a link before it
+            value = get(head + link.key)
         if value is None:
-            task = Task(
-                link.url, link.depth, next(orders), link.referrer, hops=link.hops, seed=link.seed, added=link.added
-            )
-            txn.put(record_key, task.pack())
-            found.append(_enqueue(txn, crawl, link.key, task))
-            changed.append((link.key, task))
-            new_count += 1
-            continue
-        old = unpack_task(value)
-        if link.depth >= old.depth:
-            if not safe(link.key):
-                changed.append((link.key, old))
-            continue
+            arrivals.add(link, next(orders))
+        elif link.depth < depth_of(value):
+            arrivals.move(link, unpack_task(value))
+        elif not safe(link.key):
+            changed.setdefault(link.key, unpack_task(value))
+    return Accepted(arrivals.queued, arrivals.resend, arrivals.new, list(changed.items()))
+
+
+class _Arrivals:
+    """What accepting a batch of links changes."""
+
+    __slots__ = ("_crawl", "_depth_matters", "_txn", "changed", "new", "queued", "resend")
+
+    def __init__(self, txn: Txn, crawl: bytes, *, depth_matters: bool) -> None:
+        self._txn = txn
+        self._crawl = crawl
+        self._depth_matters = depth_matters
+        self.queued: list[Queued] = []
+        self.resend: list[bytes] = []
+        self.changed: dict[bytes, Task] = {}
+        self.new = 0
+
+    def add(self, link: Link, order: int) -> None:
+        """Write the task of a link that was not seen before."""
+        key, url, depth, referrer, hops, seed, added = link
+        task = Task(url, depth, order, referrer, State.PENDING, 0, 0, hops, seed, "", "", None, added)
+        self._txn.put(keys.TASK + self._crawl + key, task.pack())
+        self._enqueue(key, task)
+        self.changed[key] = task
+        self.new += 1
+
+    def move(self, link: Link, old: Task) -> None:
+        """Write that a task was found again, at a smaller depth."""
+        txn, key, record_key = self._txn, link.key, keys.TASK + self._crawl + link.key
         new = replace(
             old,
             depth=link.depth,
@@ -125,24 +147,21 @@ def accept(
             seed=old.seed or link.seed,
             added=old.added.merge(link.added, old.others),
         )
-        changed.append((link.key, new))
-        if old.state == State.PENDING:
-            txn.delete(queue_key(crawl, link.key, old))
-            txn.put(record_key, new.pack())
-            found.append(_enqueue(txn, crawl, link.key, new))
-            continue
+        self.changed[key] = new
         txn.put(record_key, new.pack())
+        if old.state == State.PENDING:
+            txn.delete(queue_key(self._crawl, key, old))
+            self._enqueue(key, new)
+            return
         # If another node has the page, it hears of this change as of any other.
-        if old.state != State.DEAD and depth_matters and txn.get(keys.PAGE + crawl + link.key) is not None:
+        if old.state != State.DEAD and self._depth_matters and txn.get(keys.PAGE + self._crawl + key) is not None:
             # The mark makes a restart send the links.
-            txn.put(keys.FETCHED + crawl + link.key, b"")
-            resend.append(link.key)
-    return Accepted(found, resend, new_count, changed)
+            txn.put(keys.FETCHED + self._crawl + key, b"")
+            self.resend.append(key)
 
-
-def _enqueue(txn: Txn, crawl: bytes, key: bytes, task: Task) -> Queued:
-    txn.put(queue_key(crawl, key, task), b"")
-    return queued(key, task)
+    def _enqueue(self, key: bytes, task: Task) -> None:
+        self._txn.put(queue_key(self._crawl, key, task), b"")
+        self.queued.append(queued(key, task))
 
 
 def queue_key(crawl: bytes, key: bytes, task: Task) -> bytes:

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 from dhtcrawl.storage.store import keys
 
 Batch = Mapping[bytes, bytes | None]  # None deletes
+_ABSENT: Final[Any] = object()  # of a key that the group has not written
 
 
 class Engine(Protocol):
@@ -23,6 +24,13 @@ class Engine(Protocol):
 
         Raises:
             StorageError: the value cannot be read, or is damaged.
+        """
+
+    def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        """The value of each of these keys, or None, in their order.
+
+        Raises:
+            StorageError: a value cannot be read, or is damaged.
         """
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -52,23 +60,31 @@ class Txn:
     def __init__(self, engine: Engine, group: dict[bytes, bytes | None]) -> None:
         self._engine = engine
         self._group = group
-        self._undo: list[tuple[bytes, bytes | None, bool]] = []
+        self._undo: list[tuple[bytes, Any]] = []  # keys, with what the group had for them before
         # The group's keys in order, until this transaction writes: a transaction that
         # only reads, and seeks from host to host, sorts them once.
         self._ordered: list[bytes] | None = None
 
     def get(self, key: bytes) -> bytes | None:
-        if key in self._group:
-            return self._group[key]
-        return self._engine.get(key)
+        written: bytes | None = self._group.get(key, _ABSENT)
+        return self._engine.get(key) if written is _ABSENT else written
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """What `get` gives for each of these keys, in their order, for less than so many calls."""
+        group = self._group
+        written = [group.get(key, _ABSENT) for key in keys]
+        if all(value is _ABSENT for value in written):
+            return self._engine.get_many(keys)
+        stored = iter(self._engine.get_many(key for key, value in zip(keys, written, strict=True) if value is _ABSENT))
+        return [next(stored) if value is _ABSENT else value for value in written]
 
     def put(self, key: bytes, value: bytes) -> None:
-        self._undo.append((key, self._group.get(key), key in self._group))
+        self._undo.append((key, self._group.get(key, _ABSENT)))
         self._group[key] = value
         self._ordered = None
 
     def delete(self, key: bytes) -> None:
-        self._undo.append((key, self._group.get(key), key in self._group))
+        self._undo.append((key, self._group.get(key, _ABSENT)))
         self._group[key] = None
         self._ordered = None
 
@@ -115,10 +131,10 @@ class Txn:
 
     def rollback(self) -> None:
         """Undo the writes of this transaction; the group's other writes stay."""
-        for key, value, was_there in reversed(self._undo):
-            if was_there:
-                self._group[key] = value
-            else:
+        for key, before in reversed(self._undo):
+            if before is _ABSENT:
                 del self._group[key]
+            else:
+                self._group[key] = before
         self._undo.clear()
         self._ordered = None
