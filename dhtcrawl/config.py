@@ -128,7 +128,7 @@ class StorageSettings:
     disk_limit: str = setting(
         "", 'stop when the data takes this much ("20GiB") or the disk is this full ("90%"); empty: never', "disk"
     )
-    cache_bytes: int = setting(32 << 20, "LevelDB's block cache", "size", low=0)
+    cache_bytes: int = setting(8 << 20, "LevelDB's block cache", "size", low=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import canonicalize
 
-CACHE_MAX = 200_000
+CACHE_MAX = 40_000  # some 350 bytes each
 # The length of an average cache entry; a longer one counts as several.
 CACHED_CHARS = 256
 

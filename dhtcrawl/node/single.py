@@ -252,7 +252,7 @@ class RunningCrawl:
         """
         # A run that was killed may have left a torn or outdated pages.jsonl.
         await self._write(partial(self._outputs, pending_reason=""))
-        await self.crawl.run()
+        await self._crawl()
         stopped = self.crawl.stopped
         pending_reason = stopped.reason if stopped is not None else ""
         totals = await self._write(partial(self._outputs, pending_reason=pending_reason))
@@ -273,12 +273,17 @@ class RunningCrawl:
         if self.crawl.counters.pages:
             # A run that was killed may have left a torn or outdated pages.jsonl.
             await self._write(partial(write, ours=claims()))
-        await self.crawl.run()
+        await self._crawl()
         await self._write(partial(write, ours=claims()))
         self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
         counters = self.crawl.counters.pack()
         key = keys.key(keys.COUNTERS, self.record.crawl_id)
         await self._write(lambda txn: txn.put(key, counters))
+
+    async def _crawl(self) -> None:
+        await self.crawl.run()
+        # What only fetching needs makes room for what the outputs need.
+        self.crawl.parts.discovery.forget()
 
     async def _write(self, function: Callable[[Txn], Any]) -> Any:
         return await self._committer.submit(function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from storage.stores import CRAWL, NODE, SPEC, Store, link, page
 
 from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.storage.outputs import outputs
+from dhtcrawl.storage.outputs import sorting
 from dhtcrawl.storage.outputs.outputs import (
     INDEX_FILE,
     PAGES_FILE,
@@ -27,6 +28,7 @@ from dhtcrawl.storage.outputs.outputs import (
     count_lost,
     write_outputs,
 )
+from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.files import Directory
 from dhtcrawl.storage.store.records import Place, SkipReason, pack
@@ -222,20 +224,25 @@ def test_a_link_without_an_outcome_is_lost_and_counted_once(store: Store, dirs: 
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\udc80\x85\u2028\n"), max_size=6)
 
 
-@given(keyed=st.lists(st.tuples(TEXT, TEXT), max_size=20), at_once=st.integers(1, 5))
+@given(keyed=st.lists(st.tuples(TEXT, TEXT), max_size=20), at_once=st.integers(1, 1000), block=st.integers(1, 20))
 @settings(deadline=None)
 def test_sorting_through_files_is_sorting(
-    tmp_path_factory: pytest.TempPathFactory, keyed: list[tuple[str, str]], at_once: int
+    tmp_path_factory: pytest.TempPathFactory, keyed: list[tuple[str, str]], at_once: int, block: int
 ) -> None:
     scratch = tmp_path_factory.getbasetemp()
     items = [(key, json.dumps(text, ensure_ascii=False).encode("utf-8", "replace") + b"\n") for key, text in keyed]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outputs, "SORTED_AT_ONCE", at_once)
-        assert list(outputs.in_order(items, scratch)) == [line for _, line in sorted(items)]
-        assert list(outputs.in_order(items, None)) == [line for _, line in sorted(items)]
+        patch.setattr(sorting, "SORTED_BYTES_MAX", at_once)
+        patch.setattr(sorting, "_BLOCK_BYTES", block)
+        for where in (scratch, None):
+            with ExitStack() as files:
+                sorter = Sorter(where, files)
+                for key, line in items:
+                    sorter.add(key.encode("utf-8", "surrogatepass"), line)
+                assert list(sorter.lines()) == [line for _, line in sorted(items)]
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 50, 51])
+@pytest.mark.parametrize("at_once", [1, 3_000, 15_000])
 def test_the_same_outputs_whether_they_fit_into_memory_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
@@ -245,8 +252,8 @@ def test_the_same_outputs_whether_they_fit_into_memory_or_not(
         url = f"http://a.example/{chance.choice('äß日😀')}{i}"
         odd = [(f"{chance.choice('äß日😀')}:{i}", SkipReason.NOT_A_URL)]
         fetch(store, page(url, title="😀\x85\u2028é", second=chance.randrange(5), skipped=odd), i * 10)
-    for n in (outputs.SORTED_AT_ONCE, at_once):
-        monkeypatch.setattr(outputs, "SORTED_AT_ONCE", n)
+    for n in (sorting.SORTED_BYTES_MAX, at_once):
+        monkeypatch.setattr(sorting, "SORTED_BYTES_MAX", n)
         dirs = OutputDirs.on_disk(tmp_path / str(n))
         write(store, dirs)
         found.append(
@@ -274,7 +281,7 @@ def test_no_room_to_sort_leaves_the_old_outputs(tmp_path: Path, monkeypatch: pyt
     def full(**_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(outputs, "SORTED_AT_ONCE", 1)
+    monkeypatch.setattr(sorting, "SORTED_BYTES_MAX", 1)
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     with pytest.raises(StorageFull):
         write(store, dirs)

@@ -28,6 +28,10 @@ _CANONICAL = re.compile(r"(https?)://([^/?#@]+)(/[^?#]*)(?:\?([^#]*))?", re.DOTA
 _WWW = re.compile(r"www[0-9]*\.")
 _DEFAULT_PORTS = {("http", "80"), ("https", "443")}
 _MIME_END = re.compile(r"[;\s]")
+_ISO_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z")
+_json = json.encoder.encode_basestring_ascii
+# Paths of which nothing is unescaped, escaped or resolved.
+_PLAIN_PATH = re.compile(r"(?:/(?![/.])[!-$&-.0-~]*)+")
 
 # Printable characters stay, except those that start an escape or a fragment.
 _SAFE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "").replace("#", "")
@@ -53,7 +57,7 @@ _SESSION_SEGMENTS = (
 def line(
     *,
     url: str,
-    date: datetime,
+    date: datetime | str,
     content_type: str | None,
     status: int,
     digest: str,
@@ -63,18 +67,25 @@ def line(
 ) -> str:
     """The index line of a response record, with its newline.
 
-    `content_type` is the header as it came, or None if there was none;
-    `length` and `offset` are those of the gzip member.
+    `date` may be the text of an instant in ISO 8601; `content_type` is the
+    header as it came, or None if there was none; `length` and `offset` are
+    those of the gzip member.
     """
-    fields = {"url": url}
-    if content_type is not None:
-        fields["mime"] = _MIME_END.split(content_type, maxsplit=1)[0]
-    fields["status"] = str(status)
-    fields["digest"] = digest
-    fields["length"] = str(length)
-    fields["offset"] = str(offset)
-    fields["filename"] = filename
-    return f"{surt(url)} {date.astimezone(UTC):%Y%m%d%H%M%S} {json.dumps(fields)}\n"
+    mime = "" if content_type is None else f'"mime": {_json(_MIME_END.split(content_type, maxsplit=1)[0])}, '
+    # A JSON object of texts, written as `json.dumps` writes it.
+    return (
+        f'{surt(url)} {_timestamp(date)} {{"url": {_json(url)}, {mime}"status": "{status}", "digest": {_json(digest)}, '
+        f'"length": "{length}", "offset": "{offset}", "filename": {_json(filename)}}}\n'
+    )
+
+
+def _timestamp(date: datetime | str) -> str:
+    """`20260131120000`, in UTC."""
+    if isinstance(date, str):
+        if _ISO_UTC.fullmatch(date) is not None:
+            return date[:4] + date[5:7] + date[8:10] + date[11:13] + date[14:16] + date[17:19]
+        date = datetime.fromisoformat(date)
+    return f"{date.astimezone(UTC):%Y%m%d%H%M%S}"
 
 
 def surt(url: str) -> str:
@@ -90,7 +101,8 @@ def surt(url: str) -> str:
     host = _host_key(scheme, authority)
     if not host:
         return url
-    key = host + _path_key(_tidy(_unescape(path)))
+    plain = _PLAIN_PATH.fullmatch(path) is not None
+    key = host + _path_key(path.lower() if plain else _tidy(_unescape(path)))
     return f"{key}?{query}" if query and (query := _query_key(_fold(query))) else key
 
 

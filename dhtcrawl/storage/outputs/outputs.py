@@ -8,15 +8,11 @@ Runs on the committer's thread, in bounded memory.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +20,10 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
+from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store import keys, outcomes
-from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
-from dhtcrawl.storage.store.records import Place, SkippedLink, SkipReason, State, unpack, unpack_task
+from dhtcrawl.storage.store.records import Place, SkippedLink, SkipReason, State, shown_task, unpack, unpack_task
 from dhtcrawl.storage.store.tasks import link_keys_of
 from dhtcrawl.storage.store.txn import Txn
 
@@ -42,9 +38,10 @@ OUTPUT_FILES = (
     f"{REPORTS_DIR}/{MISSING_FILE}",
     SUMMARY_FILE,
 )
-SORTED_AT_ONCE = 100_000  # lines in memory; some 40 MB
+KNOWN_KEYS_MAX = 50_000  # that the audit of links remembers; some 5 MB
 # Fields of a page record for the index, for gathering and for sending links again, not for pages.jsonl.
-_HIDDEN = ("place", "mime", "copy", "query_charset")
+_HIDDEN = frozenset(("place", "mime", "copy", "query_charset"))
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,30 +152,37 @@ def write_outputs(
     """
     totals = OutputCounters()
     archive = _committed(txn, crawl, dirs)
-    dirs.pages.replace(PAGES_FILE, in_order(_page_lines(txn, crawl, totals, archive), dirs.scratch))
-    dirs.indexes.replace(INDEX_FILE, in_order(_index_lines(txn, crawl), dirs.scratch))
-    dirs.reports.replace(
-        SKIPPED_FILE, in_order(_skipped_lines(txn, crawl, totals, spec, pending_reason, ours), dirs.scratch)
-    )
+    with ExitStack() as files:
+        pages, index = Sorter(dirs.scratch, files), Sorter(dirs.scratch, files)
+        for fields in _records(txn, crawl, keys.PAGE):
+            _count_page(totals, fields, archive)
+            pages.add(_bytes(f"{fields['fetched_at']} {fields['url']}"), page_line(fields))
+            _add_to_index(index, fields)
+        for fields in _records(txn, crawl, keys.EXTRA):
+            _add_to_index(index, fields)
+        dirs.pages.replace(PAGES_FILE, pages.lines())
+        dirs.indexes.replace(INDEX_FILE, index.lines())
+    skipped = _skipped_lines(txn, crawl, totals, spec, pending_reason, ours)
+    _replace_sorted(dirs.reports, SKIPPED_FILE, skipped, dirs.scratch)
     if ours is not None:
         return totals
     totals.lost = count_lost(txn, crawl, task_key_bytes(spec.key_mode))
     if totals.pages_missing or totals.brought != totals.pages:
-        dirs.reports.replace(MISSING_FILE, in_order(_missing_lines(txn, crawl, totals, archive), dirs.scratch))
+        _replace_sorted(dirs.reports, MISSING_FILE, _missing_lines(txn, crawl, totals, archive), dirs.scratch)
     else:
         dirs.reports.remove(MISSING_FILE)
     return totals
 
 
-def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = 500_000) -> int:
+def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = KNOWN_KEYS_MAX) -> int:
     """Count the in-scope links of fetched pages that have no record at all: `lost` is counted, not assumed."""
     lost: set[bytes] = set()
     known: set[bytes] = set()
     for _, value in txn.rows(keys.LINKS, crawl):
-        for key in link_keys_of(value, key_bytes):
-            if key in known:
-                continue
-            if txn.get(keys.TASK + crawl + key) is None:
+        doubtful = list(set(link_keys_of(value, key_bytes)) - known)
+        found = txn.get_many([keys.TASK + crawl + key for key in doubtful])
+        for key, record in zip(doubtful, found, strict=True):
+            if record is None:
                 lost.add(key)
             elif len(known) < known_max:
                 known.add(key)
@@ -195,17 +199,15 @@ def _records(txn: Txn, crawl: bytes, kind: bytes) -> Iterator[Any]:
         yield unpack(value)
 
 
-def _page_lines(txn: Txn, crawl: bytes, totals: OutputCounters, archive: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    for fields in _records(txn, crawl, keys.PAGE):
-        totals.pages += 1
-        totals.bytes += fields["bytes"]
-        status = fields["status"]
-        totals.pages_ok += outcomes.is_content(status)
-        totals.redirects += 300 <= status < 400
-        if status >= 400:
-            totals.error(outcomes.kind_of_status(status))
-        totals.pages_missing += not _is_there(archive, Place(*fields["place"]))
-        yield f"{fields['fetched_at']} {fields['url']}", page_line(fields)
+def _count_page(totals: OutputCounters, fields: dict[str, Any], archive: dict[str, int]) -> None:
+    totals.pages += 1
+    totals.bytes += fields["bytes"]
+    status = fields["status"]
+    totals.pages_ok += outcomes.is_content(status)
+    totals.redirects += 300 <= status < 400
+    if status >= 400:
+        totals.error(outcomes.kind_of_status(status))
+    totals.pages_missing += not _is_there(archive, Place(*fields["place"]))
 
 
 def _is_there(archive: dict[str, int], place: Place) -> bool:
@@ -233,20 +235,19 @@ def _missing(url: str, place: Place | None) -> tuple[str, bytes]:
     return url, _json_line(fields)
 
 
-def _index_lines(txn: Txn, crawl: bytes) -> Iterator[tuple[str, bytes]]:
-    for fields in itertools.chain(_records(txn, crawl, keys.PAGE), _records(txn, crawl, keys.EXTRA)):
-        _, file, offset, length = fields["place"]
-        line = cdxj.line(
-            url=fields["url"],
-            date=datetime.fromisoformat(fields["fetched_at"]),
-            content_type=fields["mime"],
-            status=fields["status"],
-            digest=fields["payload_digest"],
-            length=length,
-            offset=offset,
-            filename=file,
-        )
-        yield line, line.encode("utf-8", "replace")
+def _add_to_index(index: Sorter, fields: dict[str, Any]) -> None:
+    _, file, offset, length = fields["place"]
+    line = cdxj.line(
+        url=fields["url"],
+        date=fields["fetched_at"],
+        content_type=fields["mime"],
+        status=fields["status"],
+        digest=fields["payload_digest"],
+        length=length,
+        offset=offset,
+        filename=file,
+    ).encode("utf-8", "replace")
+    index.add(line, line)
 
 
 def _skipped_lines(
@@ -260,7 +261,7 @@ def _skipped_lines(
     for key, value in txn.rows(keys.TASK, crawl):
         if ours is not None and not ours(key):
             continue
-        task = unpack_task(value)
+        task = shown_task(value)
         totals.urls_seen += 1
         if task.state == State.DEAD:
             if task.reason == SkipReason.FAILED:
@@ -288,33 +289,17 @@ def _skipped(totals: OutputCounters, link: SkippedLink, detail: str = "") -> tup
 
 
 def _json_line(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    return _json(fields).encode("utf-8", "replace") + b"\n"
 
 
-def in_order(lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> Iterator[bytes]:
-    """The lines in the order of their sort keys; more lines than fit into memory are sorted through files."""
-    batch: list[tuple[str, bytes]] = []
+def _bytes(text: str) -> bytes:
+    """A sort key; in UTF-8 texts have the order of their code points."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _replace_sorted(directory: Directory, name: str, lines: Iterable[tuple[str, bytes]], scratch: Path | None) -> None:
     with ExitStack() as files:
-        runs: list[Iterator[tuple[str, bytes]]] = []
-        for item in lines:
-            batch.append(item)
-            if len(batch) >= SORTED_AT_ONCE and scratch is not None:
-                batch.sort()
-                runs.append(_spilled(batch, files, scratch))
-                batch = []
-        batch.sort()
-        for _, line in heapq.merge(iter(batch), *runs):
-            yield line
-
-
-def _spilled(batch: list[tuple[str, bytes]], files: ExitStack, scratch: Path) -> Iterator[tuple[str, bytes]]:
-    """Write a sorted batch to a file at once; the iterator reads it back."""
-    try:
-        file = files.enter_context(tempfile.TemporaryFile(dir=scratch))  # noqa: SIM115
-        for sort_key, line in batch:
-            file.write(json.dumps([sort_key, line.decode("utf-8")]).encode() + b"\n")
-        file.seek(0)
-    except OSError as error:
-        raise storage_error(error, f"cannot sort in {scratch}") from error
-    rows = map(json.loads, file)
-    return ((sort_key, text.encode()) for sort_key, text in rows)
+        sorter = Sorter(scratch, files)
+        for key, line in lines:
+            sorter.add(_bytes(key), line)
+        directory.replace(name, sorter.lines())
