@@ -23,10 +23,11 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,34 +76,62 @@ class Lab:
             shutil.rmtree(home)
 
 
+Taken = tuple[float, str, str, measure.Spent, Answers]  # its round's beginning, site, crawler
+
+
 def compare(
     lab: Lab, who: Sequence[Crawler], servers: Sequence[SiteServer], rounds: int, slow_rounds: int
 ) -> list[Run]:
-    """Have each crawler crawl each site in each round; whoever fails is said, and left out from then on."""
-    taken: list[tuple[float, str, str, measure.Spent, Answers]] = []
+    """Have each crawler crawl each site in each round; after an interruption, what has been measured.
+
+    Whoever fails is said, and left out from then on.
+
+    Raises:
+        SystemExit: our own crawl failed.
+    """
+    taken: list[Taken] = []
+    try:
+        for each in crawls(lab, who, servers, rounds, slow_rounds):
+            taken.append(each)
+    except KeyboardInterrupt:
+        print("interrupted: this is about what has been measured", file=sys.stderr)
+    return [_run(*each, _expected(taken, each[1])) for each in taken]
+
+
+def crawls(
+    lab: Lab, who: Sequence[Crawler], servers: Sequence[SiteServer], rounds: int, slow_rounds: int
+) -> Iterator[Taken]:
+    """One crawl after the other, in turns.
+
+    Raises:
+        SystemExit: our own crawl failed.
+    """
     failed: set[str] = set()
     for number in range(rounds):
         turn = time.time()
+        # Another one begins each time.
+        order = (*who[number % len(who) :], *who[: number % len(who)])
         for server in servers:
-            # Another one begins each time.
-            for crawler in (*who[number % len(who) :], *who[: number % len(who)]):
+            for crawler in order:
                 if crawler.name in failed or (crawler.slow and number >= slow_rounds):
                     continue
                 try:
                     spent, answers = lab.crawl(crawler, server)
                 except measure.CommandFailed as error:
+                    if crawler.name.startswith(US):
+                        raise SystemExit(f"bench: {error}") from error
                     failed.add(crawler.name)
                     print(f"{crawler.name} is left out: {error}", file=sys.stderr)
                     continue
-                taken.append((turn, server.site.name, crawler.name, spent, answers))
-                print(f"{number + 1}/{rounds} {server.site.name} {crawler.name}: {spent.cpu_s:.2f} s of CPU, "
-                      f"{spent.wall_s:.1f} s, {len(answers.pages):,} pages", file=sys.stderr)  # fmt: skip
-    if US in failed:
-        raise SystemExit("bench: our own crawl failed")
-    return [_run(*each, _expected(taken, each[1])) for each in taken]
+                print(
+                    f"{number + 1}/{rounds} {server.site.name} {crawler.name}: {spent.cpu_s:.2f} s of CPU, "
+                    f"{spent.wall_s:.1f} s, {len(answers.pages):,} pages",
+                    file=sys.stderr,
+                )
+                yield turn, server.site.name, crawler.name, spent, answers
 
 
-def _expected(taken: Sequence[tuple[float, str, str, measure.Spent, Answers]], site: str) -> frozenset[str]:
+def _expected(taken: Sequence[Taken], site: str) -> frozenset[str]:
     """The pages of our first crawl of a site, or where we took no part, of the first."""
     at = [each for each in taken if each[1] == site]
     return next((each[4].pages for each in at if each[2] == US), at[0][4].pages)
@@ -146,6 +175,8 @@ def run_all(args: argparse.Namespace, who: Sequence[Crawler]) -> list[Run]:
                 print(f"{name} is left out: {REAL[name].root} is not there", file=sys.stderr)
             else:
                 some.append((REAL[name], None))
+        # To be ended is to be interrupted: servers, crawls and files are cleared away.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         servers = [stack.enter_context(sites.serve(site, home / f"nginx-{site.name}", at)) for site, at in some]
         lab = Lab(home, args.concurrency, cores[1] if cores else None)
         slow_rounds = args.rounds if args.slow_rounds is None else args.slow_rounds

@@ -70,6 +70,38 @@ def test_a_command_that_fails_says_its_last_words(tmp_path: Path) -> None:
     measure.run(argv, cwd=tmp_path, env=os.environ, codes={1})
 
 
+def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(measure.CommandFailed, match="ended with -9"):
+        measure.run(["sleep", "60"], cwd=tmp_path, env=os.environ, limit_s=0.05)
+
+
+def test_whoever_interrupts_the_measuring_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(pid: int, options: int) -> None:
+        raise KeyboardInterrupt
+
+    before = measure.descendants(os.getpid())
+    monkeypatch.setattr(os, "wait4", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure.run(["sleep", "60"], cwd=tmp_path, env=os.environ)
+    assert measure.descendants(os.getpid()) == before
+
+
+def test_after_an_interruption_what_was_measured_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spent, answers = measure.Spent(1.5, 2.0, 100 << 20), sites.Answers(frozenset({"h/a"}), 0, 1)
+    results = iter([(spent, answers)])
+
+    def crawl(*_: object) -> tuple[measure.Spent, sites.Answers]:
+        if (result := next(results, None)) is None:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(bench_peers.Lab, "crawl", crawl)
+    server = sites.SiteServer(sites.Site("site", tmp_path), 80, tmp_path / "log")
+    lab = bench_peers.Lab(tmp_path, 1, None)
+    (run,) = bench_peers.compare(lab, [crawlers.ours(1)], [server], rounds=2, slow_rounds=2)
+    assert replace(run, turn=1.0) == replace(OURS, pages=1)
+
+
 def test_a_peer_that_is_not_installed_is_missing_and_no_failure(tmp_path: Path) -> None:
     missing = {crawler.name: crawler.missing for crawler in crawlers.all_of(tmp_path)}
     assert missing["scrapy"] == "scrapy is not installed"

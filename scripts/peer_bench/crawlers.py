@@ -28,7 +28,6 @@ PIP_PEERS = {
 }
 # The two have to be of one version, and later ones of the first lack the second.
 NPM_PEER = ("@spider-rs/spider-rs@0.0.157", "@spider-rs/spider-rs-linux-x64-gnu@0.0.157")
-FOLLOWED_TAGS = "a,area,base,frame,iframe,meta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +86,14 @@ def ours(nodes: int, policy: str = "") -> Crawler:
 
 
 def wget(name: str, writes: str, *options: str) -> Crawler:
-    """GNU Wget. It makes one request at a time, whatever is asked for.
+    """GNU Wget. It makes one request at a time, whatever is asked for, and knows which attributes of a tag are links.
 
     -q: no log (with a WARC it is also left out there). HSTS and cookies are files and look-ups that nothing here needs.
     """
+    tags = "a,area,base,frame,iframe,meta"
 
     def command(task: Task) -> list[str]:
-        argv = ["wget", "-r", "-l", "inf", "-q", "--no-hsts", "--no-cookies", f"--follow-tags={FOLLOWED_TAGS}"]
+        argv = ["wget", "-r", "-l", "inf", "-q", "--no-hsts", "--no-cookies", f"--follow-tags={tags}"]
         argv += ["--span-hosts", f"--domains={','.join(task.hosts)}", "-P", str(task.out), *options]
         return [*argv, *task.seeds]
 
@@ -102,12 +102,17 @@ def wget(name: str, writes: str, *options: str) -> Crawler:
 
 
 def wget2() -> Crawler:
-    """GNU Wget2: a thread for each request at once. Progress bars and the log are off, and so is HSTS's file."""
+    """GNU Wget2: a thread for each request at once. Progress bars and the log are off, and so is HSTS's file.
+
+    A tag without an attribute would have it follow every attribute of that tag. It crawls the hosts that it is given
+    pages of; told to span hosts, it would look up the names of all others.
+    """
+    tags = "a/href,area/href,base/href,frame/src,iframe/src"
 
     def command(task: Task) -> list[str]:
-        argv = ["wget2", "-r", "-l", "inf", "-q", "--no-hsts", "--no-cookies", f"--follow-tags={FOLLOWED_TAGS}"]
+        argv = ["wget2", "-r", "-l", "inf", "-q", "--no-hsts", "--no-cookies", f"--follow-tags={tags}"]
         argv += ["--progress=none", f"--max-threads={task.concurrency}", "-P", str(task.out)]
-        return [*argv, "--span-hosts", f"--domains={','.join(task.hosts)}", *task.seeds]
+        return [*argv, *task.seeds]
 
     return Crawler("wget2", "files", command, _without("wget2"), codes=frozenset({0, 8}))
 

@@ -45,7 +45,7 @@ def run(
     codes: Collection[int] = (0,),
     limit_s: float = 900.0,
 ) -> Spent:
-    """Run a command on one core, or wherever it likes, and wait for it.
+    """Run a command on one core, or wherever it likes, and wait for it; whoever interrupts us ends it too.
 
     Raises:
         CommandFailed: its exit code is none of `codes`, or it took longer than `limit_s`.
@@ -63,10 +63,16 @@ def run(
         alarm.start()
         watch = _Memory(process.pid)
         watch.start()
-        _, status, usage = os.wait4(process.pid, 0)
-        wall_s = time.perf_counter() - began
-        alarm.cancel()
-        watch.stop()
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+            wall_s = time.perf_counter() - began
+        except BaseException:
+            _end(process.pid)
+            process.wait()
+            raise
+        finally:
+            alarm.cancel()
+            watch.stop()
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in codes:
         said = log.read_text("utf-8", "replace")[-2000:]
