@@ -51,11 +51,14 @@ class DueTasks:
 
         A new task is added with its batch; a link to a known task sends the record again and holds nothing back.
         """
-        if task.key not in self._due:
-            self.expect([task])
-            add = partial(self.add, [task])
-            if not when_kept(task.key, add):
-                add()
+        if task.key in self._due:
+            # It had left the queue and has come back, as when another node had it and gave it back.
+            self._over.pop(task.key, None)
+            return
+        self.expect([task])
+        add = partial(self.add, [task])
+        if not when_kept(task.key, add):
+            add()
 
     def written(self, key: bytes) -> None:
         """Keep a task that is over out of the frontier, if it is still due.

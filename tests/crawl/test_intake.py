@@ -101,6 +101,18 @@ def fetch(due: DueTasks, frontier: Frontier) -> None:
     frontier.written(job.host, job.task.key, 0.0)
 
 
+def test_a_task_that_left_its_queue_and_is_read_from_it_again_starts_with_its_batch(
+    due: DueTasks, frontier: Frontier
+) -> None:
+    due.expect([task()])
+    due.written(task().key)
+    due.await_safe(task(), lambda key, add: pytest.fail("it is due already"))
+    due.add([task()])
+    job = frontier.next(0.0)
+    assert job is not None
+    assert job.task == task()
+
+
 def test_a_shorter_way_that_is_safe_before_the_first_queues_nothing_twice(due: DueTasks, frontier: Frontier) -> None:
     due.expect([task(depth=3)])
     due.expect([task(depth=2)])
