@@ -110,6 +110,11 @@ class AssigningWorld(World[AssigningNode]):
         return [each for each in TASKS if self.view.closest(placement(each.key), 1)[0].id == node]
 
 
+    def second(self, each: Queued) -> bytes:
+        """The node that owns a task once its owner is gone."""
+        return self.view.closest(placement(each.key), 2)[1].id
+
+
 @asynccontextmanager
 async def a_world() -> AsyncIterator[tuple[AssigningWorld, AssigningNode, AssigningNode]]:
     """A world, and two of its nodes, whose assignments are looked after."""
@@ -201,6 +206,18 @@ async def test_who_leaves_or_joins_is_told_what_is_in_hand_of_its_share() -> Non
         a.flying |= {one.key: None, world.owned_by(B)[0].key: None}
         assert a.changes.in_hand(C) == [one.key]
         assert a.changes.in_hand(A) == []
+
+
+async def test_what_was_fetched_for_an_owner_that_went_is_held_by_the_next_until_it_is_on_disk() -> None:
+    async with a_world() as (world, a, b):
+        one = next(each for each in world.owned_by(C) if world.second(each) == B)
+        b.store(one)
+        a.flying[one.key] = None  # fetched, and no assignment any more
+        world.leave(C)
+        b.sees()
+        a.sees()
+        await world.until(lambda: not a.part.waiting)
+        assert b.ownership.holders() == {one.key: A}
 
 
 async def test_a_release_that_does_not_arrive_is_no_hold_up() -> None:

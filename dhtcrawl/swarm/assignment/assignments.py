@@ -118,7 +118,7 @@ class Assignments:
 
     def view_changed(self) -> None:
         """Act on a new view, by which other keys may be ours."""
-        self.changes.tell_owners(self.worker.forget_void())
+        self.changes.view_changed(self.worker.forget_void())
         if self.assigner is not None:
             self.assigner.view_changed()
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import placement
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.swarm.assignment.assigned import IncarnationOf
@@ -53,6 +54,7 @@ class OwnerChanges:
         self._group = group
         self._orphans = orphans
         self._incarnation_of = incarnation_of
+        self._view = peers.view  # by which owners were last told
 
     # As the new owner
 
@@ -105,14 +107,26 @@ class OwnerChanges:
         flying = [key for key in self._queues.open_tasks() if self._owner_of(key) == node]
         return list(dict.fromkeys([*flying, *self._ownership.borrowed.of(node)]))
 
-    def tell_owners(self, keys: Iterable[bytes]) -> None:
-        """Tell the owners of these tasks which of them we have in flight, so that they do not begin them."""
-        flying = filter(self._queues.has_in_flight, keys)
+    def view_changed(self, void: Iterable[bytes]) -> None:
+        """Tell new owners which of their tasks we have in flight, so that they do not begin them.
+
+        `void` are tasks that were assigned to us until now. Of those that we have fetched for an owner, and that are
+        not on disk, their assignment has ended before.
+        """
+        before, self._view = self._view, self._peers.view
+        flying = dict.fromkeys(filter(self._queues.has_in_flight, void))
+        if before is not self._view:
+            flying |= dict.fromkeys(key for key in self._queues.open_tasks() if self._has_moved(key, before))
         for node, theirs in by_owner(self._peers.view, flying, lambda key: key).items():
             if node in (NO_OWNER, self._peers.node_id):
                 continue
             self.telling += 1
             self._group.create_task(self._tell(node, theirs[:KEYS_MAX]))
+
+    def _has_moved(self, key: bytes, before: View) -> bool:
+        place = placement(key)
+        was, now = before.owner(place), self._peers.view.owner(place)
+        return was is None or now is None or was.id != now.id
 
     async def _tell(self, node: bytes, keys: list[bytes]) -> None:
         try:
