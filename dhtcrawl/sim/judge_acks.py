@@ -177,14 +177,23 @@ class Acks:
         wanted = min(scene.acks + 1, len(side))
         for view in views:
             seen = {member.id for member in view.members}
-            if len(view) < wanted and all(self._was_away(each, host) for each in side if each.id not in seen):
+            if len(view) >= wanted:
+                continue
+            there = [host, *(each for each in scene.numbers if each is not host and each.id in seen)]
+            if all(self._was_away(each, there) for each in side if each.id not in seen):
                 wanted = len(view)
         return wanted
 
-    def _was_away(self, host: SimHost, seen_from: SimHost) -> bool:
-        """Whether another may have had to do without a host lately."""
+    def _was_away(self, host: SimHost, seen_from: Sequence[SimHost]) -> bool:
+        """Whether one of these may have had to do without a host lately.
+
+        Who comes from the other side of a partition says that those of this side are dead, and is believed until they
+        object.
+        """
         scene = self._scene
-        return scene.is_back(host) or scene.cuts.were_apart(host.name, seen_from.name, scene.time(), UNDER_WAY_S)
+        if scene.is_back(host):
+            return True
+        return any(scene.cuts.were_apart(host.name, each.name, scene.time(), UNDER_WAY_S) for each in seen_from)
 
     def _views_since(self, host: SimHost, at: float) -> list[View]:
         """What it saw from then on, the view that it had then included."""

@@ -55,6 +55,24 @@ async def test_a_small_side_acks_with_what_it_has_and_what_it_acked_is_thin() ->
     assert stage.told == []
 
 
+@pytest.mark.parametrize(("long_ago", "told"), [(False, []), (True, ["I1"])])
+async def test_who_comes_from_the_other_side_may_have_told_that_those_of_this_one_are_dead(
+    long_ago: bool, told: list[str]
+) -> None:
+    stage = Stage()
+    owner, *_, stranger = stage.keepers(stage.url())
+    stage.cut(stranger)
+    stage.heal()
+    if long_ago:
+        stage.meet()
+        stage.oracle.step()
+        await asyncio.sleep(UNDER_WAY_S + QUIET_S)
+    stage.meet(owner, stranger)
+    stage.write(stage.url(), owner, stranger)
+    stage.acks(owner, stage.url())
+    assert stage.told == told
+
+
 async def test_who_went_on_a_moment_ago_may_be_taken_for_dead() -> None:
     stage = Stage()
     stopped, owner, backup, *others = [*stage.keepers(stage.url()), stage.hosts[4]]

@@ -109,7 +109,6 @@ class AssigningWorld(World[AssigningNode]):
         """Tasks of this owner."""
         return [each for each in TASKS if self.view.closest(placement(each.key), 1)[0].id == node]
 
-
     def second(self, each: Queued) -> bytes:
         """The node that owns a task once its owner is gone."""
         return self.view.closest(placement(each.key), 2)[1].id
