@@ -149,7 +149,7 @@ def judged(runs: Runs, target: Target) -> list[benchmark.Row]:
     if not ratios:
         return []
     cost = [median(runs.cpu(target.site, crawler, warm=target.warm)) for crawler in (target.of, target.than)]
-    met = median(ratios) <= target.most or cost[0] - cost[1] <= target.ms_more
+    met = median(ratios) <= target.most or 0 < target.ms_more >= cost[0] - cost[1]
     words = [f"{'a goal' if target.goal else 'at most'}: {target.most:.3g}"]
     words += [f"or {target.ms_more:g} ms more ({cost[0] - cost[1]:+.2f})"] if target.ms_more else []
     words += ["start-up taken off"] if target.warm else []
