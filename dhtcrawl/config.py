@@ -74,6 +74,10 @@ class FetchSettings:
     """What one request may cost, and how often it is tried."""
 
     concurrency: int = setting(32, "requests in flight on this node", low=1, high=4096)
+    open_pages_max: int = setting(
+        128, "pages under way on this node, until its backups know that they are over: a crash repeats them",
+        low=1, high=4096,
+    )  # fmt: skip
     connect_timeout_s: float = setting(10.0, "for the connection, TLS included", "duration", low=0.001)
     head_timeout_s: float = setting(
         30.0, "from the connection to the end of the response's head", "duration", low=0.001

@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from dhtcrawl.config import FetchSettings
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.host_standing import host_standings
 from dhtcrawl.crawl.parts import CrawlParts
+from dhtcrawl.crawl.places import PlaceLimits
 from dhtcrawl.crawl.ports import Assignment, Budget
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
@@ -52,7 +54,8 @@ class _Stage:
 class _Fetchers:
     """The idle fetchers, and how many jobs the others have."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: FetchSettings) -> None:
+        self.limits = PlaceLimits(settings.concurrency, settings.open_pages_max)
         self.idle: deque[asyncio.Future[Job | None]] = deque()
         self.started = 0
         self.running = 0  # jobs handed to fetchers
@@ -108,7 +111,7 @@ class Crawl:
         self._budget = budget
         self._disk_used = disk_used
         self._stage = _Stage()
-        self._fetchers = _Fetchers()
+        self._fetchers = _Fetchers(services.config.fetch)
         self._time = _RunTime(services, parts.counters)
         crawl = parts.start.crawl_id
         self._refill = Refill(services, crawl, parts.frontier, parts.due, refilled=self._dispatch)
@@ -298,15 +301,11 @@ class Crawl:
             fetchers.idle.popleft().set_result(job)
 
     def _may_start(self) -> bool:
-        """Whether a fetcher is free and the budget allows one more page.
-
-        A page that is not on disk yet, or not known to the backups, counts as in
-        flight: after a crash it would be fetched again.
-        """
+        """Whether a fetcher is free, and the bounds of `PlaceLimits` and the budget allow one more page."""
         fetchers, handed_in = self._fetchers, self.parts.next_round
         if not fetchers.idle:
             return False
-        if fetchers.running + len(handed_in.open_pages) >= self._s.config.fetch.concurrency:
+        if not fetchers.limits.free(fetchers.running, handed_in.unwritten_pages, handed_in.open_pages):
             return False
         return self._budget.may_start(handed_in.unwritten_pages + fetchers.pages)
 

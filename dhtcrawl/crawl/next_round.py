@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from dhtcrawl.crawl.copy_barrier import CopyBarrier, Holders
 from dhtcrawl.crawl.outbox import Outbox
+from dhtcrawl.crawl.places import OpenPages
 from dhtcrawl.crawl.resend_queue import ResendQueue
 from dhtcrawl.crawl.rounds import Fetched, Kill, Relinked, Round
 from dhtcrawl.crawl.wake_up import WakeUp
@@ -57,8 +58,7 @@ class NextRound:
         self.copying = copying
         self.handed_in = WakeUp()
         self.unwritten_pages = 0  # pages that arrived and are not counted yet
-        # Task keys of pages that arrived in this run and whose end the backups do not know.
-        self.open_pages: dict[bytes, None] = {}
+        self.open_pages = OpenPages()  # that arrived in this run, and whose end the backups do not know
         self.resends = resends
         self._aliases = list(aliases)
         self._gathered = Gathered()
@@ -81,7 +81,7 @@ class NextRound:
     def page(self, fetched: Fetched, links: list[Link], alias: str | None) -> None:
         """Take a page that arrived, with the links to send."""
         assert fetched.page is not None
-        self.open_pages[fetched.page.key] = None
+        self.open_pages.add(fetched.page.key, fetched.body.size)
         if alias is not None:
             self._aliases.append(alias)
             self._gathered.has_aliases = True
@@ -184,7 +184,7 @@ class NextRound:
                 continue
             self.unwritten_pages -= 1
             if each.page.key in refetched:
-                self.open_pages.pop(each.page.key, None)
+                self.open_pages.close(each.page.key)
 
     def done_with(self, pages: dict[bytes, None]) -> None:
         """Every link of these pages is acked."""
@@ -200,9 +200,9 @@ class NextRound:
         """Close pages that are done here, but not `over`: other nodes have their records, so no tombstone is sent."""
         for page in done:
             if page not in over and page not in self._owing:
-                self.open_pages.pop(page, None)
+                self.open_pages.close(page)
 
     def safe(self, pages: Iterable[bytes]) -> None:
         """The backups have the tombstones of these pages."""
         for page in pages:
-            self.open_pages.pop(page, None)
+            self.open_pages.close(page)

@@ -60,7 +60,7 @@ class CrawlParts:
 
     def open_tasks(self) -> list[bytes]:
         """Keys of tasks whose fetch, or its outcome, is known to this node alone."""
-        return list(self.in_flight | self.next_round.open_pages)
+        return list(dict.fromkeys([*self.in_flight, *self.next_round.open_pages]))
 
     def has_open(self, key: bytes) -> bool:
         """Whether `open_tasks` has this one."""

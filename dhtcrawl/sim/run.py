@@ -34,7 +34,7 @@ async def _simulate(scenario: Scenario, seed: int) -> ScenarioResult:
     time = asyncio.get_running_loop().time
     web = SimWeb(seed, scenario.web())
     trace = Trace(time, tail=TAIL_EVENTS)
-    config = load(flags={"fetch.concurrency": scenario.concurrency})
+    config = load(flags={"fetch.concurrency": scenario.concurrency, "fetch.open_pages_max": scenario.open_pages})
     spec = make_spec(web.seeds(), scenario.settings(config.crawl))
     node = SimNode("node 0", seed, config, web, trace, commit_s=scenario.commit_s)
     rng = Random(f"{seed} crashes")

@@ -33,6 +33,7 @@ class Scenario:
     searches: bool = False  # links whose queries are in the charset of their page
     refuses: bool = False  # every page answers 403
     concurrency: int = 16
+    open_pages: int = 64  # under way at once, each node, until the backups know their end
     commit_s: float = 0.004  # what an fsync takes
     crashes: int = 0
     crash_every_s: float = 30.0  # between faults of any kind, on average

@@ -44,7 +44,11 @@ PATIENCE_S = 30.0
 def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
     """Run `scenario` with `seed` on a virtual clock."""
     config = load(
-        flags={"fetch.concurrency": scenario.concurrency, "swarm.holder_grace_s": f"{scenario.holder_grace_s}s"}
+        flags={
+            "fetch.concurrency": scenario.concurrency,
+            "fetch.open_pages_max": scenario.open_pages,
+            "swarm.holder_grace_s": f"{scenario.holder_grace_s}s",
+        }
     )
     web = SimWeb(seed, scenario.web())
     run = SwarmRun(scenario, seed, config, web, make_spec(web.seeds(), scenario.settings(config.crawl)))

@@ -16,7 +16,7 @@ from storage.stores import CRAWL
 from dhtcrawl.config import Config, CrawlSettings, FetchSettings
 from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.parts import build, first_round
-from dhtcrawl.crawl.ports import TaskOutcome
+from dhtcrawl.crawl.ports import CrawlPorts, TaskOutcome
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart, Round
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.crawl.single_node import PORTS, NoAssignment
@@ -52,7 +52,7 @@ class Given(NoAssignment):
 class SmallWeb:
     """Answers by URL; what is not there is 404."""
 
-    def __init__(self, answers: dict[str, Answer], **settings: Any) -> None:
+    def __init__(self, answers: dict[str, Answer], ports: CrawlPorts = PORTS, /, **settings: Any) -> None:
         self.answers = answers
         self.asked: list[str] = []
         self.assignment = Given()
@@ -72,7 +72,7 @@ class SmallWeb:
             node="ab" * 20,
             incarnation=1,
             offload=_at_once,
-            ports=PORTS,
+            ports=ports,
         )
         start = CrawlStart(self.spec, CRAWL, CrawlCounters(), [], {})
         live: Any = SimpleNamespace(append=lambda lines: None)

@@ -56,6 +56,7 @@ class Plan:
     every_s: float = 10.0
     rate: float = 20.0
     concurrency: int = 4
+    open_pages: int = 8  # what a fault of one node costs at most
     front: int = 0  # how many pages the crawl may know of at a time; 0: no limit
     delay_s: float = 1.0  # of the polite crawl
     blocked: int = 0  # so many nodes, the last ones, do not reach the web server
@@ -305,9 +306,9 @@ class _Run:
         hits = read_log(self._home / "web.log", begun_at, nodes)
         bulk = [hit for hit in hits if hit.port == BULK]
         report.requests = len(bulk)
-        report.again = fetched_again(bulk, faults, self._plan.concurrency)
+        report.again = fetched_again(bulk, faults, self._plan.open_pages)
         report.too_soon = too_soon((hit for hit in hits if hit.port != BULK), self._plan.delay_s, faults)
-        for problem in too_many(report.again, bulk, self._plan.concurrency):
+        for problem in too_many(report.again, bulk, self._plan.open_pages):
             self._problem(problem)
         if report.too_soon[0]:
             self._problem(f"{report.too_soon[0]} requests came sooner than the delay, outside of partitions")
@@ -321,7 +322,8 @@ class _Run:
 
 
 def _options(plan: Plan) -> list[str]:
-    return ["--concurrency", str(plan.concurrency), "--log-level", "info", *plan.options]
+    at_once = ["--concurrency", str(plan.concurrency), "--set", f"fetch.open_pages_max={plan.open_pages}"]
+    return [*at_once, "--log-level", "info", *plan.options]
 
 
 @contextmanager

@@ -28,8 +28,8 @@ from .outputs import Outputs
 
 DEADLINE_S = 120.0  # for what takes a second on a machine that does nothing else
 ASK_EVERY_S = 0.05
-IN_FLIGHT = 4  # requests that a node has under way at most: what its death may cost
-AT_ONCE = ["--concurrency", str(IN_FLIGHT)]
+IN_FLIGHT = 4  # pages a node has under way at most: what its death may cost
+AT_ONCE = ["--concurrency", str(IN_FLIGHT), "--set", f"fetch.open_pages_max={IN_FLIGHT}"]
 CLEAN = {"complete": True, "lost": 0, "pages_missing": 0, "politeness_violations": 0}
 
 _ADDRESSES = itertools.count(1)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dhtcrawl.config import FetchSettings
+
 from .conftest import Serve
 from .crawler import Crawler, Outcome
 from .deadline import until
@@ -20,6 +22,7 @@ from .terminal import CTRL_C, Terminal
 from .truth import truth_of
 
 OPTIONS = ("--allow-private", "--delay", "0", "--nodes", "3", "--json")
+OPEN_PAGES = FetchSettings().open_pages_max  # what the end of one node costs at most
 
 
 def command(server: Nginx, out: Path) -> tuple[str | Path, ...]:
@@ -87,7 +90,7 @@ def test_the_same_command_goes_on_after_an_interruption(
     ran = crawler.run(*command(server, outputs.out))
     assert_whole(ran, outputs, server, crawler)
     # Nothing that was in flight when it ended is more than what three nodes may have.
-    assert_counted(ran, server, in_flight=0 if how is signal.SIGINT else 3 * 32)
+    assert_counted(ran, server, in_flight=0 if how is signal.SIGINT else 3 * OPEN_PAGES)
 
 
 @pytest.mark.needs_nginx
@@ -102,7 +105,7 @@ def test_a_process_that_ends_before_the_crawl_does_ends_the_command_and_it_can_g
     assert "a node ended" in ended.one_line()
     ran = crawler.run(*command(server, outputs.out))
     assert_whole(ran, outputs, server, crawler)
-    assert_counted(ran, server, in_flight=3 * 32)
+    assert_counted(ran, server, in_flight=3 * OPEN_PAGES)
 
 
 def test_a_second_ctrl_c_at_a_terminal_ends_all_processes_at_once_and_the_same_command_goes_on(

@@ -17,7 +17,7 @@ from .test_real_sites import describe
 from .truth import truth_of
 
 SITE = GNUPLOT
-IN_FLIGHT = 4
+IN_FLIGHT = 4  # pages a node has under way at most
 OPTIONS = ["--delay", "0", "--copies", "2"]
 NOTHING_TWICE = CLEAN | {"refetches": 0, "copies": 2, "pages_undercopied": 0}
 
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.needs_nginx
 
 @pytest.fixture
 def swarm(tmp_path: Path) -> Iterator[Swarm]:
-    with Swarm(tmp_path / "swarm", "--concurrency", str(IN_FLIGHT), "--set", "swarm.holder_grace_s=3s") as swarm:
+    options = ["--set", f"fetch.open_pages_max={IN_FLIGHT}", "--set", "swarm.holder_grace_s=3s"]
+    with Swarm(tmp_path / "swarm", "--concurrency", str(IN_FLIGHT), *options) as swarm:
         swarm.start(4)
         swarm.meet()
         yield swarm

@@ -16,8 +16,10 @@ from dhtcrawl.swarm.bodies.copier import Copier
 from dhtcrawl.swarm.bodies.copying import BodyCopies
 from sim import breakages
 
-CALM = Scenario(nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, crash_every_s=1.5, holder_grace_s=20, copies=2)
-IN_FLIGHT = CALM.concurrency  # of one node: what its end makes the swarm fetch once more
+CALM = Scenario(
+    nodes=5, hosts=5, pages=60, delay_s=0, concurrency=4, open_pages=4, crash_every_s=1.5, holder_grace_s=20, copies=2
+)
+IN_FLIGHT = CALM.open_pages  # of one node: what its end makes the swarm fetch once more
 
 
 def simulate(seed: int, **changes: Any) -> ScenarioResult:

@@ -213,7 +213,7 @@ def test_a_crawl_that_is_refused_everywhere_is_to_end_as_failed(monkeypatch: pyt
 
 def test_an_owner_by_its_own_word_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     breakages.takes_every_link(monkeypatch)
-    assert any("I7" in _told(scenario(joins=3, crash_every_s=0.5), seed) for seed in (14, 20, 21, 23))
+    assert any("I7" in _told(scenario(joins=3, crash_every_s=0.5, open_pages=4), seed) for seed in (14, 20, 21, 23))
 
 
 def test_a_record_dropped_before_it_is_acked_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_a_record_dropped_before_it_is_acked_is_caught(monkeypatch: pytest.Monke
 
 def test_a_copy_that_overwrites_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "merge", lambda ours, came: came)
-    assert "I2" in _told(scenario(crashes=2, away_s=2), 1)
+    assert "I2" in _told(scenario(crashes=2, away_s=2, open_pages=4), 1)
 
 
 def test_a_body_that_nobody_has_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
