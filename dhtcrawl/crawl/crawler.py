@@ -22,7 +22,7 @@ from dhtcrawl.config import FetchSettings
 from dhtcrawl.crawl.budget import CrawlLimits, Stop
 from dhtcrawl.crawl.fetcher import Fetcher
 from dhtcrawl.crawl.frontier import Job
-from dhtcrawl.crawl.host_standing import host_standings
+from dhtcrawl.crawl.host_standing import frontier_obstacle
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.places import PlaceLimits
 from dhtcrawl.crawl.ports import Assignment, Budget
@@ -32,7 +32,7 @@ from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.loop_state import loop_state
-from dhtcrawl.standing import Cause, Obstacle, first
+from dhtcrawl.standing import Cause, Obstacle
 from dhtcrawl.storage.store import tasks
 
 log = logging.getLogger(__name__)
@@ -165,10 +165,8 @@ class Crawl:
         """What keeps this node from starting a request; None while one is under way, or may begin soon."""
         if self._fetchers.running or self._stage.ending:
             return None
-        standings = host_standings(self.parts.frontier, self._s.hosts, self.parts.origins, self._s.clock.monotonic())
-        if any(standing.obstacle is None for standing in standings):
-            return None
-        return first([standing.obstacle for standing in standings if standing.obstacle is not None])
+        parts, now = self.parts, self._s.clock.monotonic()
+        return frontier_obstacle(parts.frontier, self._s.hosts, parts.origins, now)
 
     @property
     def activity(self) -> int:

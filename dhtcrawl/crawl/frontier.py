@@ -60,7 +60,7 @@ class _Lines:
     __slots__ = ("ready", "turn", "waiting")
 
     def __init__(self) -> None:
-        self.ready: list[tuple[int, int, str]] = []  # (depth, turn, host)
+        self.ready: list[tuple[float, int, str]] = []  # (depth, turn, host)
         self.waiting: list[tuple[float, int, str]] = []  # (due_at, turn, host)
         self.turn = 0  # of the last entry
 
@@ -200,6 +200,20 @@ class Frontier:
             if job is not None:
                 return job
         return None
+
+    def soonest(self) -> tuple[float, BackQueue | None]:
+        """The host whose next job may start first, and when (minus infinity: now); infinity and None for no such host.
+
+        However many hosts there are, it looks at the ends of the heaps.
+        """
+        for heap in (self._lines.ready, self._lines.waiting):
+            while heap:
+                at, turn, name = heap[0]
+                host = self._hosts.get(name)
+                if host is not None and host.entry == turn:
+                    return (-math.inf if heap is self._lines.ready else at), host
+                heapq.heappop(heap)
+        return math.inf, None
 
     def next_due_at(self) -> float:
         """When to call `next` again; infinity if only an event can bring a job."""

@@ -9,9 +9,10 @@ from dhtcrawl.crawl.back_queue import BackQueue
 from dhtcrawl.crawl.frontier import Frontier
 from dhtcrawl.crawl.origins import Origins
 from dhtcrawl.fetch.politeness import HostBook
-from dhtcrawl.standing import PACE_S, Cause, HostCondition, Obstacle, host_state
+from dhtcrawl.standing import PACE_S, Cause, HostCondition, Obstacle, first, host_state
 
 HOSTS_LOOKED_AT_MAX = 1_000  # of the frontier's, those that came first
+HOSTS_ASKED_MAX = 100  # for each report of a node
 
 
 class HostStanding(NamedTuple):
@@ -33,6 +34,20 @@ def host_standings(
 ) -> list[HostStanding]:
     """The hosts of the frontier, in no order that means anything; at most `limit`."""
     return [_standing(queue, hosts, origins, now) for queue in islice(frontier.hosts(), limit)]
+
+
+def frontier_obstacle(frontier: Frontier, hosts: HostBook, origins: Origins, now: float) -> Obstacle | None:
+    """What keeps all hosts of the frontier back; None while a request to one of them may begin, or has begun.
+
+    Whether one may begin is known of all hosts. What is named is the first by the order of `CAUSES` among the host
+    that is free first and `HOSTS_ASKED_MAX` others: with more, any that is named is true, and tells enough.
+    """
+    at, free_first = frontier.soonest()
+    if at <= now:
+        return None
+    queues = [*([] if free_first is None else [free_first]), *islice(frontier.hosts(), HOSTS_ASKED_MAX)]
+    found = [_obstacle(queue, hosts, origins, now) for queue in queues]
+    return None if None in found else first([obstacle for obstacle in found if obstacle is not None])
 
 
 def host_standing(frontier: Frontier, hosts: HostBook, origins: Origins, host: str, now: float) -> HostStanding | None:
