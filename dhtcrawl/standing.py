@@ -41,11 +41,13 @@ class Cause:
     STOPPING = "stopping"
     PAGE_LIMIT = "page-limit"
     JOINING = "joining"
+    ALONE = "alone"
     SILENT = "silent"
     HOLDER_GONE = "holder-gone"
     RETRY_AFTER = "retry-after"
     FAILING = "failing"
     RESTART = "restart"
+    GATEKEEPER = "gatekeeper"
     CRAWL_DELAY = "crawl-delay"
     DELAY = "delay"
     ROBOTS = "robots"
@@ -60,7 +62,7 @@ class Obstacle(NamedTuple):
     cause: str
     about: str = ""  # a host, or a node's id in hex
     detail: str = ""
-    number: int = 0  # pages, tasks or records that wait for it
+    number: int = 0  # pages, tasks or records that wait for it; of nodes without contact, how many there are
     for_s: float | None = None
     left_s: float | None = None
 
@@ -76,24 +78,30 @@ CAUSES: Final = {
     Cause.STOPPING: _CauseRow("it is being stopped, and what is under way is written"),
     Cause.PAGE_LIMIT: _CauseRow("the page limit is reached"),
     Cause.JOINING: _CauseRow("{about} is joining: it copies its part of the records first"),
+    Cause.ALONE: _CauseRow("{about} has no contact with its swarm ({number} other nodes are known); {detail}"),
     Cause.SILENT: _CauseRow("{about} does not answer"),
     Cause.HOLDER_GONE: _CauseRow("{number} pages lie only at {about}, which is gone; they are fetched again"),
     Cause.RETRY_AFTER: _CauseRow("{about} asked for a pause ({detail})", HostCondition.SNOOZED),
     Cause.FAILING: _CauseRow("{about} does not answer ({detail}), and is tried again", HostCondition.ASLEEP),
     Cause.RESTART: _CauseRow("{about} is left alone, as it was asked before the restart", HostCondition.SNOOZED),
+    Cause.GATEKEEPER: _CauseRow("the gatekeeper of {about} {detail}", HostCondition.WAITING),
     Cause.CRAWL_DELAY: _CauseRow("the Crawl-delay in the robots.txt of {about}", HostCondition.WAITING),
     Cause.DELAY: _CauseRow("the delay between requests to {about}", HostCondition.WAITING),
     Cause.ROBOTS: _CauseRow("the robots.txt of {about} is being read", HostCondition.WAITING),
-    Cause.LEASE: _CauseRow("another node has its turn at {about}, or its gatekeeper is silent", HostCondition.WAITING),
+    Cause.LEASE: _CauseRow("it is not this node's turn at {about}, as its gatekeeper says", HostCondition.WAITING),
     Cause.RETRY: _CauseRow("pages of {about} are tried again later", HostCondition.WAITING),
     Cause.OWED: _CauseRow("{number} {detail} at {about}"),
 }
+# Of a host's gatekeeper, while nodes wait for the host because of it.
+GATEKEEPER_SILENT: Final = "does not answer"
+GATEKEEPER_NEW: Final = "is new, and lets the last lease of the former one end"
+
 _RANKS: Final = {cause: rank for rank, cause in enumerate(CAUSES)}
 
 FROZEN: Final = "frozen"
 # What keeps a crawl from its end at a node, in words for people. A word of a later version is printed as it is.
 OWED: Final = {
-    FROZEN: "tasks that may not be started",
+    FROZEN: "tasks that another node has begun, or that may not be started",
     "queued": "tasks to fetch",
     "held": "tasks that a former owner is fetching",
     "in_flight": "pages in flight",
@@ -143,6 +151,11 @@ def _rank(obstacle: Obstacle) -> tuple[int, float, str]:
     return _RANKS.get(obstacle.cause, len(_RANKS)), left_s, obstacle.about
 
 
+def out_of_contact(others: int, for_s: float) -> str:
+    """That none of the `others` that a node knows answers, where that is told of the node and not of a crawl."""
+    return f"none, for {span(for_s)}; it knows {others} other{'' if others == 1 else 's'}"
+
+
 def sentence(obstacle: Obstacle) -> str:
     """What it is in words, with the time left: `example.org asked for a pause (429), 27 s left`."""
     text = without_time(obstacle)
@@ -179,8 +192,8 @@ _ENDS: Final = {
 }
 
 
-def crawl_standing(state: str, ended: str, obstacle: Obstacle | None) -> dict[str, Any]:
-    """How a crawl stands, as the API tells it, in JSON's types.
+def crawl_standing(state: str, ended: str, obstacle: Obstacle | None, *, because: str = "") -> dict[str, Any]:
+    """How a crawl stands, as the API tells it, in JSON's types; `because` says why one that ended did.
 
     state (running, waiting, paused, stopping, ended), reason (a word of `CAUSES`, how it ended, or ""), text (a
     sentence, or ""), says (the same without the times), about (a host, or a node's id, or ""), for_s and left_s
@@ -190,6 +203,7 @@ def crawl_standing(state: str, ended: str, obstacle: Obstacle | None) -> dict[st
     told["left_s"] = None
     if ended:
         text = _ENDS.get(ended, f"it ended at its {ended}; what was left is not fetched")
+        text += f": {because}" if because else ""
         return told | {"state": "ended", "reason": ended, "text": text, "says": text}
     if obstacle is None:
         return told

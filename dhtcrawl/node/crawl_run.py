@@ -22,7 +22,7 @@ from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.standing import FROZEN, OWED, Cause, Obstacle
+from dhtcrawl.standing import FROZEN, OWED, Cause, Obstacle, first, without_time
 from dhtcrawl.storage.store.crawl_record import RUNNING, CrawlRecord
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -36,6 +36,7 @@ from dhtcrawl.swarm.lifecycle.board import PageNeed, RunReport
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
+from dhtcrawl.swarm.membership.contact import LostContact
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
 
@@ -110,6 +111,7 @@ class CrawlBoard:
     crawl_audit: CrawlAudit
     learn: Callable[[CrawlRecord], Awaitable[object]]
     reconciling: Callable[[], bool]  # whether records are on their way to the nodes that are to keep them
+    lost_contact: Callable[[], LostContact | None]  # with the other nodes
 
     def record(self) -> CrawlRecord:
         return self.state.record
@@ -137,25 +139,45 @@ class CrawlBoard:
         )
 
     def _obstacle(self, waiting: Mapping[str, int], awaited: Sequence[Obstacle]) -> Obstacle | None:
-        """What keeps the crawl from going on here; None while something moves, or where its record says it."""
+        """What keeps the crawl from going on here; None while something moves, or where its record says it.
+
+        A node that has lost its swarm says so first, and what keeps it back besides.
+        """
+        found = self._obstacle_here(waiting, awaited)
+        lost = None if found is None else self.lost_contact()
+        if found is None or lost is None:
+            return found
+        alone = Obstacle(
+            Cause.ALONE, self.node.hex(), without_time(found), lost.others, for_s=lost.for_s, left_s=found.left_s
+        )
+        return first([alone, found])
+
+    def _obstacle_here(self, waiting: Mapping[str, int], awaited: Sequence[Obstacle]) -> Obstacle | None:
         node = self.node.hex()
         if self.parts.frontier.in_flight or self.state.record.state != RUNNING:
             return None
         if self.state.leaving:
             return Obstacle(Cause.JOINING, node)
-        if FROZEN in waiting:
-            return Obstacle(Cause.PAGE_LIMIT, number=waiting[FROZEN])
+        if self._at_limit and self.state.record.settings.max_pages:
+            return Obstacle(Cause.PAGE_LIMIT, number=waiting.get(FROZEN, 0))
         if not self.parts.frontier.empty:
             return self.crawl.obstacle
         if awaited:
             return awaited[0]
-        word = max(waiting, key=lambda word: waiting[word], default=None)
+        # Of a task that another node has begun, that node says what keeps it back.
+        ours = {word: count for word, count in waiting.items() if word != FROZEN}
+        word = max(ours, key=lambda word: ours[word], default=None)
         return None if word is None else Obstacle(Cause.OWED, node, OWED.get(word, word), waiting[word])
+
+    @property
+    def _at_limit(self) -> bool:
+        """Whether tasks are queued here none of which may be started."""
+        return "queued" in self.crawl.waiting and not self.budget.may_start(len(self.parts.open_tasks()))
 
     def _waiting(self) -> dict[str, int]:
         """What keeps the crawl from its end, in the words of `standing.OWED`."""
         found = self.crawl.waiting
-        if "queued" in found and not self.budget.may_start(len(self.parts.open_tasks())):
+        if self._at_limit:
             found[FROZEN] = found.pop("queued")
         if self.state.settled is not self.state.view:
             found["repair"] = 1

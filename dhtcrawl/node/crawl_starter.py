@@ -60,6 +60,7 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         auditor=lifecycle.auditor,
         awake=planes.awake,
         reconciling=lambda: join.state.busy,
+        lost_contact=parts.membership.peer_store.lost_contact,
         tell_crawl=crawls.tell,
         announce=crawls.announce,
         stop_crawl=crawls.stop,

@@ -86,7 +86,7 @@ def _host_row(host: HostStanding) -> dict[str, Any]:
 def _of_clock(parts: CrawlParts, book: HostBook, clock: Clock, host: str) -> Obstacle | None:
     known = book.known(host)
     found = None if known is None else known.obstacle(host, clock.monotonic(), parts.origins.delay_s(host))
-    return None if found is not None and found.cause == Cause.LEASE else found
+    return None if found is not None and found.cause in (Cause.LEASE, Cause.GATEKEEPER) else found
 
 
 def _shown(obstacle: Obstacle | None) -> dict[str, Any]:

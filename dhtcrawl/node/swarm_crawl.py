@@ -40,6 +40,7 @@ from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
+from dhtcrawl.swarm.membership.contact import LostContact
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
@@ -62,6 +63,7 @@ class Shared:
     auditor: Auditor
     awake: Callable[[], bool]  # False once this node learns that it did not run for a while
     reconciling: Callable[[], bool]
+    lost_contact: Callable[[], LostContact | None]
     tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
     announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
     stop_crawl: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
@@ -148,6 +150,7 @@ async def compose(
         audit,
         shared.learn,
         shared.reconciling,
+        shared.lost_contact,
     )
     run = CrawlRun(
         given.state,

@@ -35,6 +35,7 @@ from dhtcrawl.swarm.hosts.host_leases import HostLeases
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
 from dhtcrawl.swarm.lifecycle.manual_queue import ManualQueue
+from dhtcrawl.swarm.membership.contact import LostContact
 from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.records.sync import HandedOver
 from dhtcrawl.units import format_address
@@ -168,6 +169,10 @@ class SwarmNode:
     def given_up(self) -> ManualQueue:
         """The tasks that people decide on."""
         return self._there.lifecycle.given_up
+
+    def lost_contact(self) -> LostContact | None:
+        """What is lost where none of the nodes that this one knows answers now; None with contact."""
+        return self._there.membership.peer_store.lost_contact()
 
     @property
     def join(self) -> Join:

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from dhtcrawl.fetch.politeness import HoldReason
+from dhtcrawl.standing import GATEKEEPER_NEW, GATEKEEPER_SILENT, Cause, Obstacle
 from dhtcrawl.swarm.hosts.lease_holder import RETRY_S, RETURN_TRIES_MAX, LeaseHolder
 from dhtcrawl.swarm.hosts.leased_clock import IDLE_S, LINGER_MAX_S
 from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, GiveBack, Granted, LeaseAsk, Wait
@@ -139,6 +140,35 @@ def test_a_new_gatekeeper_is_asked_for_what_is_wished_and_leases_run_on(desk: De
     desk.book.forget_gatekeeper(lambda host: host != "stays")
     assert [ask.host for ask in desk.book.wishes(desk.now)] == ["other"]
     assert desk.clock.ready_at(1.0) < math.inf
+
+
+def test_a_clock_says_that_its_gatekeeper_is_silent_until_it_answers(desk: Desk) -> None:
+    def obstacle() -> tuple[str, str]:
+        found = desk.clock.obstacle(H, desk.now, 1.0)
+        assert found is not None
+        return found.cause, found.detail
+
+    desk.clock.ready_at(1.0)
+    assert obstacle() == (Cause.LEASE, "")
+    desk.book.wishes(desk.now)
+    desk.book.waiting(H, desk.now, unanswered=True)
+    assert obstacle() == (Cause.GATEKEEPER, GATEKEEPER_SILENT)
+    desk.book.wishes(desk.now)
+    desk.book.waiting(H, desk.now + 2.0)
+    assert obstacle() == (Cause.LEASE, "")
+
+
+def test_a_clock_says_how_long_a_new_gatekeeper_waits_for_the_last_lease_of_the_former_one(desk: Desk) -> None:
+    desk.clock.ready_at(1.0)
+    (ask,) = desk.book.wishes(desk.now)
+    desk.book.forget_gatekeeper(lambda host: True, desk.now + TTL_S)
+    waits = Obstacle(Cause.GATEKEEPER, H, GATEKEEPER_NEW, left_s=TTL_S + 1.0)
+    assert desk.clock.obstacle(H, desk.now, 1.0) == waits
+    desk.now += 8.0
+    desk.book.granted(ask, grant(not_before_s=3.0), desk.now, desk.now)
+    assert desk.clock.obstacle(H, desk.now, 1.0) == waits._replace(left_s=3.0), "it is leased, from then on"
+    desk.now += 3.0
+    assert desk.clock.obstacle(H, desk.now, 1.0) is None
 
 
 # -- leases --

@@ -140,7 +140,8 @@ def test_what_may_not_be_started_is_frozen_and_not_over() -> None:
     frozen = wave(a=report(idle=False, waiting={FROZEN: 4}))
     waves = Waves()
     assert verdicts(waves, frozen, frozen, frozen) == [WaveVerdict.GO_ON, WaveVerdict.FROZEN, WaveVerdict.FROZEN]
-    assert waves.judge(NODES, VIEW, RECORD, frozen).reasons == ("4 tasks that may not be started at a1a1…",)
+    told = "4 tasks that another node has begun, or that may not be started at a1a1…"
+    assert waves.judge(NODES, VIEW, RECORD, frozen).reasons == (told,)
     waves.audited(waves.still, 0, 0)
     assert verdicts(waves, frozen) == [WaveVerdict.FROZEN]
 

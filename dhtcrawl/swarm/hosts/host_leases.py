@@ -91,6 +91,7 @@ class HostLeases:
         self._fit = fit
         self._released = False
         self._guards: dict[str, Deadline] = {}
+        self._ttl_s = settings.terms.ttl_s
         wake = self._awake.set
         keeper = Gatekeeper(settings.terms, rng, hosts_max=settings.clocks_max)
         self.office = GatekeeperService(peers, registry, clock, keeper, fit=fit, wake=wake)
@@ -138,7 +139,7 @@ class HostLeases:
         moved = self.office.view_changed(view, crawling)
         self.office.keeper.delay_factor = 1 + dead / max(1, len(view.members))
         self.shared_robots.desk.keep_claims(set(view.ids))
-        self.book.forget_gatekeeper(moved)
+        self.book.forget_gatekeeper(moved, self._clock.monotonic() + self._ttl_s if crawling else -math.inf)
         self._awake.set()
 
     def void(self) -> None:
@@ -279,17 +280,20 @@ class HostLeases:
             answer = wire.answer_of(row)
             if debug:
                 log_answer(log, ask, answer, "us")
-            self._answered(ask, answer, asked_at, now)
+            self._answered(ask, answer, asked_at, now, unanswered=isinstance(reply, Failure))
         return Rest()
 
-    def _answered(self, ask: LeaseAsk, answer: Granted | Wait | None, asked_at: float, now: float) -> None:
+    def _answered(
+        self, ask: LeaseAsk, answer: Granted | Wait | None, asked_at: float, now: float, *, unanswered: bool = False
+    ) -> None:
         if isinstance(answer, Granted):
             self.book.granted(ask, answer, asked_at, now)
             if ask.host in self._guards:
                 loop = asyncio.get_running_loop()
                 self._guards[ask.host].move(loop.time() + self.book.deadline(ask.host) - now)
         elif not ask.lease_id:
-            self.book.waiting(ask.host, now + (RETRY_S if answer is None else answer.after_s))
+            again_at = now + (RETRY_S if answer is None else answer.after_s)
+            self.book.waiting(ask.host, again_at, unanswered=unanswered)
 
     async def _send_give_backs(self, batch: Batch[GiveBack]) -> Rest[GiveBack]:
         backs = batch.items

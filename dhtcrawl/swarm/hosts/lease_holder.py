@@ -37,6 +37,7 @@ from dhtcrawl.swarm.hosts.leased_clock import RENEW_AGAIN, RENEW_FROM, Lease, Le
 from dhtcrawl.swarm.hosts.leases import CLOCK_MARGIN, NO_LEASE, GiveBack, Granted, LeaseAsk, Wait
 
 RETRY_S = 0.5
+CHANGES_MAX = 16  # of gatekeepers, of which it is remembered for people which hosts they took to another one
 RETURN_TRIES_MAX = 3  # a lease that is not given back runs out
 
 
@@ -93,6 +94,7 @@ class LeaseHolder(HostBook):
         self._in_hand: dict[str, LeasedClock] = {}
         self._wished: dict[str, LeasedClock] = {}
         self._due = _Due()
+        self._moved: list[tuple[float, Callable[[str], bool]]] = []  # the last changes of gatekeepers
 
     def clock(self, host: str) -> LeasedClock:
         """The clock of `hostname[:port]`."""
@@ -215,12 +217,15 @@ class LeaseHolder(HostBook):
             self._return(clock)
             self._wish(clock, wish.delay_s)
 
-    def waiting(self, host: str, until: float) -> None:
-        """Wait for an offer of the host; without one, ask for it again at `until`."""
+    def waiting(self, host: str, until: float, *, unanswered: bool = False) -> None:
+        """Wait for an offer of the host; without one, ask for it again at `until`.
+
+        `unanswered` says that its gatekeeper did not answer.
+        """
         clock = self._wished.get(host)
         if clock is not None and clock.wish is not None and clock.wish.ask_at == math.inf:
             clock.wish.ask_at = -math.inf if clock.wish.again else until
-            clock.wish.again = False
+            clock.wish.again, clock.wish.unanswered = False, unanswered
             self._arm(clock)
 
     def offered(self, host: str) -> bool:
@@ -241,8 +246,13 @@ class LeaseHolder(HostBook):
         if back.tries + 1 < RETURN_TRIES_MAX:
             self._due.returns_later.append((now + RETRY_S, replace(back, tries=back.tries + 1)))
 
-    def forget_gatekeeper(self, moved: Callable[[str], bool]) -> None:
-        """Ask the new gatekeepers of the hosts that `moved` names; leases in hand run on."""
+    def forget_gatekeeper(self, moved: Callable[[str], bool], former_until: float = -math.inf) -> None:
+        """Ask the new gatekeepers of the hosts that `moved` names; leases in hand run on.
+
+        A lease that a former gatekeeper gave may last up to `former_until`.
+        """
+        self._moved.append((former_until, moved))
+        del self._moved[:-CHANGES_MAX]
         for host in list(self._wished):
             if moved(host):
                 self.offered(host)
@@ -283,6 +293,10 @@ class LeaseHolder(HostBook):
         else:
             clock.wish.delay_s = max(clock.wish.delay_s, delay_s)
         return clock.lease
+
+    def former_until(self, host: str) -> float:
+        """Until when a lease that a former gatekeeper of a host gave may last; minus infinity: there was none."""
+        return max((until for until, moved in self._moved if moved(host)), default=-math.inf)
 
     def began(self, clock: LeasedClock) -> None:
         """Note that a request is under way."""

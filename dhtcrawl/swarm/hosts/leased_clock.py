@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dhtcrawl.fetch.politeness import GRANULARITY_S, HostClock, PolitenessTally
-from dhtcrawl.standing import Cause, Obstacle
+from dhtcrawl.standing import GATEKEEPER_NEW, GATEKEEPER_SILENT, Cause, Obstacle
 
 IDLE_S = 1.0
 LINGER_MAX_S = 0.5
@@ -60,6 +60,7 @@ class Wish:
     delay_s: float
     ask_at: float = -math.inf  # infinity while an answer is awaited
     again: bool = False  # an offer came meanwhile
+    unanswered: bool = False  # the gatekeeper did not answer the last ask
 
 
 class Leases(Protocol):
@@ -71,6 +72,10 @@ class Leases(Protocol):
 
     def lease_for(self, clock: LeasedClock, delay_s: float) -> Lease | None:
         """A lease under which another request may begin; None: there is none, and the host is wished for."""
+        ...
+
+    def former_until(self, host: str) -> float:
+        """Until when a lease that a former gatekeeper of a host gave may last; minus infinity: there was none."""
         ...
 
     def began(self, clock: LeasedClock) -> None:
@@ -156,15 +161,23 @@ class LeasedClock(HostClock):
         return not self.in_flight and self.lease is None and self.wish is None and self.own_at(delay_s) <= now
 
     def obstacle(self, host: str, now: float, delay_s: float) -> Obstacle | None:
-        """As `HostClock`; where nothing else does, the lease that it waits for, or the robots.txt, keeps it back."""
+        """As `HostClock`; where nothing else does, its gatekeeper, the lease or the robots.txt keeps it back."""
         own = super().obstacle(host, now, delay_s)
         if own is not None or delay_s <= 0 or self.in_flight:
             return own
         if self.away_until > now:
             return Obstacle(Cause.ROBOTS, host, left_s=self.away_until - now)
+        if self.wish is not None and self.wish.unanswered:
+            return Obstacle(Cause.GATEKEEPER, host, GATEKEEPER_SILENT)
+        if self.lease is not None and self.lease.not_before <= now:
+            return None
+        # A gatekeeper that has taken over lets the delay pass after the last lease of the former one.
+        former_until = self._leases.former_until(host) + delay_s
+        if former_until > now:
+            return Obstacle(Cause.GATEKEEPER, host, GATEKEEPER_NEW, left_s=former_until - now)
         if self.lease is None:
             return Obstacle(Cause.LEASE, host)
-        return Obstacle(Cause.DELAY, host, left_s=self.lease.not_before - now) if self.lease.not_before > now else None
+        return Obstacle(Cause.DELAY, host, left_s=self.lease.not_before - now)
 
     def due_at(self) -> float:
         """When the `LeaseHolder` has to look at this clock."""

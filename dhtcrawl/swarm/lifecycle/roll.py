@@ -27,7 +27,9 @@ ROWS_MAX: Final = 4_096
 _NOT_ADDED: Final = frozenset({"seconds", "bytes", "pages_out", "pages_used"})
 _OF_NOW: Final = ("queued", "in_flight")  # what a node that is gone has none of
 # They hold for a moment again and again while a crawl goes on.
-_PASSING: Final = frozenset({Cause.OWED, Cause.LEASE, Cause.ROBOTS, Cause.DELAY, Cause.JOINING})
+_PASSING: Final = frozenset(
+    {Cause.OWED, Cause.LEASE, Cause.GATEKEEPER, Cause.ROBOTS, Cause.DELAY, Cause.JOINING, Cause.ALONE}
+)
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.membership.contact import LostContact, SwarmContact
 from dhtcrawl.units import format_address
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class PeerStore:
         self._asked: dict[bytes, int] = {}  # of those, at which turn
         self._looked: tuple[View, list[bytes]] | None = None  # the view that was noted, and who of those away had left
         self._noted: list[list[Any]] = []  # what the store has of it
+        self._contact = SwarmContact(gossip.members.me.id)
 
     async def find(self, bootstrap: Sequence[Address]) -> bool:
         """Join through the nodes that were named, or those that were members when we last ran.
@@ -91,6 +93,7 @@ class PeerStore:
 
     async def remember(self) -> None:
         """Note who is there and who was, where that has changed: who forgot the others would begin another swarm."""
+        self.lost_contact()  # so that it is known since when
         members, view = self._gossip.members, self._gossip.view
         left = [node for node in self._away if (known := members.get(node)) and known.state is NodeState.LEFT]
         # In a large swarm there is much to go through, and most seconds nothing is new.
@@ -116,6 +119,10 @@ class PeerStore:
         if rows and rows != self._noted:
             await self._committer.submit(lambda txn: txn.put(_MEMBERS_KEY, pack(rows)))
             self._noted = rows
+
+    def lost_contact(self) -> LostContact | None:
+        """What is lost where none of the nodes that this one knows answers now; None with contact."""
+        return self._contact.look(self._gossip.view, (*self._there, *self._away), self._clock.monotonic())
 
     async def seek(self) -> None:
         """Ask those that are not there, one after the other, for as long as this node runs."""
