@@ -18,7 +18,7 @@ from dhtcrawl.cli.words import clock, size, some, tally
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.spec import typed_url, web_address
 from dhtcrawl.standing import span
-from dhtcrawl.storage.store.outcomes import counts_a_kind, errors_by_kind
+from dhtcrawl.storage.store.outcomes import counts_a_kind, errors_by_kind, skipped_by_reason
 from dhtcrawl.url import host_of
 
 WATCH_EVERY_S = 2.0
@@ -201,7 +201,9 @@ def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
     }
     kinds = errors_by_kind({name: value for name, value in counters.items() if isinstance(value, int | float)})
     told = {name: value for name, value in counters.items() if value and not counts_a_kind(name)}
-    text = fields(shown | told | {"errors by kind": ", ".join(tally(kinds))}, width)
+    skipped = skipped_by_reason({name: value for name, value in counters.items() if isinstance(value, int | float)})
+    told |= {"errors by kind": ", ".join(tally(kinds)), "not fetched, by reason": ", ".join(tally(skipped))}
+    text = fields(shown | told, width)
     shares = crawl.get("per_node")
     if not isinstance(shares, list) or not shares:
         return text

@@ -71,7 +71,8 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
         f"crawl {summary.crawl[:12]}  {state}  in {clock(summary.seconds)}",
         f"  pages      {summary.pages}  ({rate:.1f}/s, {size(summary.bytes)})",
         f"  requests   {summary.fetches}  ({summary.redirects} redirects, {summary.errors} errors)",
-        f"  urls seen  {summary.urls_seen}  (lost: {summary.lost}, fetched twice: {summary.refetches})",
+        f"  urls seen  {summary.urls_seen}  ({summary.links} links lead there; lost: {summary.lost}, "
+        f"fetched twice: {summary.refetches})",
     ]
     lines += counted("  errors     ", summary.errors_by_kind) + counted("  skipped    ", summary.skipped)
     if summary.pages_missing:

@@ -17,7 +17,7 @@ from dhtcrawl.cli.words import clock, fitting, size, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.storage.store.outcomes import end_of, errors_by_kind
+from dhtcrawl.storage.store.outcomes import end_of, errors_by_kind, skipped_by_reason
 
 POLL_S = 0.5
 SILENCE_MAX_S = 15.0  # a busy node; one that is started anew takes less
@@ -145,7 +145,9 @@ def describe_end(crawl: Mapping[str, Any]) -> str:
             f"  pages      {count_of(crawl, 'pages')}  ({size(count_of(crawl, 'body_bytes'))})",
             f"  requests   {count_of(crawl, 'fetches')}  ({count_of(crawl, 'redirects')} redirects, "
             f"{count_of(crawl, 'errors')} errors)",
-            f"  urls seen  {count_of(crawl, 'urls_seen')}  (fetched twice: {count_of(crawl, 'refetches')})",
+            f"  urls seen  {count_of(crawl, 'urls_seen')}  ({count_of(crawl, 'links')} links lead there; "
+            f"fetched twice: {count_of(crawl, 'refetches')})",
             *counted("  errors     ", errors_by_kind(_counters(crawl))),
+            *counted("  skipped    ", skipped_by_reason(_counters(crawl))),
         ]
     )

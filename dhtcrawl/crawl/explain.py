@@ -10,6 +10,7 @@ Runs in a transaction and writes nothing. The answer is made of JSON's types:
     limit_reached                         the limit of pages, if this crawl is at it
     reason, detail                        of a dead task
     status, final_url, fetched_at, error, archive ("FILE:OFFSET")   of a task with a page
+    links                                 of a task with a page, how many links on it are followed
     page_at                               of a page that another node has: that node's id in hex
     reason                                of a link that was not followed
     in_scope, reason                      of a URL that was never found
@@ -50,6 +51,7 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
             place = page.pop("place")
             answer |= {name: page[name] for name in ("status", "final_url", "fetched_at", "error")}
             answer["archive"] = f"{place.file}:{place.offset}"
+            answer["links"] = len(txn.get(keys.LINKS + crawl.crawl_id + key) or b"") // len(key)
         elif task.place is not None:
             answer["page_at"] = task.place.node
         return answer

@@ -8,7 +8,7 @@ order numbers of tasks belong to the thread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -51,7 +51,7 @@ class RoundTransaction:
             StorageError: the archive's disk failed, or a record is damaged.
         """
         result = RoundResult()
-        self._note(txn, round_)
+        self._note(txn, round_, result)
         for page_key in round_.done:
             # Before the links are accepted: that may mark a page whose own links must go out again.
             settled = tasks.settle(txn, self.crawl, page_key, depth_matters=self.depth_matters)
@@ -72,7 +72,7 @@ class RoundTransaction:
         txn.put(keys.key(keys.COUNTERS, self.crawl), pack(dict(counters)))
         return result
 
-    def _note(self, txn: Txn, round_: Round) -> None:
+    def _note(self, txn: Txn, round_: Round, result: RoundResult) -> None:
         if round_.aliases is not None:
             key = keys.key(keys.CRAWL, self.crawl)
             record = unpack(txn.get(key) or pack({}))
@@ -80,7 +80,7 @@ class RoundTransaction:
         for host, wait_s in round_.owed.items():
             tasks.owe(txn, self.crawl, host, wait_s)
         for page_key, found in round_.relinked.items():
-            tasks.relink(txn, self.crawl, page_key, found.link_keys, found.skipped)
+            self._skipped(result, tasks.relink(txn, self.crawl, page_key, found.link_keys, found.skipped))
 
     def _archive(self, txn: Txn, fetched: Fetched, result: RoundResult) -> None:
         place, digest = self.archive.append(fetched.item)
@@ -102,6 +102,8 @@ class RoundTransaction:
             return
         status = page.fields["status"]
         result.counted["pages"] += 1
+        result.counted["links"] += len(page.link_keys) // len(page.key)
+        self._skipped(result, arrival.skipped)
         result.counted["body_bytes"] += fetched.body.size
         result.counted["redirects"] += 300 <= status < 400
         result.counted["pages_ok"] += outcomes.is_content(status)
@@ -113,9 +115,15 @@ class RoundTransaction:
         dead = tasks.kill(txn, self.crawl, kill.key, kill.reason, kill.detail, kill.attempt)
         if dead is not None:
             result.counted["dead"] += 1
+            result.counted[outcomes.skip_counter_of(kill.reason)] += 1
             if kill.reason == SkipReason.FAILED:
                 self._error(result, outcomes.kind_of_detail(kill.detail))
             result.over.append(TaskReplica(kill.key, dead))
+
+    @staticmethod
+    def _skipped(result: RoundResult, by_reason: Mapping[str, int]) -> None:
+        for reason, count in by_reason.items():
+            result.counted[outcomes.skip_counter_of(reason)] += count
 
     @staticmethod
     def _error(result: RoundResult, kind: str) -> None:

@@ -11,7 +11,14 @@ from dhtcrawl.fetch.http import Body
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.item import ArchiveItem
-from dhtcrawl.storage.store.outcomes import OTHER, counter_of, errors_by_kind, ok_pages
+from dhtcrawl.storage.store.outcomes import (
+    OTHER,
+    counter_of,
+    errors_by_kind,
+    ok_pages,
+    skip_counter_of,
+    skipped_by_reason,
+)
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
@@ -32,6 +39,7 @@ class CrawlCounters:
     dead: int = 0
     body_bytes: int = 0
     urls_seen: int = 0
+    links: int = 0  # that pages fetched here have, and that are followed: each page's own, once
     pages_reopened: int = 0  # pages that this node owns and had fetched anew, for the node that had them is gone
     pages_undercopied: int = 0  # pages here with too few copies; goes down when further copies were made
     robots_fetches: int = 0
@@ -40,12 +48,13 @@ class CrawlCounters:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     kinds: dict[str, int] = field(default_factory=dict)  # errors by `outcomes.ERROR_KINDS`, those that happened
+    skipped: dict[str, int] = field(default_factory=dict)  # URLs not followed or given up here, by `SkipReason`
 
     def figures(self) -> dict[str, int | float]:
-        """All counters by name, as stored and as sent to other nodes; of kinds of errors those that happened."""
-        return {name: getattr(self, name) for name in _NAMES} | {
-            counter_of(kind): count for kind, count in self.kinds.items()
-        }
+        """All counters by name, as stored and as sent to other nodes; of kinds and reasons those that happened."""
+        figures = {name: getattr(self, name) for name in _NAMES}
+        figures |= {counter_of(kind): count for kind, count in self.kinds.items()}
+        return figures | {skip_counter_of(reason): count for reason, count in self.skipped.items()}
 
     def add(self, counted: Mapping[str, int]) -> None:
         """Add the counts of a transaction, by name."""
@@ -54,6 +63,8 @@ class CrawlCounters:
                 setattr(self, name, getattr(self, name) + count)
         for kind, count in errors_by_kind(counted).items():
             self.kinds[kind] = self.kinds.get(kind, 0) + count
+        for reason, count in skipped_by_reason(counted).items():
+            self.skipped[reason] = self.skipped.get(reason, 0) + count
 
     def pack(self) -> bytes:
         """The stored value."""
@@ -68,7 +79,8 @@ class CrawlCounters:
             StorageError: it is damaged.
         """
         stored: dict[str, Any] = {} if value is None else unpack(value)
-        counters = cls(**{name: stored[name] for name in _NAMES if name in stored}, kinds=errors_by_kind(stored))
+        named = {name: stored[name] for name in _NAMES if name in stored}
+        counters = cls(**named, kinds=errors_by_kind(stored), skipped=skipped_by_reason(stored))
         # An earlier version counted neither content nor kinds.
         counters.pages_ok = int(ok_pages(stored))
         unknown = counters.errors - sum(counters.kinds.values())
@@ -77,7 +89,7 @@ class CrawlCounters:
         return counters
 
 
-_NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name != "kinds")
+_NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name not in ("kinds", "skipped"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,10 @@ def _stands(answer: Mapping[str, Any]) -> str:
 
 
 def _facts(answer: Mapping[str, Any]) -> list[str]:
-    return [f"crawl      {str(answer.get('crawl') or '')[:_ID_CHARS]}", f"key        {answer.get('key')}"]
+    standing = _map(answer, "crawl_standing")
+    waits = answer.get("state") == "pending" and standing.get("state") == "waiting" and standing.get("text")
+    crawl = f"{str(answer.get('crawl') or '')[:_ID_CHARS]}" + (f", which waits: {waits}" if waits else "")
+    return [f"crawl      {crawl}", f"key        {answer.get('key')}"]
 
 
 def _found(answer: Mapping[str, Any]) -> list[str]:
@@ -87,11 +90,16 @@ def _attempts(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _result(answer: Mapping[str, Any]) -> list[str]:
+    if answer.get("page_gone"):
+        node = str(answer.get("page_at"))[:_ID_CHARS]
+        return [f"page       lies only at {node}, which is gone; it is fetched again unless that comes back"]
     if answer.get("status") is None:
         return []
     lines = [f"fetched    {answer.get('fetched_at')}, status {answer['status']}"]
     if answer.get("final_url") not in (None, answer.get("url")):
         lines.append(f"leads to   {answer['final_url']}")
+    if isinstance(links := answer.get("links"), int):
+        lines.append(f"links      {links} on it are followed, to URLs that were known or not")
     if answer.get("error"):
         lines.append(f"error      {answer['error']}")
     if answer.get("archive"):

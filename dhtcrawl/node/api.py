@@ -10,6 +10,7 @@ from dhtcrawl.node.answers.exports import ExportAnswers
 from dhtcrawl.node.answers.node import NodeAnswers
 from dhtcrawl.node.answers.places import PlaceAnswers
 from dhtcrawl.node.crawl_figures import CrawlFiguresAsked
+from dhtcrawl.node.failed_crawls import FiguresWithCauses
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.peers.port import CallRegistry
 
@@ -18,5 +19,6 @@ class Api(NodeAnswers, CrawlAnswers, PlaceAnswers, ExportAnswers):
     """Answers the admin HTTP of one node, asking other nodes where it must."""
 
     def __init__(self, swarm: SwarmNode, registry: CallRegistry) -> None:
-        super().__init__(swarm, CrawlFiguresAsked(lambda: swarm.peers, swarm.node.ports.clock))
+        figures = CrawlFiguresAsked(lambda: swarm.peers, swarm.node.ports.clock)
+        super().__init__(swarm, FiguresWithCauses(figures, self.why))
         self.serve(registry)

@@ -41,7 +41,8 @@ class NodeApi(Protocol):
         """The node itself.
 
         node, state (joining, active, leaving), version, address, uptime_s,
-        members (a map: state → how many), crawls (how many are not ended),
+        members (a map: state → how many), contact (None; or that no other node
+        of its swarm answers, and for how long), crawls (how many are not ended),
         storage_sync, waiting (rows: crawl, text: why nothing of it moves).
         """
 
@@ -126,7 +127,7 @@ class NodeApi(Protocol):
         """For each crawl, or the one named, where a URL stands: as `dhtcrawl.crawl.explain` says it, of the owner.
 
         Besides, while the crawl runs: attempts (lines), in_flight (bool), host (state, text, left_s);
-        crawl_standing as `standing` of `crawls`.
+        crawl_standing as `standing` of `crawls`; page_gone (True) where the node that has the page is gone.
         """
 
     async def explain_host(self, host: str) -> dict[str, Any]:

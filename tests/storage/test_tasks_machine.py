@@ -94,8 +94,11 @@ class Tasks(RuleBasedStateMachine):
             "link_keys": b"".join(map(self.spec.key_of, links)),
             "skipped": brought.skipped,
         }
-        _, again, resend = self.store.run(lambda txn: tasks.fetched(txn, CRAWL, tasks.FetchedPage(**keyed), PLACE, 0))
+        _, again, resend, noted = self.store.run(
+            lambda txn: tasks.fetched(txn, CRAWL, tasks.FetchedPage(**keyed), PLACE, 0)
+        )
         assert again == known.arrived
+        assert set(noted) <= {SkipReason.ROBOTS}
         assert resend == (late > 0 and not again)
         if not again:
             known.state, known.links, known.marked = State.FETCHED, links, True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dhtcrawl.node.crawl_figures import CrawlFiguresAsked
+from dhtcrawl.node.failed_crawls import FiguresWithCauses
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.peers.ask_all import ask_all
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
@@ -21,7 +21,7 @@ class Answers:
         ApiError: by every method, where what is asked cannot be.
     """
 
-    def __init__(self, swarm: SwarmNode, figures: CrawlFiguresAsked) -> None:
+    def __init__(self, swarm: SwarmNode, figures: FiguresWithCauses) -> None:
         self._swarm = swarm
         self._figures = figures
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from dhtcrawl import __version__
 from dhtcrawl.node.answers.common import Answers
-from dhtcrawl.node.crawl_figures import CrawlFiguresAsked
+from dhtcrawl.node.failed_crawls import FiguresWithCauses
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.standing import out_of_contact
 from dhtcrawl.storage.store.outcomes import ERROR_KINDS
 from dhtcrawl.units import format_address
 
@@ -25,13 +26,14 @@ _COUNTED: Final = (
 class NodeAnswers(Answers):
     """The part of `NodeApi` that is about the node itself."""
 
-    def __init__(self, swarm: SwarmNode, figures: CrawlFiguresAsked) -> None:
+    def __init__(self, swarm: SwarmNode, figures: FiguresWithCauses) -> None:
         super().__init__(swarm, figures)
         self._started_at = swarm.node.ports.clock.monotonic()
 
     async def status(self) -> dict[str, Any]:
         swarm = self._swarm
         states = Counter(member.state.value for member in swarm.gossip.view.members)
+        lost = swarm.lost_contact()
         return {
             "node": swarm.id.hex(),
             "state": swarm.state,
@@ -39,6 +41,7 @@ class NodeAnswers(Answers):
             "address": format_address(swarm.address),
             "uptime_s": round(swarm.node.ports.clock.monotonic() - self._started_at, 3),
             "members": dict(states),
+            "contact": None if lost is None else out_of_contact(*lost),
             "crawls": len(swarm.runs),
             "pages_undercopied": sum(counters.pages_undercopied for counters in swarm.runs.counters),
             "storage_sync": swarm.node.config.storage.sync,

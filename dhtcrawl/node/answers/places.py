@@ -22,8 +22,8 @@ from dhtcrawl.swarm.calls.explain import ExplainHost, ExplainUrl, Explanation
 from dhtcrawl.units import format_address
 from dhtcrawl.web.api import ApiError
 
-ASKERS_MAX: Final = 32  # nodes that are asked how a host stands with them
-_OF_PAGES: Final = ("status", "final_url", "fetched_at", "error", "archive")  # in the answer to `why`
+ASKERS_MAX: Final = 32  # nodes that are asked how a host stands with them, or whether they left a link out
+_OF_PAGES: Final = ("status", "final_url", "fetched_at", "error", "archive", "links")  # in the answer to `why`
 
 
 class PlaceAnswers(Answers):
@@ -52,15 +52,28 @@ class PlaceAnswers(Answers):
             value = await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, url))
             if isinstance(value, Failure):
                 raise ApiError(503, f"the owner of {url}, {node.hex()[:12]}, does not answer: {value.detail}")
-            answer = await self._with_page(record.crawl_id, url, dict(value.extra))
+            answer = await self._or_skipped(record.crawl_id, url, node, dict(value.extra))
+            answer = await self._with_page(record, url, answer)
             answers.append(await self._told_of(record, answer))
         return answers
 
-    async def _with_page(self, crawl: bytes, url: str, answer: dict[str, Any]) -> dict[str, Any]:
+    async def _or_skipped(self, crawl: bytes, url: str, owner: bytes, answer: dict[str, Any]) -> dict[str, Any]:
+        """What the owner of a URL says, or a node that left out a link to it, of which no owner is told."""
+        if answer.get("state") != "unknown":
+            return answer
+        nodes = [node for node in self._swarm.gossip.view.ids if node != owner]
+        others = await answers_of(self._swarm.peers, nodes[:ASKERS_MAX], ExplainUrl(crawl, url))
+        skipped = (dict(other.extra) for other in others.values() if other.extra.get("state") == "skipped")
+        return next(skipped, answer)
+
+    async def _with_page(self, record: CrawlRecord, url: str, answer: dict[str, Any]) -> dict[str, Any]:
         """What the owner of a URL says, with what its page is, from the node that has it."""
         members = {member.id.hex(): member.id for member in self._swarm.gossip.view.members}
-        node = members.get(str(answer.get("page_at")))
-        value = None if node is None else await self._swarm.peers.call(node, ExplainUrl(crawl, url))
+        place = answer.get("page_at")
+        node = members.get(str(place))
+        if place is not None and node is None and place not in record.adopted:
+            return answer | {"page_gone": True}
+        value = None if node is None else await self._swarm.peers.call(node, ExplainUrl(record.crawl_id, url))
         if value is None or isinstance(value, Failure):
             return answer
         return answer | {name: value.extra[name] for name in _OF_PAGES if name in value.extra}

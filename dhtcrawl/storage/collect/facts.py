@@ -137,6 +137,7 @@ def summarise(
         skipped=dict(sorted(totals.skipped.items())),
         bytes=totals.bytes,
         urls_seen=totals.urls_seen,
+        links=_sum(nodes, "links"),
         lost=totals.lost,
         pages_missing=totals.pages_missing,
         pages_undercopied=_sum(nodes, "pages_undercopied"),

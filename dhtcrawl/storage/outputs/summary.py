@@ -39,6 +39,7 @@ class Summary:
     skipped: dict[str, int]
     bytes: int
     urls_seen: int
+    links: int
     lost: int
     pages_missing: int
     pages_undercopied: int

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from dhtcrawl.standing import SKIPPED
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED
 
 # RFC 9110, 15.5 and 15.6; 429 of RFC 6585, 451 of RFC 7725. Those that a crawler meets; any other has its class.
@@ -23,6 +24,7 @@ _KNOWN: Final = frozenset(ERROR_KINDS)
 _ANSWERS: Final = "answers "
 _OF_A_NODE: Final = re.compile(r"[0-9a-f]{8}: ")  # as `swarm/assignment/assigner_state.py` writes it
 _PREFIX: Final = "errors_"
+_SKIPPED_PREFIX: Final = "skipped_"
 
 
 def is_content(status: int) -> bool:
@@ -60,15 +62,29 @@ def counter_of(kind: str) -> str:
 
 
 def counts_a_kind(name: str) -> bool:
-    """Whether a counter with this name is that of an error kind."""
-    return name.startswith(_PREFIX)
+    """Whether a counter with this name is that of an error kind, or of a reason for which URLs are not fetched."""
+    return name.startswith((_PREFIX, _SKIPPED_PREFIX))
+
+
+def skip_counter_of(reason: str) -> str:
+    """The name of the counter of URLs that a node does not fetch for a reason, among its counters."""
+    return _SKIPPED_PREFIX + reason.replace("-", "_")
+
+
+def skipped_by_reason(counters: Mapping[str, int | float]) -> dict[str, int]:
+    """How many URLs were not followed or given up, by reason, among a node's counters; unknown reasons are left out.
+
+    A URL that links on pages of several nodes lead to counts at each of them.
+    """
+    names = ((reason, skip_counter_of(reason)) for reason in SKIPPED)
+    return {reason: int(counters[name]) for reason, name in names if counters.get(name)}
 
 
 def errors_by_kind(counters: Mapping[str, int | float]) -> dict[str, int]:
     """The errors among a node's counters, by kind; a kind that this version does not know counts as `OTHER`."""
     found: dict[str, int] = {}
     for name, count in counters.items():
-        if counts_a_kind(name) and count:
+        if name.startswith(_PREFIX) and count:
             kind = name[len(_PREFIX) :]
             kind = kind if kind in _KNOWN else OTHER
             found[kind] = found.get(kind, 0) + int(count)

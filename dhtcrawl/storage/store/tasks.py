@@ -12,10 +12,11 @@ raise `StorageError` if it is damaged and `StoreTooNew` if a later version wrote
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.storage.store import keys
@@ -58,6 +59,9 @@ class Queued(NamedTuple):
     referrer: str
     hops: int
     seed: bool
+
+
+NONE_SKIPPED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Accepted(NamedTuple):
@@ -181,6 +185,7 @@ class Arrival(NamedTuple):
     task: Task  # the record as it is now
     again: bool  # the page had been fetched before: a refetch
     resend: bool  # a smaller depth was found while it was being fetched: its links must go out again
+    skipped: Mapping[str, int] = NONE_SKIPPED  # of its links, those that were noted as not followed, by reason
 
 
 def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: int) -> Arrival:
@@ -203,8 +208,8 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     txn.put(keys.FETCHED + crawl + page.key, b"")
     txn.put(keys.PAGE + crawl + page.key, pack({**page.fields, "place": place}))
     txn.put(keys.LINKS + crawl + page.key, page.link_keys)
-    skip(txn, crawl, page.skipped, page.fields["url"])
-    return Arrival(new, again=False, resend=old.depth < page.depth)
+    skipped = skip(txn, crawl, page.skipped, page.fields["url"])
+    return Arrival(new, again=False, resend=old.depth < page.depth, skipped=skipped)
 
 
 def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> Additions:
@@ -213,14 +218,20 @@ def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> Additions:
     return NO_ADDITIONS if before is None or before["place"].is_copy else Additions((before["place"].node,))
 
 
-def relink(txn: Txn, crawl: bytes, key: bytes, link_keys: bytes, skipped: Iterable[tuple[str, str]] = ()) -> None:
-    """Write the link keys, the skipped links and the present depth of a page that was found at a smaller depth."""
+def relink(
+    txn: Txn, crawl: bytes, key: bytes, link_keys: bytes, skipped: Iterable[tuple[str, str]] = ()
+) -> Mapping[str, int]:
+    """Write the link keys, the skipped links and the present depth of a page that was found at a smaller depth.
+
+    Returns what `skip` does.
+    """
     task, page = get_task(txn, crawl, key), get_page(txn, crawl, key)
     assert page is not None, "only a fetched page is linked again"
     txn.put(keys.LINKS + crawl + key, link_keys)
-    skip(txn, crawl, skipped, page["url"])
+    noted = skip(txn, crawl, skipped, page["url"])
     if task is not None and page["depth"] != task.depth:
         txn.put(keys.PAGE + crawl + key, pack({**page, "depth": task.depth}))
+    return noted
 
 
 def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -> Task | None:
@@ -253,12 +264,18 @@ def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: 
     return dead
 
 
-def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]], referrer: str) -> None:
-    """Note links on the page `referrer` that are not followed, each URL once, with the first reason and page."""
+def skip(txn: Txn, crawl: bytes, skipped: Iterable[tuple[str, str]], referrer: str) -> Mapping[str, int]:
+    """Note links on the page `referrer` that are not followed, each URL once, with the first reason and page.
+
+    Returns how many were noted now, by reason.
+    """
+    noted: dict[str, int] = {}
     for url, reason in skipped:
         key = keys.SKIPPED + crawl + url_key(url)
         if txn.get(key) is None:
             txn.put(key, pack(SkippedLink(url, reason, referrer)))
+            noted[reason] = noted.get(reason, 0) + 1
+    return noted or NONE_SKIPPED
 
 
 def owe(txn: Txn, crawl: bytes, host: str, wait_s: float) -> None:
