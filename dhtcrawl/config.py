@@ -213,6 +213,18 @@ def all_settings() -> dict[str, dataclasses.Field[Any]]:
     return {f"{name}.{f.name}": f for name, section in SECTIONS.items() for f in dataclasses.fields(section)}
 
 
+def changed(config: Config) -> dict[str, object]:
+    """`section.key` → value, of what is not the default: as `flags` of `load` they make the same again."""
+    default = Config()
+    found: dict[str, object] = {}
+    for key in all_settings():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(config, section), name)
+        if value != getattr(getattr(default, section), name):
+            found[key] = value
+    return found
+
+
 def load(
     *,
     file: Path | None = None,

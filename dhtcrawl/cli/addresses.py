@@ -8,7 +8,9 @@ through unless `--open-swarm` says that this is meant.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 from dhtcrawl.config import Config
 from dhtcrawl.errors import SwarmRefused, UsageError
@@ -29,7 +31,26 @@ class JoinOptions:
     advertise: Address | None  # None: the address it listens on, with the port it got
     admin: Address
     open_swarm: bool
-    as_json: bool = False  # one line on stdout once it listens, for scripts
+    as_json: bool = False  # one line on stdout once it takes part, for scripts
+    as_soon: bool = False  # before that a line as soon as it listens: its address
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` makes the same options of."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The options that `to_json` gave, after a way through JSON."""
+        advertise = fields["advertise"]
+        return cls(
+            bootstrap=tuple((host, port) for host, port in fields["bootstrap"]),
+            listen=tuple(fields["listen"]),
+            advertise=None if advertise is None else tuple(advertise),
+            admin=tuple(fields["admin"]),
+            open_swarm=fields["open_swarm"],
+            as_json=fields["as_json"],
+            as_soon=fields["as_soon"],
+        )
 
 
 def join_options_of(config: Config, as_json: bool = False) -> JoinOptions:

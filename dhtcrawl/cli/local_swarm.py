@@ -17,13 +17,15 @@ import json
 import os
 import shutil
 import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dhtcrawl.cli import differs
+from dhtcrawl.cli.addresses import JoinOptions
+from dhtcrawl.cli.child import order_of
+from dhtcrawl.cli.children import Child, started
 from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.earlier import holds_failed
@@ -37,7 +39,7 @@ from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.cli.wait import Interrupted, follow
 from dhtcrawl.cli.words import some
-from dhtcrawl.config import Config
+from dhtcrawl.config import Config, CrawlSettings, NodeSettings
 from dhtcrawl.crawl.budget import is_raised
 from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, UsageError
 from dhtcrawl.identity import FILE_NAME
@@ -46,12 +48,10 @@ from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR
 from dhtcrawl.storage.store.crawl_record import STOPPED
 from dhtcrawl.units import parse_address
 
-CONFIG_FILE = "node.toml"
 LOGS_DIR = "logs"
 START_S = 60.0
 STOP_S = 60.0
-# What a node is told; what a crawl is goes with the crawl.
-_SECTIONS = ("fetch", "politeness", "frontier", "storage", "swarm")
+_ANY_PORT: Final = ("127.0.0.1", 0)
 
 
 def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
@@ -66,7 +66,8 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
     """
     raise_file_limit(config)  # here, where the option is known; the nodes inherit it
     _check(nodes, nodes_dir(out), out)
-    return asyncio.run(_crawl(nodes, config, spec, out, as_json))
+    with started(nodes) as children:
+        return asyncio.run(_crawl(children, config, spec, out, as_json))
 
 
 def _check(nodes: int, base: Path, out: Path) -> None:
@@ -81,27 +82,28 @@ def _check(nodes: int, base: Path, out: Path) -> None:
         check_whole(out, node_dir(out))
 
 
-async def _crawl(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
+async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out: Path, as_json: bool) -> int:
     base = nodes_dir(out)
     base.mkdir(parents=True, exist_ok=True)
     if not (out / ARCHIVE_DIR).is_dir():
         # Outputs that were removed are gathered once more: the nodes have all of it.
         shutil.rmtree(node_dir(out) / STORE_DIR, ignore_errors=True)
-    (base / CONFIG_FILE).write_text(_toml(config), "utf-8")
+    nodes = len(children)
     async with AsyncExitStack() as stack:
         logs = await stack.enter_async_context(relayed_logs())
         swarm: list[_Process] = []
-        for number in range(1, nodes + 1):
-            bootstrap = swarm[0].address if swarm else None
+        for number, child in enumerate(children, 1):
             data_dir = base / str(number)
             data_dir.mkdir(exist_ok=True)
             log = node_dir(out) / LOGS_DIR / f"{number}.log"
-            file, since = stack.enter_context(kept_log(log))
+            since = stack.enter_context(kept_log(log))
             logs.follow(log, since)
-            command = _command(data_dir, base / CONFIG_FILE, bootstrap)
-            swarm.append(await stack.enter_async_context(_process(command, data_dir, file, _Log(log, since))))
+            process = _Process(child, data_dir, _Log(log, since))
+            stack.push_async_callback(process.end)
+            process.run(config, swarm[0].address if swarm else None)
+            swarm.append(process)
             if number == 1:
-                await swarm[0].ready()
+                await process.ready()
         for process in swarm[1:]:
             await process.ready()
         client = await stack.enter_async_context(NodeClient(parse_address(swarm[0].admin)))
@@ -190,11 +192,25 @@ class _Log(NamedTuple):
 class _Process:
     """A node process that was started."""
 
-    def __init__(self, process: asyncio.subprocess.Process, data_dir: Path, log: _Log) -> None:
+    def __init__(self, child: Child, data_dir: Path, log: _Log) -> None:
         self.data_dir = data_dir
         self._log = log
         self.node = self.address = self.admin = ""
-        self._process = process
+        self._child = child
+
+    def run(self, config: Config, bootstrap: str | None) -> None:
+        """Have it run a node; what a crawl is goes with the crawl."""
+        own = NodeSettings(data_dir=str(self.data_dir), log_level=config.node.log_level, log_format="json")
+        join = JoinOptions(
+            bootstrap=(parse_address(bootstrap),) if bootstrap is not None else (),
+            listen=_ANY_PORT,
+            advertise=None,
+            admin=_ANY_PORT,
+            open_swarm=False,
+            as_json=True,
+        )
+        config = dataclasses.replace(config, crawl=CrawlSettings(), node=own)
+        self._child.run(order_of(config, join, log=self._log.path, signals=False))
 
     async def ready(self) -> None:
         """Return once it takes part.
@@ -202,20 +218,19 @@ class _Process:
         Raises:
             DhtcrawlError: it ended instead.
         """
-        assert self._process.stdout is not None
         try:
             async with asyncio.timeout(START_S):
-                line = await self._process.stdout.readline()
+                line = await self._child.next_line()
         except TimeoutError:
             raise DhtcrawlError(f"a node did not start within {START_S:g} s; see {self._log.path}") from None
         if not line:
-            await self._process.wait()
+            await self._child.wait()
             raise DhtcrawlError(f"a node did not start: {self._last_words()}")
         said = json.loads(line)
         self.node, self.address, self.admin = said["node"], said["address"], said["admin"]
 
     async def tell(self, what: Callable[[NodeClient], Awaitable[object]]) -> None:
-        if self._process.returncode is None:
+        if self._child.exit_code is None:
             async with NodeClient(parse_address(self.admin)) as client:
                 try:
                     await what(client)
@@ -223,41 +238,22 @@ class _Process:
                     fail(f"a node did not stop in order: {error}")
 
     async def wait(self) -> None:
-        await self._process.wait()
+        await self._child.wait()
 
     def failure(self) -> DhtcrawlError:
-        kind = StorageFull if self._process.returncode == Exit.DISK_FULL else DhtcrawlError
+        kind = StorageFull if self._child.exit_code == Exit.DISK_FULL else DhtcrawlError
         return kind(f"a node ended ({self._last_words()}); the same command goes on from what was written")
 
     def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
+        self._child.kill()
+
+    async def end(self) -> None:
+        self._child.kill()
+        await self._child.wait()
 
     def _last_words(self) -> str:
         words = last_message(self._log.path, self._log.since)
-        return f"{words}; its log: {self._log.path}" if words else f"it said nothing (exit {self._process.returncode})"
-
-
-@asynccontextmanager
-async def _process(command: list[str], data_dir: Path, stderr: IO[bytes], log: _Log) -> AsyncIterator[_Process]:
-    """A node process, which is gone in the end."""
-    # What the environment says is in the file already.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DHTCRAWL_")}
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=stderr, env=environment
-    )
-    node = _Process(process, data_dir, log)
-    try:
-        yield node
-    finally:
-        node.kill()
-        await node.wait()
-
-
-def _command(data_dir: Path, config: Path, bootstrap: str | None) -> list[str]:
-    command = [sys.executable, "-m", "dhtcrawl.cli.child", "join", "--json", "--config", str(config)]
-    command += ["--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    return command + (["--bootstrap", bootstrap] if bootstrap is not None else [])
+        return f"{words}; its log: {self._log.path}" if words else f"it said nothing (exit {self._child.exit_code})"
 
 
 async def _stop(swarm: list[_Process]) -> None:
@@ -290,19 +286,3 @@ async def _drain(swarm: list[_Process]) -> None:
     async with asyncio.TaskGroup() as group:
         for process in swarm:
             group.create_task(process.tell(NodeClient.drain))
-
-
-def _toml(config: Config) -> str:
-    """The settings of a node that are not the defaults, as a file; for their types TOML's notation is JSON's."""
-    lines: list[str] = []
-    for section in _SECTIONS:
-        values, defaults = getattr(config, section), getattr(Config(), section)
-        changed = {
-            field.name: getattr(values, field.name)
-            for field in dataclasses.fields(values)
-            if getattr(values, field.name) != getattr(defaults, field.name)
-        }
-        if changed:
-            lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in changed.items())]
-    lines += ["[node]", f"log_level = {json.dumps(config.node.log_level)}", 'log_format = "json"']
-    return "\n".join(lines) + "\n"

@@ -70,10 +70,15 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Formats records as time, level, logger and message."""
+    """Formats records as time, level, logger and message, which begins with `label`."""
+
+    def __init__(self, label: str = "") -> None:
+        super().__init__()
+        self._label = label
 
     def format(self, record: logging.LogRecord) -> str:
-        head = f"{self.formatTime(record)} {record.levelname} {record.name}: {one_line(record.getMessage())}"
+        head = f"{self.formatTime(record)} {record.levelname} {record.name}: "
+        head += self._label + one_line(record.getMessage())
         return "\n".join([head, *(f"  {row}" for row in _traceback(record))])
 
 

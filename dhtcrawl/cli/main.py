@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import sys
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, NoReturn
 
 import click
 
@@ -89,9 +90,14 @@ def print_result(text: str) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run a command line; the exit status."""
+    return outcome(lambda: cli.main(args=args, prog_name="dhtcrawl", standalone_mode=False))
+
+
+def outcome(command: Callable[[], object]) -> int:
+    """The exit status of what `command` does; what goes wrong is told in one line."""
     STDERR.reset()
     try:
-        result = cli.main(args=args, prog_name="dhtcrawl", standalone_mode=False)
+        result = command()
         return int(result) if isinstance(result, int) else Exit.COMPLETE
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -130,13 +136,13 @@ def run(args: list[str] | None = None) -> int:
 NEW_OBJECTS_A_COLLECTION = 20_000
 
 
-def main() -> None:
-    """The console script."""
+def main(command: Callable[[], int] = run) -> NoReturn:
+    """The console script, and what a process does in its place: exit with the status that `command` returns."""
     _open_streams()
     gc.set_threshold(NEW_OBJECTS_A_COLLECTION)
     # Until a command handles it better, SIGTERM is what Ctrl-C is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    code = run()
+    code = command()
     STDERR.clear()
     _let_go_of_streams()
     sys.exit(code)

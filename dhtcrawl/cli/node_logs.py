@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from dhtcrawl.cli.log_lines import FIELDS
 from dhtcrawl.cli.stderr import MESSAGES
@@ -78,17 +78,17 @@ async def relayed_logs() -> AsyncIterator[NodeLogs]:
 
 
 @contextmanager
-def kept_log(path: Path) -> Iterator[tuple[IO[bytes], int]]:
-    """A node's log to add to, and how long it was; it is removed if nothing stands in it in the end."""
+def kept_log(path: Path) -> Iterator[int]:
+    """A node's log is there to add to, and was so long in bytes; it is removed if nothing stands in it in the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab", buffering=0) as file:
-        try:
-            yield file, path.stat().st_size
-        finally:
-            if not path.stat().st_size:
-                path.unlink()
-                with suppress(OSError):  # another node's log is in it
-                    path.parent.rmdir()
+    path.touch()
+    try:
+        yield path.stat().st_size
+    finally:
+        if not path.stat().st_size:
+            path.unlink()
+            with suppress(OSError):  # another node's log is in it
+                path.parent.rmdir()
 
 
 def last_message(path: Path, since: int = 0) -> str | None:

@@ -31,6 +31,7 @@ class Stderr:
     def reset(self) -> None:
         """Plain text, nothing left out, no log records: what a command begins with."""
         self.quiet = False
+        self._label = ""
         self._json: JsonLines | None = None
         self._shown = ""  # the progress line that stands there
         self._closed_by_reader = False
@@ -46,14 +47,18 @@ class Stderr:
             return False
         return sys.stderr.isatty()
 
-    def set_up(self, level: str, form: str, *, quiet: bool) -> None:
-        """Log records from `level` on as `text` or `json`; with `quiet` there is no progress and no note."""
+    def set_up(self, level: str, form: str, *, quiet: bool, label: str = "") -> None:
+        """Log records from `level` on as `text` or `json`; with `quiet` there is no progress and no note.
+
+        `label` stands before what each line says, where several processes write to one stderr.
+        """
         self.reset()
         self.quiet = quiet
+        self._label = f"{label}: " if label else ""
         if form == "json":
             self._json = JsonLines()
         root = logging.getLogger()
-        root.addHandler(_Handler(self, self._json or TextLines()))
+        root.addHandler(_Handler(self, self._json or TextLines(self._label)))
         root.setLevel(level.upper())
         # aiohttp and asyncio say little that is not ours to say, unless asked.
         logging.getLogger("asyncio").setLevel(logging.INFO if level == "debug" else logging.CRITICAL)
@@ -65,7 +70,7 @@ class Stderr:
 
     def message(self, text: str, level: str) -> None:
         """A line to the user, in any case; `level` is what it is in JSON."""
-        text = one_line(" ".join(text.split()))
+        text = one_line(self._label + " ".join(text.split()))
         self.line(f"dhtcrawl: {text}" if self._json is None else self._as_json(level, text))
 
     def note(self, text: str) -> None:

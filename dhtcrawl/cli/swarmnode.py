@@ -114,6 +114,9 @@ def _boottime() -> float:
 
 
 async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None:
+    if join.as_soon:
+        await swarm.opened.wait()
+        click.echo(format_address(swarm.address))
     await swarm.ready.wait()
     where = {
         "node": swarm.id.hex(),

@@ -110,14 +110,15 @@ def test_a_log_is_added_to_and_only_what_this_run_said_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, logs = tmp_path / "logs" / "1.log", NodeLogs()
-    with kept_log(path) as (file, since):
+    with kept_log(path) as since:
         assert since == 0
     assert not path.parent.exists(), "an empty one goes"
-    with kept_log(path) as (file, _):
-        file.write(row("of the run before", "error", "dhtcrawl").encode())
-    with kept_log(path) as (file, since):
+    with kept_log(path):
+        path.write_text(row("of the run before", "error", "dhtcrawl"))
+    with kept_log(path) as since:
         logs.follow(path, since)
-        file.write(row("of this run").encode())
+        with path.open("a") as file:
+            file.write(row("of this run"))
     logs.relay()
     assert [record.getMessage() for record in caplog.records] == ["node abababababab: of this run"]
     assert (last_message(path), last_message(path, since)) == ("of the run before", "of this run")
