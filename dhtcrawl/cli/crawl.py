@@ -12,12 +12,21 @@ import click
 
 from dhtcrawl.cli import differs
 from dhtcrawl.cli.causes import first_causes, nothing_fetched, shown
-from dhtcrawl.cli.default_out import new_out, unfinished
+from dhtcrawl.cli.default_out import new_out, nodes_begun, unfinished
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.earlier import keep_outputs
 from dhtcrawl.cli.logs import read_settings
+from dhtcrawl.cli.machine import usable_cores
 from dhtcrawl.cli.main import print_result, tell
-from dhtcrawl.cli.options import config_options, crawl_options, log_options, node_options, read_seeds
+from dhtcrawl.cli.options import (
+    AUTO,
+    config_options,
+    crawl_options,
+    log_options,
+    node_options,
+    nodes_option,
+    read_seeds,
+)
 from dhtcrawl.cli.places import check_whole, gone, node_dir, nodes_dir
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
@@ -38,7 +47,7 @@ from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
 @click.command("crawl")
 @click.argument("urls", nargs=-1, metavar="URL...")
 @click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Node processes.")
+@nodes_option
 @click.option("--out", metavar="DIR", help="Where the outputs go; default: ./SITE-DATE.")
 @crawl_options
 @node_options
@@ -56,6 +65,8 @@ def command(
     config = read_settings(options)
     spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
     out_dir = Path(out) if out is not None else _default_out(spec, nodes, config)
+    if nodes == AUTO:
+        nodes = nodes_begun(out_dir) or usable_cores()
     if nodes > 1:
         if config.node.data_dir:
             raise config.refusal("node.data_dir", ": with several nodes each has its own, beside --out; leave it out")

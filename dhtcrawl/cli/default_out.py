@@ -15,7 +15,8 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from dhtcrawl.cli.places import NODES_DIR, SUFFIX, data_dirs_in, out_of
+from dhtcrawl.cli.options import AUTO
+from dhtcrawl.cli.places import NODES_DIR, SUFFIX, data_dirs_in, node_dir, nodes_dir, out_of
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.store import opened
 from dhtcrawl.errors import DhtcrawlError
@@ -40,13 +41,26 @@ def new_out(spec: CrawlSpec, today: date) -> Path:
 def unfinished(directory: Path, spec: CrawlSpec, nodes: int) -> Path | None:
     """The outputs of the newest crawl in `directory` with which this one goes on; None where there is none.
 
-    What is in use, or cannot be read, is passed over.
+    `nodes` is how many crawl, or `AUTO` for any number. What is in use, or cannot be read, is passed over.
     """
-    places = _swarms(directory, nodes) if nodes > 1 else _single_nodes(directory)
+    places = _newest(directory, nodes)
     for out, data_dir in places[:STORES_MAX]:
         if not _is_complete(out) and _goes_on(data_dir, spec):
             return out
     return None
+
+
+def nodes_begun(out: Path) -> int | None:
+    """With how many nodes a crawl was begun in `out`; None where none is under way."""
+    swarm = len(_dirs(nodes_dir(out)))
+    return swarm or (1 if (node_dir(out) / FILE_NAME).exists() else None)
+
+
+def _newest(directory: Path, nodes: int) -> list[tuple[Path, Path]]:
+    if nodes == AUTO:
+        both = [*_swarms(directory, nodes), *_single_nodes(directory)]
+        return sorted(both, key=lambda place: place[1].stat().st_mtime, reverse=True)
+    return _swarms(directory, nodes) if nodes > 1 else _single_nodes(directory)
 
 
 def _single_nodes(directory: Path) -> list[tuple[Path, Path]]:
@@ -56,8 +70,8 @@ def _single_nodes(directory: Path) -> list[tuple[Path, Path]]:
 
 
 def _swarms(directory: Path, nodes: int) -> list[tuple[Path, Path]]:
-    """The outputs of crawls by so many processes, and the first one's data directory, the newest first."""
-    found = [(out, base / "1") for out, base in _bases(directory) if len(_dirs(base)) == nodes]
+    """The outputs of crawls by so many processes, or by any number, and the first data directory, the newest first."""
+    found = [(out, base / "1") for out, base in _bases(directory) if nodes in (AUTO, len(_dirs(base)))]
     found = [(out, path) for out, path in found if (path / STORE_DIR).is_dir()]
     return sorted(found, key=lambda place: place[1].stat().st_mtime, reverse=True)
 

@@ -11,26 +11,35 @@ import platformdirs
 
 from dhtcrawl.cli.addresses import join_options_of
 from dhtcrawl.cli.logs import read_settings
-from dhtcrawl.cli.options import config_options, join_options, log_options, node_options
+from dhtcrawl.cli.machine import usable_cores
+from dhtcrawl.cli.options import AUTO, config_options, join_options, log_options, node_options, nodes_option
 
 
 @click.command("join")
+@nodes_option
 @join_options
 @node_options
 @log_options
 @config_options
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens in one line of JSON.")
-def command(as_json: bool, **options: Any) -> int:
+def command(nodes: int, as_json: bool, **options: Any) -> int:
     """Run a node until it is stopped; without --bootstrap it begins a new swarm.
 
     Ctrl-C or SIGTERM hands over what it holds, a second one stops it at once.
+    With --nodes several run, with ports and directories counted up.
     """
     config = read_settings(options)
     join = join_options_of(config, as_json)
     if not config.node.data_dir:
         node = dataclasses.replace(config.node, data_dir=str(default_data_dir()))
         config = dataclasses.replace(config, node=node)
+    if nodes == AUTO:
+        nodes = usable_cores()
     # The rest needs LevelDB and the network.
+    if nodes > 1:
+        from dhtcrawl.cli.join_nodes import run_nodes
+
+        return run_nodes(nodes, config, join)
     from dhtcrawl.cli.swarmnode import run_node
 
     return run_node(config, join)

@@ -8,6 +8,7 @@ own, which the first question starts: no caller waits for it, and no loop stands
 from __future__ import annotations
 
 import logging
+import math
 import os
 import tempfile
 import threading
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 
 TRIED_BYTES = 8 << 20
 PIECE_BYTES = 1 << 20
-CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+OWN_CGROUP = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Machine:
@@ -72,10 +74,50 @@ def resources() -> dict[str, float]:
     return {"cores": cores, "mhz": float(mhz) or 1.0, "memory_bytes": float(psutil.virtual_memory().available)}
 
 
-def cgroup_cores(limit: Path = CGROUP_LIMIT) -> float:
-    """How many cores the process's group may use; infinity where there is no limit."""
+def usable_cores() -> int:
+    """How many whole cores this process may use, at least 1: fewer than the machine has under `taskset` or a limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(cores, cgroup_cores())))
+
+
+def cgroup_cores(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float:
+    """How many cores the process's group and those above it may use; infinity where there is no limit.
+
+    A container sees its own group as `root`, whatever the path in `own` says.
+    """
     try:
-        quota, period = limit.read_text("ascii").split()
+        lines = own.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return math.inf
+    limits = [math.inf]
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "cpu" if controllers else root
+        group = top / path.lstrip("/")
+        for directory in (group, *group.parents):
+            limits.append(_old_limit(directory) if controllers else _limit(directory))
+            if directory == top:
+                break
+    return min(limits)
+
+
+def _limit(group: Path) -> float:
+    """Linux's Documentation/admin-guide/cgroup-v2.rst: `$MAX $PERIOD`, or `max`."""
+    try:
+        quota, period = (group / "cpu.max").read_text("ascii").split()
         return int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf
+
+
+def _old_limit(group: Path) -> float:
+    """The first version's two files; a quota of -1 is none."""
+    try:
+        quota = int((group / "cpu.cfs_quota_us").read_text("ascii"))
+        period = int((group / "cpu.cfs_period_us").read_text("ascii"))
     except (OSError, ValueError):
-        return float("inf")
+        return math.inf
+    return quota / period if quota > 0 and period > 0 else math.inf

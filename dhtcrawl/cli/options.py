@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -14,6 +14,9 @@ from dhtcrawl.config import Config, load
 from dhtcrawl.errors import SettingError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.spec import CHANGEABLE
+
+AUTO: Final = 0  # of `--nodes`
+NODES_MAX: Final = 256
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,6 +81,32 @@ def _add(table: _Table, command: F) -> F:
         default: Any = {"default": None} if not extra.get("multiple") else {}
         command = click.option(*names, _name(setting), help=text, **default, **extra)(command)
     return command
+
+
+class _NodeCount(click.ParamType[int]):
+    """A number of node processes, or `AUTO`."""
+
+    name = "nodes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip().lower()
+        if text == "auto":
+            return AUTO
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= NODES_MAX):
+            self.fail(f"{value} is no number of nodes; use 1 to {NODES_MAX}, or auto for one on each core", param, ctx)
+        return int(text)
+
+
+def nodes_option(command: F) -> F:
+    """`--nodes`."""
+    return click.option(
+        "--nodes",
+        type=_NodeCount(),
+        default="1",
+        show_default=True,
+        metavar="N|auto",
+        help="Node processes on this machine; auto: as many as it has cores for this process.",
+    )(command)
 
 
 def config_options(command: F) -> F:

@@ -11,7 +11,8 @@ import pytest
 from demo_site import DemoServer
 from e2e.outputs import Outputs
 
-from dhtcrawl.cli.default_out import new_out, unfinished
+from dhtcrawl.cli.default_out import new_out, nodes_begun, unfinished
+from dhtcrawl.cli.options import AUTO
 from dhtcrawl.cli.runtime import locked
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import CrawlSpec, make_spec
@@ -97,6 +98,10 @@ def test_a_crawl_of_several_processes_goes_on_with_as_many(tmp_path: Path) -> No
     assert unfinished(tmp_path, SPEC, 2) == tmp_path / "new"
     assert unfinished(tmp_path, SPEC, 3) is None
     assert unfinished(tmp_path, SPEC, 1) is None
+    assert unfinished(tmp_path, SPEC, AUTO) == tmp_path / "new"
+    begin(tmp_path / "alone.node", at=3)
+    assert unfinished(tmp_path, SPEC, AUTO) == tmp_path / "alone"
+    assert [nodes_begun(tmp_path / name) for name in ("old", "new", "alone", "none")] == [2, 2, 1, None]
 
 
 def test_an_interrupted_crawl_goes_on_another_day_without_its_name(server: DemoServer, tmp_path: Path) -> None:

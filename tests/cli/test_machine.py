@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dhtcrawl.cli.machine import TRIED_BYTES, Machine, cgroup_cores, resources
+from dhtcrawl.cli import machine
+from dhtcrawl.cli.machine import TRIED_BYTES, Machine, cgroup_cores, resources, usable_cores
 
 NAMES = ("cores", "mhz", "memory_bytes", "disk_bytes_per_s")
 
@@ -57,10 +58,38 @@ def test_without_psutil_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"), [("150000 100000", 1.5), ("max 100000", float("inf")), ("nonsense", float("inf"))]
+    ("groups", "limits", "cores"),
+    [
+        ("0::/", {"cpu.max": "150000 100000"}, 1.5),
+        ("0::/", {"cpu.max": "max 100000"}, float("inf")),
+        ("0::/", {"cpu.max": "nonsense"}, float("inf")),
+        ("0::/a.slice/b.service", {"a.slice/cpu.max": "200000 100000", "a.slice/b.service/cpu.max": "max 100000"}, 2),
+        ("0::/not/in/this/container", {"cpu.max": "50000 100000"}, 0.5),
+        ("0::/../../x", {"cpu.max": "50000 100000"}, 0.5),
+        (
+            "4:memory:/m\n3:cpu,cpuacct:/c\n0::/",
+            {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000", "cpu/cpu.cfs_quota_us": "-1"},
+            3,
+        ),
+    ],
 )
-def test_a_groups_limit_counts(text: str, cores: float, tmp_path: Path) -> None:
-    limit = tmp_path / "cpu.max"
-    limit.write_text(text)
-    assert cgroup_cores(limit) == cores
+def test_the_limits_of_its_group_and_of_those_above_count(
+    groups: str, limits: dict[str, str], cores: float, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.write_text(groups + "\n")
+    for name, text in limits.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert cgroup_cores(own, tmp_path / "fs") == cores
     assert cgroup_cores(tmp_path / "none") == float("inf")
+
+
+@pytest.mark.parametrize(("allowed", "limit", "cores"), [(8, 2.5, 2), (3, 8.0, 3), (4, 0.5, 1), (2, float("inf"), 2)])
+def test_auto_is_one_node_for_each_whole_core(
+    allowed: int, limit: float, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(allowed)), raising=False)
+    monkeypatch.setattr(machine, "cgroup_cores", lambda: limit)
+    assert usable_cores() == cores

@@ -47,7 +47,8 @@ WRONG = {
 }
 # (command, option) → the same, of options that are no settings
 OTHERS = {
-    ("crawl", "nodes"): ("0", "--nodes"),
+    ("crawl", "nodes"): ("0", "0 is no number of nodes; use 1 to 256, or auto"),
+    ("join", "nodes"): ("x", "x is no number of nodes; use 1 to 256, or auto"),
     ("crawl", "seed_file"): ("missing.txt", "--seed-file missing.txt: cannot be read"),
     ("submit", "seed_file"): ("missing.txt", "--seed-file missing.txt: cannot be read"),
     ("sim", "nodes"): ("none", "--nodes"),
