@@ -219,6 +219,22 @@ async def test_what_was_fetched_for_an_owner_that_went_is_held_by_the_next_until
         assert b.ownership.holders() == {one.key: A}
 
 
+async def test_who_has_what_this_node_had_assigned_is_known_when_its_new_owner_asks_late_or_again() -> None:
+    async with a_world() as (world, a, b):
+        world.leave(C)
+        a.sees()
+        before = world.owned_by(A)
+        world.join(C)
+        kept = world.owned_by(A)[0]
+        moved = next(each for each in before if each not in world.owned_by(A))
+        a.ownership.lent.lend(B, 1, "a", [kept.key, moved.key], a.clock.monotonic(), 60.0)
+        a.sees()
+        a.ownership.lent.let_go([moved.key])
+        assert a.changes.holders() == {kept.key: B, moved.key: B}
+        await asyncio.sleep(HELD_S)
+        assert a.changes.holders() == {kept.key: B}
+
+
 async def test_a_release_that_does_not_arrive_is_no_hold_up() -> None:
     async with a_world() as (world, a, _):
         world.closed.add(B)

@@ -20,6 +20,7 @@ from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.swarm.assignment.assigned import IncarnationOf
+from dhtcrawl.swarm.assignment.former_loans import FormerLoans
 from dhtcrawl.swarm.assignment.orphan_check import OrphanCheck
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues
@@ -55,6 +56,7 @@ class OwnerChanges:
         self._orphans = orphans
         self._incarnation_of = incarnation_of
         self._view = peers.view  # by which owners were last told
+        self._former = FormerLoans()
 
     # As the new owner
 
@@ -102,6 +104,10 @@ class OwnerChanges:
 
     # As the former owner
 
+    def holders(self) -> dict[bytes, bytes]:
+        """Which other node has which task that is ours, or was a moment ago."""
+        return self._former.holders(self._clock.monotonic()) | self._ownership.holders()
+
     def in_hand(self, node: bytes) -> list[bytes]:
         """Tasks that `node` owns now, and that we have in flight or may begin for it at any time."""
         flying = [key for key in self._queues.open_tasks() if self._owner_of(key) == node]
@@ -110,10 +116,14 @@ class OwnerChanges:
     def view_changed(self, void: Iterable[bytes]) -> None:
         """Tell new owners which of their tasks we have in flight, so that they do not begin them.
 
+        Called before our assignments of these tasks end: who has them is remembered.
         `void` are tasks that were assigned to us until now. Of those that we have fetched for an owner, and that are
         not on disk, their assignment has ended before.
         """
         before, self._view = self._view, self._peers.view
+        lent, owns = self._ownership.lent, self._ownership.owns
+        gone = {key: loan.node for key in lent if not owns(key) and (loan := lent.get(key)) is not None}
+        self._former.add(gone, self._clock.monotonic())
         flying = dict.fromkeys(filter(self._queues.has_in_flight, void))
         if before is not self._view:
             flying |= dict.fromkeys(key for key in self._queues.open_tasks() if self._has_moved(key, before))

@@ -33,8 +33,8 @@ def hold_for(runs: CrawlRuns, node: bytes, rows: Sequence[HeldRow]) -> None:
 
 
 def lent(runs: CrawlRuns) -> Lent:
-    """Which node has which task of ours."""
-    return {crawl: run.assignments.ownership.holders() for crawl, run in runs}
+    """Which node has which task that is ours, or was a moment ago."""
+    return {crawl: run.assignments.changes.holders() for crawl, run in runs}
 
 
 def in_flight_of(runs: CrawlRuns, view: View, node: bytes, assigned: Lent) -> tuple[HeldRow, ...]:
