@@ -220,7 +220,7 @@ async def test_what_was_fetched_for_an_owner_that_went_is_held_by_the_next_until
 
 
 async def test_who_has_what_this_node_had_assigned_is_known_when_its_new_owner_asks_late_or_again() -> None:
-    async with a_world() as (world, a, b):
+    async with a_world() as (world, a, _):
         world.leave(C)
         a.sees()
         before = world.owned_by(A)
