@@ -1,4 +1,8 @@
-"""Whoever asks why nothing happens is told in the line before their eyes: real processes, in several situations."""
+"""Whoever asks why nothing happens is told in the line before their eyes: real processes, by each node and command.
+
+`test_nothing_happens` has all sixteen situations in each of four places; here `status`, `crawls` and `explain-host`
+tell some of them, too.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +80,8 @@ def on_a_terminal(home: Path, argv: list[str], wanted: str) -> str:
     return shown
 
 
-@pytest.mark.parametrize("situation", HELD_BACK)
-def test_the_progress_line_of_one_node_says_why_it_waits(situation: str, stub: StubServer, tmp_path: Path) -> None:
-    site, _, text = HELD_BACK[situation]
+def test_the_progress_line_of_one_node_says_why_it_waits_within_80_columns(stub: StubServer, tmp_path: Path) -> None:
+    site, _, text = HELD_BACK["503 for robots.txt"]
     site(stub)
     wanted = "waiting: " + text.format(host=re.escape(host_of(stub)))
     shown = on_a_terminal(
@@ -216,9 +219,3 @@ def test_a_node_that_is_killed_keeps_its_row_and_its_pages_and_what_lies_only_th
         until(lambda: not row_of(killed)["text"].startswith(str(before)), "nothing is missing", DEADLINE_S, ASK_EVERY_S)
         assert told()["counters"]["pages"] == pages
         swarm.check()
-
-
-def test_a_host_that_does_not_answer_is_named_while_it_is_tried_again(tmp_path: Path) -> None:
-    argv = ["crawl", "http://127.0.0.1:1/", "--allow-private", "--out", "out"]
-    wanted = r"waiting: 127.0.0.1:1 does not answer \(connect: connection refused\)"
-    on_a_terminal(tmp_path, argv, wanted)
