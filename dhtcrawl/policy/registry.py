@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from dhtcrawl.config import pairs
 from dhtcrawl.errors import ConfigError, SettingError
 from dhtcrawl.policy.seam import Policy
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "dhtcrawl.policies"
 OURS = {
@@ -73,4 +76,6 @@ def check(name: str, options: Sequence[str] = ()) -> None:
 
 
 def _others() -> list[EntryPoint]:
+    from importlib.metadata import entry_points  # reads of e-mail come with it, and few commands ask
+
     return list(entry_points(group=GROUP))

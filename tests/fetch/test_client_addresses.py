@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from dhtcrawl.fetch import resolver as resolver_module
 from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest, Limits, Truncated
+from dhtcrawl.fetch.reply_handler import trusting_the_system
 from dhtcrawl.fetch.resolver import NameFailure, SystemResolver
 from fetch.raw_server import page, sends, serving
 from fetch.test_aiohttp_client import LIMITS, FakeResolver, asked, client_in, exchange_of, failure_of, floods
@@ -149,8 +150,8 @@ async def test_a_name_that_no_resolver_takes_is_a_failure() -> None:
 
 
 @pytest.fixture(scope="module")
-def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    """A server's context whose certificate nobody trusts."""
+def certificate_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate that nobody trusts, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
@@ -170,9 +171,26 @@ def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         + certificate.public_bytes(serialization.Encoding.PEM)
     )
+    return path
+
+
+@pytest.fixture(scope="module")
+def self_signed(certificate_file: Path) -> ssl.SSLContext:
+    """A server's context with that certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
+    context.load_cert_chain(certificate_file)
     return context
+
+
+async def test_a_certificate_that_the_system_trusts_is_taken(
+    tmp_path: Path, certificate_file: Path, self_signed: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate_file))
+    trusting_the_system.cache_clear()
+    async with serving(sends(page()), tls=self_signed) as server, client_in(tmp_path) as client:
+        request = HttpRequest(f"https://{server.host}/", limits=LIMITS, private_hosts=frozenset({server.host}))
+        assert exchange_of(await client.exchange(request)).body.data == b"hello"
+    trusting_the_system.cache_clear()
 
 
 async def test_a_certificate_that_nobody_signed_is_a_tls_failure(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
