@@ -77,3 +77,15 @@ def test_a_key_costs_less_than_a_sort_of_all_members(monkeypatch: pytest.MonkeyP
     for _ in range(500):
         assert len(view.closest(rng.randbytes(20), 4)) == 4
     assert 4 <= compared / 500 < 8
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 5))
+def test_keys_with_a_prefix_in_common_have_the_same_closest_in_one_order(seed: int, members: int, n: int) -> None:
+    rng = Random(seed)
+    view = View(Member(rng.randbytes(20), ("127.0.0.1", 1)) for _ in range(members))
+    found: dict[int, list[Member]] = {}
+    for _ in range(60):
+        key = rng.randbytes(20)
+        prefix = view.prefix_of(key, n)
+        if prefix is not None:
+            assert found.setdefault(prefix, view.closest(key, n)) == view.closest(key, n)

@@ -68,6 +68,7 @@ class View:
         self._shift = KEY_BITS - bits
         self._owners: dict[int, Member] = {}
         self._ranked: dict[tuple[int, int], list[tuple[int, Member]]] = {}
+        self._same: dict[tuple[int, int], bool] = {}
 
     def __len__(self) -> int:
         """How many members can own: active and suspected ones."""
@@ -131,6 +132,18 @@ class View:
         number = int.from_bytes(key, "big")
         ranked = self._candidates(number >> self._shift, n)
         return [member for _, member in sorted(ranked, key=lambda candidate: candidate[0] ^ number)[:n]]
+
+    def prefix_of(self, key: bytes, n: int) -> int | None:
+        """The first bits of `key` where all keys with these have the same `n` closest; None where they may differ."""
+        prefix = int.from_bytes(key, "big") >> self._shift
+        same = self._same.get((prefix, n))
+        if same is None:
+            ranked = self._candidates(prefix, n)
+            # Members that differ in these bits are ranked by them alone.
+            same = len({number >> self._shift for number, _ in ranked}) == len(ranked)
+            if len(self._same) < _PREFIXES_KEPT_MAX:
+                self._same[prefix, n] = same
+        return prefix if same else None
 
     def closest_active(self, key: bytes, n: int) -> list[Member]:
         """The same among members heard from lately: whom MOVED may name."""

@@ -85,6 +85,9 @@ class PeerRow(NamedTuple):
     port: int
 
 
+# Where the place stands in those rows that have one.
+_PLACE_AT: dict[type[Any], int] = {kind: kind._fields.index("place") for kind in (RecordRow, TombstoneRow)}
+
 Row = TypeVar("Row", LinkRow, RecordRow, TombstoneRow, PeerRow)
 
 
@@ -99,8 +102,9 @@ def rows_of(kind: type[Row], rows: Any) -> tuple[Row, ...]:
     if not set(map(len, rows)) <= {len(kind._fields)}:
         raise Malformed(f"{kind.__name__}: not {len(kind._fields)} fields each")
     # `_make` is this and a Python call a row.
-    named = tuple(map(partial(tuple.__new__, kind), rows))
-    return tuple(map(_with_place, named)) if kind in (RecordRow, TombstoneRow) else named
+    make = partial(tuple.__new__, kind)
+    at = _PLACE_AT.get(kind)
+    return tuple(map(make, rows)) if at is None else tuple([make(_with_place(row, at)) for row in rows])
 
 
 def check_links(links: tuple[LinkRow, ...]) -> None:
@@ -165,13 +169,13 @@ def check_peers(peers: tuple[PeerRow, ...], most: int) -> None:
             raise Malformed("peers: not within the protocol's limits")
 
 
-def _with_place(row: Any) -> Any:
-    place = row.place
+def _with_place(row: tuple[Any, ...], at: int) -> tuple[Any, ...]:
+    place = row[at]
     if place is None:
         return row
     if type(place) is not tuple or len(place) != len(PlaceRow._fields):
         raise Malformed("place: not a list of four")
-    return row._replace(place=PlaceRow._make(place))
+    return (*row[:at], PlaceRow(*place), *row[at + 1 :])
 
 
 def _check_count(rows: object, least: int) -> None:

@@ -71,7 +71,7 @@ class State(IntEnum):
 
 
 _RETIRED = 1
-_STATES = {number: State(number) for number in (_RETIRED, *map(int, State))}
+STATES = {number: State(number) for number in (_RETIRED, *map(int, State))}  # a call of the enum costs much more
 
 
 class SkipReason:
@@ -240,7 +240,7 @@ def unpack_task(value: bytes) -> Task:
     try:
         url, depth, order, referrer, state, gen, attempt, hops, seed, reason, detail, place = fields[:_PLAIN]
         return Task(
-            url, depth, order, referrer, _STATES[state], gen, attempt, hops, seed, reason, detail,
+            url, depth, order, referrer, STATES[state], gen, attempt, hops, seed, reason, detail,
             Place(*place) if place is not None else None, Additions.of_fields(fields),
         )  # fmt: skip
     except (ValueError, TypeError, LookupError) as error:
@@ -272,7 +272,7 @@ def shown_task(value: bytes) -> ShownTask:
     fields = unpack(value)
     try:
         url, _, _, referrer, state, _, _, _, _, reason, detail, _ = fields[:_PLAIN]
-        return ShownTask(url, referrer, _STATES[state], reason, detail)
+        return ShownTask(url, referrer, STATES[state], reason, detail)
     except (ValueError, TypeError, LookupError) as error:
         raise _damaged(error) from error
 

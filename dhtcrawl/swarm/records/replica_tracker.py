@@ -28,6 +28,7 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.records.wire import record_bytes
 
 Then = Callable[[], None]
+_PREFIXES_MAX = 65_536
 
 
 class ReplicaKind(NamedTuple):
@@ -57,10 +58,15 @@ class ReplicaTicket:
     sent_to: dict[bytes, None] = field(init=False, default_factory=dict)
     acked: dict[bytes, None] = field(init=False, default_factory=dict)
     unplaced: int = field(default=0, init=False)  # targets whose queue had no room
-    waiters: list[Then] = field(init=False, default_factory=list)
+    waiters: list[Then] | None = field(init=False, default_factory=list)  # None: the record is safe
     view: View | None = field(default=None, init=False)  # by which `backups` and `joining` were computed
-    backups: list[bytes] = field(init=False, default_factory=list)
-    joining: list[bytes] = field(init=False, default_factory=list)  # or joined since the record was sent to them
+    backups: Sequence[bytes] = field(default=(), init=False)
+    joining: Sequence[bytes] = field(default=(), init=False)  # or joined since the record was sent to them
+
+    @property
+    def safe(self) -> bool:
+        """Whether the record is safe, so that only replicas that are under way are left of the ticket."""
+        return self.waiters is None
 
 
 class ToSend(NamedTuple):
@@ -80,13 +86,14 @@ class Safe(NamedTuple):
 class ReplicaTargets:
     """Says which other nodes are to have this node's records, by one view."""
 
-    __slots__ = ("_joining", "_own", "_replicas", "view")
+    __slots__ = ("_by_prefix", "_joining", "_own", "_replicas", "view")
 
     def __init__(self, view: View, own: bytes, replicas: int) -> None:
         self.view = view
         self._own = own
         self._replicas = replicas
         self._joining = [member for member in view.members if member.state is MemberState.JOINING]
+        self._by_prefix: dict[int, list[bytes]] = {}  # of keys that all have the same backups; at most `_PREFIXES_MAX`
 
     @property
     def joins(self) -> bool:
@@ -99,8 +106,13 @@ class ReplicaTargets:
         Each joining node is ranked as if it alone had joined: which of them will be first is not known.
         """
         place = placement(key)
+        prefix = None if self._joining else self.view.prefix_of(place, self._replicas + 1)
+        if prefix is not None and prefix in self._by_prefix:
+            return self._by_prefix[prefix], []
         closest = self.view.closest(place, self._replicas + 1)
         backups = [member.id for member in closest if member.id != self._own]
+        if prefix is not None and len(self._by_prefix) < _PREFIXES_MAX:
+            self._by_prefix[prefix] = backups
         if not self._joining:
             return backups, []
         number = int.from_bytes(place, "big")
@@ -163,7 +175,8 @@ class ReplicaTracker:
             self._unsafe.setdefault((crawl, ticket.copy.key), []).append(ticket)
         self._send(view, tickets)
         for ticket in tickets:
-            self._check(view, ticket)
+            if not (ticket.sent_to and self._acks):  # else it needs an ack first
+                self._check(view, ticket)
 
     def held_afar(
         self, view: View, crawl: bytes, copies: Iterable[TaskReplica]
@@ -184,7 +197,9 @@ class ReplicaTracker:
         tickets = self._unsafe.get((crawl, key))
         if not tickets:
             return False
-        tickets[-1].waiters.append(then)
+        waiters = tickets[-1].waiters
+        assert waiters is not None, "a ticket that is safe is not among these"
+        waiters.append(then)
         return True
 
     def view_changed(self, view: View) -> None:
@@ -199,14 +214,15 @@ class ReplicaTracker:
         for ticket in tickets:
             ticket.acked[node] = None
             self._over(ticket.crawl)
-            self._check(view, ticket)
+            if not ticket.safe:
+                self._check(view, ticket)
 
     def gone(self, view: View, node: bytes, tickets: Iterable[ReplicaTicket]) -> None:
         """Note that a node is gone that did not acknowledge these."""
         for ticket in tickets:
             ticket.sent_to.pop(node, None)
             self._over(ticket.crawl)
-            if ticket in self._unsafe.get((ticket.crawl, ticket.copy.key), ()):
+            if not ticket.safe:
                 self._send(view, (ticket,))
                 self._check(view, ticket)
 
@@ -242,8 +258,10 @@ class ReplicaTracker:
                     outgoing.setdefault((node, kind), []).append(ticket)
         self._effects += [ToSend(node, kind, theirs) for (node, kind), theirs in outgoing.items()]
 
-    def _targets_of(self, view: View, ticket: ReplicaTicket) -> list[bytes]:
+    def _targets_of(self, view: View, ticket: ReplicaTicket) -> Sequence[bytes]:
         self._aim(view, ticket)
+        if ticket.copy.task.place is None and not ticket.joining:
+            return ticket.backups
         targets = [*ticket.backups, *ticket.joining]
         # The node that has the page gets every version of its record.
         holder = self._holder(ticket.crawl, ticket.copy)
@@ -264,26 +282,30 @@ class ReplicaTracker:
         if ticket.view is not view:
             before, ticket.view = ticket.joining, view
             ticket.backups, ticket.joining = self.targets(view).of(ticket.copy.key)
-            # A node that was sent it while joining may own the key now, and must not begin before it has the record.
-            ticket.joining += [node for node in before if node in ticket.backups]
+            if before:
+                # A node that was sent it while joining may own the key now: it must have the record first.
+                ticket.joining = [*ticket.joining, *(node for node in before if node in ticket.backups)]
 
     def _check(self, view: View, ticket: ReplicaTicket) -> None:
         """Note that a record is safe, if it is."""
+        if ticket.waiters is None:
+            return
         self._aim(view, ticket)
-        acked = sum([node in ticket.acked for node in ticket.backups])
-        if acked < min(self._acks, len(ticket.backups)) or ticket.unplaced:
+        acked, backups = ticket.acked, ticket.backups
+        if len(acked) < self._acks and len(acked) < len(backups):
+            return  # the usual case, before the backups are looked at one by one
+        if sum([node in acked for node in backups]) < min(self._acks, len(backups)) or ticket.unplaced:
             return
-        if any(node not in ticket.acked for node in ticket.joining):
+        if ticket.joining and any(node not in acked for node in ticket.joining):
             return
+        waiters, ticket.waiters = ticket.waiters, None
         key = (ticket.crawl, ticket.copy.key)
-        tickets = self._unsafe.get(key, [])
-        if ticket not in tickets:
-            return  # it was safe before
+        tickets = self._unsafe[key]
         tickets.remove(ticket)
         if not tickets:
             del self._unsafe[key]
         self._over(ticket.crawl)
-        self._effects += map(Safe, ticket.waiters)
+        self._effects += map(Safe, waiters)
         ticket.batch.missing -= 1
         if not ticket.batch.missing:
             self._effects.append(Safe(ticket.batch.then))

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
 from dhtcrawl.rpc.tasks import rows
-from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, Additions, Place, State, Task
+from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, STATES, Additions, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.deliver.queues import in_messages
@@ -91,7 +91,7 @@ def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
         return None
     key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, extra = row
     task = Task(
-        url, depth, order, referrer, State(state), gen, attempt, hops, seed, reason, detail,
+        url, depth, order, referrer, STATES[state], gen, attempt, hops, seed, reason, detail,
         None if place is None else Place(*place), _additions_of(extra),
     )  # fmt: skip
     return TaskReplica(key, task)
@@ -117,7 +117,7 @@ def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
     if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place, extra):
         return None
     there = None if place is None else Place(*place)
-    return End(key, State(state), gen, attempt, reason, detail, there, _additions_of(extra))
+    return End(key, STATES[state], gen, attempt, reason, detail, there, _additions_of(extra))
 
 
 def valid_record(key_bytes: int, row: rows.RecordRow) -> bool:
@@ -147,6 +147,8 @@ def _stands(
     state: int, gen: int, attempt: int, reason: str, detail: str, place: rows.PlaceRow | None, extra: bytes
 ) -> bool:
     """Whether a state is valid, and has the fields that go with it."""
+    if state == 0 and gen <= COUNT_MAX >= attempt and place is None and not (reason or detail or extra):
+        return True  # the usual case: a new task
     if state > State.DONE or gen > COUNT_MAX or attempt > COUNT_MAX:
         return False
     if (place is not None) != (state in (State.FETCHED, State.DONE)):
@@ -159,11 +161,13 @@ def _stands(
 
 
 def _is_place(place: rows.PlaceRow) -> bool:
-    return (
-        _NODE.fullmatch(place.node) is not None
-        and _FILE.fullmatch(place.file) is not None
-        and place.offset + place.length < _BYTES_END
-    )
+    return place.offset + place.length < _BYTES_END and _is_file(place.node, place.file)
+
+
+@lru_cache(maxsize=4096)
+def _is_file(node: str, file: str) -> bool:
+    """Whether a node may have a file of this name; many places lie in the same one."""
+    return _NODE.fullmatch(node) is not None and _FILE.fullmatch(file) is not None
 
 
 def _is_text(text: str) -> bool:
