@@ -23,9 +23,11 @@ async def tell_gathered(summary: Summary, ended: str, out: Path, *, as_json: boo
         StorageError: the collection cannot be read.
     """
     code = exit_with(ended, summary)
-    with in_collection(node_dir(out), summary.crawl) as (seeds, ask):
-        nothing = await nothing_fetched(seeds, ask, pages=summary.pages) if code == Exit.NOTHING_FETCHED else None
-        causes = "" if as_json or nothing is not None else shown(await first_causes(seeds, ask))
+    nothing, causes = None, ""
+    if code == Exit.NOTHING_FETCHED or not as_json:  # opening a large collection takes its time
+        with in_collection(node_dir(out), summary.crawl) as (seeds, ask):
+            nothing = await nothing_fetched(seeds, ask, pages=summary.pages) if code == Exit.NOTHING_FETCHED else None
+            causes = "" if as_json or nothing is not None else shown(await first_causes(seeds, ask))
     print_result(summary.to_json() if as_json else describe(summary, stop_of(ended), out) + causes)
     if nothing is not None:
         raise nothing
