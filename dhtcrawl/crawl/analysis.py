@@ -6,6 +6,7 @@ finds that its links were not all acknowledged: both times the links are the sam
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import is_
 from typing import NamedTuple
@@ -22,12 +23,25 @@ HREF_SHOWN_CHARS = 500  # of what is no URL
 _XHTML = "application/xhtml+xml"
 
 
+class Unparsed(NamedTuple):
+    """The links of a page that was not parsed, because what is new on it was clear without."""
+
+    link_keys: bytes
+    links: list[tuple[bytes, str]]  # key and URL of those that their owner has not acknowledged
+    skipped: list[tuple[str, str]]  # (url, reason), new ones only
+
+
+# Asked with a page in UTF-8, and the charset that it was in: its links, or None if it has to be parsed.
+WithoutParser = Callable[[bytes, str], Unparsed | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """What a page says. `base` is the URL that its links are relative to.
 
     `hrefs` and `nofollow` are as written, but for queries, which are in the page's charset. `query_charset` names it
-    where that changed one of them, so that they come out the same when the page is analysed again.
+    where that changed one of them, so that they come out the same when the page is analysed again. With `unparsed` the
+    page was not parsed, and there are no hrefs.
     """
 
     content_type: str = ""
@@ -39,6 +53,7 @@ class Analysis:
     redirect: str | None = None  # the Location of a redirect, as the server wrote it
     error: str | None = None
     query_charset: str | None = None
+    unparsed: Unparsed | None = None
 
 
 class PageLink(NamedTuple):
@@ -57,8 +72,11 @@ def analyse(
     *,
     html_bytes_max: int,
     query_charset: str | None = None,
+    without_parser: WithoutParser | None = None,
 ) -> Analysis:
     """Analyse a response; `raw` is its body as sent. Queries are in `query_charset`; None: in the page's charset.
+
+    `without_parser` is asked first, if there is one, whether a page has to be parsed.
 
     Links are taken from 2xx HTML only: the links of an error page are, at best,
     the site's navigation once more.
@@ -72,7 +90,14 @@ def analyse(
     html, name, error = _html_of(content_type, media_type, headers, raw, html_bytes_max)
     if html is None:
         return Analysis(media_type, base=url, error=error)
-    page = links.extract(html, xhtml=media_type == _XHTML)
+    xhtml = media_type == _XHTML
+    if without_parser is not None and not xhtml:
+        html = links.utf_8(html)
+        unparsed = without_parser(html, name)
+        if unparsed is not None:
+            title = links.title_of(html)
+            return Analysis(media_type or "text/html", name, title, url, error=error, unparsed=unparsed)
+    page = links.extract(html, xhtml=xhtml)
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
         hrefs, nofollow = [], hrefs + nofollow

@@ -182,7 +182,8 @@ class Fetcher:
         content = exchange.body
         look = partial(analyse, task.url, exchange.status, exchange.headers, html_bytes_max=self._html_bytes_max)
         if content.size <= INLINE_BYTES_MAX and not content.spooled:
-            analysis = look(content.data)
+            without_parser = partial(self._parts.discovery.without_parser, url=task.url, depth=task.depth)
+            analysis = look(content.data, without_parser=without_parser)
         else:
             analysis = await self._s.offload(lambda: look(content.head(self._html_bytes_max)))
         found = self._parts.discovery.discover(task.url, analysis, depth=task.depth, hops=task.hops, seed=task.seed)

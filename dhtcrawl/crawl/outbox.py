@@ -54,6 +54,13 @@ class AckedFilter:
             known = self._old.get(key)
         return known is not None and (depth is None or known <= depth)
 
+    def not_covered(self, keys: Iterable[bytes], depth: int | None) -> list[bytes]:
+        """Those of `keys` that it does not cover, in their order; all keys of a page are looked up at once."""
+        if depth is None:
+            new, old = self._new, self._old
+            return [key for key in keys if key not in new and key not in old]
+        return [key for key in keys if not self.covers(key, depth)]
+
 
 @loop_state
 class Outbox:
@@ -97,6 +104,15 @@ class Outbox:
     def knows(self, key: bytes, depth: int) -> bool:
         """Whether `add` would drop this link, because its owner has acknowledged it."""
         return self._acked.covers(key, depth if self._depth_matters else None)
+
+    def not_acked(self, keys: Iterable[bytes], depth: int) -> tuple[list[bytes], list[bytes]]:
+        """Those of `keys` for which `add` would wait only, and those that it would send at this depth."""
+        waits: list[bytes] = []
+        sends: list[bytes] = []
+        for key in self._acked.not_covered(keys, depth if self._depth_matters else None):
+            waiter = self._waiters.get(key)
+            (sends if waiter is None or depth < waiter[0] else waits).append(key)
+        return waits, sends
 
     def learn(self, key: bytes) -> None:
         """Note that a link's owner knows it, having told us that the task is over; only if depth does not matter."""

@@ -131,7 +131,7 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         DueTasks(frontier, ports.ownership, services.clock),
         Scope([*start.spec.seeds, *start.aliases], settings),
     )
-    known = next_round.outbox.knows
+    outbox = next_round.outbox
     writer = RoundWriter(
         services,
         next_round,
@@ -145,7 +145,13 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         orders,
         changed,
         scope,
-        Discovery(start.spec, scope, redirects_max=config.fetch.redirects_max, known_to_owner=known),
+        Discovery(
+            start.spec,
+            scope,
+            redirects_max=config.fetch.redirects_max,
+            known_to_owner=outbox.knows,
+            not_acked=outbox.not_acked,
+        ),
         robots,
         origins,
         frontier,

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from dhtcrawl.fetch.candidates import tag_of
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan, scan_for
 from dhtcrawl.fetch.xhtml import scan_xhtml
@@ -52,6 +53,7 @@ _REFRESH = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ROBOTS_NAMES = frozenset(("robots", PRODUCT_TOKEN))
+_TITLE = re.compile(rb"<title[ \t\n\f\r/>]", re.IGNORECASE)
 _NOFOLLOW = frozenset(("nofollow", "none"))
 _SEPARATORS = re.compile(r"[\s,]+")
 
@@ -82,9 +84,51 @@ class WrittenLink(NamedTuple):
     rel: str
 
 
+class LinkCandidate(NamedTuple):
+    """What a tag says if it counts: where it leads, None if nowhere, and whether no robot is to follow it."""
+
+    href: str | None
+    nofollow: bool
+
+
+_LEADS_NOWHERE = LinkCandidate(None, False)
+
+
 def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
     """The links of a page, which is read as XML if it is `xhtml`; bytes are read as UTF-8. Never raises."""
     return _collect(_tags_of(html, xhtml))
+
+
+def candidate_of(text: bytes) -> LinkCandidate | None:
+    """What one of the `candidates` of a page says; None where only the page as a whole tells.
+
+    That is a base, a refresh, `nofollow` for all links, a frame, and a text that breaks off.
+    """
+    tag = tag_of(text)
+    if tag is None:
+        return None
+    name, attributes = tag
+    if name == "meta":
+        counts = _refresh_of(attributes) is not None or _says_nofollow(attributes)
+        return None if counts else _LEADS_NOWHERE
+    if name not in ("a", "area", "iframe"):
+        return None
+    href = attributes.get(_LEADS_IN[name], "#").strip(_SPACE)
+    if href[:11].lower().startswith(_NOT_FETCHED):
+        return _LEADS_NOWHERE
+    return LinkCandidate(href, "nofollow" in attributes.get("rel", "").lower().split())
+
+
+def title_of(html: bytes) -> str | None:
+    """The title of a UTF-8 page as `extract` has it, which reads no further."""
+    head = _Head()
+    if _TITLE.search(html) is not None:
+        for tag, attributes in islice(scan(html), LINKS_MAX):
+            if tag not in _LEADS_IN:
+                head.take(tag, attributes)
+                if head.title is not None:
+                    break
+    return head.title
 
 
 def written_links(html: bytes | str, *, xhtml: bool = False) -> tuple[str | None, list[WrittenLink]]:
@@ -101,7 +145,7 @@ def written_links(html: bytes | str, *, xhtml: bool = False) -> tuple[str | None
 
 def embedded_links(html: bytes | str, *, xhtml: bool = False) -> list[WrittenLink]:
     """What a page needs or is connected with, and no crawl follows: pictures, scripts, style sheets and the like."""
-    return _written(_embedded(_utf_8(html), xhtml), _EMBEDS)
+    return _written(_embedded(utf_8(html), xhtml), _EMBEDS)
 
 
 def _written(
@@ -117,8 +161,8 @@ def _written(
     return found
 
 
-def _utf_8(html: bytes | str) -> bytes:
-    # Without lone surrogates, which no output could encode.
+def utf_8(html: bytes | str) -> bytes:
+    """A page in UTF-8, without lone surrogates, which no output could encode."""
     return html.encode("utf-8", "replace") if isinstance(html, str) else html
 
 
@@ -137,7 +181,7 @@ def _embedded(page: bytes, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str 
 
 
 def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
-    page = _utf_8(html)
+    page = utf_8(html)
     if xhtml:
         return islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX)
     if _is_small(page):

@@ -32,7 +32,9 @@ ATTRIBUTES = rb"(?:[ \t\n\f\r/]++|[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + _VALUE +
 
 _AFTER_NAME = rb"(?=[ \t\n\f\r/>])"
 _REST = ATTRIBUTES + rb"(?:>|\Z)"
+COMMENT = rb"<!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))"
 _RAW = (b"script", b"style", b"xmp", b"noembed", b"noframes", b"textarea")
+RAW_TEXT_NAMES = (*_RAW, b"iframe", b"title")
 
 
 # In a script `<!--` begins an escape, in which a second `<script>` hides the
@@ -49,6 +51,11 @@ def _raw_text(name: bytes) -> bytes:
     return rb"(?:[^<]++|<(?!/" + name + rb"[ \t\n\f\r/>]))*+"
 
 
+def raw_element(name: bytes) -> bytes:
+    """A pattern for a tag with this name, and the text behind it up to its end tag."""
+    return rb"<" + name + _AFTER_NAME + _REST + _raw_text(name)
+
+
 # Grouped by their first letters, so that few are compared.
 _NOT_OURS = (
     rb"(?!(?:a(?:rea)?|base|frame|iframe|m(?:ath|eta)|no(?:embed|frames)|plaintext|s(?:cript|tyle|vg)"
@@ -62,9 +69,9 @@ _SKIPPED = b"|".join(
         + _NOT_OURS
         + rb"[a-z])[^ \t\n\f\r/>]*+"
         + _REST,
-        rb"<!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))",
+        COMMENT,
         rb"<(?:!(?!--)|\?|/(?![a-z]))[^>]*+(?:>|\Z)",
-        *(rb"<" + name + _AFTER_NAME + _REST + _raw_text(name) for name in _RAW),
+        *map(raw_element, _RAW),
         rb"<plaintext" + _AFTER_NAME + rb"(?s:.*+)",
         rb"<(?![a-z!?/])",
     )
@@ -111,7 +118,7 @@ _NO_QUIRKS = re.compile(
     re.IGNORECASE,
 )
 _BOGUS_COMMENT = re.compile(rb"[^>]*+(?:>|\Z)")
-_RAW_TEXT = {name.decode(): re.compile(_raw_text(name), re.IGNORECASE) for name in (*_RAW, b"iframe", b"title")}
+_RAW_TEXT = {name.decode(): re.compile(_raw_text(name), re.IGNORECASE) for name in RAW_TEXT_NAMES}
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta", "template"))
 _LINKS = frozenset(("a", "area", "frame", "iframe"))
 _ATTRIBUTE = re.compile(

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.analysis import Analysis, analyse
-from dhtcrawl.crawl.discovery import CACHED_CHARS, Discovery, Found
+from dhtcrawl.crawl.discovery import Discovery, Found
+from dhtcrawl.crawl.known_links import CACHED_CHARS
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
 from dhtcrawl.spec import make_spec

@@ -24,7 +24,8 @@ from unittest.mock import patch
 import turbohtml
 
 from dhtcrawl.fetch import links
-from dhtcrawl.fetch.links import PageLinks, extract
+from dhtcrawl.fetch.candidates import candidates, outside
+from dhtcrawl.fetch.links import PageLinks, candidate_of, extract, title_of
 
 LINK = b"<a href=put-in>"
 OTHERS = (
@@ -191,3 +192,35 @@ def test_values_are_read_as_browsers_read_them_both_ways(mutants: int) -> None:
     for _ in range(mutants):
         page = b"".join(odd_tag(chance) for _ in range(chance.randint(1, 4))) + b"<a href=end>"
         assert judge(page), page
+
+
+def look_like_links(page: bytes) -> dict[bytes, str | None] | None:
+    """All that may be a tag, with its href; None if a parser has to say what there is."""
+    found = {}
+    for text in candidates(page):
+        candidate = candidate_of(text)
+        if candidate is None:
+            return None
+        found[text] = candidate.href
+    return found
+
+
+def missed(page: bytes) -> bool:
+    """Whether the candidates lack something that a parser finds, or are taken for tags where it finds none."""
+    candidate, parsed = look_like_links(page), extract(page)
+    if candidate is None:
+        return False
+    links_found = {*parsed.hrefs, *parsed.nofollow}
+    assert links_found <= {*candidate.values()}, page
+    assert (parsed.base, parsed.refresh, parsed.meta_nofollow) == (None, None, False), page
+    assert title_of(page) == parsed.title or DROPPING.search(page), page
+    tags = outside(page, [text for text in candidates(page) if candidate[text] is not None])
+    return tags is not None and links_found != {candidate[text] for text in tags}
+
+
+def test_no_link_is_missed_without_a_parser(conformance_dir: Path, mutants: int) -> None:
+    pages = [page for page, _ in cases(conformance_dir)]
+    chance = Random(23)
+    odd = (b"".join(odd_tag(chance) for _ in range(chance.randint(1, 4))) for _ in range(mutants))
+    for page in (*islice(drawn(pages), mutants), *islice(drawn([]), mutants), *odd, *places(conformance_dir)):
+        assert not missed(page) or DROPPING.search(page), page

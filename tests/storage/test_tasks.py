@@ -124,7 +124,11 @@ def test_a_page_fetched_twice_keeps_its_first_copy(store: Store) -> None:
     assert store.task(A).others == (NODE,)
     record = keys.TASK + CRAWL + SPEC.key_of(A)
     store.put(record, store.task(A).with_others(()).pack())
-    assert dict(store.engine.scan(b"", b"\xff")) == before
+    # Its links are sent and its skips noted, for a crawl takes both for done once it has met them on a page.
+    after = dict(store.engine.scan(b"", b"\xff"))
+    skips = [key for key in after if key.startswith(keys.SKIPPED)]
+    assert len(skips) == 1
+    assert {key: value for key, value in after.items() if key not in skips} == before
     store.accept(link(B))
     store.settle(A)
     assert store.fetched(second)[0]

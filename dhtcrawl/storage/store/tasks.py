@@ -199,6 +199,8 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     if again:
         known = old.with_others(fetched_again(old, place.node))
         txn.put(record_key, known.pack())
+        # The crawl counts these as noted, and the page may have had other links before.
+        skip(txn, crawl, page.skipped, page.fields["url"])
         return Arrival(known, again=True, resend=False)
     # Dead beats fetched when replicas merge, so a page of a dead task has to belong
     # to a later generation.

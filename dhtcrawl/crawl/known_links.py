@@ -1,0 +1,97 @@
+"""What is known of the links of a crawl's pages: a cache, by the directory that they are relative to. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dhtcrawl.loop_state import loop_state
+
+CACHE_MAX = 40_000  # some 350 bytes each
+# The length of an average cache entry; a longer one counts as several.
+CACHED_CHARS = 256
+# The text of a longer tag is read anew on each page.
+TAG_BYTES_MAX = 1_024
+
+# Matches links that are relative to the page and not to its directory: a query, a
+# fragment or nothing, perhaps behind a scheme (WHATWG URL, "special relative or
+# authority state"), and links with control characters, which a URL parser ignores.
+_OF_THE_PAGE = re.compile(r" *(?:https?:)?(?:[?#]| *\Z)|[^\0-\x1f]*[\0-\x1f]", re.IGNORECASE)
+
+
+class Resolved(NamedTuple):
+    """Where a link leads."""
+
+    key: bytes  # empty where the link is not followed, which is noted
+    url: str
+
+
+@dataclass(slots=True)
+class KnownDirectory:
+    """What is known in one directory; hrefs are without their fragments."""
+
+    hrefs: dict[str, Resolved] = field(default_factory=dict)
+    nofollow: set[str] = field(default_factory=set)  # that no robot was to follow, which is noted
+    # By the charset of the page: the text of a tag to the task key to which it leads, or b"".
+    tags: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+
+
+@loop_state
+class KnownLinks:
+    """Holds at most `size_max` links, fewer if they are long, and forgets all when it is full."""
+
+    def __init__(self, size_max: int) -> None:
+        self._directories: dict[str, KnownDirectory] = {}
+        self._beyond: set[bytes] = set()
+        self._size = 0
+        self._size_max = size_max
+
+    def of(self, base: str) -> KnownDirectory:
+        """What is known in the directory of a URL."""
+        name = base[: base.rindex("/", 0, (base + "?").index("?")) + 1]
+        known = self._directories.get(name)
+        if known is None:
+            known = self._directories[name] = KnownDirectory()
+            self._size += 1
+        return known
+
+    def note_href(self, known: KnownDirectory, href: str, resolved: Resolved) -> None:
+        """Remember where a link leads, unless that depends on more than the directory."""
+        if _OF_THE_PAGE.match(href) is None:
+            known.hrefs[href] = resolved
+            self._size += 1 + (len(href) + len(resolved.url)) // CACHED_CHARS
+
+    def note_nofollow(self, known: KnownDirectory, href: str) -> None:
+        """Remember that it is noted that a link is not followed for its `nofollow`, or for the scope."""
+        if _OF_THE_PAGE.match(href) is None:
+            known.nofollow.add(href)
+            self._size += 1 + len(href) // CACHED_CHARS
+
+    def note_tag(self, tags: dict[bytes, bytes], text: bytes, href: str | None, key: bytes) -> None:
+        """Remember where a tag leads, whose text stands for that in one directory and charset."""
+        if len(text) <= TAG_BYTES_MAX and (href is None or _OF_THE_PAGE.match(href) is None):
+            tags[text] = key
+            self._size += 1 + len(text) // CACHED_CHARS
+
+    def beyond(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of these tasks of which it is not noted that they are beyond the depth limit."""
+        return [key for key in keys if key not in self._beyond]
+
+    def note_beyond(self, keys: Iterable[bytes]) -> None:
+        """Remember that it is noted that these tasks are beyond the depth limit."""
+        fresh = self.beyond(keys)
+        self._beyond.update(fresh)
+        self._size += len(fresh)
+
+    def keep_bound(self) -> None:
+        """Forget all if that is too much; what `of` returned before is not used any more then."""
+        if self._size > self._size_max:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget all, because it is full or the scope grew."""
+        self._directories.clear()
+        self._beyond.clear()
+        self._size = 0

@@ -1,0 +1,177 @@
+"""The links of a page that brings little or nothing new, without parsing it. No I/O.
+
+It takes all that may be a tag with a link (`dhtcrawl.fetch.candidates`).
+Whether one that leads nowhere, to a task that its owner has or gets anyway, or to
+a skip that is noted really is a tag makes no difference to the crawl. Of the
+others it has to be clear, or the page is parsed: then the crawl is the same either way.
+
+What is remembered is a cache of what earlier pages had. These are in the store,
+in the same round or in an earlier one, which a later one never overtakes; a failed
+round ends the run. Whether the owner of a task has it is asked anew for each page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Unparsed
+from dhtcrawl.crawl.known_links import KnownDirectory, KnownLinks, Resolved
+from dhtcrawl.crawl.scope import Scope
+from dhtcrawl.fetch.candidates import candidates, outside
+from dhtcrawl.fetch.links import LINKS_MAX, candidate_of
+from dhtcrawl.fetch.query_charset import in_charset
+from dhtcrawl.loop_state import loop_state
+from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.url import canonicalize
+
+# Of these tasks, sent at this depth: those that are under way already, and those that are not.
+NotAcked = Callable[[Iterable[bytes], int], tuple[list[bytes], list[bytes]]]
+
+
+class _Lead(NamedTuple):
+    """Where a tag leads: to a task, to a skip that is not noted, or to neither."""
+
+    href: str | None  # without its fragment
+    nofollow: bool = False
+    resolved: Resolved = Resolved(b"", "")
+    skip: tuple[str, str] | None = None
+
+
+class _Look(NamedTuple):
+    """A page's candidates, and what is known of them."""
+
+    url: str
+    charset: str
+    html: bytes
+    known: KnownDirectory
+    texts: list[bytes]
+    tags: dict[bytes, bytes]  # those that were known before
+    leads: dict[bytes, _Lead]  # the others
+
+    def keys(self) -> list[bytes]:
+        """Where each text leads; b"" where to no task."""
+        tags, leads = self.tags, self.leads
+        if leads:
+            return [leads[text].resolved.key if text in leads else tags[text] for text in self.texts]
+        return [tags[text] for text in self.texts]
+
+    def targets(self, keys: list[bytes], wanted: list[bytes]) -> list[tuple[bytes, str]]:
+        """The tasks that are `wanted`, of all `keys`, with their URLs."""
+        text_of = dict(zip(keys, self.texts, strict=True)) if wanted else {}
+        return [(key, self._target(text_of[key])) for key in wanted]
+
+    def _target(self, text: bytes) -> str:
+        if text in self.leads:
+            return self.leads[text].resolved.url
+        candidate = candidate_of(text)
+        assert candidate is not None, "it led to a task before"
+        assert candidate.href is not None, "it led to a task before"
+        target = canonicalize(candidate.href.partition("#")[0], self.url)
+        assert target is not None, "it led to a task before"
+        return target
+
+
+_NOWHERE = _Lead(None)
+
+
+@loop_state
+class LinksWithoutParser:
+    """Says of pages which links they have, where that is clear without a parser."""
+
+    def __init__(self, spec: CrawlSpec, scope: Scope, known: KnownLinks, not_acked: NotAcked) -> None:
+        """`not_acked(keys, depth)`: of these tasks, those under way, and those to send because the owner has not."""
+        self._spec = spec
+        self._scope = scope
+        self._known = known
+        self._not_acked = not_acked
+
+    def links_of(self, html: bytes, charset: str, *, url: str, depth: int) -> Unparsed | None:
+        """The links of the page at `url`, which is in UTF-8 now and was in `charset`; None if it has to be parsed.
+
+        The links may be more than those of the parsed page, by tasks that their owner has or gets anyway.
+        """
+        texts = candidates(html)
+        if len(texts) > LINKS_MAX:
+            return None
+        known = self._known.of(url)
+        page = _Look(url, charset, html, known, texts, known.tags.setdefault(charset, {}), {})
+        for text in dict.fromkeys([text for text in texts if text not in page.tags]):
+            lead = self._lead_of(text, page)
+            if lead is None:
+                return None
+            page.leads[text] = lead
+        unparsed = self._unparsed(page, depth)
+        self._known.keep_bound()
+        return unparsed
+
+    def _lead_of(self, text: bytes, page: _Look) -> _Lead | None:
+        candidate = candidate_of(text)
+        if candidate is None or candidate.href is None:
+            return None if candidate is None else _NOWHERE
+        href, links = candidate.href.partition("#")[0], [candidate.href]
+        if in_charset(links, page.charset) is not links:
+            return None  # the page record has to say in which charset the queries are
+        nofollow = candidate.nofollow and not self._spec.settings.ignore_robots
+        if nofollow and href in page.known.nofollow:
+            return _Lead(href)
+        resolved = None if nofollow else page.known.hrefs.get(href)
+        return self._resolved(href, nofollow, page) if resolved is None else _Lead(href, nofollow, resolved)
+
+    def _resolved(self, href: str, nofollow: bool, page: _Look) -> _Lead | None:
+        target = canonicalize(href, page.url)
+        if target is None:
+            skip = None if nofollow else (href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL)
+            return _Lead(href, nofollow, skip=skip)
+        reason = self._scope.refuses(target)
+        if reason is not None:
+            return _Lead(href, nofollow, skip=(target, reason))
+        # Whether the same link is followed elsewhere on the page decides on one with nofollow.
+        return None if nofollow else _Lead(href, nofollow, Resolved(self._spec.key_of(target), target))
+
+    def _unparsed(self, page: _Look, depth: int) -> Unparsed | None:
+        keys = page.keys()
+        unique = dict.fromkeys(keys)
+        unique.pop(b"", None)
+        beyond = 0 <= self._spec.settings.depth <= depth
+        waits, news = ([], self._known.beyond(unique)) if beyond else self._not_acked(unique, depth + 1)
+        real = self._real(page, keys, set(news))
+        if real is None:
+            return None
+        skipped = self._remember(page, real)
+        if news:
+            sure = {key for text, key in zip(page.texts, keys, strict=True) if text in real}
+            for key in news:
+                if key not in sure:
+                    del unique[key]
+            news = [key for key in news if key in sure]
+        if beyond:
+            self._known.note_beyond(news)
+            return Unparsed(b"", [], skipped + [(target, SkipReason.DEPTH) for _, target in page.targets(keys, news)])
+        return Unparsed(b"".join(unique), page.targets(keys, waits + news), skipped)
+
+    def _real(self, page: _Look, keys: list[bytes], news: set[bytes]) -> set[bytes] | None:
+        """The texts that are tags, of those that make a difference; None if that is not clear."""
+        skips = {text for text, lead in page.leads.items() if lead.skip is not None}
+        if not news and not skips:
+            return set()
+        return outside(
+            page.html, [text for text, key in zip(page.texts, keys, strict=True) if key in news or text in skips]
+        )
+
+    def _remember(self, page: _Look, real: set[bytes]) -> list[tuple[str, str]]:
+        """Remember what was looked up, but for skips that are no tags; returns the skips to note."""
+        skipped: dict[tuple[str, str], None] = {}
+        for text, lead in page.leads.items():
+            if lead.skip is not None:
+                if text not in real:
+                    continue
+                skipped[lead.skip] = None
+                assert lead.href is not None, "it has a skip"
+                if lead.nofollow:
+                    self._known.note_nofollow(page.known, lead.href)
+                else:
+                    self._known.note_href(page.known, lead.href, lead.resolved)
+            self._known.note_tag(page.tags, text, lead.href, lead.resolved.key)
+        return list(skipped)
