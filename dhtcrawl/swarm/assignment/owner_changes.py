@@ -134,9 +134,10 @@ class OwnerChanges:
             self._group.create_task(self._tell(node, theirs[:KEYS_MAX]))
 
     def _has_moved(self, key: bytes, before: View) -> bool:
+        """Whether a task is another's now that owned before, and does not ask what is in flight as a newcomer does."""
         place = placement(key)
         was, now = before.owner(place), self._peers.view.owner(place)
-        return was is None or now is None or was.id != now.id
+        return now is not None and now.id in before.owning and (was is None or was.id != now.id)
 
     async def _tell(self, node: bytes, keys: list[bytes]) -> None:
         try:
