@@ -164,7 +164,8 @@ class Fetches:
         for other in scene.numbers:
             # The node that told it may have crashed since.
             has_it = scene.disk(other).tasks.get(page.key, NOTHING).gen >= page.gen
-            if has_it and other is not host and not scene.swarm.wires.cut(other.address, host.address):
+            # After a partition, until their views have met, it has not been told.
+            if has_it and other is not host and not scene.cuts.were_apart(other.name, host.name, scene.time()):
                 return
         self._allow(page.key, 1)
         for flying in self._flying.values():

@@ -98,6 +98,28 @@ async def test_sides_are_apart_until_their_views_have_met_and_no_longer() -> Non
     assert stage.told == ["I8"]
 
 
+@pytest.mark.parametrize(("met", "told"), [(False, []), (True, ["I8"])])
+async def test_sides_that_have_not_met_yet_each_open_a_page_again(met: bool, told: list[str]) -> None:
+    """Seed 692 of the random scenarios: the second one did so six seconds after the partition had healed."""
+    stage = Stage()
+    one, other, *rest = stage.hosts
+    stage.asks(other, stage.url())
+    stage.write(stage.url(), *stage.hosts, state=DONE)
+    stage.cut(one)
+    stage.meet(one)
+    stage.meet(other, *rest)
+    stage.heal()
+    stage.oracle.step()
+    if met:
+        stage.meet()
+        stage.oracle.step()
+        await asyncio.sleep(1.0)
+    for host in (other, one):
+        stage.write(stage.url(), host, gen=1)
+        stage.asks(host, stage.url())
+    assert stage.told == told
+
+
 async def test_a_pause_accounts_for_what_was_in_flight_and_for_nothing_after_it() -> None:
     stage = Stage()
     one, other, *_ = stage.hosts
