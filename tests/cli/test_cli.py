@@ -193,8 +193,7 @@ async def frozen():
 def run():
     print(gc.get_threshold()[0], run_loop(frozen))
     return 0
-main.run = run
-main.main()
+main.main(run)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     threshold, frozen = map(int, ended.stdout.split())
