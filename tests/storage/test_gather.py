@@ -24,7 +24,8 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import State, pack, unpack
 from dhtcrawl.storage.store.tasks import get_page
 
-A, B, C, D, E = URLS = [f"http://a.example/{name}" for name in "abcde"]
+# Records of longer URLs are compared without being read, those of short ones are not.
+A, B, C, D, E = URLS = [f"http://a.example/{name}" for name in ("a", "b", "c" * 20, "d" * 20, "e" * 20)]
 
 
 @pytest.fixture

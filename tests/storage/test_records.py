@@ -22,10 +22,12 @@ from dhtcrawl.storage.store.records import (
     Task,
     depth_of,
     fetched_again,
+    lower_order,
     merge,
     pack,
     unpack,
     unpack_task,
+    url_of,
 )
 
 URL = "http://a.example/"
@@ -269,9 +271,37 @@ def test_the_depth_alone_is_that_of_the_whole_record(
 ) -> None:
     task = Task(url, depth, 1 << 41, "http://a.example/", added=Additions(others, later))
     assert depth_of(task.pack()) == depth
+    assert url_of(task.pack()) == url
 
 
 @pytest.mark.parametrize("value", [b"", b"\1", b"\1\x9c\xd9\xff", b"\1\x9c\xd9\x01u", b"\1\x93\x01\x02\x03"])
 def test_the_depth_of_a_damaged_record_is_an_error(value: bytes) -> None:
     with pytest.raises(StorageError):
         depth_of(value)
+
+
+LONG = "http://a.example/" + "x" * 40
+ORDERS = st.sampled_from([0, 1, 127, 128, 255, 256, 65_535, 65_536, (1 << 32) - 1, 1 << 32, (1 << 64) - 1])
+
+
+@given(task=COPIES, order=ORDERS, other=ORDERS)
+def test_of_two_that_differ_in_their_number_the_lower_is_what_they_merge_to(task: Task, order: int, other: int) -> None:
+    a, b = (replace(task, url=LONG, order=number) for number in (order, other))
+    assert lower_order(a.pack(), b.pack()) == merge(a, b).pack()
+
+
+@given(a=COPIES, b=COPIES, url=st.sampled_from([URL, LONG]))
+def test_two_that_differ_in_more_are_left_to_merging(a: Task, b: Task, url: str) -> None:
+    a, b = replace(a, url=url), replace(b, url=url)
+    lower = lower_order(a.pack(), b.pack())
+    assert lower is None or (replace(a, order=b.order) == b and lower == merge(a, b).pack())
+
+
+@given(task=COPIES, at=st.integers(0, 200), byte=st.integers(0, 255))
+def test_a_damaged_record_is_the_same_as_no_other(task: Task, at: int, byte: int) -> None:
+    value = replace(task, url=LONG).pack()
+    damaged = bytearray(value)
+    damaged[at % len(value)] = byte
+    for other in (bytes(damaged), bytes(damaged[: at % len(value)]), b""):
+        lower = lower_order(value, other)
+        assert lower is None or unpack_task(lower) == merge(unpack_task(value), unpack_task(other))

@@ -101,15 +101,16 @@ def read_task(origin: Origin, key: bytes, value: bytes) -> Task:
     return task
 
 
-def read_page(origin: Origin, key: bytes, value: bytes) -> dict[str, Any]:
-    """Read a page record.
+def read_page(origin: Origin, key: bytes, value: bytes, known: str | None = None) -> dict[str, Any]:
+    """Read a page record; `known` is the URL under its key, from a record that was checked.
 
     Raises:
         BadRow: the row is not one.
     """
-    fields = _entry(origin, key, value, "page record")
+    fields = _entry(origin, key, value, "page record", known)
+    url = fields["url"]
     sound = (
-        origin.key_of(fields["url"]) == key
+        (url == known or origin.key_of(url) == key)
         and _is_number(fields.get("depth"), DEPTH_MAX)
         and _is_number(fields.get("bytes"))
         and isinstance(fields.get("referrer"), str | None)
@@ -154,7 +155,7 @@ def read_task_key(key: bytes) -> bytes:
     return key
 
 
-def _entry(origin: Origin, key: bytes, value: bytes, what: str) -> dict[str, Any]:
+def _entry(origin: Origin, key: bytes, value: bytes, what: str, known: str | None = None) -> dict[str, Any]:
     """Read the fields that page records and index entries share, which the index needs."""
     fields: dict[str, Any] = _decoded(value, what)
     _need(isinstance(fields, dict) and 0 < len(fields) <= FIELDS_MAX, what, key)
@@ -168,7 +169,7 @@ def _entry(origin: Origin, key: bytes, value: bytes, what: str) -> dict[str, Any
         case _:
             raise _bad(what, key)
     sound = (
-        _is_url(fields.get("url"))
+        ((known is not None and fields.get("url") == known) or _is_url(fields.get("url")))
         and _is_number(fields.get("status"), 999)
         and isinstance(fields.get("payload_digest"), str)
         and isinstance(fields.get("mime"), str | None)

@@ -47,11 +47,14 @@ from dhtcrawl.storage.store.records import (
     State,
     Task,
     holds_copies,
+    lower_order,
     merge,
     others_beside,
     pack,
+    shown_task,
     unpack,
     unpack_task,
+    url_of,
 )
 from dhtcrawl.storage.store.tasks import get_page, get_task, queue_key
 from dhtcrawl.storage.store.txn import Txn
@@ -134,9 +137,15 @@ def finish(txn: Txn, crawl: bytes, at: GatherProgress, keys_max: int = KEYS_AT_O
 
 
 def _merge_task(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
-    held = txn.get(keys.TASK + origin.crawl + key)
-    if held == value:  # a backup's replica, as most are
-        return
+    full = keys.TASK + origin.crawl + key
+    held = txn.get(full)
+    if held is not None and (lower := lower_order(held, value)) is not None:
+        # A backup's replica, as most are: nodes number their tasks by themselves, and all else was checked.
+        if lower is held:
+            return
+        if shown_task(value).state != State.PENDING:  # one that is pending is queued by its number
+            txn.put(full, value)
+            return
     task = foreign.read_task(origin, key, value)
     if held is None:
         _put_task(txn, origin.crawl, key, None, task)
@@ -148,7 +157,7 @@ def _merge_task(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
 
 
 def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
-    author: str = foreign.read_page(origin, key, value)["place"][0]
+    author: str = foreign.read_page(origin, key, value, _checked_url(txn, origin, key))["place"][0]
     in_place = keys.PAGE + origin.crawl + key
     held = txn.get(in_place)
     if held is None or _place_of(held).node == author:
@@ -159,8 +168,16 @@ def _merge_page(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
         txn.put(aside(origin.crawl, keys.PAGE, key, author), value)
 
 
+def _checked_url(txn: Txn, origin: Origin, key: bytes) -> str | None:
+    """The URL of a task that is here already, and so was found to be canonical and to stand under its key."""
+    held = txn.get(keys.TASK + origin.crawl + key)
+    return None if held is None else url_of(held)
+
+
 def _author(txn: Txn, origin: Origin, key: bytes) -> str:
     """The node whose page the sender has: the sender itself, if it has its own."""
+    if not origin.left:
+        return origin.node  # the usual case
     held = txn.get(keys.PAGE + origin.crawl + key)
     in_place = None if held is None else _place_of(held).node
     for node in origin.authors:
@@ -214,7 +231,7 @@ def _merge_extra(txn: Txn, origin: Origin, suffix: bytes, value: bytes) -> None:
 
 
 def _merge_copy(txn: Txn, origin: Origin, key: bytes, value: bytes) -> None:
-    fields = foreign.read_page(origin, key, value)
+    fields = foreign.read_page(origin, key, value, _checked_url(txn, origin, key))
     author = fields["place"][0]
     for full in (keys.PAGE + origin.crawl + key, aside(origin.crawl, keys.PAGE, key, author)):
         held = txn.get(full)

@@ -48,6 +48,8 @@ OTHERS_MAX = 40
 _PLAIN = 12  # fields of a stored task without additions, which would be the next two: `others` and the tail
 _HEAD = 4  # bytes before the URL of a stored task with a URL of 32 to 255 bytes
 _ARRAYS, _STR8, _FIXINT_MAX = range(0x90 + _PLAIN, 0x90 + _PLAIN + 3), 0xD9, 0x7F
+# How many bytes a number from 0 on takes, by its first byte; their order is that of the numbers.
+_NUMBER_BYTES = {**dict.fromkeys(range(_FIXINT_MAX + 1), 1), 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
 # A record is read several times between two changes: the cache has it until a few thousand others are read.
 TASKS_KEPT_MAX = 4096
 
@@ -254,12 +256,43 @@ def depth_of(value: bytes) -> int:
         StoreTooNew: a later version wrote it.
         StorageError: it is damaged.
     """
-    # msgpack: an array of 12 to 14, a text of 32 to 255 bytes, a number below 128. Anything else is read in full.
+    at = _after_url(value)
+    return value[at] if at else unpack_task(value).depth
+
+
+def url_of(value: bytes) -> str:
+    """The URL in a stored task record, without reading the rest of most.
+
+    Raises:
+        StoreTooNew: a later version wrote it.
+        StorageError: it is damaged.
+    """
+    at = _after_url(value)
+    return value[_HEAD:at].decode("utf-8", "replace") if at else unpack_task(value).url
+
+
+def lower_order(a: bytes, b: bytes) -> bytes | None:
+    """Of two stored task records that differ in nothing but `order`, the one with the lower; else None.
+
+    None also where it takes more than a look to know. What it returns is what they merge to.
+    """
+    at = _after_url(a) + 1  # behind the depth
+    if at == 1 or at >= len(a) or a[:at] != b[:at] or at >= len(b):
+        return None
+    a_end, b_end = at + _NUMBER_BYTES.get(a[at], len(a)), at + _NUMBER_BYTES.get(b[at], len(b))
+    if a_end >= len(a) or b_end >= len(b) or a[a_end:] != b[b_end:]:
+        return None
+    return a if a[at:a_end] <= b[at:b_end] else b
+
+
+def _after_url(value: bytes) -> int:
+    """Where the depth stands in a stored task record, in one byte; 0 where that takes reading it."""
+    # msgpack: an array of 12 to 14, a text of 32 to 255 bytes, a number below 128.
     if len(value) > _HEAD and value[0] == VALUE_VERSION and value[1] in _ARRAYS and value[2] == _STR8:
         at = _HEAD + value[3]
         if at < len(value) and value[at] <= _FIXINT_MAX:
-            return value[at]
-    return unpack_task(value).depth
+            return at
+    return 0
 
 
 def shown_task(value: bytes) -> ShownTask:
