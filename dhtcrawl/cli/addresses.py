@@ -33,6 +33,7 @@ class JoinOptions:
     open_swarm: bool
     as_json: bool = False  # one line on stdout once it takes part, for scripts
     as_soon: bool = False  # before that a line as soon as it listens: its address
+    gathered: bool = False  # what it crawls is gathered, so it writes no outputs of its own but the archive
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes the same options of."""
@@ -50,6 +51,7 @@ class JoinOptions:
             open_swarm=fields["open_swarm"],
             as_json=fields["as_json"],
             as_soon=fields["as_soon"],
+            gathered=fields["gathered"],
         )
 
 

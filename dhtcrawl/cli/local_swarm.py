@@ -208,6 +208,7 @@ class _Process:
             admin=_ANY_PORT,
             open_swarm=False,
             as_json=True,
+            gathered=True,
         )
         config = dataclasses.replace(config, crawl=CrawlSettings(), node=own)
         self._child.run(order_of(config, join, log=self._log.path, signals=False))

@@ -53,7 +53,7 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
 
         def outputs(crawl: bytes) -> OutputDirs:
             if crawl not in made:
-                made[crawl] = OutputDirs.on_disk(data_dir / CRAWLS_DIR / crawl.hex())
+                made[crawl] = OutputDirs.on_disk(data_dir / CRAWLS_DIR / crawl.hex(), gathered=join.gathered)
             return made[crawl]
 
         def disk_used(_crawl: bytes) -> Callable[[], Awaitable[bool]]:

@@ -110,8 +110,9 @@ class RoundWriter:
             self._follow_up(step)
         if not self._next.overfull:
             self._room.set()
-        # This transaction writes no record, so it costs no fsync.
-        await self._committer.submit(partial(_show, live=self._live, lines=result.lines))
+        if result.lines and self._live.shown:
+            # This transaction writes no record, so it costs no fsync.
+            await self._committer.submit(partial(_show, live=self._live, lines=result.lines))
 
     def _follow_up(self, step: steps.FollowUp) -> None:
         replication = self._replication
@@ -151,5 +152,4 @@ class RoundWriter:
 
 def _show(_: Txn, live: LivePages, lines: list[dict[str, Any]]) -> None:
     """Append the pages of a round to pages.jsonl for people who watch it."""
-    if lines:
-        live.append(lines)
+    live.append(lines)

@@ -184,7 +184,7 @@ class Node:
         Raises:
             StorageError: the store or an archive file cannot be read.
         """
-        recovered, live = await self.recover(record, dirs.archive), LivePages(dirs.pages)
+        recovered, live = await self.recover(record, dirs.archive), LivePages(dirs)
         services = self.services(recovered, PORTS)
         parts = build(services, recovered.start, first_round(recovered.start), live)
         budget = SoleBudget(record.settings.max_pages, parts.counters)
@@ -264,17 +264,19 @@ class RunningCrawl:
     async def run_part(self, claims: Callable[[], Test]) -> None:
         """Crawl as one node of a swarm until the crawl is over, and write this node's part of the outputs.
 
-        `claims()` gives an immutable test of a task key: whether the task is in this node's part.
+        The part is left out where a command gathers it from here. `claims()` gives an immutable
+        test of a task key: whether the task is in this node's part.
 
         Raises:
             StorageError: the disk failed or is full; the same crawl can go on later.
         """
         write = partial(self._outputs, pending_reason="")
-        if self.crawl.counters.pages:
+        if self.crawl.counters.pages and not self._dirs.gathered:
             # A run that was killed may have left a torn or outdated pages.jsonl.
             await self._write(partial(write, ours=claims()))
         await self._crawl()
-        await self._write(partial(write, ours=claims()))
+        if not self._dirs.gathered:
+            await self._write(partial(write, ours=claims()))
         self.crawl.counters.cpu_seconds = self._cpu_before + _cpu_seconds()
         counters = self.crawl.counters.pack()
         key = keys.key(keys.COUNTERS, self.record.crawl_id)

@@ -96,7 +96,7 @@ async def compose(
         StorageError: the store or an archive file cannot be read.
     """
     node, peers = shared.node, shared.peers
-    recovered, live = await node.recover(record, dirs.archive), LivePages(dirs.pages)
+    recovered, live = await node.recover(record, dirs.archive), LivePages(dirs)
     given, start = _given(shared, record, recovered.start.counters.pages), recovered.start
     next_round = first_round(start)
     tell_crawl = partial(_tell_crawl, shared.tell_crawl, record.crawl_id)

@@ -17,7 +17,9 @@ from dhtcrawl.config import Config, NodeSettings, StorageSettings, changed, load
 from dhtcrawl.errors import DhtcrawlError
 
 pytestmark = pytest.mark.loops("asyncio")
-JOIN = JoinOptions((("127.0.0.1", 1),), ("::1", 2), ("192.0.2.7", 3), ("127.0.0.1", 4), open_swarm=True, as_json=True)
+JOIN = JoinOptions(
+    (("127.0.0.1", 1),), ("::1", 2), ("192.0.2.7", 3), ("127.0.0.1", 4), open_swarm=True, as_json=True, gathered=True
+)
 ways = pytest.mark.parametrize("fork", [True, False], ids=["forked", "spawned"])
 
 

@@ -75,7 +75,7 @@ class SmallWeb:
             ports=ports,
         )
         start = CrawlStart(self.spec, CRAWL, CrawlCounters(), [], {})
-        live: Any = SimpleNamespace(append=lambda lines: None)
+        live: Any = SimpleNamespace(shown=True, append=lambda lines: None)
         self.parts = build(self.services, start, first_round(start), live)
         self.frontier = self.parts.frontier
         self.frontier.walk_begins()

@@ -63,7 +63,7 @@ class RoundBench(Bench):
             RoundTransaction(CRAWL, services.archive, itertools.count(1), True, copies - 1),
             CrawlCounters(),
             listener,
-            cast(Any, SimpleNamespace(append=nothing)),
+            cast(Any, SimpleNamespace(append=nothing, shown=True)),
         )
 
     def _send(self, links: Sequence[Link]) -> list[Link]:

@@ -82,6 +82,7 @@ def test_the_same_command_goes_on_after_an_interruption(
         assert (ended.summary["complete"], ended.summary["lost"], ended.summary["refetches"]) == (False, 0, 0)
         assert ended.summary["pages"] == len(outputs.pages()) == sum(server.requests().values())
         crawler.check(outputs.out)
+    assert not list(outputs.node.glob("nodes/*/crawls/*/pages/*")), "a node writes no outputs that are gathered"
     # The processes of a parent that was killed end by themselves; the next run needs their stores.
     other = crawler.run("crawl", server.url + "/other", *OPTIONS, "--out", outputs.out)
     assert "repeat its command" in other.ended_with(2).one_line()

@@ -307,7 +307,7 @@ def test_live_pages_grow_and_are_made_right_in_the_end(store: Store, dirs: Outpu
     dirs.pages.open(PAGES_FILE, 0).append(b'{"url":"http://a.example/never"}\n{"url":"http://a.exa')
     fetch(store, page(A))
     write(store, dirs)
-    live = LivePages(dirs.pages)
+    live = LivePages(dirs)
     fetch(store, page(C, second=2), 10)
     fetch(store, page(B, second=1, title="é"), 20)
     live.append([page(C, second=2).fields])
@@ -323,7 +323,7 @@ def test_live_pages_grow_and_are_made_right_in_the_end(store: Store, dirs: Outpu
 
 
 def test_the_live_line_of_a_page_is_the_one_that_stays(store: Store, dirs: OutputDirs) -> None:
-    live, found = LivePages(dirs.pages), page(A, title="ü")
+    live, found = LivePages(dirs), page(A, title="ü")
     live.append([found.fields])
     live.close()
     before = dirs.pages.read(PAGES_FILE, 0, 1 << 20)

@@ -46,7 +46,10 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(frozen=True, slots=True)
 class OutputDirs:
-    """The directories of a crawl's outputs."""
+    """The directories of a crawl's outputs.
+
+    With `gathered` only the archive is written: the command that runs this node gathers the rest from all nodes.
+    """
 
     root: Directory
     archive: Directory
@@ -54,9 +57,10 @@ class OutputDirs:
     pages: Directory
     reports: Directory
     scratch: Path | None  # for sorting more lines than fit into memory
+    gathered: bool = False
 
     @classmethod
-    def on_disk(cls, out: Path) -> OutputDirs:
+    def on_disk(cls, out: Path, *, gathered: bool = False) -> OutputDirs:
         """The directories below `out`, created if they are missing.
 
         Raises:
@@ -69,6 +73,7 @@ class OutputDirs:
             DiskDirectory(out / PAGES_DIR),
             DiskDirectory(out / REPORTS_DIR),
             out,
+            gathered,
         )
 
     @classmethod
@@ -108,10 +113,14 @@ def page_line(fields: dict[str, Any]) -> bytes:
 
 
 class LivePages:
-    """Appends to pages.jsonl while a crawl runs; the file is written anew at the end of the run."""
+    """Appends to pages.jsonl while a crawl runs; the file is written anew at the end of the run.
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    Where the outputs are gathered from here, nothing is shown.
+    """
+
+    def __init__(self, dirs: OutputDirs) -> None:
+        self.shown = not dirs.gathered
+        self._directory = dirs.pages
         self._file: AppendFile | None = None
 
     def append(self, pages: Iterable[dict[str, Any]]) -> None:
