@@ -1,4 +1,8 @@
-"""What is known of the links of a crawl's pages: a cache, by the directory that they are relative to. No I/O."""
+"""What is known of the links of a crawl's pages: a cache, by the directory that they are relative to. No I/O.
+
+Where plain links lead (`dhtcrawl.fetch.plain_links`) is kept by the URL of their target as well, since the pages of
+one directory link to those that pages of others have linked to.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.loop_state import loop_state
 
 CACHE_MAX = 40_000  # some 350 bytes each
@@ -32,6 +37,7 @@ class Resolved(NamedTuple):
 class KnownDirectory:
     """What is known in one directory; hrefs are without their fragments."""
 
+    plain: PlainLinks
     hrefs: dict[str, Resolved] = field(default_factory=dict)
     nofollow: set[str] = field(default_factory=set)  # that no robot was to follow, which is noted
     # By the charset of the page: the text of a tag to the task key to which it leads, or b"".
@@ -44,6 +50,7 @@ class KnownLinks:
 
     def __init__(self, size_max: int) -> None:
         self._directories: dict[str, KnownDirectory] = {}
+        self._tasks: dict[bytes, bytes] = {}  # URL to key, of plain links
         self._beyond: set[bytes] = set()
         self._size = 0
         self._size_max = size_max
@@ -53,9 +60,18 @@ class KnownLinks:
         name = base[: base.rindex("/", 0, (base + "?").index("?")) + 1]
         known = self._directories.get(name)
         if known is None:
-            known = self._directories[name] = KnownDirectory()
-            self._size += 1
+            known = self._directories[name] = KnownDirectory(PlainLinks(base))
+            self._size += 1 + sum(1 + len(url) // CACHED_CHARS for url in known.plain.directories)
         return known
+
+    def task(self, url: bytes) -> bytes | None:
+        """The key of the task at a URL in scope, if a plain link to it is known from any directory."""
+        return self._tasks.get(url)
+
+    def note_task(self, url: bytes, key: bytes) -> None:
+        """Remember the task to which a plain link leads."""
+        self._tasks[url] = key
+        self._size += 1 + len(url) // CACHED_CHARS
 
     def note_href(self, known: KnownDirectory, href: str, resolved: Resolved) -> None:
         """Remember where a link leads, unless that depends on more than the directory."""
@@ -93,5 +109,6 @@ class KnownLinks:
     def forget(self) -> None:
         """Forget all, because it is full or the scope grew."""
         self._directories.clear()
+        self._tasks.clear()
         self._beyond.clear()
         self._size = 0

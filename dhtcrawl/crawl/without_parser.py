@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Unparsed
-from dhtcrawl.crawl.known_links import KnownDirectory, KnownLinks, Resolved
+from dhtcrawl.crawl.known_links import TAG_BYTES_MAX, KnownDirectory, KnownLinks, Resolved
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.fetch.candidates import candidates, outside
 from dhtcrawl.fetch.links import LINKS_MAX, candidate_of
@@ -65,6 +65,9 @@ class _Look(NamedTuple):
     def _target(self, text: bytes) -> str:
         if text in self.leads:
             return self.leads[text].resolved.url
+        plain = self.known.plain.target_of(text)
+        if plain is not None:
+            return plain.decode()
         candidate = candidate_of(text)
         assert candidate is not None, "it led to a task before"
         assert candidate.href is not None, "it led to a task before"
@@ -98,6 +101,8 @@ class LinksWithoutParser:
         known = self._known.of(url)
         page = _Look(url, charset, html, known, texts, known.tags.setdefault(charset, {}), {})
         for text in dict.fromkeys([text for text in texts if text not in page.tags]):
+            if self._is_plain(text, page):
+                continue
             lead = self._lead_of(text, page)
             if lead is None:
                 return None
@@ -105,6 +110,20 @@ class LinksWithoutParser:
         unparsed = self._unparsed(page, depth)
         self._known.keep_bound()
         return unparsed
+
+    def _is_plain(self, text: bytes, page: _Look) -> bool:
+        """Whether a tag leads to a task by a plain link; then it is known from now on."""
+        if len(text) > TAG_BYTES_MAX or (target := page.known.plain.target_of(text)) is None:
+            return False
+        key = self._known.task(target)
+        if key is None:
+            url = target.decode()
+            if self._scope.refuses(url) is not None:
+                return False
+            key = self._spec.key_of(url)
+            self._known.note_task(target, key)
+        self._known.note_tag(page.tags, text, None, key)
+        return True
 
     def _lead_of(self, text: bytes, page: _Look) -> _Lead | None:
         candidate = candidate_of(text)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dhtcrawl.fetch.candidates import candidates
+from dhtcrawl.fetch.links import candidate_of
+from dhtcrawl.fetch.plain_links import PlainLinks
+from dhtcrawl.url import URL_CHARS_MAX, canonicalize
+
+PARTS = (
+    "a", "b.html", "A-_~9", "..", ".", "...", ".x", "x.", "%2e", "%2E%2e", "%41", "%", "", "", "?", "#", "?q=1", "#f",
+    ":", "http:",
+    "javascript:", "\\", " ", "\t", "\n", "é", "&amp;", "&#46;", "@", ";p=1", "C|", "C:", "*", "//h", "\0",
+)  # fmt: skip
+hrefs = st.lists(st.sampled_from(PARTS), max_size=6).flatmap(
+    lambda parts: st.sampled_from(("/".join(parts), "".join(parts), "/" + "/".join(parts), "../" + "/".join(parts)))
+)
+bases = st.builds(
+    "{}{}".format,
+    st.sampled_from(("http://h", "https://h:8443", "http://[::1]", "http://xn--9ca")),
+    st.lists(
+        st.sampled_from(("/", "/a", "/b.html", "//", "/%41", "/%2F", "/é", "/..x", "?q=/x/", "/~")), max_size=5
+    ).map(lambda parts: "/" + "".join(parts)),
+).map(canonicalize)
+tags = st.sampled_from(
+    ('a href="{}"', 'a title="t" href="{}" class="c d"', "a href='{}'", "a href={}", 'a  href="{}"', 'a href="{}"/',
+     'a rel="nofollow" href="{}"', 'a href="{}" rel="nofollow"', 'a href="x" href="{}"', 'a href="{}" href="x"',
+     'A HREF="{}"', 'a title="{}"', 'area href="{}"', 'a href="{}" title="é&quot;\0"', 'a href="{}" TITLE="t"',
+     'a\nhref="{}"', 'a href="{}" hrefx="y"', 'a href=" {} "', 'a href="{}"title="t"', 'a data-href="z" href="{}"')
+)  # fmt: skip
+
+
+@given(tags, hrefs, bases)
+@example('a href="{}"', "../" * 20 + "x", "http://h/a/b/c")
+@example('a href="{}"', "../x", "http://h/a//b")
+@example('a href="{}"', "", "http://h/a/b?q")
+@example('a href="{}"', "/", "http://h/a/b")
+@example('a href="{}"', "../..", "http://h/a/b/c")
+def test_a_plain_link_leads_where_a_url_parser_says(tag: str, href: str, base: str | None) -> None:
+    assert base is not None
+    for text in candidates(f"<{tag.format(href)}>".encode()):
+        target = PlainLinks(base).target_of(text)
+        if target is not None:
+            candidate = candidate_of(text)
+            assert candidate is not None
+            assert candidate.href is not None
+            assert not candidate.nofollow
+            assert canonicalize(candidate.href.partition("#")[0], base) == target.decode()
+
+
+@pytest.mark.parametrize(
+    ("href", "target"),
+    [
+        ("x.html", "http://h/a/b/x.html"), ("../c/", "http://h/a/c/"), ("../../x", "http://h/x"), ("/", "http://h/"),
+        ("/a~b/c", "http://h/a~b/c"), ("x#part", "http://h/a/b/x"), ("../", "http://h/a/"),
+    ],
+)  # fmt: skip
+def test_the_links_of_most_pages_are_plain(href: str, target: str) -> None:
+    assert PlainLinks("http://h/a/b/page?q=/").target_of(f'a href="{href}" title="t">'.encode()) == target.encode()
+
+
+@pytest.mark.parametrize(
+    "href", ["", "#", "?q", "x?q", "./x", "a/../x", "a/%2e", "//h/x", "http://h/x", "a//b", "x y", "../../x"]
+)
+def test_a_link_of_another_kind_is_left_to_a_url_parser(href: str) -> None:
+    assert PlainLinks("http://h/a/b").target_of(f'a href="{href}">'.encode()) is None
+
+
+def test_a_link_that_is_too_long_is_left_to_a_url_parser() -> None:
+    links = PlainLinks("http://h/" + "a" * (URL_CHARS_MAX - 20) + "/")
+    assert links.target_of(b'a href="b">') is not None
+    assert links.target_of(b'a href="' + b"b" * 20 + b'">') is None
