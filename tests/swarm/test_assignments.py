@@ -190,6 +190,21 @@ async def test_what_the_former_owner_had_lent_is_asked_back_from_whoever_does_no
         assert b.part.waiting == 0
 
 
+async def test_a_former_owner_that_knows_of_an_earlier_worker_only_does_not_free_a_task() -> None:
+    async with a_world() as (world, a, b):
+        one = world.owned_by(B)[0]
+        b.store(one)
+        world.nodes[C].handlers["recall"] = lambda asker, args: {"keys": args["keys"]}
+        b.changes.hold_for(A, [one.key])
+        b.changes.hold_lent(C, [one.key])
+        await world.until(lambda: b.ownership.holders() == {one.key: A})
+        await asyncio.sleep(LOOK_EVERY_S)
+        assert (b.part.waiting, b.queued) == (1, []), "it is in flight at the other one"
+        a.part.released(one.key)
+        await world.until(lambda: b.queued == [one.key])
+        assert b.part.waiting == 0
+
+
 async def test_a_worker_that_does_not_answer_is_asked_a_few_times() -> None:
     async with a_world() as (world, _, b):
         world.closed.add(A)

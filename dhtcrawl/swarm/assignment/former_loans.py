@@ -2,7 +2,8 @@
 
 A newcomer asks the former owners which of its tasks others have (`activate`). Gossip may have told them of the newcomer
 before its question comes, or their answer may be lost and the question come again. So they remember for as long as a
-new owner would wait for the worker.
+new owner would wait for the worker. Another owner may have come in between and taken the task back: then the worker
+says that it does not have it.
 """
 
 from __future__ import annotations

@@ -77,9 +77,9 @@ class OwnerChanges:
         self.hold_for(asker, [key for key in args.keys if self._ownership.owns(key)])
         return Done()
 
-    def on_release(self, _asker: bytes, args: calls.Release) -> Done:
+    def on_release(self, asker: bytes, args: calls.Release) -> Done:
         """Queue tasks again that were in flight at a former owner when they became ours, and were not fetched."""
-        self._given_back(args.keys)
+        self._given_back(asker, args.keys)
         return Done()
 
     async def look(self) -> None:
@@ -93,12 +93,12 @@ class OwnerChanges:
         for _ in range(ASKED_BACK_TIMES):
             answer = await self._peers.call(worker, asked)
             if not isinstance(answer, Failure):
-                self._given_back(answer.keys)
+                self._given_back(worker, answer.keys)
                 return
             await asyncio.sleep(ASKED_BACK_EVERY_S)  # the worker does not know yet that we own them
 
-    def _given_back(self, keys: Sequence[bytes]) -> None:
-        held = self._ownership.inherited.let_go(keys)
+    def _given_back(self, node: bytes, keys: Sequence[bytes]) -> None:
+        held = self._ownership.inherited.let_go_from(node, keys)
         if held:
             self._group.create_task(self._queues.requeue_held(held))
 
