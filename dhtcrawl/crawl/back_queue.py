@@ -105,10 +105,11 @@ class BackQueue:
 
     def leaves(self, key: bytes) -> bool:
         """A task left the stored queue: forget it, or note it if it is in flight; return whether it was forgotten."""
+        if key not in self.known:
+            return False
         if self.drop(lambda task: task.key == key):
             return True
-        if key in self.known:
-            self.left.add(key)
+        self.left.add(key)
         return False
 
     def ends(self, key: bytes) -> bool:

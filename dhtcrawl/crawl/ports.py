@@ -65,6 +65,10 @@ class Ownership(Protocol):
         """Whether a task is still to be assigned to a node, which `Assignment.assign` brings about."""
         ...
 
+    def awaited(self, key: bytes) -> bool:
+        """Whether the owner of a task that was fetched here waits for its end, since it had assigned it to us."""
+        ...
+
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         """`mine` and `held` as they are now, for a transaction: for these tasks only or, with None, for all."""
         ...

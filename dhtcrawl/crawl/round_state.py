@@ -164,10 +164,15 @@ class RoundState:
         known = [link for link in round_.links if link.key not in changed]
         if not self._ownership.alone:
             known = self._trusted(known, round_)
-            # The owner of a page that was fetched here although another node owns it must know soon. So must
-            # the backups of an own page that was fetched before: its former place may be gone before it is done.
-            owns, again = self._ownership.owns, result.refetched
-            arrived = [copy for copy in result.arrived if copy.key in again or not owns(copy.key)]
+            # The owner of a page that was fetched here although another node owns it must know soon, unless it
+            # assigned the page to this node: then it waits for the end. The backups of an own page that was fetched
+            # before must know, too: its former place may be gone before it is done.
+            own, again = self._ownership, result.refetched
+            arrived = [
+                copy
+                for copy in result.arrived
+                if copy.key in again or not (own.owns(copy.key) or own.awaited(copy.key))
+            ]
             if arrived:
                 yield Keep(arrived, [], [])
         yield AckOnceKept(known)

@@ -32,6 +32,9 @@ class SoleOwnership:
     def waits(self, key: bytes) -> bool:
         return False
 
+    def awaited(self, key: bytes) -> bool:
+        return False
+
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         return EVERYTHING
 

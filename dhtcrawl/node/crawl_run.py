@@ -57,6 +57,10 @@ class AssignmentSide:
         return self.state.owning
 
     @property
+    def depth_matters(self) -> bool:
+        return self.state.record.spec.settings.depth >= 0
+
+    @property
     def leaving(self) -> bool:
         return self.state.leaving
 

@@ -63,8 +63,10 @@ class Model:
             alone=alone,
             owns=lambda key: alone or key[-1] % 2 == 0,
             mine=lambda key: True,
+            awaited=lambda key: False,
             snapshot=lambda keys: NOTHING,
         )
+        self.own = own
         self.next = NextRound(Outbox(depth_matters=False), CopyBarrier(copies - 1), [], ResendQueue())
         self.state = RoundState(self.next, own, CrawlCounters())
         self.handed_in: list[Any] = []
@@ -253,3 +255,22 @@ def test_what_waits_is_bounded_where_fetchers_wait_for_room(what: list[tuple[str
             assert len(model.next.outbox) <= 6 - 1 + 5, "one page may add its own"
         begun = [] if model.state.phase is not RoundPhase.WRITING or model.round is None else model.round.fetched
         assert len(pages_in(model.handed_in)) - len(model.durable & set(pages_in(model.handed_in))) <= 3 + len(begun)
+
+
+@pytest.mark.parametrize(
+    ("fact", "told"),
+    [({}, True), ({"owns": True}, False), ({"awaited": True}, False), ({"awaited": True, "again": True}, True)],
+    ids=["unasked", "own", "assigned", "assigned, and fetched before"],
+)
+def test_an_owner_that_does_not_wait_for_a_page_learns_that_it_is_fetched(fact: dict[str, bool], told: bool) -> None:
+    model = Model(alone=False)
+    model.own.owns = lambda key: fact.get("owns", False)
+    model.own.awaited = lambda key: fact.get("awaited", False)
+    model.page([])
+    round_ = model.state.begin()
+    assert round_ is not None
+    key = pages_in(round_.fetched)[0]
+    record = TaskReplica(key, Task("http://a/", 1, 1, ""))
+    result = RoundResult(arrived=[record], refetched={key} if fact.get("again") else set())
+    kept = [step for step in model.state.written(round_, result) if isinstance(step, Keep)]
+    assert kept == ([Keep([record], [], [])] if told else [])

@@ -55,6 +55,12 @@ def test_the_work_is_shared(policy: str, asked: dict[str, Counter[str]]) -> None
         assert len(of_each) > NODES / 2  # who was slower once may get nothing of so few
 
 
+def test_a_page_that_another_node_fetches_costs_its_record_there_and_its_end_here() -> None:
+    """Its owner and backups are not told that it is fetched before it is done: they would tell one another, too."""
+    own, assigned = crawl("xor"), crawl("balanced")
+    assert assigned.records_per_page < own.records_per_page + 2.0
+
+
 def test_what_is_in_flight_is_known_to_the_second_owner_after_it_as_well() -> None:
     """Slow pages, nodes that crash and come back: whoever has one in flight may be no neighbour of who owns it next."""
     slow = Scenario(

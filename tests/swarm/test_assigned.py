@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.swarm.assignment.assigned import FENCE_S, REPORT_EVERY_S, SILENT_S, Assigned, AssignedHere
+from dhtcrawl.swarm.assignment.assigned import BROUGHT_MAX, FENCE_S, REPORT_EVERY_S, SILENT_S, Assigned, AssignedHere
 
 A, B = b"a" * 20, b"b" * 20
 K1, K2, K3 = (bytes([n]) * 20 for n in (1, 2, 3))
@@ -167,3 +167,37 @@ def test_an_owner_never_takes_back_before_its_worker_has_stopped(
 
 def test_a_report_comes_often_enough_to_be_missed_a_few_times() -> None:
     assert 4 * REPORT_EVERY_S < FENCE_S
+
+
+def test_an_owner_awaits_a_page_that_it_had_fetched_here_as_long_as_it_owns_it_and_runs_on() -> None:
+    borrowed = AssignedHere()
+    borrowed.borrow(A, 1, [K1, K2], NOW)
+    assert borrowed.bring(K1) == A
+    assert borrowed.bring(K1) is None
+    assert borrowed.bring(K3) is None, "nobody assigned it"
+    assert [borrowed.was_brought(key) for key in (K1, K2, K3)] == [True, False, False]
+    assert (K1 in borrowed, borrowed.of(A)) == (False, [K2])
+    assert borrowed.void(None, there, NOW) == []
+    assert borrowed.was_brought(K1)
+    assert borrowed.void({K1: B, K2: A}.get, there, NOW) == []
+    assert not borrowed.was_brought(K1), "another owns it now"
+    borrowed.bring(K2)
+    assert borrowed.void(None, lambda _: 2, NOW) == []
+    assert not borrowed.was_brought(K2), "its owner has forgotten that it assigned it"
+
+
+def test_a_page_that_is_assigned_here_anew_is_not_brought_yet() -> None:
+    borrowed = AssignedHere()
+    borrowed.borrow(A, 1, [K1], NOW)
+    borrowed.bring(K1)
+    borrowed.borrow(A, 1, [K1], NOW)
+    assert not borrowed.was_brought(K1)
+
+
+def test_of_the_pages_that_were_brought_the_latest_are_remembered() -> None:
+    borrowed = AssignedHere()
+    keys = [number.to_bytes(20, "big") for number in range(BROUGHT_MAX + 1)]
+    borrowed.borrow(A, 1, keys, NOW)
+    for key in keys:
+        borrowed.bring(key)
+    assert [borrowed.was_brought(key) for key in (keys[0], keys[1], keys[-1])] == [False, True, True]

@@ -34,6 +34,7 @@ class WorkerBench(Bench):
 
     crawl_id = CRAWL
     takes = True
+    depth_matters = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,6 +110,16 @@ async def test_what_an_owner_lends_is_queued_and_what_came_of_it_is_told() -> No
         await asyncio.sleep(1)
         assert world.told() == [page, failed]
         assert not world.borrower.busy
+
+
+async def test_an_owner_awaits_a_page_unless_it_may_know_a_smaller_depth() -> None:
+    async with a_world() as world:
+        await world.lend(K1, K2, K3)
+        world.borrower.over(TaskOutcome(K1, "a.test", TaskResult.PAGE, 1.0))
+        world.borrower.over(TaskOutcome(K2, "a.test", TaskResult.FAILED, 1.0))
+        world.depth_matters = True
+        world.borrower.over(TaskOutcome(K3, "a.test", TaskResult.PAGE, 1.0))
+        assert [world.borrower.borrowed.was_brought(key) for key in (K1, K2, K3)] == [True, False, False]
 
 
 async def test_only_the_owner_lends_and_only_to_who_fetches() -> None:

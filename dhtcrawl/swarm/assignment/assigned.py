@@ -27,6 +27,8 @@ SILENT_S = 120.0
 # A worker reports so often, with or without news.
 REPORT_EVERY_S = 10.0
 LENT_MAX = 100_000
+# Of the pages that were fetched here for others, so many are remembered: far more than are under way at a time.
+BROUGHT_MAX = 1_000
 
 NONE_KNOWN: Mapping[bytes, str] = MappingProxyType({})
 
@@ -182,6 +184,7 @@ class AssignedHere:
         self._of: Counter[tuple[bytes, int | None]] = Counter()
         self._heard_at: dict[tuple[bytes, int | None], float] = {}  # when an owner last answered a report
         self._patient: dict[bytes, None] = {}
+        self._brought: dict[bytes, tuple[bytes, int | None]] = {}  # fetched here for these, the latest last
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -221,6 +224,7 @@ class AssignedHere:
         self.version += 1
         for key in keys:
             self.give_back(key)
+            self._brought.pop(key, None)
             self._owners[key] = lender
             self._of[lender] += 1
             self._heard_at[lender] = now
@@ -239,6 +243,19 @@ class AssignedHere:
             del self._heard_at[lender]
         return lender[0]
 
+    def bring(self, key: bytes) -> bytes | None:
+        """Forget a task whose page was fetched here, but for whom; return the owner that had assigned it, if any."""
+        lender = self._owners.get(key)
+        if lender is not None:
+            self._brought[key] = lender
+            if len(self._brought) > BROUGHT_MAX:
+                del self._brought[next(iter(self._brought))]
+        return self.give_back(key)
+
+    def was_brought(self, key: bytes) -> bool:
+        """Whether a page was fetched here for an owner that has not changed since."""
+        return key in self._brought
+
     def heard_by(self, owner: bytes, incarnation: int | None, now: float) -> None:
         """Note that an owner has answered a report."""
         if (owner, incarnation) in self._heard_at:
@@ -252,10 +269,15 @@ class AssignedHere:
         Owners are looked up only where `owner_of` is given: they change with the view.
         """
         dead = {
-            lender
-            for lender, at in self._heard_at.items()
-            if now - at >= FENCE_S or incarnation_of(lender[0]) is None or incarnation_of(lender[0]) != lender[1]
+            lender for lender, at in self._heard_at.items() if now - at >= FENCE_S or not _runs(lender, incarnation_of)
         }
+        gone = {lender for lender in set(self._brought.values()) if not _runs(lender, incarnation_of)}
+        if gone or owner_of is not None:
+            self._brought = {
+                key: lender
+                for key, lender in self._brought.items()
+                if lender not in gone and (owner_of is None or owner_of(key) == lender[0])
+            }
         if not dead and owner_of is None:
             return []
         void = [
@@ -266,6 +288,11 @@ class AssignedHere:
         for key in void:
             self.give_back(key)
         return void
+
+
+def _runs(lender: tuple[bytes, int | None], incarnation_of: IncarnationOf) -> bool:
+    """Whether an owner is there, in the incarnation in which it assigned tasks."""
+    return incarnation_of(lender[0]) is not None and incarnation_of(lender[0]) == lender[1]
 
 
 def _one_less(counts: Counter[T], of: T) -> None:

@@ -116,6 +116,10 @@ class SwarmOwnership:
         """Whether the policy has yet to choose which node fetches a task."""
         return key in self._undecided and key not in self.borrowed
 
+    def awaited(self, key: bytes) -> bool:
+        """Whether this node fetched a task for its owner, which owns it still and runs on."""
+        return self.borrowed.was_brought(key)
+
     def snapshot(self, task_keys: Iterable[bytes] | None = None, /) -> OwnershipSnapshot:
         """`mine` and `held` of this moment, for these tasks only or, with None, for all.
 

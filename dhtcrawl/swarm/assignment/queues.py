@@ -32,6 +32,11 @@ class QueuesRun(Protocol):
         ...
 
     @property
+    def depth_matters(self) -> bool:
+        """Whether a smaller depth of a page may bring further links into scope."""
+        ...
+
+    @property
     def leaving(self) -> bool:
         """Whether nothing more is started here, whatever the crawl does."""
         ...
@@ -81,6 +86,11 @@ class AssignmentQueues:
     def takes(self) -> bool:
         """Whether this node may fetch for others, and will go on to."""
         return self._lending and not self._run.leaving
+
+    @property
+    def depth_matters(self) -> bool:
+        """Whether a worker has to learn of a smaller depth that its owner heard of meanwhile."""
+        return self._run.depth_matters
 
     def decided(self) -> None:
         """Note that there may be tasks to start, or to read from the store."""

@@ -126,7 +126,9 @@ class Worker:
 
     def over(self, given: TaskOutcome) -> bool:
         """Note the outcome of a task; whether it was assigned to this node."""
-        owner = self.borrowed.give_back(given.key)
+        # A tombstone does not tell the page's depth, so the owner could not answer that it knows a smaller one.
+        quiet = given.result is TaskResult.PAGE and not self._queues.depth_matters
+        owner = (self.borrowed.bring if quiet else self.borrowed.give_back)(given.key)
         if owner is None:
             return False
         self._tell(owner, given)
