@@ -127,7 +127,10 @@ class Reopened(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A page became done where it lies: its links, by task key."""
+    """A page is done where it lies, and what its node found on it is no longer to be sent: its links, by task key.
+
+    The word of another node that fetched it, too, makes a page done sooner than that.
+    """
 
     key: bytes
     links: list[bytes]
@@ -167,6 +170,8 @@ class Ledger:
             kind = full[:1]
             if kind == keys.TASK:
                 self._task(number, full, value, get, changes)
+            elif kind == keys.FETCHED and value is None:
+                self._finished(number, full, get, changes)
             elif kind == keys.ARCHIVE and value is not None:
                 disk.files[keys.suffix(full).decode()] = unpack(value)
             elif kind == keys.PAGE and value is not None:
@@ -237,14 +242,22 @@ class Ledger:
             self.ever[key] = {}
             self.url[key] = task.url
         self.ever[key][number] = None
-        here = task.place is not None and task.place.node == disk.node.hex()
-        if here and rank.state == State.DONE and (before is None or before.state != State.DONE):
-            self._finished(full, get, changes)
+        if rank.state == State.DONE and (before is None or before.state != State.DONE):
+            self._finished(number, full, get, changes)
 
-    def _finished(self, full: bytes, get: Callable[[bytes], bytes | None], changes: Changes) -> None:
-        links = get(keys.LINKS + full[1:])
-        if links is not None:
-            changes.finished.append(Finished(keys.suffix(full), link_keys_of(links, self._key_bytes)))
+    def _finished(self, number: int, full: bytes, get: Callable[[bytes], bytes | None], changes: Changes) -> None:
+        disk, key = self.disks[number], keys.suffix(full)
+        rank, place, links = disk.tasks.get(key, NOTHING), disk.places.get(key), get(keys.LINKS + full[1:])
+        here = place is not None and place.node == disk.node.hex()
+        told = any(page.key == key for page in changes.finished)
+        if (
+            links is not None
+            and here
+            and rank.state == State.DONE
+            and not told
+            and get(keys.FETCHED + full[1:]) is None
+        ):
+            changes.finished.append(Finished(key, link_keys_of(links, self._key_bytes)))
 
     def _further(self, key: bytes, rank: Rank) -> None:
         self.best[key] = rank

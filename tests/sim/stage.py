@@ -107,11 +107,17 @@ class Stage:
             self.disks[holder].write(rows, sync=False)
         return Place(host.id.hex(), FILE, 0, 50)
 
-    def done(self, url: str, host: Any, *links: str) -> None:
-        """A page becomes done at the host that fetched it."""
+    def done(self, url: str, host: Any, *links: str, sends: bool = False) -> None:
+        """A page becomes done at the host that fetched it, which still `sends` what it found or does not."""
         place = Place(host.id.hex(), FILE, 0, 50)
         self.disks[host].write({keys.LINKS + CRAWL + url_key(url): b"".join(map(url_key, links))}, sync=False)
+        if sends:
+            self.disks[host].write({keys.FETCHED + CRAWL + url_key(url): b""}, sync=False)
         self.write(url, host, state=State.DONE, place=place)
+
+    def sent(self, url: str, host: Any) -> None:
+        """What a host found on a page is no longer to be sent."""
+        self.disks[host].write({keys.FETCHED + CRAWL + url_key(url): None}, sync=False)
 
     def says(self, host: Any, ended: str, version: int = 1) -> None:
         """A host writes down how the crawl stands."""

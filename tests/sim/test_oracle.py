@@ -121,6 +121,22 @@ async def test_who_sent_a_link_that_all_its_keepers_lost_may_take_it_for_safe_an
     assert (stage.told, stage.oracle.acks.keys_lost) == (["I3"], 1)
 
 
+@pytest.mark.parametrize("acked", [True, False], ids=["acked", "not"])
+async def test_a_page_that_others_say_is_done_keeps_its_links_until_they_are_safe(acked: bool) -> None:
+    """Another node fetched it, too, and what that one found is safe."""
+    stage = Stage()
+    link, page = stage.url(1), stage.url(2)
+    keepers = stage.keepers(link)[:3]
+    there = next(host for host in stage.hosts if host not in keepers)
+    stage.done(page, there, link, sends=True)
+    assert stage.told == []
+    if acked:
+        stage.write(link, *keepers)
+        stage.acks(keepers[0], link)
+    stage.sent(page, there)
+    assert stage.told == ([] if acked else ["I3"])
+
+
 async def test_the_last_copy_of_what_was_acked_is_missed() -> None:
     stage = Stage()
     keepers = stage.keepers(stage.url())
