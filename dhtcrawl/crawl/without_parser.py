@@ -12,7 +12,7 @@ round ends the run. Whether the owner of a task has it is asked anew for each pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Unparsed
@@ -170,16 +170,14 @@ class LinksWithoutParser:
             return Unparsed(b"", [], skipped + [(target, SkipReason.DEPTH) for _, target in page.targets(keys, news)])
         return Unparsed(b"".join(unique), page.targets(keys, waits + news), skipped)
 
-    def _real(self, page: _Look, keys: list[bytes], news: set[bytes]) -> set[bytes] | None:
+    def _real(self, page: _Look, keys: list[bytes], news: set[bytes]) -> Set[bytes] | None:
         """The texts that are tags, of those that make a difference; None if that is not clear."""
-        skips = {text for text, lead in page.leads.items() if lead.skip is not None}
-        if not news and not skips:
-            return set()
-        return outside(
-            page.html, [text for text, key in zip(page.texts, keys, strict=True) if key in news or text in skips]
-        )
+        wanted = {text for text, lead in page.leads.items() if lead.skip is not None}
+        if news:
+            wanted.update([text for text, key in zip(page.texts, keys, strict=True) if key in news])
+        return outside(page.html, page.texts, wanted) if wanted else wanted
 
-    def _remember(self, page: _Look, real: set[bytes]) -> list[tuple[str, str]]:
+    def _remember(self, page: _Look, real: Set[bytes]) -> list[tuple[str, str]]:
         """Remember what was looked up, but for skips that are no tags; returns the skips to note."""
         skipped: dict[tuple[str, str], None] = {}
         for text, lead in page.leads.items():

@@ -7,8 +7,10 @@ each `<` of a page is looked at, and the text of a tag goes to the first `<` or
 within a value; `tag_of` knows which. `dhtcrawl.fetch.links` judges what a tag says.
 
 Of the few that are new, `outside` says which are tags. What could hide one is
-a comment, the text of a script and the like, or an attribute of another tag.
-The former are read in order, as the tokenizer reads them. Of the latter it
+a comment, the text of a script and the like, or an attribute of another tag. All that could begin the
+former is among the candidates, so that for a few new tags it suffices to see that each kind has
+ended since its last beginning, whichever of the beginnings were real. Otherwise comments and texts are
+read in order, as the tokenizer reads them. Of attributes it
 suffices to look back: a value that is open has its quote, and a '=' before
 that, as the last quote; a tag that is open has no '>' behind its `<`, but in
 a value. What is no such clear case, and pages with content of other rules, are left to the
@@ -18,17 +20,19 @@ parsers. All of it is linear: nothing is looked at again from a later place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from dhtcrawl.fetch.tags import ATTRIBUTES, COMMENT, RAW_TEXT_NAMES, Tag, attributes_of, raw_element
 
 _AFTER_NAME = rb"(?=[ \t\n\f\r/>])"
 # The look at one letter, or at two, spares most tags the comparison of names.
 _CANDIDATE = re.compile(
-    rb"<(?=[abfim])((?:(?:a|area|base|frame|iframe|meta)[ \t\n\f\r/]|frameset)[^<>]*+>?)",
+    rb"<(?=[!abfimnpstx])(?:(?=[abfim])(?:(?:a|area|base|frame|iframe|meta)[ \t\n\f\r/]|frameset)[^<>]*+>?"
+    rb"|(?=.[-acefilmotv])(?:!--|iframe(?=>)|(?:script|style|t(?:extarea|itle|emplate)|xmp|no(?:embed|frames)"
+    rb"|svg|math|plaintext|selectedcontent)" + _AFTER_NAME + rb"))",
     re.IGNORECASE,
 )
-_WHOLE = re.compile(rb"([a-z]+)(" + ATTRIBUTES + rb")>", re.IGNORECASE)
+_WHOLE = re.compile(rb"<([a-z]+)(" + ATTRIBUTES + rb")>", re.IGNORECASE)
 # What begins a comment or raw text; where one of the group stands, it takes a parser to say what is a link.
 _HIDING = re.compile(
     rb"<(?=[!stxinpmf])(?=.[-cteimrfolav])"
@@ -43,19 +47,36 @@ _HIDDEN = re.compile(
     rb"|" + raw_element(b"iframe"),
     re.IGNORECASE,
 )
+# The ends of what candidates begin; what is written otherwise, or is none of these, is read in order.
+_COMMENT_END = b"-->"
+_ENDS = {b"<!--": _COMMENT_END} | {
+    b"<" + name: b"</" + name for name in (b"script", b"style", b"title", b"textarea", b"noframes")
+}
+_AFTER = b" \t\n\f\r/>"
+_TAG_END, _IFRAME = ord(">"), b"iI"
+_NAME_BYTES_MAX = len(b"<selectedcontent")
+# More new tags than these, or more beginnings of one kind, are not looked for one by one.
+_LOOKED_BACK_MAX = 4
+_FOUND_FORWARD_MAX = 4
 _SPACES = (b" ", b"\t", b"\n", b"\f", b"\r")
 # How far a '=' may stand before its quote.
 _BEFORE_QUOTE = 16
 
 
 def candidates(page: bytes) -> list[bytes]:
-    """The texts of all that looks like a, area, base, frame, iframe and meta tags with attributes, and like framesets.
+    """The texts of all that looks like a tag with a link, or like the beginning of what could hide one.
 
-    The page is in UTF-8. A text begins with the name of the tag, and ends with its '>' unless the page or another tag
-    cuts it off.
+    The former are a, area, base, frame, iframe and meta tags with attributes, and framesets. Their texts end with
+    '>' unless the page or another tag cuts them off. Of what could hide one the text is its `<` and its name alone.
+    The page is in UTF-8.
     """
     found: list[bytes] = _CANDIDATE.findall(page)
     return found
+
+
+def begins_hiding(text: bytes) -> bool:
+    """Whether a candidate is no tag with a link, but the beginning of what could hide one."""
+    return text == b"<!--" or (len(text) <= _NAME_BYTES_MAX and text[1:].isalpha())
 
 
 def tag_of(text: bytes) -> Tag | None:
@@ -65,15 +86,62 @@ def tag_of(text: bytes) -> Tag | None:
     return None if whole is None else (whole[1].decode().lower(), attributes_of(whole[2]))
 
 
-def outside(page: bytes, texts: Iterable[bytes]) -> set[bytes] | None:
-    """Those of these candidates that are tags: not all that stand there are hidden. None if that is not clear.
+def outside(page: bytes, texts: list[bytes], wanted: Set[bytes]) -> Set[bytes] | None:
+    """Those of the candidates that are `wanted` that are tags: not all that stand there are hidden.
 
-    `texts` are in the order of the page, each as often as it stands there; none breaks off.
+    None if that is not clear. `texts` are all candidates of the page; none of those that are wanted breaks off.
     """
+    if len(wanted) <= _LOOKED_BACK_MAX and all(_is_clear(page, texts, text) for text in wanted):
+        return wanted
+    return _in_order(page, [text for text in texts if text in wanted])
+
+
+def _is_clear(page: bytes, texts: list[bytes], text: bytes) -> bool:
+    """Whether it is clear without reading the page in order that the first candidate with this text is a tag."""
+    at = page.find(text)
+    before = texts[: texts.index(text)]
+    hiding = {other for other in before if other[-1] != _TAG_END or other[1] in _IFRAME}
+    return all(_has_ended(page, name, before.count(name), at) for name in hiding) and _is_outside(page, 0, at)
+
+
+def _has_ended(page: bytes, name: bytes, count: int, at: int) -> bool:
+    """Whether none of the comments or texts that may begin with `name`, `count` times before `at`, is open there."""
+    end = _ENDS.get(name)
+    if end is None:
+        return False
+    last = _last_of(page, name, count, at)
+    ended = page.find(end, last + 2, at) if last >= 0 else -1
+    if ended < 0 or end == _COMMENT_END:
+        return ended >= 0
+    # In a value of the tag that begins a text, what looks like the end of the text is none.
+    if page[ended + len(end)] not in _AFTER or not _is_outside(page, 0, ended):
+        return False
+    # In a script, what looks like a comment may hide the end.
+    comment = page.rfind(b"<!--", 0, ended) if name == b"<script" else -1
+    return comment < 0 or page.find(_COMMENT_END, comment + 2, ended) >= 0
+
+
+def _last_of(page: bytes, name: bytes, count: int, at: int) -> int:
+    """The last place before `at` where one of `count` candidates `name` stands, or a later one; -1 if it is not clear.
+
+    The few in the head of a page are found from its beginning.
+    """
+    if count > _FOUND_FORWARD_MAX:
+        return page.rfind(name, 0, at)
+    last = -1
+    for _ in range(count):
+        last = page.find(name, last + 1, at)
+        if last < 0 or (name != b"<!--" and page[last + len(name)] not in _AFTER):
+            return -1
+    return last
+
+
+def _in_order(page: bytes, texts: Iterable[bytes]) -> set[bytes] | None:
+    """What `outside` says of `texts`, in the order of the page and each as often as it stands there."""
     found: set[bytes] = set()
     at, data = 0, 0  # the candidate; a place before it which is in no tag, comment or raw text
     for text in texts:
-        at = page.find(b"<" + text, at)
+        at = page.find(text, at)
         while (hiding := _HIDING.search(page, data, at)) is not None:
             hidden = _HIDDEN.match(page, hiding.start()) if hiding[1] is None else None
             if hidden is None or not _is_outside(page, data, hiding.start()):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from dhtcrawl.fetch.candidates import tag_of
+from dhtcrawl.fetch.candidates import begins_hiding, tag_of
 from dhtcrawl.fetch.open_elements import OpenElements
 from dhtcrawl.fetch.tags import scan, scan_for
 from dhtcrawl.fetch.xhtml import scan_xhtml
@@ -106,7 +106,7 @@ def candidate_of(text: bytes) -> LinkCandidate | None:
     """
     tag = tag_of(text)
     if tag is None:
-        return None
+        return _LEADS_NOWHERE if begins_hiding(text) else None
     name, attributes = tag
     if name == "meta":
         counts = _refresh_of(attributes) is not None or _says_nofollow(attributes)

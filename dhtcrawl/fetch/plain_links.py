@@ -20,7 +20,7 @@ _UP_MAX = 16
 _OTHERS = rb'(?: (?!rel=|href=)[a-z-]++="[^"]*+")*+'
 # A segment is no dot segment, since it does not begin with a dot. What follows a '#' never counts.
 _PLAIN_TAG = re.compile(
-    rb"a"
+    rb"<a"
     + _OTHERS
     + rb' href="(/|(?:\.\./)*+)((?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+/?+)*+)(?:#[^"]*+)?+"'
     + _OTHERS

@@ -214,7 +214,7 @@ def missed(page: bytes) -> bool:
     assert links_found <= {*candidate.values()}, page
     assert (parsed.base, parsed.refresh, parsed.meta_nofollow) == (None, None, False), page
     assert title_of(page) == parsed.title or DROPPING.search(page), page
-    tags = outside(page, [text for text in candidates(page) if candidate[text] is not None])
+    tags = outside(page, candidates(page), {text for text, href in candidate.items() if href is not None})
     return tags is not None and links_found != {candidate[text] for text in tags}
 
 

@@ -58,17 +58,17 @@ def test_a_plain_link_leads_where_a_url_parser_says(tag: str, href: str, base: s
     ],
 )  # fmt: skip
 def test_the_links_of_most_pages_are_plain(href: str, target: str) -> None:
-    assert PlainLinks("http://h/a/b/page?q=/").target_of(f'a href="{href}" title="t">'.encode()) == target.encode()
+    assert PlainLinks("http://h/a/b/page?q=/").target_of(f'<a href="{href}" title="t">'.encode()) == target.encode()
 
 
 @pytest.mark.parametrize(
     "href", ["", "#", "?q", "x?q", "./x", "a/../x", "a/%2e", "//h/x", "http://h/x", "a//b", "x y", "../../x"]
 )
 def test_a_link_of_another_kind_is_left_to_a_url_parser(href: str) -> None:
-    assert PlainLinks("http://h/a/b").target_of(f'a href="{href}">'.encode()) is None
+    assert PlainLinks("http://h/a/b").target_of(f'<a href="{href}">'.encode()) is None
 
 
 def test_a_link_that_is_too_long_is_left_to_a_url_parser() -> None:
     links = PlainLinks("http://h/" + "a" * (URL_CHARS_MAX - 20) + "/")
-    assert links.target_of(b'a href="b">') is not None
-    assert links.target_of(b'a href="' + b"b" * 20 + b'">') is None
+    assert links.target_of(b'<a href="b">') is not None
+    assert links.target_of(b'<a href="' + b"b" * 20 + b'">') is None
