@@ -42,31 +42,35 @@ class _Round:
 class Backlog:
     """Sets how many tasks an owner assigns at a time. Times are seconds on the caller's monotonic clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: int = FIRST, least: int = LEAST, horizon_s: float = HORIZON_S) -> None:
+        """`first` is a size to begin with, `least` the smallest; a node has about what it brings in `horizon_s`."""
+        self._first = first
+        self._least = least
+        self._horizon_s = horizon_s
         self._rounds: dict[tuple[bytes, str], _Round] = {}  # the least recently heard of first
 
     def size(self, node: bytes, host: str) -> int:
         known = self._rounds.get((node, host))
-        return FIRST if known is None else known.size
+        return self._first if known is None else known.size
 
     def heard(self, outcome: Outcome, now: float) -> None:
         """Learn from a result. A recalled task had far more time than it takes, and brought nothing."""
         pair = outcome.node, outcome.host
-        known = self._rounds.pop(pair, None) or _Round(FIRST, now)
+        known = self._rounds.pop(pair, None) or _Round(self._first, now)
         self._rounds[pair] = known
         if len(self._rounds) > PAIRS_MAX:
             del self._rounds[next(iter(self._rounds))]
         if outcome.result is TaskResult.RECALLED:
-            known.size, known.since, known.count = max(known.size // 2, LEAST), now, 0
+            known.size, known.since, known.count = max(known.size // 2, self._least), now, 0
             return
         known.seconds = KEEPS * known.seconds + (1 - KEEPS) * outcome.seconds if known.seconds else outcome.seconds
         known.count += 1
         took_s = max(now - known.since, 1e-3)
-        if known.count < known.size and took_s < HORIZON_S:
+        if known.count < known.size and took_s < self._horizon_s:
             return
-        wanted = known.count / took_s * max(HORIZON_S, LATENCIES * known.seconds)
+        wanted = known.count / took_s * max(self._horizon_s, LATENCIES * known.seconds)
         size = round(min(max(wanted, known.size / 2), 2 * known.size))
-        known.size, known.since, known.count = min(max(size, LEAST), BATCH), now, 0
+        known.size, known.since, known.count = min(max(size, self._least), BATCH), now, 0
 
 
 class PlannedPolicy(Policy):

@@ -1,11 +1,16 @@
-"""`balanced`: each node gets tasks by its capacity, whatever its place among the keys.
+"""`balanced`: owners fetch what they own, and give what is too much of it to nodes that own too little.
 
 By XOR distance alone the fullest of 50 nodes has three times its share, since
-ids do not lie evenly. Weighted rendezvous is as even as a fair lottery, and a
-leave moves the leaver's tasks only (`scripts/bench_policies.py --experiment
-p4-shares`). Beyond `NEAREST` nodes it is held among those nearest to the key,
-so that it costs a bounded number of hashes in any swarm; there a leave moves
-about twice as many, since it lets another node into the nearest of many keys.
+ids do not lie evenly. What each node is to fetch is its weight; what it owns
+follows from the ids (`dhtcrawl.policy.shares`). The key decides whether a task
+stays with its owner, and weighted rendezvous which of the nodes that lack tasks
+gets one that does not. So it is as even as a fair lottery, and of 50 nodes only
+a third of all tasks move (`scripts/bench_policies.py --experiment p4-shares`).
+
+Where the nodes that it ranks first have no room, a task goes to one that has
+nothing from this owner, one task at a time: that is how a node that is idle, or
+faster than the plan says, gets more. It gets more at a time while it brings them
+at once (`Backlog`).
 """
 
 from __future__ import annotations
@@ -13,17 +18,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dhtcrawl.keyspace import distance, placement
-from dhtcrawl.policy.backlog import PlannedPolicy
+from dhtcrawl.keyspace import placement
+from dhtcrawl.policy.backlog import Backlog, PlannedPolicy
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Planner, PolicyTask, failed_last, number_in
+from dhtcrawl.policy.seam import (
+    BATCH_MAX,
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Planner,
+    PolicyTask,
+    Settings,
+    failed_last,
+    number_in,
+)
+from dhtcrawl.policy.shares import Shares, shares
 
-# Up to so many, hashing all of them is cheaper than to look for the nearest.
+# Shares are computed for at most so many nodes, those nearest to the key.
 NEAREST = 256
 # One fast node among slow ones shall not get everything, should its report be wrong.
 WEIGHT_MIN, WEIGHT_MAX = 0.05, 20.0
 # A plan that is not better by this is not worth the tasks that it moves.
 BETTER = 1.1
+# An owner starts so many times as many tasks of its own as it would assign to another: they need not be sent.
+OWN_TIMES = 2
+# A node that lacks nothing gets what it does in so many seconds besides, and at first one task.
+BESIDES_S = 1.0
+SHARES_MAX = 64  # sets of candidates whose shares are remembered
+_END = 8  # octets at the end of a key: the host's key, where a crawl has one, is in front
+_ALL = float(1 << 8 * _END)
+_ANY_HOST = ""
 
 
 class Rates(Planner):
@@ -56,21 +80,78 @@ def _serves(before: Mapping[str, Any], weights: Mapping[bytes, float]) -> bool:
 
 
 class Balanced(PlannedPolicy):
-    """Weighted rendezvous among the closest."""
+    """The owner for its share; weighted rendezvous among those that lack tasks for the rest."""
 
     name = "balanced"
     planner = Rates
+    candidates_max = NEAREST
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._shares: dict[tuple[bytes, ...], Shares] = {}  # by the nodes that they are of; by the present plan
+        self._besides = Backlog(first=1, least=1, horizon_s=BESIDES_S)
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
-        nodes = [candidate.node for candidate in candidates]
-        far: list[bytes] = []
-        if len(nodes) > NEAREST:
-            place = placement(task.key)
-            nodes.sort(key=lambda node: distance(place, node))
-            nodes, far = nodes[:NEAREST], nodes[NEAREST:]
-        weights = {node: self.weight(node) for node in nodes}
-        return failed_last([*rendezvous(task.key, nodes, weights), *far], task.failed)
+        if not candidates:
+            return []
+        place = int.from_bytes(placement(task.key), "big")
+        known = self._shares_of(_whole_part(place, [candidate.node for candidate in candidates]))
+        owner = known.closest(place)
+        lot = int.from_bytes(task.key[-_END:], "big") / _ALL
+        if known.keeps[owner] >= 1.0:
+            first = [owner]
+        elif lot < known.keeps[owner]:
+            first = [owner, *_turned(list(known.lacks), lot)]
+        else:
+            # It waits for one of these, unless its owner has nothing to do.
+            first = rendezvous(task.key, list(known.lacks), known.lacks)
+        taken = set(first)
+        # A task that a node could not fetch, or had no time for, may need any of them.
+        any_of_them = bool(task.failed or task.recalled)
+        besides = sorted(
+            node for node, lent in candidates if node not in taken and (any_of_them or lent < self._room(node, owner))
+        )
+        return failed_last([*first, *_turned(besides, lot)], task.failed)
 
-    def weight(self, node: bytes) -> float:
-        """What share a node has, in relation to the others; 1 where the plan says nothing."""
-        return number_in(self._table, "weights", node, 1.0)
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        size = self._backlog.size(node, host)
+        return AssignmentTerms(min(OWN_TIMES * size, BATCH_MAX) if node == self.settings.own else size)
+
+    def heard(self, outcome: Outcome, now: float) -> None:
+        super().heard(outcome, now)
+        self._besides.heard(outcome._replace(host=_ANY_HOST), now)
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        super().adopt(table)
+        self._shares.clear()
+
+    def _room(self, node: bytes, owner: bytes) -> int:
+        """How many tasks a node may have that is not among the first for a task."""
+        return 1 if node == owner else self._besides.size(node, _ANY_HOST)
+
+    def _shares_of(self, nodes: tuple[bytes, ...]) -> Shares:
+        known = self._shares.get(nodes)
+        if known is None:
+            if len(self._shares) >= SHARES_MAX:
+                self._shares.clear()
+            weights = {node: number_in(self._table, "weights", node, 1.0) for node in nodes}
+            known = self._shares[nodes] = shares(nodes, weights)
+        return known
+
+
+def _turned(nodes: list[bytes], lot: float) -> list[bytes]:
+    """The same, beginning with another for each task."""
+    first = int(lot * len(nodes))
+    return nodes[first:] + nodes[:first]
+
+
+def _whole_part(place: int, nodes: list[bytes]) -> tuple[bytes, ...]:
+    """The nodes, sorted, among which a task is shared: all of them, or a subtree of those that are the nearest of more.
+
+    Of the subtree that is farthest from the key they may be a part. All owners in the others have the same in sight.
+    """
+    if len(nodes) >= NEAREST:
+        bits = {node: (place ^ int.from_bytes(node, "big")).bit_length() for node in nodes}
+        farthest = max(bits.values())
+        nodes = [node for node in nodes if bits[node] < farthest] or nodes
+    return tuple(sorted(nodes))

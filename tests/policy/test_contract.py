@@ -14,11 +14,14 @@ from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask, Settings, failed
 from . import contract
 from .contract import settings
 
+# What an owner gives away depends on what all others own: a node that comes changes that for several of them.
+NOT_KEPT = {"balanced": (contract.fair_to_change,)}
+
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_policy_keeps_the_contract(name: str) -> None:
     policy = load(name)
-    contract.check(lambda: policy(settings()))
+    contract.check(lambda: policy(settings()), but=NOT_KEPT.get(name, ()))
 
 
 class InTurn(Policy):
