@@ -89,14 +89,16 @@ class Acks:
             # A record that got further before it was sent goes twice.
             came[row.key] = max(came.get(row.key, NOTHING), rank_of(row.state, row.gen, row.attempt))
         better = {key: rank for key, rank in came.items() if tasks.get(key, NOTHING).beyond(rank)}
-        return partial(self._wrote_back, host, better) if better else _ignore
+        return partial(self._wrote_back, host, better, self._scene.time()) if better else _ignore
 
-    def _wrote_back(self, host: SimHost, better: Mapping[bytes, Rank], reply: Reply) -> None:
+    def _wrote_back(self, host: SimHost, better: Mapping[bytes, Rank], asked_at: float, reply: Reply) -> None:
         if not isinstance(reply, Ack) or host.swarm is None:
             return
         tasks, told = self._scene.disk(host).tasks, {record.key for record in reply.records}
         for key, came in better.items():
-            if key not in told and tasks.get(key, NOTHING).beyond(came):
+            # It may have let go of the record meanwhile, and have got it again from whoever asked.
+            dropped_at, _ = self._dropped.get((host, key), (-inf, NOTHING))
+            if key not in told and dropped_at < asked_at and tasks.get(key, NOTHING).beyond(came):
                 self._scene.broken("I6", f"{host.name} knew {self._name(key)} better, and did not say so")
 
     # Disks

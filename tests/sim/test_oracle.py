@@ -241,6 +241,26 @@ async def test_a_backup_says_what_it_knows_better(says_so: bool) -> None:
     assert stage.told == ([] if says_so else ["I6"])
 
 
+@pytest.mark.parametrize(("asked_first", "told"), [(True, []), (False, ["I6"])])
+async def test_a_backup_need_not_say_what_it_let_go_of_meanwhile(asked_first: bool, told: list[str]) -> None:
+    """Seed 112 under gnp: it got the record again, from whoever asked."""
+    stage = Stage()
+    url, other = stage.url(), stage.hosts[1].id
+    (stray,) = [host for host in stage.hosts if host not in stage.keepers(url)]
+    stage.write(url, *stage.keepers(url), stray, state=DONE)
+    row = RecordRow(url_key(url), url, 0, "", 0, False, 1, int(State.PENDING), 0, 0, "", "", None)
+    if not asked_first:
+        stage.drop(url, stray)
+        stage.write(url, stray, state=DONE)
+        await asyncio.sleep(1)
+    answered = stage.oracle.asked(stray, other, StoreBackup(CRAWL, (row,)))
+    if asked_first:
+        stage.drop(url, stray)
+        stage.write(url, stray, state=DONE)
+    answered(Ack(bytes([Code.ACCEPTED])))
+    assert stage.told == told
+
+
 async def test_a_record_that_goes_twice_in_one_message_has_come_as_far_as_the_further_of_them() -> None:
     """Seed 575: it got further between being queued and being sent."""
     stage = Stage()
