@@ -152,13 +152,22 @@ class NextRound:
 
     # -- called by the writer --
 
-    def take(self, links: list[Link], counters: dict[str, int | float], ownership: OwnershipSnapshot) -> Round | None:
-        """The round to write now, with these links to accept and the counters by name; None: there is nothing."""
+    def take(
+        self, links: list[Link], counters: dict[str, int | float], ownership: OwnershipSnapshot, *, alone: bool = False
+    ) -> Round | None:
+        """The round to write now, with these links to accept and the counters by name; None: there is nothing.
+
+        On a node that is `alone` pages whose links are acked already are done in the round in which they are written.
+        """
         handed = self._gathered
+        settled: list[bytes] = []
         for fetched in handed.fetched:
             if fetched.page is not None:
                 # All its links may have been acked already: `written_without_links` finds it once it is written.
-                self._done.pop(fetched.page.key, None)
+                key = fetched.page.key
+                self._done.pop(key, None)
+                if alone and key not in self._owing and not self.outbox.waits(key):
+                    settled.append(key)
         done, self._done = self.copying.pass_through(self._done)
         to_copy = handed.relinked if self.copying.further else {}  # copied once they are written
         if not (handed.fetched or handed.kills or done or links or handed.has_aliases or to_copy or handed.owed):
@@ -175,6 +184,7 @@ class NextRound:
             self.copying.take(done),
             counters,
             ownership,
+            frozenset(settled),
         )
 
     def wrote(self, fetched: Iterable[Fetched], refetched: set[bytes]) -> None:
@@ -190,10 +200,10 @@ class NextRound:
         """Every link of these pages is acked."""
         self._done.update((page, None) for page in pages if page not in self._owing)
 
-    def written_without_links(self, fetched: Iterable[Fetched]) -> None:
-        """Mark those of these pages, which are on disk, as done that have no link under way."""
+    def written_without_links(self, fetched: Iterable[Fetched], over: set[bytes]) -> None:
+        """Mark those of these pages, which are on disk, as done that have no link under way; those in `over` are it."""
         # A page's links were handed in together with the page, so none of them can come later.
-        pages = [each.page.key for each in fetched if each.page is not None]
+        pages = [each.page.key for each in fetched if each.page is not None and each.page.key not in over]
         self.done_with({page: None for page in pages if not self.outbox.waits(page)})
 
     def over_elsewhere(self, done: Iterable[bytes], over: set[bytes]) -> None:

@@ -131,7 +131,8 @@ class RoundState:
         self._next.outbox.put_back(not_sent)
         links, self._links = self._links, []
         ownership = self._ownership.snapshot(link.key for link in links)
-        round_ = self._next.take(links, self._counters.figures(), ownership)
+        alone = self._ownership.alone and not self._next.copying.further
+        round_ = self._next.take(links, self._counters.figures(), ownership, alone=alone)
         if round_ is not None:
             self.phase = RoundPhase.WRITING
         elif self._closing:
@@ -151,15 +152,16 @@ class RoundState:
         self._next.wrote(round_.fetched, result.refetched)
         yield from map(Wrote, round_.fetched)
         yield from map(Wrote, round_.kills)
-        yield from self._records(round_, result)
-        self._next.written_without_links(round_.fetched)
+        over = {copy.key for copy in result.over}
+        yield from self._records(round_, result, over)
+        self._next.written_without_links(round_.fetched, over)
         if self._next.copying.further:
             again = result.refetched
             written = [f.page.key for f in round_.fetched if f.page is not None and f.page.key not in again]
             self._next.copying.hold(written)
             yield from (CopyBodies(*each) for each in ((written, False), (list(round_.relinked), True)) if each[0])
 
-    def _records(self, round_: Round, result: RoundResult) -> Iterator[FollowUp]:
+    def _records(self, round_: Round, result: RoundResult, over: set[bytes]) -> Iterator[FollowUp]:
         changed = {copy.key for copy in result.changed}
         known = [link for link in round_.links if link.key not in changed]
         if not self._ownership.alone:
@@ -179,7 +181,7 @@ class RoundState:
         yield Expect(result.queued)
         if result.changed:
             yield Keep(result.changed, [link for link in round_.links if link.key in changed], result.queued)
-        self._next.over_elsewhere(round_.done, {copy.key for copy in result.over})
+        self._next.over_elsewhere(round_.done, over)
         if result.over:
             yield KeepTombstones(result.over)
 

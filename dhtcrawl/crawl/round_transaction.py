@@ -16,7 +16,7 @@ from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.item import ArchiveItem
 from dhtcrawl.storage.store import keys, outcomes, tasks
-from dhtcrawl.storage.store.records import Place, SkipReason, pack, unpack
+from dhtcrawl.storage.store.records import Place, SkipReason, State, pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage
 from dhtcrawl.storage.store.txn import Txn
@@ -62,7 +62,7 @@ class RoundTransaction:
                 txn, self.crawl, page_key, holders, self.further
             )
         for fetched in round_.fetched:
-            self._archive(txn, fetched, result)
+            self._archive(txn, fetched, round_.settled, result)
         for kill in round_.kills:
             self._kill(txn, kill, result)
         if round_.links:
@@ -82,24 +82,27 @@ class RoundTransaction:
         for page_key, found in round_.relinked.items():
             self._skipped(result, tasks.relink(txn, self.crawl, page_key, found.link_keys, found.skipped))
 
-    def _archive(self, txn: Txn, fetched: Fetched, result: RoundResult) -> None:
+    def _archive(self, txn: Txn, fetched: Fetched, settled: frozenset[bytes], result: RoundResult) -> None:
         place, digest = self.archive.append(fetched.item)
         if fetched.page is not None:
             page = replace(fetched.page, fields={**fetched.page.fields, "payload_digest": digest})
-            self._arrive(txn, fetched, page, place, result)
+            arrival = tasks.fetched(txn, self.crawl, page, place, fetched.attempt, settled=page.key in settled)
+            self._arrive(fetched, page, arrival, result)
         elif fetched.extra is not None:
             entry = {**fetched.extra, "payload_digest": digest, "place": place}
             txn.put(keys.extra_key(self.crawl, place.file, place.offset), pack(entry))
 
-    def _arrive(self, txn: Txn, fetched: Fetched, page: FetchedPage, place: Place, result: RoundResult) -> None:
-        arrival = tasks.fetched(txn, self.crawl, page, place, fetched.attempt)
-        result.arrived.append(TaskReplica(page.key, arrival.task))
+    def _arrive(self, fetched: Fetched, page: FetchedPage, arrival: tasks.Arrival, result: RoundResult) -> None:
+        replica = TaskReplica(page.key, arrival.task)
+        result.arrived.append(replica)
         if arrival.resend:
             result.resend.append(page.key)
         result.counted["refetches"] += bool(arrival.task.others)
         if arrival.again:
             result.refetched.add(page.key)
             return
+        if arrival.task.state == State.DONE:
+            result.over.append(replica)
         status = page.fields["status"]
         result.counted["pages"] += 1
         result.counted["links"] += len(page.link_keys) // len(page.key)

@@ -2,9 +2,10 @@
 
 A round is one transaction: the bodies that arrived go into the archive, their
 pages become `fetched`, the links under way are accepted, pages whose last link
-was accepted in an earlier round become `done`, tasks that were given up become
-`dead`. While a round is being committed the next one gathers (`NextRound`), so
-that a round, never a page, pays for an fsync and a thread hop.
+was accepted in an earlier round become `done` (on a node by itself those that
+arrived after that at once), tasks that were given up become `dead`. While a
+round is being committed the next one gathers (`NextRound`), so that a round,
+never a page, pays for an fsync and a thread hop.
 
     page() ─▶ fetched ─┐
               outbox ──┼─▶ round ─▶ commit ─▶ backups ─▶ queued tasks to the frontier

@@ -147,6 +147,7 @@ class Round:
     copied: dict[bytes, tuple[bytes, ...]]  # pages in `done` to the nodes that have copies
     counters: dict[str, int | float]  # by name
     ownership: OwnershipSnapshot
+    settled: frozenset[bytes] = frozenset()  # pages in `fetched` whose links were all acked before: done at once
 
 
 @dataclass(frozen=True, slots=True)

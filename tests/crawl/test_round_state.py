@@ -112,11 +112,12 @@ class Model:
         self.stored |= {link.key for link in new}
         self.durable |= {fetched.page.key for fetched in self.round.fetched if fetched.page is not None}
         self.durable |= {kill.key for kill in self.round.kills}
-        self.done += self.round.done
+        over = [*self.round.done, *self.round.settled]
+        self.done += over
         task = Task("http://a/", 1, 1, "")
         result = RoundResult(
             changed=[TaskReplica(link.key, task) for link in new],
-            over=[TaskReplica(key, task) for key in self.round.done],
+            over=[TaskReplica(key, task) for key in over],
         )
         for step in self.state.written(self.round, result):
             self._follow_up(step)
@@ -231,9 +232,10 @@ def test_no_link_is_acknowledged_here_before_its_task_is_stored(what: list[tuple
     assert set(model.done) <= model.durable
 
 
+@pytest.mark.parametrize("alone", [True, False])
 @given(what=happenings)
-def test_a_page_is_done_after_all_its_links_were_acknowledged(what: list[tuple[str, Any]]) -> None:
-    model = Model(alone=False)
+def test_a_page_is_done_after_all_its_links_were_acknowledged(alone: bool, what: list[tuple[str, Any]]) -> None:
+    model = Model(alone=alone)
     links: dict[bytes, set[bytes]] = {}
     for kind, argument in what:
         if kind == "page":
@@ -241,6 +243,15 @@ def test_a_page_is_done_after_all_its_links_were_acknowledged(what: list[tuple[s
         model.play([(kind, argument)])
         for page in model.done:
             assert links[page] <= model.acked
+
+
+def test_a_page_whose_links_are_acknowledged_is_done_with_its_round_on_one_node_only() -> None:
+    for alone, settled in ((True, {b"page 1"}), (False, set())):
+        model = Model(alone=alone)
+        model.play([("page", [2]), ("begin", []), ("commit", []), ("backups", 3), ("begin", []), ("commit", [])])
+        model.play([("page", [2]), ("page", [4]), ("begin", [])])
+        assert model.round is not None
+        assert model.round.settled == settled
 
 
 @given(what=happenings)

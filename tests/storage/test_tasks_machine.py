@@ -82,8 +82,8 @@ class Tasks(RuleBasedStateMachine):
         self._accept(urls + twice, depth, depth_matters=depth_matters)
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), links=SOME, late=st.integers(0, 1), skipped=SOME)
-    def fetched(self, data: st.DataObject, links: list[str], late: int, skipped: list[str]) -> None:
+    @rule(data=st.data(), links=SOME, late=st.integers(0, 1), skipped=SOME, settled=st.booleans())
+    def fetched(self, data: st.DataObject, links: list[str], late: int, skipped: list[str], settled: bool) -> None:
         url = data.draw(st.sampled_from(sorted(self.model)))
         known = self.model[url]
         brought = page(url, known.depth + late, skipped=[(other, SkipReason.ROBOTS) for other in skipped])
@@ -94,14 +94,17 @@ class Tasks(RuleBasedStateMachine):
             "link_keys": b"".join(map(self.spec.key_of, links)),
             "skipped": brought.skipped,
         }
+        if settled:
+            self._accept(links, known.depth + 1, depth_matters=False)
         _, again, resend, noted = self.store.run(
-            lambda txn: tasks.fetched(txn, CRAWL, tasks.FetchedPage(**keyed), PLACE, 0)
+            lambda txn: tasks.fetched(txn, CRAWL, tasks.FetchedPage(**keyed), PLACE, 0, settled=settled)
         )
         assert again == known.arrived
         assert set(noted) <= {SkipReason.ROBOTS}
         assert resend == (late > 0 and not again)
         if not again:
-            known.state, known.links, known.marked = State.FETCHED, links, True
+            done = settled and not resend
+            known.state, known.links, known.marked = State.DONE if done else State.FETCHED, links, not done
 
     @precondition(lambda self: any(known.arrived for known in self.model.values()))
     @rule(data=st.data())

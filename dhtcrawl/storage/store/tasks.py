@@ -2,7 +2,7 @@
 
     accept   a link arrives: unless it was seen, write a record and a queue entry
     fetched  the body is archived: write page record and link keys, and leave the queue
-    settle   all out-links are acked: the record becomes a tombstone, done
+    settle   all out-links are acked: the record becomes a tombstone, done; at once with `fetched` if they were before
     kill     the task is given up: the record becomes a tombstone, dead
     skip     a link is not followed: write the reason, once
 
@@ -188,8 +188,11 @@ class Arrival(NamedTuple):
     skipped: Mapping[str, int] = NONE_SKIPPED  # of its links, those that were noted as not followed, by reason
 
 
-def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: int) -> Arrival:
-    """Record that the body lies at `place`."""
+def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: int, *, settled: bool = False) -> Arrival:
+    """Record that the body lies at `place`.
+
+    With `settled` all out-links were acked before: unless they have to go out again, the page is done with this.
+    """
     record_key, old = keys.TASK + crawl + page.key, get_task(txn, crawl, page.key)
     if old is None:
         # The record was handed over to a new owner while the page was being fetched, or after an earlier fetch.
@@ -205,13 +208,16 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     # Dead beats fetched when replicas merge, so a page of a dead task has to belong
     # to a later generation.
     gen = old.gen + (old.state == State.DEAD)
-    new = replace(old, state=State.FETCHED, gen=gen, attempt=attempt, reason="", detail="", place=place)
+    resend = old.depth < page.depth
+    state = State.DONE if settled and not resend else State.FETCHED
+    new = replace(old, state=state, gen=gen, attempt=attempt, reason="", detail="", place=place)
     txn.put(record_key, new.pack())
-    txn.put(keys.FETCHED + crawl + page.key, b"")
+    if state is State.FETCHED:
+        txn.put(keys.FETCHED + crawl + page.key, b"")
     txn.put(keys.PAGE + crawl + page.key, pack({**page.fields, "place": place}))
     txn.put(keys.LINKS + crawl + page.key, page.link_keys)
     skipped = skip(txn, crawl, page.skipped, page.fields["url"])
-    return Arrival(new, again=False, resend=old.depth < page.depth, skipped=skipped)
+    return Arrival(new, again=False, resend=resend, skipped=skipped)
 
 
 def _earlier(txn: Txn, crawl: bytes, page: FetchedPage) -> Additions:
