@@ -12,6 +12,8 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+_OFFSET_CHARS = len("+00:00")  # `isoformat` takes a third of the time of `strftime`
+
 
 class Clock(Protocol):
     """The two clocks of a node."""
@@ -35,9 +37,9 @@ class SystemClock:
 
 def iso8601(instant: datetime) -> str:
     """`2026-01-31T12:00:00.123Z`: the one form in which outputs write instants."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{instant.microsecond // 1000:03d}Z"
+    return instant.astimezone(UTC).isoformat(timespec="milliseconds")[:-_OFFSET_CHARS] + "Z"
 
 
 def warc_date(instant: datetime) -> str:
     """`2026-01-31T12:00:00Z`: WARC-Date to the second (ISO 28500, 5.4)."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return instant.astimezone(UTC).isoformat(timespec="seconds")[:-_OFFSET_CHARS] + "Z"

@@ -188,7 +188,10 @@ def count_lost(txn: Txn, crawl: bytes, key_bytes: int, known_max: int = KNOWN_KE
     lost: set[bytes] = set()
     known: set[bytes] = set()
     for _, value in txn.rows(keys.LINKS, crawl):
-        doubtful = list(set(link_keys_of(value, key_bytes)) - known)
+        keys_here = link_keys_of(value, key_bytes)
+        if known.issuperset(keys_here):
+            continue  # most pages, without a set of their keys
+        doubtful = list(set(keys_here) - known)
         found = txn.get_many([keys.TASK + crawl + key for key in doubtful])
         for key, record in zip(doubtful, found, strict=True):
             if record is None:
