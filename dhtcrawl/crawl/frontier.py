@@ -178,7 +178,7 @@ class Frontier:
             _, turn, name = heapq.heappop(self._lines.waiting)
             host = self._hosts.get(name)
             if host is not None and host.entry == turn:
-                self._push_ready(host, now)
+                self._push_ready(host, host.head(now))
         while self._lines.ready:
             _, turn, name = heapq.heappop(self._lines.ready)
             host = self._hosts.get(name)
@@ -240,6 +240,17 @@ class Frontier:
         host = self._hosts.get(name)
         if host is not None:
             host.ends(key)
+            self._schedule(host, now)
+
+    def all_written(self, tasks: Iterable[tuple[str, bytes]], now: float) -> None:
+        """As `written`, of many tasks, by host and key: each host is scheduled once."""
+        touched: dict[str, BackQueue] = {}
+        for name, key in tasks:
+            host = self._hosts.get(name)
+            if host is not None:
+                host.ends(key)
+                touched[name] = host
+        for host in touched.values():
             self._schedule(host, now)
 
     def put_back(self, name: str, task: Queued, now: float) -> None:
@@ -364,40 +375,40 @@ class Frontier:
 
     def _schedule(self, host: BackQueue, now: float) -> None:
         """Put the host into the heap it belongs to now; an entry that is still right keeps its turn."""
-        front_max = self._front_max()
-        if host.filled > 2 * front_max:
+        front_max, filled = self._front_max(), host.filled
+        if filled > 2 * front_max:
             host.spill(front_max)
-        if not host.complete and not host.refilling.busy and host.filled <= front_max // 2:
+        elif filled <= front_max // 2 and not host.complete and not host.refilling.busy:
             self._low[host.name] = None
         if host.desk:
             self._desks[host.name] = None
-        if host.head(now) is None and host.complete and not host.refilling.busy:
+        head = host.head(now)
+        if head is None and host.complete and not host.refilling.busy:
             self._on_quiet(host.name)
         if host.idle:
             del self._hosts[host.name]
             return
-        due_at = self._due_at(host, now)
+        due_at = self._due_at(host, head)
         if due_at == math.inf:
             host.entry = 0  # `finish`, `refilled`, `add` or `host_free` schedules it again
         elif due_at <= now:
-            self._push_ready(host, now)
+            self._push_ready(host, head)
         elif not host.entry or host.place != (True, due_at):
             self._lines.turn += 1
             host.entry, host.place = self._lines.turn, (True, due_at)
             heapq.heappush(self._lines.waiting, (due_at, self._lines.turn, host.name))
 
-    def _due_at(self, host: BackQueue, now: float) -> float:
-        """When the host's next job may start; infinity if time alone does not allow it."""
+    def _due_at(self, host: BackQueue, head: Queued | None) -> float:
+        """When the host's next job may start, if `head` is its head now; infinity if time alone does not allow it."""
         if host.robots_busy:
             return math.inf
-        if host.head(now) is None:
+        if head is None:
             # Do not ask the clock: where hosts are leased, asking it counts as a wish for the host.
             return host.retries[0][0] if host.retries else math.inf
         delay_s = self._delay_of(host.name)
         return self._clock_of(host.name).ready_at(delay_s, self._parallel_at(delay_s))
 
-    def _push_ready(self, host: BackQueue, now: float) -> None:
-        head = host.head(now)
+    def _push_ready(self, host: BackQueue, head: Queued | None) -> None:
         depth = head.depth if head is not None else 0
         if host.entry and host.place == (False, depth):
             return

@@ -82,9 +82,10 @@ class _Progress:
         self._clock = clock
         self._changed = changed
 
-    def written(self, host: str, key: bytes) -> None:
-        self._due.written(key)
-        self._frontier.written(host, key, self._clock.monotonic())
+    def written(self, tasks: list[tuple[str, bytes]]) -> None:
+        for _, key in tasks:
+            self._due.written(key)
+        self._frontier.all_written(tasks, self._clock.monotonic())
 
     def expected(self, tasks: list[Queued]) -> None:
         self._due.expect(tasks)

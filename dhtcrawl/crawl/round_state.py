@@ -48,9 +48,10 @@ class RoundPhase(Enum):
 
 @dataclass(frozen=True)
 class Wrote:
-    """The outcome of a task is on disk."""
+    """These outcomes of tasks are on disk."""
 
-    outcome: Fetched | Kill
+    fetched: list[Fetched]
+    kills: list[Kill]
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,7 @@ class RoundState:
         self._counters.add(result.counted)
         self._next.resend(result.resend)
         self._next.wrote(round_.fetched, result.refetched)
-        yield from map(Wrote, round_.fetched)
-        yield from map(Wrote, round_.kills)
+        yield Wrote(round_.fetched, round_.kills)
         over = {copy.key for copy in result.over}
         yield from self._records(round_, result, over)
         self._next.written_without_links(round_.fetched, over)

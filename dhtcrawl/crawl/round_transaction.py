@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
@@ -85,7 +85,8 @@ class RoundTransaction:
     def _archive(self, txn: Txn, fetched: Fetched, settled: frozenset[bytes], result: RoundResult) -> None:
         place, digest = self.archive.append(fetched.item)
         if fetched.page is not None:
-            page = replace(fetched.page, fields={**fetched.page.fields, "payload_digest": digest})
+            key, depth, fields = fetched.page.key, fetched.page.depth, {**fetched.page.fields, "payload_digest": digest}
+            page = FetchedPage(key, depth, fields, fetched.page.link_keys, fetched.page.skipped)
             arrival = tasks.fetched(txn, self.crawl, page, place, fetched.attempt, settled=page.key in settled)
             self._arrive(fetched, page, arrival, result)
         elif fetched.extra is not None:

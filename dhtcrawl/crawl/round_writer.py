@@ -118,8 +118,8 @@ class RoundWriter:
     def _follow_up(self, step: steps.FollowUp) -> None:
         replication = self._replication
         match step:
-            case steps.Wrote(outcome):
-                self._release(outcome)
+            case steps.Wrote(fetched, kills):
+                self._release(fetched, kills)
             case steps.AckOnceKept(links):
                 when_kept, acked = replication.when_kept, self._next.acked
                 safe = [link for link in links if not when_kept(link.key, partial(acked, [link]))]
@@ -133,13 +133,13 @@ class RoundWriter:
             case steps.CopyBodies(pages, again):
                 replication.copy(pages, self._next.copied, again=again)
 
-    def _release(self, outcome: Fetched | Kill) -> None:
-        if isinstance(outcome, Kill):
-            self._listener.written(outcome.host, outcome.key)
-            return
-        outcome.body.close()
-        if outcome.page is not None:
-            self._listener.written(outcome.host, outcome.page.key)
+    def _release(self, fetched: list[Fetched], kills: list[Kill]) -> None:
+        for each in fetched:
+            each.body.close()
+        over = [(each.host, each.page.key) for each in fetched if each.page is not None]
+        over += [(kill.host, kill.key) for kill in kills]
+        if over:
+            self._listener.written(over)
 
     def _kept(self, links: list[Link], queued: list[Queued]) -> None:
         if links:

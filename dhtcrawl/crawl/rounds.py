@@ -167,8 +167,8 @@ class RoundResult:
 class Listener(Protocol):
     """Is told of the tasks that a round wrote and queued."""
 
-    def written(self, host: str, key: bytes) -> None:
-        """A task's outcome is in the store."""
+    def written(self, tasks: list[tuple[str, bytes]]) -> None:
+        """The outcomes of these tasks, by host and key, are in the store."""
         ...
 
     def expected(self, tasks: list[Queued]) -> None:

@@ -64,6 +64,18 @@ def test_a_task_found_again_on_a_shorter_way_moves_forward_and_is_started_once()
     assert frontier.empty
 
 
+def test_tasks_that_are_written_together_leave_together() -> None:
+    frontier = make(parallel=2)
+    frontier.add([task("http://a/1"), task("http://a/2", 2), task("http://b/1")], NOW)
+    jobs = [begin(frontier) for _ in range(3)]
+    for job in jobs:
+        frontier.book.clock(job.host).end(NOW)
+        frontier.finish(job, NOW)
+    assert not frontier.empty
+    frontier.all_written([(job.host, job.task.key) for job in jobs if job.task is not None], NOW)
+    assert frontier.empty
+
+
 # -- politeness --
 
 

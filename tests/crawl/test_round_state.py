@@ -124,10 +124,10 @@ class Model:
 
     def _follow_up(self, step: FollowUp) -> None:
         match step:
-            case Wrote(outcome):
-                key = outcome.key if isinstance(outcome, Kill) else outcome.page.key if outcome.page else b""
-                assert key in self.durable
-                self.told_of.append(outcome)
+            case Wrote(fetched, kills):
+                assert self.durable.issuperset(pages_in(fetched))
+                assert self.durable.issuperset(kill.key for kill in kills)
+                self.told_of += [*fetched, *kills]
             case AckOnceKept(links):
                 assert self.stored.issuperset(link.key for link in links)
                 self._ack(links)
