@@ -42,6 +42,7 @@ class RoundBench(Bench):
             alone=False,
             owns=lambda key: False,
             mine=lambda key: False,
+            awaited=lambda key: False,
             snapshot=lambda _: NOTHING,
             send=self._send,
             keep=self._keep,
