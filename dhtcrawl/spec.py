@@ -20,7 +20,7 @@ import msgpack
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import UsageError
-from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, task_key
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, task_key, url_key
 from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
 
 NONCE_BYTES = 16
@@ -57,6 +57,8 @@ class CrawlSpec:
         return frozenset(map(host_of, self.seeds)) if self.settings.allow_private else frozenset()
 
     def key_of(self, url: str) -> bytes:
+        if self.settings.key == "url":  # asked for each link; the host is not in such keys
+            return url_key(url)
         return task_key(url, host_of(url), self.key_mode)
 
     def canonical(self) -> bytes:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import UsageError
+from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.url import canonicalize
 
@@ -71,6 +72,7 @@ def test_fields_of_a_later_version_are_ignored() -> None:
 
 PROGRAM = """
 from dhtcrawl.config import CrawlSettings
+from dhtcrawl.keyspace import host_key, url_key
 from dhtcrawl.spec import make_spec
 spec = make_spec(["http://a.org/", "b.org"], CrawlSettings(include=("x", "y"), delay_s=2.5))
 print(spec.crawl_id(bytes(16)).hex())
@@ -149,3 +151,10 @@ def test_the_contact_stands_in_the_user_agent() -> None:
     assert make_spec(["a.org"], CrawlSettings(user_agent="bot/1")).user_agent == "bot/1"
     with_contact = CrawlSettings(user_agent="bot/1", contact="https://a.org/bot")
     assert make_spec(["a.org"], with_contact).user_agent == "bot/1 (+https://a.org/bot)"
+
+
+def test_a_key_is_the_url_s_alone_or_begins_with_its_host_s() -> None:
+    url = "https://b.org:8443/x?y"
+    by_url, by_host = (make_spec(["a.org"], CrawlSettings(key=mode)).key_of(url) for mode in ("url", "host"))
+    assert by_url == url_key(url)
+    assert by_host == host_key("b.org:8443") + url_key(url)
