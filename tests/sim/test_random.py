@@ -1,4 +1,4 @@
-"""A hundred scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""Some seventy scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ ONCE_BROKEN = (230, 449, 513, 685, 751, 939, 992)
 ONCE_BROKEN_UNDER = [(20, "dynamic"), (48, "balanced"), (212, "balanced")]
 # fmt: off
 QUICK = (
-    4, 23, 26, 27, 38, 40, 41, 52, 79, 87, 90, 118, 144, 148, 154, 205, 211, 212, 216, 253, 256,
-    273, 277, 287, 295, 296, 307, 326, 346, 364, 378, 399, 400, 406, 431, 436, 437, 443, 458, 463,
-    464, 481, 488, 493, 499, 500, 504, 520, 534, 537, 547, 548, 550, 569, 574, 583, 584, 591, 608,
-    664, 666, 672, 674, 676, 677, 681, 692, 695, 708, 739, 744, 763, 768, 776, 793, 799, 803, 806,
-    817, 822, 826, 827, 856, 861, 921, 923, 930, 944, 949, 962, 970, 979, 990, 991,
+    4, 26, 38, 40, 52, 87, 90, 144, 154, 205, 212, 253, 256, 277, 295, 296, 326, 364, 378, 400, 431,
+    436, 443, 463, 464, 488, 499, 500, 520, 537, 547, 550, 574, 583, 591, 664, 666, 674, 677, 681,
+    695, 739, 744, 768, 793, 799, 806, 822, 826, 856, 921, 923, 944, 962, 970, 990,
 )
 # fmt: on
 SEEDS = ONCE_BROKEN + QUICK
@@ -36,7 +34,7 @@ def test_a_random_scenario_breaks_no_promise(seed: int) -> None:
 
 
 @pytest.mark.shared_out
-@pytest.mark.parametrize(("seed", "policy"), [*ONCE_BROKEN_UNDER, *zip(QUICK[::9], cycle(POLICIES))])
+@pytest.mark.parametrize(("seed", "policy"), [*ONCE_BROKEN_UNDER, *zip(QUICK[::6], cycle(POLICIES))])
 def test_a_random_scenario_breaks_no_promise_under_another_policy(seed: int, policy: str) -> None:
     check(dataclasses.replace(draw(seed), policy=policy), seed)
 
