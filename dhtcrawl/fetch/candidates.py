@@ -7,14 +7,15 @@ each `<` of a page is looked at, and the text of a tag goes to the first `<` or
 within a value; `tag_of` knows which. `dhtcrawl.fetch.links` judges what a tag says.
 
 Of the few that are new, `outside` says which are tags. What could hide one is
-a comment, the text of a script and the like, or an attribute of another tag. All that could begin the
-former is among the candidates, so that for a few new tags it suffices to see that each kind has
-ended since its last beginning, whichever of the beginnings were real. Otherwise comments and texts are
-read in order, as the tokenizer reads them. Of attributes it
-suffices to look back: a value that is open has its quote, and a '=' before
-that, as the last quote; a tag that is open has no '>' behind its `<`, but in
-a value. What is no such clear case, and pages with content of other rules, are left to the
-parsers. All of it is linear: nothing is looked at again from a later place.
+a comment, the text of a script and the like, or an attribute of another tag.
+All that could begin one of the former is among the candidates: for a few new
+tags it suffices to see that each kind has ended since its last beginning,
+whichever of the beginnings were real. Otherwise comments and texts are read in
+order, as the tokenizer reads them. Of attributes it suffices to look back: a
+value that is open has its quote, and a '=' before that, as the last quote; a
+tag that is open has no '>' behind its `<`, but in a value. What is no such
+clear case, and pages with content of other rules, are left to the parsers. All
+of it is linear: nothing is looked at again from a later place.
 """
 
 from __future__ import annotations
