@@ -31,10 +31,19 @@ def name_of(owner: bytes, number: int = 0) -> str:
 
 
 class Side:
-    """A node's store and archive."""
+    """A node's store and archive, and the nodes whose heir it said to be."""
 
     def __init__(self) -> None:
         self.engine, self.archive = MemoryEngine(), MemoryDirectory()
+        self.heir_to: list[bytes] = []
+
+    def adoption(self, peers: FakePeers) -> Adoption:
+        committer = LoopCommitter(GroupRunner(self.engine, sync=False))
+        return Adoption(peers, committer, lambda crawl: self.archive, self.name)
+
+    async def name(self, crawl: bytes, node: bytes) -> None:
+        assert crawl == CRAWL
+        self.heir_to.append(node)
 
     def file(self, name: str, data: bytes) -> None:
         self.archive.files[name] = bytearray(data)
@@ -75,8 +84,7 @@ class Side:
 async def adopt(leaver: Side, heir: Side, copies: bool = False, **calls: Callable[[dict[str, Any]], Any]) -> Any:
     peers = FakePeers(view_of([0, 1]))
     peers.calls = leaver.calls() | calls
-    committer = LoopCommitter(GroupRunner(heir.engine, sync=False))
-    adoption = Adoption(peers, committer, lambda crawl: heir.archive)
+    adoption = heir.adoption(peers)
     async with asyncio.timeout(100.0):
         return await adoption.on_adopt(LEAVER, Adopt(CRAWL, copies))
 
@@ -100,6 +108,7 @@ async def test_files_pages_links_and_books_come_over_whole() -> None:
         assert heir.rows(kind) == leaver.rows(kind)
     assert heir.archive.files == leaver.archive.files
     assert unpack(heir.rows(keys.COUNTERS)[LEAVER]) == {"pages": 7}
+    assert heir.heir_to == [LEAVER]
 
 
 async def test_copies_of_others_pages_come_over_only_where_there_are_any() -> None:
@@ -162,6 +171,20 @@ async def test_a_leaver_that_sends_nonsense_is_refused_and_does_no_harm() -> Non
         heir.file(name_of(node(0)), b"own")
         assert isinstance(await adopt(leaving(), heir, **calls), Refused), calls
         assert heir.archive.files[name_of(node(0))] == b"own"
+        assert heir.heir_to == []
+
+
+async def test_who_is_asked_again_while_it_takes_has_everything_once() -> None:
+    """The leaver lost its connection and does not know; and another that leaves was heir to the same files."""
+    leaver, heir = leaving(), Side()
+    peers = FakePeers(view_of([0, 1, 2]))
+    peers.calls = leaver.calls()
+    adoption = heir.adoption(peers)
+    async with asyncio.timeout(100.0):
+        answers = await asyncio.gather(*(adoption.on_adopt(each, Adopt(CRAWL)) for each in (LEAVER, LEAVER, node(2))))
+    assert answers == [Done()] * 3
+    assert heir.archive.files == leaver.archive.files
+    assert heir.heir_to == [LEAVER, LEAVER, node(2)]
 
 
 async def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking() -> None:
@@ -171,7 +194,7 @@ async def test_who_leaves_becomes_nobodys_heir_and_waits_for_what_it_is_taking()
     async with asyncio.TaskGroup() as group:
         peers = FakePeers(view_of([0, 1]))
         peers.calls = leaver.calls()
-        adoption = Adoption(peers, LoopCommitter(GroupRunner(heir.engine, sync=False)), lambda crawl: heir.archive)
+        adoption = heir.adoption(peers)
         taking = group.create_task(adoption.on_adopt(LEAVER, Adopt(CRAWL)))
         await asyncio.sleep(0)
         await adoption.close(1000.0)
@@ -190,7 +213,7 @@ async def test_who_leaves_waits_for_no_leaver_that_gives_for_ever(hasten_at: flo
         "export_chunk": lambda args: {"data": b"x"},
     }
     peers.calls = leaving().calls() | endless
-    adoption = Adoption(peers, LoopCommitter(GroupRunner(heir.engine, sync=False)), lambda crawl: heir.archive)
+    adoption = heir.adoption(peers)
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group, asyncio.timeout(100.0):
         taking = group.create_task(adoption.on_adopt(LEAVER, Adopt(CRAWL)))

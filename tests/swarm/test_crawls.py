@@ -110,6 +110,17 @@ async def test_a_new_crawl_is_told_to_every_member_and_runs() -> None:
         assert world.running == [made.crawl_id]
 
 
+async def test_an_heir_tells_every_member_once_that_it_is_one() -> None:
+    async with a_world() as world:
+        crawl = (await world.crawls.publish(record())).crawl_id
+        del world.peers.called[:]
+        for _ in range(2):
+            await world.crawls.name_heir(crawl, node(7))
+        assert sorted(to for to, name, _ in world.peers.called) == [node(1), node(2)]
+        assert from_wire(world.peers.called[0][2]["record"]).adopted == {node(7).hex(): node(0).hex()}
+        await world.crawls.name_heir(b"no such crawl...", node(7))
+
+
 async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_those_in_it() -> None:
     async with asyncio.TaskGroup() as group, asyncio.timeout(1000.0):
         world = CrawlsBench(group)

@@ -1,7 +1,9 @@
 """A node that leaves gives its pages to another one: bodies, page records, link keys (design invariants I5, I11).
 
     leaving node ──adopt──▶ heir ──export_rows, export_files, export_chunk──▶ leaving node
-                 ◀── done, once everything is on the heir's disk ──
+                 ◀── done, once everything is on the heir's disk, and the crawl's record names the heir ──
+
+The heir names itself: its answer may not reach the leaving node, which then asks again, or is gone.
 
 Files keep their names, which begin with the id of the node that wrote them, and records still name that node as the one
 that fetched them; the crawl's record says which node has them now. So nothing that points at a body has to change.
@@ -11,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.rpc.tasks.events import Failure
+from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.archive.names import COPIES
 from dhtcrawl.storage.collect.export import Row
@@ -44,10 +47,20 @@ _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
 class Adoption:
     """Gives one node's pages to an heir, and takes those of others as their heir."""
 
-    def __init__(self, peers: Peers, committer: Committer, archive_of: Callable[[bytes], Directory]) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        committer: Committer,
+        archive_of: Callable[[bytes], Directory],
+        name_heir: Callable[[bytes, bytes], Awaitable[object]],
+    ) -> None:
+        """`name_heir(crawl, node)` tells all members that this node has what `node` had of the crawl."""
         self._peers = peers
         self._committer = committer
         self._archive_of = archive_of
+        self._name_heir = name_heir
+        # Two that give the same file at once would both write to it: who asks again, or who was another's heir.
+        self._one_by_one: dict[bytes, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._taking: list[asyncio.Timeout] = []
         self._closed = False
         self._taken = asyncio.Event()
@@ -68,9 +81,15 @@ class Adoption:
             if not end.expired():
                 end.reschedule(asyncio.get_running_loop().time())
 
-    async def give(self, heir: bytes, crawl: bytes, *, copies: bool = False) -> bool:
-        """Let `heir` take a crawl's pages, with `copies` those copied here too; whether all is on its disk."""
-        return not isinstance(await self._peers.call(heir, calls.Adopt(crawl, copies)), Failure)
+    async def give(self, heir: bytes, crawl: bytes, *, copies: bool = False) -> bool | None:
+        """Let `heir` take a crawl's pages, with `copies` those copied here too; whether all is on its disk.
+
+        None: no answer came.
+        """
+        answer = await self._peers.call(heir, calls.Adopt(crawl, copies))
+        if not isinstance(answer, Failure):
+            return True
+        return False if answer.kind is FailureKind.REFUSED else None
 
     async def on_adopt(self, node: bytes, args: calls.Adopt) -> Done | Refused:
         """The handler of the call `adopt`."""
@@ -80,21 +99,21 @@ class Adoption:
             return Refused("leaving", "this node leaves, too")
         source = PeerSource(self._peers, crawl)
         end = asyncio.timeout(None)
+        self._taking.append(end)
         try:
-            async with end:
-                self._taking.append(end)
-                try:
-                    await self._take_files(node, source, crawl)
-                    for kind in kinds:
-                        await self._take_rows(node, source, crawl, kind)
-                    await self._take_counters(node, source, crawl)
-                finally:
-                    self._taking.remove(end)
-                    self._taken.set()
+            async with end, self._one_by_one[crawl]:
+                await self._take_files(node, source, crawl)
+                for kind in kinds:
+                    await self._take_rows(node, source, crawl, kind)
+                await self._take_counters(node, source, crawl)
+                await self._name_heir(crawl, node)
         except (Unreachable, BadRow) as error:
             return Refused("not-adopted", str(error))
         except TimeoutError:
             return Refused("not-adopted", "this node leaves, too")
+        finally:
+            self._taking.remove(end)
+            self._taken.set()
         return Done()
 
     async def _take_files(self, node: bytes, source: PeerSource, crawl: bytes) -> None:

@@ -109,7 +109,7 @@ class StandIn(CallArgs[PagesFound], name="stand_in_pages", timeout_s=15.0, reply
 
 
 class Adopt(CallArgs[Done], name="adopt", timeout_s=3600.0):
-    """A node that leaves has its heir take over its pages; answered once all are on disk.
+    """A node that leaves has its heir take over its pages; answered once all are on its disk, and members know.
 
     Refused: `leaving`, `not-adopted`.
     """

@@ -123,6 +123,13 @@ class CrawlRecords:
         further = [alias for alias in aliases if alias not in record.aliases]
         await self.publish(dataclasses.replace(record, aliases=[*record.aliases, *further]))
 
+    async def name_heir(self, crawl: bytes, node: bytes) -> None:
+        """Tell every member that what `node` has of a crawl is here, too, for when it is gone."""
+        record = self._records.get(crawl)
+        own = self._peers.node_id.hex()
+        if record is not None and record.adopted.get(node.hex()) != own:
+            await self.publish(dataclasses.replace(record, adopted={**record.adopted, node.hex(): own}))
+
     async def stop(self, crawl: bytes, cause: str) -> None:
         """Have a running crawl stop on every node; `cause` is the word of its end."""
         record = self._records[crawl]

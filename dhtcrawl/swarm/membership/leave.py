@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.discovery.server import together
@@ -80,7 +79,8 @@ class Leave:
                 await self._adoption.close(wait_s)
                 self._state.bequeath(self._estates())
             case steps.Bequeath():
-                self._state.given(step, await self._give(step))
+                taken = await self._adoption.give(step.heir, step.estate.crawl, copies=step.estate.copies)
+                self._state.given(step, taken)
             case steps.Disown():
                 self._join.leave()
             case steps.Greet(nodes):
@@ -98,11 +98,3 @@ class Leave:
                 settings = record.spec.settings
                 found.append(steps.Estate(record.crawl_id, settings.copies > 1, settings.depth >= 0))
         return found
-
-    async def _give(self, gift: steps.Bequeath) -> bool:
-        crawl = gift.estate.crawl
-        taken = await self._adoption.give(gift.heir, crawl, copies=gift.estate.copies)
-        if taken and not gift.again and (record := self._crawls.get(crawl)) is not None:
-            adopted = {**record.adopted, self._settings.own.hex(): gift.heir.hex()}
-            await self._crawls.publish(replace(record, adopted=adopted))
-        return taken

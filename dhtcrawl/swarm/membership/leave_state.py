@@ -6,7 +6,7 @@
     STAYING       waits, where all others are joining, until one of them owns: with the last owner gone they would
                   become active with what their disks had, and fetch the rest again
     BEQUEATHING   takes no more pages as an heir; gives those of each crawl that goes on to the closest node that takes
-                  them, which the crawl's record then names
+                  them, which then names itself in the crawl's record; once more after a while, where one did not answer
     DISOWNING     owns nothing from here on, and tells every neighbour so
     HANDING_OVER  pushes each record to the nodes that are to keep it; once more after a while, where one did not answer
                   (it may be dead, and its place another's in a moment) or a record still has to send its links
@@ -85,7 +85,7 @@ class StopAdopting:
 
 @dataclass(frozen=True)
 class Bequeath:
-    """Give an estate to `heir` and, the first time, name it in the crawl's record if it took all; then call `given`."""
+    """Give an estate to `heir`, or with `again` bring it up to date; then call `given`."""
 
     estate: Estate
     heir: bytes
@@ -143,7 +143,8 @@ class LeaveState:
         self._until: float | None = None  # when this phase stops waiting; None: it has not begun
         self._estates: list[Estate] | None = None  # still to be given
         self._heirs: list[bytes] | None = None  # still to be asked to take the first of them
-        self._given: list[Bequeath] = []
+        self._unanswered: bool | None = None  # whether one of them did not answer; None: none was asked
+        self._given: dict[Bequeath, None] = {}  # to those that took it, or may have
         self._greet: list[bytes] | None = None
         self._left_over: bool | None = None  # whether records are to be pushed again; None: they are to be pushed now
 
@@ -157,11 +158,16 @@ class LeaveState:
         """Note the pages that are to be given: no more come."""
         self._estates = list(estates)
 
-    def given(self, gift: Bequeath, taken: bool) -> None:
-        """An heir was asked; whether it has all of the estate on its disk."""
-        if taken and not gift.again:
-            self._given.append(gift)
+    def given(self, gift: Bequeath, taken: bool | None) -> None:
+        """An heir was asked; whether it has all of the estate on its disk. None: it did not answer."""
+        if gift.again:
+            return
+        if taken is not False:
+            self._given[gift] = None
+        if taken:
             self._next_estate()
+        else:
+            self._unanswered = taken is None or bool(self._unanswered)
 
     def pushed(self, *, left_over: bool) -> None:
         """All records were offered; whether some have to be offered again."""
@@ -222,18 +228,24 @@ class LeaveState:
         if not self._estates:
             self._enter(LeavePhase.DISOWNING)
             return Disown()
-        first = self._heirs is None
         if self._heirs is None:
             members = seen.view.closest_active(self._settings.own, HEIRS_TRIED + 1)
             self._heirs = [member.id for member in members if member.id != self._settings.own]
         estate = self._estates[0]
         if self._heirs:
             return Bequeath(estate, self._heirs.pop(0))
+        if self._unanswered:
+            # An heir whose connection was lost may go on taking, and only its word tells us that it has all.
+            self._until = now + self._settings.drain_s if self._until is None else self._until
+            if pause := self._wait(now, NEEDED_PAUSE_S):
+                self._heirs, self._unanswered = None, False
+                return pause
+        asked = self._unanswered is not None
         self._next_estate()
-        return None if first else Notice(f"no node took the pages of crawl {estate.crawl.hex()[:12]}; they stay here")
+        return Notice(f"no node took the pages of crawl {estate.crawl.hex()[:12]}; they stay here") if asked else None
 
     def _next_estate(self) -> None:
-        self._estates, self._heirs = (self._estates or [])[1:], None
+        self._estates, self._heirs, self._unanswered = (self._estates or [])[1:], None, None
 
     def _disown(self, seen: Situation, now: float) -> LeaveStep | None:
         if not len(seen.view):
@@ -260,7 +272,8 @@ class LeaveState:
 
     def _update(self, seen: Situation, now: float) -> LeaveStep | None:
         while self._given:
-            gift = self._given.pop(0)
+            gift = next(iter(self._given))
+            del self._given[gift]
             if gift.estate.depth_matters:
                 return replace(gift, again=True)
         self._enter(LeavePhase.GONE)
