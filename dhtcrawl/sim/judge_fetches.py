@@ -187,7 +187,7 @@ class Fetches:
         """No request began sooner than the delay after the last byte before, whichever nodes made them (I9).
 
         Sides that are apart cannot agree on a host, and what each of them leased it keeps: that is counted. So is
-        what was under way on one side when they met, which only its former gatekeeper knows.
+        what one side had leased when they met, which only its former gatekeeper knows.
         """
         exceptions = 0
         scene, lease_s = self._scene, self._scene.swarm.config.swarm.lease_s

@@ -83,14 +83,14 @@ class Cuts:
         return False
 
     def met_between(self, since: float, at: float, until_s: float = 0.0) -> bool:
-        """Whether two sides that were apart at `since` were coming together at `at`, or had `until_s` before.
+        """Whether two sides that had parted by `since` were coming together at `at`, or had at most `until_s` before.
 
         From the moment that the network is whole a node that asks for a host may have heard of the other side, and be
-        alone with it.
+        alone with it. What was given to it before they had met may count for `until_s`.
         """
         for cut in self._cuts:
             over_at = inf if cut.over_at is None else cut.over_at
-            if cut.healed_at is not None and cut.at <= since < over_at and cut.healed_at <= at <= over_at + until_s:
+            if cut.healed_at is not None and cut.at <= since and cut.healed_at <= at <= over_at + until_s:
                 return True
         return False
 

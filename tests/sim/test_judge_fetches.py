@@ -241,6 +241,26 @@ async def test_what_one_side_had_under_way_when_they_met_is_nothing_that_the_gat
     assert stage.told == told
 
 
+@pytest.mark.parametrize(("since_met_s", "told"), [(8.0, []), (12.0, ["I9"])])
+async def test_what_one_side_had_leased_when_they_met_lasts_as_long_as_a_lease(
+    since_met_s: float, told: list[str]
+) -> None:
+    """Seed 7 under `dynamic`: the former gatekeeper gave a lease after the network was whole, before they had met."""
+    stage = Stage()
+    one, same_side, *others = stage.hosts
+    await asyncio.sleep(1)
+    stage.cut(*others)
+    await asyncio.sleep(1)
+    stage.heal()
+    stage.oracle.step()
+    await asyncio.sleep(since_met_s)
+    stage.asks(one, stage.url(1))
+    await asyncio.sleep(0.5)
+    stage.asks(same_side, stage.url(2))
+    assert stage.oracle.fetched.haste(1.0) == (not told)
+    assert stage.told == told
+
+
 async def test_of_one_side_the_requests_keep_their_distance_while_it_is_cut_off() -> None:
     stage = Stage()
     one, same_side, *others = stage.hosts

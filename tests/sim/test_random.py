@@ -15,7 +15,7 @@ from dhtcrawl.sim.scenario import Scenario
 FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_way", "joins", "leaves", "slow_nodes")
 # Those that once broke a promise, and some of the tenth that takes the least time.
 ONCE_BROKEN = (230, 449, 513, 685, 751, 939, 992)
-ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced"), (20, "dynamic")]
+ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced"), (20, "dynamic"), (7, "dynamic")]
 # fmt: off
 QUICK = (
     4, 26, 38, 40, 52, 87, 90, 144, 154, 205, 212, 253, 256, 277, 295, 296, 326, 364, 378, 400, 431,
