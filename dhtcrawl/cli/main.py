@@ -37,6 +37,7 @@ class _Commands(click.Group):
         "locate": "dhtcrawl.cli.look:locate",
         "why": "dhtcrawl.cli.why",
         "explain-host": "dhtcrawl.cli.look:explain_host",
+        "expand": "dhtcrawl.cli.expand",
         "export": "dhtcrawl.cli.export",
         "verify": "dhtcrawl.cli.verify",
         "fsck": "dhtcrawl.cli.fsck",

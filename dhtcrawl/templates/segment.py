@@ -1,0 +1,42 @@
+"""Words of a text that is written without spaces: the longest that a dictionary has, from left to right. No I/O.
+
+That is forward maximum matching. What the dictionary lacks stays together up to the next word or space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Dictionary:
+    """Words, and where a text has them."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = frozenset(words) - {""}
+        # By their first letter, the lengths that words have, the longest first.
+        lengths: dict[str, set[int]] = {}
+        for word in self._words:
+            lengths.setdefault(word[0], set()).add(len(word))
+        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+
+    def words_of(self, text: str) -> list[str]:
+        """The words of `text` in their order; each time that one stands there, again."""
+        return [word for part in text.split() for word in self._of_part(part)]
+
+    def _of_part(self, part: str) -> list[str]:
+        found: list[str] = []
+        at = unknown = 0  # what is before `at`, from `unknown` on, is in no word
+        while at < len(part):
+            word = self._word_at(part, at)
+            if word:
+                found += [part[unknown:at], word]
+                unknown = at + len(word)
+            at += len(word) or 1
+        return [each for each in (*found, part[unknown:]) if each]
+
+    def _word_at(self, part: str, at: int) -> str:
+        for length in self._lengths.get(part[at], ()):
+            word = part[at : at + length]
+            if word in self._words:
+                return word
+        return ""

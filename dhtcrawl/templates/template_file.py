@@ -1,0 +1,254 @@
+"""What a file of task templates says: engines, groups of sites, and virtual tasks. No I/O.
+
+`read` takes the file's text; docs/templates.md has every key. What is wrong is told with its line and key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+from webencodings.labels import LABELS
+
+from dhtcrawl.fetch.query_charset import encode_query
+from dhtcrawl.toml_file import Table, TomlFile
+from dhtcrawl.url import canonicalize, host_of
+
+CHUNK = 20
+TEXT_CHARS_MAX: Final = 500
+PAGES_MAX: Final = 1_000
+NUMBER_MAX: Final = 1_000_000
+LIST_MAX: Final = 100_000
+NO_SITE = ""
+
+_FIELD: Final = re.compile(r"\{([^{}]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_BEYOND_ASCII: Final = re.compile(r"[^\0-\x7f]+")
+_ASCII_QUOTED: Final = {code: quote_plus(chr(code)) for code in range(128)}
+_SITE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEngine:
+    """A search engine: how a query becomes a URL."""
+
+    name: str
+    url: str  # with {query}, and {page} where it has several
+    join: str = " "  # between two keywords
+    site: str = "site:{site}"  # how a query asks for one site only
+    extra: tuple[str, ...] = ()  # words of every query
+    encoding: str = "utf-8"  # its name in the WHATWG Encoding standard
+    pages: int = 1
+    first: int = 1  # {page} of the first page
+    step: int = 1
+    type: str = ""  # of the nodes that may ask it; any, where it is empty
+
+    def query(self, keywords: Iterable[str], site: str) -> str:
+        """The words of a query."""
+        words = [self.join.join(keywords), *self.extra, *([self.site.replace("{site}", site)] if site else ())]
+        return " ".join(filter(None, words))
+
+    def url_of(self, query: str, page: int) -> str | None:
+        """The canonical URL of a page of results, counted from 0 on; None where it is too long.
+
+        A character that the encoding lacks becomes a character reference, as in a form of a web page.
+        """
+        fields = {
+            "query": _quoted(query, self.encoding),
+            "page": str(self.first + page * self.step),
+        }
+        return canonicalize(_FIELD.sub(lambda field: fields[field[1]], self.url))
+
+
+def _quoted(text: str, encoding: str) -> str:
+    # The characters beyond ASCII as in the query of a link, the others as in a form.
+    found = encode_query(f"?{text.translate(_ASCII_QUOTED)}", encoding)[1:]
+    return found if found.isascii() else _BEYOND_ASCII.sub(lambda run: quote_plus(run[0]), found)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTask:
+    """What to look for, and where."""
+
+    name: str
+    keywords: tuple[str, ...]  # empty: the words of the name
+    sites: tuple[str, ...]  # hosts; NO_SITE: anywhere
+    engines: tuple[str, ...]
+    pages: int | None  # None: as many as each engine's
+    place: int  # in the file, from 0 on
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFile:
+    """The whole file."""
+
+    engines: Mapping[str, SearchEngine]
+    tasks: tuple[VirtualTask, ...]
+    words: tuple[str, ...]  # of the dictionary
+    words_file: str  # more of them, one a line; empty: there is none
+    chunk: int  # actual tasks of a virtual one that go together
+
+
+def read(name: str, text: str) -> TemplateFile:
+    """What the file with this name says.
+
+    Raises:
+        ConfigError: it is no TOML, lacks something, or says something that makes no sense.
+    """
+    root = TomlFile(name, text).root
+    chunk = root.read("chunk", _number(1, NUMBER_MAX), CHUNK)
+    words = root.read("words", _texts, ())
+    words_file = root.read("words_file", _text, "")
+    engines = {each: _engine(each, table) for each, table in _named(root.table("engines"))}
+    groups = _groups(root.table("sites"))
+    tasks = tuple(_task(place, table, engines, groups) for place, table in enumerate(root.tables("tasks")))
+    root.done()
+    if not engines:
+        raise root.wrong("has no engine; write [engines.NAME] with its url")
+    if not tasks:
+        raise root.wrong("has no task; write [[tasks]] with its name")
+    return TemplateFile(engines, tasks, words, words_file, chunk)
+
+
+def _named(tables: Table) -> Iterable[tuple[str, Table]]:
+    for name in tables:
+        if not _NAME.fullmatch(name):
+            raise tables.wrong("is no name; use up to 64 letters, digits, dots, - and _", name)
+        yield name, tables.table(name)
+
+
+def _engine(name: str, table: Table) -> SearchEngine:
+    engine = SearchEngine(
+        name,
+        table.read("url", _template(("query", "page"))),
+        table.read("join", _text, " "),
+        table.read("site", _template(("site",)), "site:{site}"),
+        table.read("extra", _texts, ()),
+        table.read("encoding", _encoding, "utf-8"),
+        table.read("pages", _number(1, PAGES_MAX), 1),
+        table.read("first", _number(0, NUMBER_MAX), 1),
+        table.read("step", _number(1, NUMBER_MAX), 1),
+        table.read("type", _text, ""),
+    )
+    table.done()
+    fields = set(_FIELD.findall(engine.url))
+    if "query" not in fields:
+        raise table.wrong(f"is {engine.url!r}; write {{query}} where the query goes", "url")
+    if "site" not in _FIELD.findall(engine.site):
+        raise table.wrong(f"is {engine.site!r}; write {{site}} where the host goes", "site")
+    if engine.pages > 1 and "page" not in fields:
+        raise table.wrong("asks for several pages; write {page} into the url where its number goes", "pages")
+    one, other = engine.url_of("a", 0), engine.url_of("b", 1)
+    if one is None or other is None:
+        raise table.wrong(f"is {engine.url!r}; use a URL that begins with http:// or https://", "url")
+    if host_of(one) != host_of(other):
+        raise table.wrong(f"is {engine.url!r}; the host must be the same for all queries and pages", "url")
+    return engine
+
+
+def _groups(table: Table) -> dict[str, tuple[str, ...]]:
+    """The groups of sites, by name."""
+    return {name: table.read(name, _sites) for name in table}
+
+
+def _task(
+    place: int, table: Table, engines: Mapping[str, SearchEngine], groups: Mapping[str, tuple[str, ...]]
+) -> VirtualTask:
+    named = table.read("engines", _texts, tuple(engines))
+    task = VirtualTask(
+        table.read("name", _text),
+        table.read("keywords", _texts, ()),
+        table.read("sites", lambda value: _all_sites(value, groups), (NO_SITE,)),
+        named,
+        table.read("pages", _number(1, PAGES_MAX), None),
+        place,
+    )
+    table.done()
+    if not task.name.strip():
+        raise table.wrong("is empty; give the task a name", "name")
+    for name in named:
+        if name not in engines:
+            raise table.wrong(f"names {name!r}, and there is no [engines.{name}]", "engines")
+        if (task.pages or 1) > 1 and "{page}" not in engines[name].url:
+            raise table.wrong(f"asks for several pages; the url of engine {name} has no {{page}}", "pages")
+    return task
+
+
+# Values
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("use a text in quotes")
+    if len(value) > TEXT_CHARS_MAX:
+        raise ValueError(f"use up to {TEXT_CHARS_MAX} characters")
+    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+        raise ValueError("remove the control character")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or len(value) > LIST_MAX:
+        raise ValueError('use a list of texts, such as ["a", "b"]')
+    found = tuple(map(_text, value))
+    if not all(each.strip() for each in found):
+        raise ValueError("remove the empty text")
+    return _distinct(found)
+
+
+def _distinct(found: tuple[str, ...]) -> tuple[str, ...]:
+    seen: set[str] = set()
+    for each in found:
+        if each in seen:
+            raise ValueError(f"{each!r} stands there twice; say it once")
+        seen.add(each)
+    return found
+
+
+def _number(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"use a whole number from {low} to {high}")
+        return value
+
+    return parse
+
+
+def _template(known: Iterable[str]) -> Callable[[Any], str]:
+    def parse(value: object) -> str:
+        text = _text(value)
+        for field in _FIELD.findall(text):
+            if field not in known:
+                there = " and ".join(f"{{{each}}}" for each in known)
+                raise ValueError(f"{{{field}}} stands for nothing; there is {there}")
+        if "{" in _FIELD.sub("", text) or "}" in _FIELD.sub("", text):
+            raise ValueError("a brace is open, or closes nothing; write %7B and %7D for braces that are meant")
+        return text
+
+    return parse
+
+
+def _encoding(value: object) -> str:
+    found: str | None = LABELS.get(_text(value).strip().lower())
+    if found is None:
+        raise ValueError("use the name of an encoding of the web, such as utf-8, gbk or big5")
+    return found
+
+
+def _sites(value: object) -> tuple[str, ...]:
+    found = _texts(value)
+    for each in found:
+        if not _SITE.fullmatch(each):
+            raise ValueError(f"{each!r} is no host; use one such as example.org")
+    return found
+
+
+def _all_sites(value: object, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Hosts, where a group's name stands for those of the group."""
+    found: list[str] = []
+    for each in _texts(value):
+        found += groups[each] if each in groups else _sites([each])
+    return tuple(dict.fromkeys(found))
