@@ -13,6 +13,7 @@ record carries its URL and the URL is compared where it matters.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -29,6 +30,11 @@ def _sha1(data: bytes) -> bytes:
 def url_key(url: str) -> bytes:
     """The 20-byte key of a canonical URL."""
     return _sha1(url.encode())
+
+
+def url_keys(urls: Iterable[bytes]) -> list[bytes]:
+    """The keys of several URLs, which are encoded already."""
+    return [hashlib.sha1(url, usedforsecurity=False).digest() for url in urls]
 
 
 @lru_cache(maxsize=65_536)

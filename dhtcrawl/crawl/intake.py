@@ -213,6 +213,8 @@ class Intake:
         ownership = self._s.ports.ownership
         snapshot = ownership.snapshot(link.key for link in links)
         accepted = await self._submit_links(links, snapshot)
+        if ownership.snapshot(link.key for link in links) == snapshot:
+            return accepted  # the usual case
         changed = {key for key, _ in accepted.changed}
         known = [link for link in links if link.key not in changed]
         doubtful = [link for link in known if snapshot.mine(link.key) and not ownership.mine(link.key)]
@@ -249,7 +251,7 @@ class Intake:
             if not waiting and not done.done():
                 done.set_result(None)
 
-        for key in known:
+        for key in known if replication.busy else ():
             waiting += replication.when_kept(key, one)
         if changed:
             waiting += 1

@@ -51,6 +51,7 @@ class IntakeBench(Bench):
             held=lambda key: False,
             snapshot=lambda _=None: OwnershipSnapshot(self.owned),
             keep=self._keep,
+            busy=True,
             when_kept=lambda key, then: False,
             took_part=lambda nodes: None,
             tell=self.told.extend,

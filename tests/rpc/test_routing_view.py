@@ -32,6 +32,7 @@ def test_owners_are_the_closest_members_that_may_own(some: list[Member], keys: l
         assert view.closest(key, n) == expected[:n]
         assert view.closest_active(key, n) == brute(some, key, active=True)[:n]
     assert len(view) == len(brute(some, bytes(20)))
+    assert View(some).owners([*keys, *keys]) == [view.owner(key) for key in [*keys, *keys]]
 
 
 @given(members, st.binary(min_size=20, max_size=20))

@@ -102,6 +102,7 @@ class OneSide:
             held=own.held,
             snapshot=own.snapshot,
             keep=lambda copies, then: self.waiting.append(then),
+            busy=True,
             when_kept=lambda key, then: False,
             unsafe=lambda key: False,
             took_part=lambda nodes: None,

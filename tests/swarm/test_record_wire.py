@@ -60,6 +60,53 @@ def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     assert wire.end_of(wire.tombstone_of(copy), 20) == expected
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                (
+                    URL,
+                    "http://a.example/",
+                    "https://b.example/x",
+                    "http://a/",
+                    "http:///",
+                    "http://A.example/",
+                    "http://a.example",
+                    "http://a.example/x\nhttp://a.example/y",
+                    "http://a.example\n/x",
+                    "http://a.example/x\n",
+                    "\nhttp://a.example/x",
+                    "http://a.example/#x",
+                    "http://a.example/\u00fc",
+                    "http://\u00fc.example/",
+                    "http://a.example:80/",
+                    "http://a b/",
+                    "",
+                )
+            ),
+            st.sampled_from(("", "http://a.example/", "\u00fc")),
+            st.sampled_from((b"", b"", b"later", bytes(rows.EXTRA_BYTES_MAX))),
+            st.sampled_from((True, True, True, False)),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from((20, 40)),
+    st.sampled_from((20, 40)),
+)
+def test_links_are_checked_together_as_each_would_be_alone(
+    drawn: list[tuple[str, str, bytes, bool]], width: int, sent: int
+) -> None:
+    some = []
+    for url, referrer, extra, right in drawn:
+        host = url.partition("//")[2].partition("/")[0]
+        key = (host_key(host) if sent == 40 else b"") + url_key(url if right else url + "x")
+        some.append(rows.LinkRow(key, url, 2, referrer, 1, False, extra))
+    assert wire.links_of(some, width) == [wire.link_of(row, width) for row in some]
+    for row in some:
+        assert wire.links_of([row, row], width) == [wire.link_of(row, width)] * 2
+
+
 LONGEST = bytes(wire.TAIL_BYTES_MAX)
 
 

@@ -76,6 +76,16 @@ def test_a_record_is_safe_at_the_second_ack_of_three() -> None:
     assert not tracked.tracker.busy_with(CRAWL)
 
 
+def test_a_record_of_the_only_member_is_safe_at_once() -> None:
+    tracked = Tracked()
+    tracked.become(view_of([0]))
+    tracked.keep(1)
+    assert tracked.safe == [1]
+    assert not tracked.tracker.busy_with(CRAWL)
+    tracked.become(view_of([0, 1]))
+    assert tracked.sent_to() == [], "a sync tells it of all records"
+
+
 def test_a_record_that_finds_no_room_in_a_queue_is_not_safe_before_it_does() -> None:
     tracked = Tracked()
     tracked.keep(1)

@@ -127,6 +127,11 @@ class View:
             self._owners[number >> self._shift] = ranked[0][1]
         return ranked[0][1]
 
+    def owners(self, keys: Iterable[bytes]) -> list[Member | None]:
+        """The `owner` of each of these keys, in their order."""
+        shift, known, number_of, owner = self._shift, self._owners.get, int.from_bytes, self.owner
+        return [known(number_of(key, "big") >> shift) or owner(key) for key in keys]
+
     def closest(self, key: bytes, n: int) -> list[Member]:
         """The owner and the next: the `n` members closest to `key`, fewer where there are fewer."""
         number = int.from_bytes(key, "big")

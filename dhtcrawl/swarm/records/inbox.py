@@ -13,10 +13,10 @@ other replicas cannot wait for each other (I13).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.keyspace import placement
+from dhtcrawl.keyspace import KEY_BYTES, placement
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
@@ -39,6 +39,9 @@ from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.merger import Merger
+
+_ACCEPTED, _KNOWN = int(Code.ACCEPTED), int(Code.KNOWN)
+NO_PLACE = bytes(KEY_BYTES)  # of a link that is refused
 
 
 @loop_state
@@ -94,26 +97,33 @@ class Inbox:
             return Refused(UNKNOWN_CRAWL, message.crawl.hex())
         if not self._awake() or not self.owning:
             return Ack.all(Code.FAILED, message.items, "joining")
-        found = [wire.link_of(row, run.key_bytes) for row in message.links]
+        found = wire.links_of(message.links, run.key_bytes)
         codes, moved, named = self._sort(found, message.tried)
-        taken = [link for link, code in zip(found, codes, strict=True) if code == Code.ACCEPTED and link is not None]
+        taken = [link for link, code in zip(found, codes, strict=True) if code == _ACCEPTED and link is not None]
         self.links_taken += len(taken)
         if taken:
             new = await run.intake.accept(taken)
             codes = bytearray(
-                Code.KNOWN if code == Code.ACCEPTED and row.key not in new else code
-                for row, code in zip(message.links, codes, strict=True)
+                [
+                    _KNOWN if code == _ACCEPTED and row[0] not in new else code
+                    for row, code in zip(message.links, codes, strict=True)
+                ]
             )
         return Ack(bytes(codes), bytes(moved), tuple(named))
 
-    def _sort(self, links: list[Link | None], tried: tuple[bytes, ...]) -> tuple[bytearray, bytearray, list[PeerRow]]:
+    def _sort(
+        self, links: Sequence[Link | None], tried: tuple[bytes, ...]
+    ) -> tuple[bytearray, bytearray, list[PeerRow]]:
         """Find each link's owner: the codes, an index into the owners for each that moved, and these owners."""
         view, own = self._peers.view, self._peers.node_id
+        owners = view.owners([NO_PLACE if link is None else placement(link.key) for link in links])
         codes, moved = bytearray(), bytearray()
         named: dict[bytes, int] = {}
         rows: list[PeerRow] = []
-        for link in links:
-            owner = None if link is None else view.owner(placement(link.key))
+        first = owners[0]
+        if first is not None and first.id == own and owners.count(first) == len(links) and None not in links:
+            return bytearray([_ACCEPTED]) * len(links), moved, rows  # the usual case
+        for link, owner in zip(links, owners, strict=True):
             if link is None:
                 codes.append(Code.FAILED)
             elif owner is None or owner.id == own or owner.id in tried:

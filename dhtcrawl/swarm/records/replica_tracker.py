@@ -86,13 +86,14 @@ class Safe(NamedTuple):
 class ReplicaTargets:
     """Says which other nodes are to have this node's records, by one view."""
 
-    __slots__ = ("_by_prefix", "_joining", "_own", "_replicas", "view")
+    __slots__ = ("_by_prefix", "_joining", "_own", "_replicas", "alone", "view")
 
     def __init__(self, view: View, own: bytes, replicas: int) -> None:
         self.view = view
         self._own = own
         self._replicas = replicas
         self._joining = [member for member in view.members if member.state is MemberState.JOINING]
+        self.alone = all(member.id == own for member in view.members)  # no record has a target
         self._by_prefix: dict[int, list[bytes]] = {}  # of keys that all have the same backups; at most `_PREFIXES_MAX`
 
     @property
@@ -165,7 +166,7 @@ class ReplicaTracker:
 
     def keep(self, view: View, crawl: bytes, copies: Sequence[TaskReplica], then: Then, *, over: bool) -> None:
         """Send records to their targets, `over`: as tombstones; `then` is called once all of them are safe."""
-        if not copies:
+        if not copies or self.targets(view).alone:
             self._effects.append(Safe(then))
             return
         batch = _Batch(then, len(copies))

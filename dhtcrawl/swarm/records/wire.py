@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import repeat
 
-from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key
+from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key, url_keys
 from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, STATES, Additions, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.deliver.queues import in_messages
-from dhtcrawl.url import canonicalize
+from dhtcrawl.url import canonicalize, host_of
 
 # Generations and attempts grow by one for each failure of a node or a fetch; a
 # number beyond this is forged, and would leave no room to count on.
@@ -41,6 +42,10 @@ _RECORD_BYTES = 288  # of a record on the wire besides its texts and `extra`, at
 
 _ORIGIN = re.compile(r"(https?://([^/?#\\]+))/")
 _REST = re.compile(r'[!-"$-~]*')  # what WHATWG serialization leaves unescaped, without a fragment
+# The same for several URLs, each on a line of its own.
+_URLS = re.compile(r'(?:https?://[^/?#\\\n]++/[!-"$-~]*+(?:\n|\Z))++')
+_HOST_AT = len("https://")  # at the earliest where the slash behind a host may be, for `http` has a letter less
+_make_link = partial(tuple.__new__, Link)
 _NODE = re.compile(r"[0-9a-f]{40}")
 _FILE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
 _REASON = re.compile(r"[a-z][a-z-]{0,31}")
@@ -74,6 +79,15 @@ def link_of(row: rows.LinkRow, key_bytes: int) -> Link | None:
     if not found:
         return None
     return Link(*row[:-1], Additions.of_tail(row.extra) if row.extra else NO_ADDITIONS)
+
+
+def links_of(found: Sequence[rows.LinkRow], key_bytes: int) -> list[Link] | list[Link | None]:
+    """What `link_of` makes of each of these rows, for much less where all are valid and have no `extra`."""
+    task_keys, urls, depths, referrers, hops, seeds, extras = zip(*found, strict=True)
+    if any(extras) or not _all_found(task_keys, urls, referrers, key_bytes):
+        return [link_of(row, key_bytes) for row in found]
+    plain = repeat(NO_ADDITIONS)
+    return list(map(_make_link, zip(task_keys, urls, depths, referrers, hops, seeds, plain, strict=False)))
 
 
 def record_of(copy: TaskReplica) -> rows.RecordRow:
@@ -136,6 +150,19 @@ def _found(key: bytes, url: str, referrer: str, key_bytes: int) -> bool:
     if len(key) != key_bytes or not key.endswith(url_key(url)):
         return False
     return _is_canonical(origin) and (key_bytes == KEY_BYTES or key.startswith(host_key(host)))
+
+
+def _all_found(task_keys: Sequence[bytes], urls: Sequence[str], referrers: Sequence[str], key_bytes: int) -> bool:
+    """Whether `_found` holds for all of these, with one call of each test for all of them."""
+    lines = "\n".join(urls)
+    if _URLS.fullmatch(lines) is None or lines.count("\n") >= len(urls) or not "".join(referrers).isascii():
+        return False
+    if not all(map(_is_canonical, {url[: url.index("/", _HOST_AT)] for url in urls})):
+        return False
+    expected = url_keys(lines.encode("ascii").split(b"\n"))
+    if key_bytes == KEY_BYTES:
+        return expected == list(task_keys)
+    return all(key == host_key(host_of(url)) + end for key, url, end in zip(task_keys, urls, expected, strict=True))
 
 
 @lru_cache(maxsize=16_384)
