@@ -165,7 +165,7 @@ def test_a_limit_that_ended_the_crawl_is_why_the_rest_is_skipped(source: FakeSou
 
 
 def _pending(value: bytes) -> bytes:
-    return replace(unpack_task(value), state=State.PENDING, place=None, reason="", detail="").pack()
+    return unpack_task(value)._replace(state=State.PENDING, place=None, reason="", detail="").pack()
 
 
 # Nodes that are away

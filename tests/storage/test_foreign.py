@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ FILE = f"000102030405-{NODES[0][:12]}-00000.warc.gz"
 
 
 def task_row(fields: dict[str, Any] | None = None) -> tuple[bytes, bytes]:
-    task = replace(Task(A, 1, 1, ""), **(fields or {}))
+    task = Task(A, 1, 1, "")._replace(**(fields or {}))
     return SPEC.key_of(A), task.pack()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -38,7 +38,7 @@ class Planted:
         self.store.put(self.key(kind, url), value)
 
     def change(self, url: str, /, **fields: Any) -> None:
-        self.add(keys.TASK, url, replace(self.store.task(url), **fields).pack())
+        self.add(keys.TASK, url, self.store.task(url)._replace(**fields).pack())
 
     def queue_entry(self, url: str, *, depth: int = 1, host: str = "a.example") -> bytes:
         return keys.queue_key(CRAWL, host_key(host), depth, self.store.task(url).order, SPEC.key_of(url))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,10 +35,10 @@ class Swarm:
         self.put(OPEN)
 
     def put(self, url: str, /, **fields: Any) -> None:
-        self.store.put(self.key(keys.TASK, url), replace(Task(url, 1, 9, ""), **fields).pack())
+        self.store.put(self.key(keys.TASK, url), Task(url, 1, 9, "")._replace(**fields).pack())
 
     def change(self, url: str, /, **fields: Any) -> None:
-        self.store.put(self.key(keys.TASK, url), replace(self.store.task(url), **fields).pack())
+        self.store.put(self.key(keys.TASK, url), self.store.task(url)._replace(**fields).pack())
 
     def key(self, kind: bytes, url: str) -> bytes:
         return keys.key(kind, CRAWL, SPEC.key_of(url))

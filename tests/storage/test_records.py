@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import fields, replace
 from functools import reduce
 from typing import Any
 
@@ -57,7 +56,7 @@ COPIES = st.builds(
 )
 
 
-FIELDS = [field.name for field in fields(Task)]
+FIELDS = Task._fields
 
 
 @st.composite
@@ -66,7 +65,7 @@ def copies_of_one(draw: st.DrawFn) -> list[Task]:
     first = draw(COPIES)
     others = draw(st.lists(COPIES, min_size=2, max_size=2))
     changed = st.sets(st.sampled_from(FIELDS), max_size=2)
-    return [first, *(replace(first, **{name: getattr(other, name) for name in draw(changed)}) for other in others)]
+    return [first, *(first._replace(**{name: getattr(other, name) for name in draw(changed)}) for other in others)]
 
 
 THREE = st.lists(COPIES, min_size=3, max_size=3) | copies_of_one()
@@ -131,7 +130,7 @@ def test_a_record_of_a_page_that_was_fetched_once_is_stored_as_ever() -> None:
     assert len(unpack(TASK.pack())) == 12
     twice = TASK.with_others(("n1", "n2"))
     assert unpack_task(twice.pack()) == twice
-    assert unpack_task(twice.pack_with(7)) == replace(twice, order=7)
+    assert unpack_task(twice.pack_with(7)) == twice._replace(order=7)
 
 
 def test_no_more_than_so_many_fetchers_are_kept() -> None:
@@ -164,7 +163,7 @@ TASK = Task(URL, 1, 1, "")
 def test_the_winner_is_the_higher_gen_then_what_is_settled_then_the_attempt(
     a: dict[str, Any], b: dict[str, Any], winner: str
 ) -> None:
-    one, two = replace(TASK, **a), replace(TASK, **b)
+    one, two = TASK._replace(**a), TASK._replace(**b)
     assert merge(one, two).with_others(()) == (one if winner == "a" else two)
 
 
@@ -172,20 +171,20 @@ def test_the_winner_is_the_higher_gen_then_what_is_settled_then_the_attempt(
     "other", [{"attempt": 1}, {"attempt": 0}, {"attempt": 2}, {"state": State.DEAD, "reason": "failed"}]
 )
 def test_a_stored_record_with_the_retired_number_is_a_pending_one(other: dict[str, Any]) -> None:
-    pending = replace(TASK, gen=2, attempt=1)
+    pending = TASK._replace(gen=2, attempt=1)
     fields = list(unpack(pending.pack()))
     fields[4] = 1  # what was LEASED
     old = unpack_task(pack(fields))
     assert old == pending
     assert unpack(old.pack())[4] == State.PENDING
-    assert merge(old, replace(pending, **other)) == merge(pending, replace(pending, **other))
+    assert merge(old, pending._replace(**other)) == merge(pending, pending._replace(**other))
     assert 1 not in set(map(int, State))
 
 
 def test_a_done_copy_keeps_the_shorter_way_of_one_that_is_not() -> None:
-    done = replace(TASK, state=State.DONE, depth=5, order=1, referrer="far", hops=2)
-    found = replace(TASK, depth=2, order=9, referrer="near", seed=True)
-    assert merge(done, found) == replace(done, depth=2, order=9, referrer="near", hops=0, seed=True)
+    done = TASK._replace(state=State.DONE, depth=5, order=1, referrer="far", hops=2)
+    found = TASK._replace(depth=2, order=9, referrer="near", seed=True)
+    assert merge(done, found) == done._replace(depth=2, order=9, referrer="near", hops=0, seed=True)
 
 
 # Stored values
@@ -228,7 +227,7 @@ def test_any_other_record_reads_back_as_it_was(value: object) -> None:
 
 def test_fields_behind_those_of_this_version_are_left_out() -> None:
     known = msgpack.unpackb(TASK.pack()[1:])
-    assert unpack_task(pack([*known, [], b"later", "new"])) == replace(TASK, added=Additions(later=b"later"))
+    assert unpack_task(pack([*known, [], b"later", "new"])) == TASK._replace(added=Additions(later=b"later"))
 
 
 @pytest.mark.parametrize("version", [2, 255])
@@ -286,20 +285,20 @@ ORDERS = st.sampled_from([0, 1, 127, 128, 255, 256, 65_535, 65_536, (1 << 32) - 
 
 @given(task=COPIES, order=ORDERS, other=ORDERS)
 def test_of_two_that_differ_in_their_number_the_lower_is_what_they_merge_to(task: Task, order: int, other: int) -> None:
-    a, b = (replace(task, url=LONG, order=number) for number in (order, other))
+    a, b = (task._replace(url=LONG, order=number) for number in (order, other))
     assert lower_order(a.pack(), b.pack()) == merge(a, b).pack()
 
 
 @given(a=COPIES, b=COPIES, url=st.sampled_from([URL, LONG]))
 def test_two_that_differ_in_more_are_left_to_merging(a: Task, b: Task, url: str) -> None:
-    a, b = replace(a, url=url), replace(b, url=url)
+    a, b = a._replace(url=url), b._replace(url=url)
     lower = lower_order(a.pack(), b.pack())
-    assert lower is None or (replace(a, order=b.order) == b and lower == merge(a, b).pack())
+    assert lower is None or (a._replace(order=b.order) == b and lower == merge(a, b).pack())
 
 
 @given(task=COPIES, at=st.integers(0, 200), byte=st.integers(0, 255))
 def test_a_damaged_record_is_the_same_as_no_other(task: Task, at: int, byte: int) -> None:
-    value = replace(task, url=LONG).pack()
+    value = task._replace(url=LONG).pack()
     damaged = bytearray(value)
     damaged[at % len(value)] = byte
     for other in (bytes(damaged), bytes(damaged[: at % len(value)]), b""):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -125,7 +124,7 @@ class Holder(Store):
 
     def found(self) -> dict[bytes, Task]:
         """The records without what is this node's own."""
-        return {key: replace(task, order=0) for key, task in self.records().items()}
+        return {key: task._replace(order=0) for key, task in self.records().items()}
 
     def check_queue(self) -> None:
         """Queued is what is open, ours and not leased; and who listened knows exactly that."""
@@ -143,7 +142,7 @@ def _entry(key: bytes, task: Task) -> bytes:
 
 def copy(url: str, **fields: object) -> TaskReplica:
     task = Task(url, 1, 7, "http://a.example/")
-    return TaskReplica(SPEC.key_of(url), replace(task, **fields))  # type: ignore[arg-type]
+    return TaskReplica(SPEC.key_of(url), task._replace(**fields))  # type: ignore[arg-type]
 
 
 def end(url: str, state: State = State.DONE, *, gen: int = 0, attempt: int = 0) -> End:
@@ -182,7 +181,7 @@ def test_a_record_is_what_the_lattice_makes_of_its_copies(some: list[TaskReplica
     merged = holder.merge(some)
     expected: dict[bytes, Task] = {}
     for key, task in some:
-        came = replace(task, order=0)
+        came = task._replace(order=0)
         expected[key] = merge(expected[key], came) if key in expected else came
     assert holder.found() == expected
     assert merged.new == len(expected)
@@ -219,7 +218,7 @@ def test_a_tombstone_does_what_its_whole_record_would(first: list[TaskReplica], 
     if before is None:
         assert buried.found() == merged.found()
         return
-    came = replace(before, **{name: getattr(other.task, name) for name in End._fields[1:]})
+    came = before._replace(**{name: getattr(other.task, name) for name in End._fields[1:]})
     expected = merged.merge([TaskReplica(other.key, came)])
     assert buried.found() == merged.found()
     assert (report.queued, report.unqueued) == (expected.queued, expected.unqueued)
@@ -247,7 +246,7 @@ def test_a_copy_that_says_nothing_new_changes_nothing(some: list[TaskReplica]) -
     holder = Holder()
     holder.merge(some)
     before = dict(holder.engine.scan(b"", b"\xff"))
-    merged = holder.merge([TaskReplica(key, replace(task, order=5)) for key, task in holder.records().items()])
+    merged = holder.merge([TaskReplica(key, task._replace(order=5)) for key, task in holder.records().items()])
     assert merged == Merged([], [], [], merged.resend, 0, holders=merged.holders)
     assert dict(holder.engine.scan(b"", b"\xff")) == before
 
@@ -382,7 +381,7 @@ def test_a_shorter_way_to_a_page_of_ours_sends_its_links_again() -> None:
     fetched_here(holder, A, depth=2)
     holder.settle(A)
     done = holder.task(A)
-    assert holder.merge([TaskReplica(SPEC.key_of(A), replace(done, depth=1))]).resend == [SPEC.key_of(A)]
+    assert holder.merge([TaskReplica(SPEC.key_of(A), done._replace(depth=1))]).resend == [SPEC.key_of(A)]
     assert holder.task(A).state == State.DONE
     assert keys.key(keys.FETCHED, CRAWL, SPEC.key_of(A)) in holder.stored_keys()
     assert holder.fsck().problems == []
@@ -418,7 +417,7 @@ def test_a_record_that_comes_back_with_a_shorter_way_sends_links_again() -> None
     holder.settle(A)
     dropped = holder.task(A)
     holder.drop(TaskReplica(SPEC.key_of(A), dropped))
-    assert holder.merge([TaskReplica(SPEC.key_of(A), replace(dropped, depth=1))]).resend == [SPEC.key_of(A)]
+    assert holder.merge([TaskReplica(SPEC.key_of(A), dropped._replace(depth=1))]).resend == [SPEC.key_of(A)]
 
 
 def test_a_page_that_another_copy_wins_keeps_its_page_record() -> None:

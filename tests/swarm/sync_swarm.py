@@ -166,4 +166,4 @@ class SyncNode(Node):
 
 
 def _fields(task: Task) -> dict[str, Any]:
-    return {name: getattr(task, name) for name in Task.__slots__}
+    return task._asdict()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -159,7 +158,7 @@ async def test_what_is_there_already_is_asked_for_and_not_sent() -> None:
         node.put(some)
     # One of them knows something else of one record.
     strays = [each for each in some if nodes[0] not in keepers(swarm, each.key)]
-    keepers(swarm, strays[0].key)[0].put([TaskReplica(strays[0].key, replace(strays[0].task, attempt=1))])
+    keepers(swarm, strays[0].key)[0].put([TaskReplica(strays[0].key, strays[0].task._replace(attempt=1))])
     result = await nodes[0].syncer.hand_over()
     assert (result.dropped, result.needed) == (len(strays) - 1, 1), "one is not here any more as it was handed over"
     assert result.pushed == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from storage.stores import CRAWL
@@ -65,7 +64,7 @@ async def test_what_an_owner_knows_better_is_learned() -> None:
         peers = FakePeers(THREE)
         desk = Desk(peers, group)
         told = owned_by(1, 1)
-        better = TaskReplica(told[0].key, replace(told[0].task, gen=3))
+        better = TaskReplica(told[0].key, told[0].task._replace(gen=3))
         peers.handlers[node(1)] = lambda message: Ack(bytes([Code.ACCEPTED]), records=(wire.record_of(better),))
         desk.news.tell(CRAWL, told)
         await asyncio.sleep(1.0)

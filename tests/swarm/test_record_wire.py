@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -117,8 +116,7 @@ def test_the_size_of_a_row_is_no_more_than_is_reckoned_with() -> None:
     place = Place("ab" * 20, "f" * 128, 1 << 62, 1 << 62)
     others = tuple(f"{number:040x}" for number in range(OTHERS_MAX))
     for copy in COPIES:
-        task = replace(
-            copy.task,
+        task = copy.task._replace(
             depth=1 << 31,
             order=1 << 62,
             gen=wire.COUNT_MAX,

@@ -19,7 +19,6 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
@@ -154,7 +153,7 @@ def rehome(
         task = get_task(txn, crawl, key)
         if task is None or task.place is None or task.place.node != gone or place.node == gone or not mine(key):
             continue  # its record has changed meanwhile
-        again = replace(task, state=State.FETCHED, gen=task.gen + 1, attempt=0, reason="", detail="", place=place)
+        again = task._replace(state=State.FETCHED, gen=task.gen + 1, attempt=0, reason="", detail="", place=place)
         again = again.with_others(others_beside(place, task.fetchers))
         txn.put(keys.TASK + crawl + key, again.pack())
         rehomed.records.append(TaskReplica(key, again))

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -369,7 +369,7 @@ def _pages(txn: Txn, crawl: bytes, cursor: bytes, keys_max: int) -> tuple[bytes 
             # A fetched page counts whatever its task says (I2): the nodes that knew of it are out of reach.
             found = task if task is not None else _task_of(txn, crawl, key)
             place = _place_of(value)
-            fetched = replace(found, state=State.FETCHED, place=place)
+            fetched = found._replace(state=State.FETCHED, place=place)
             _put_task(txn, crawl, key, task, fetched.with_others(others_beside(place, found.fetchers)))
     return after, 0
 

@@ -12,7 +12,6 @@ Those that read a record raise `StorageError` if it is damaged.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -62,7 +61,7 @@ def drop(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[TaskReplica
     for key in task_keys:
         task = get_task(txn, crawl, key)
         if task is not None and is_given_up(task):
-            gone = replace(task, gen=task.gen + 1, reason=SkipReason.DROPPED)
+            gone = task._replace(gen=task.gen + 1, reason=SkipReason.DROPPED)
             txn.put(keys.TASK + crawl + key, gone.pack())
             dropped.append(TaskReplica(key, gone))
     return dropped

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -175,8 +174,7 @@ class Additions(NamedTuple):
 NO_ADDITIONS = Additions()
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """A task record. `order` numbers the tasks of a node in the order of their discovery."""
 
     url: str
@@ -206,13 +204,13 @@ class Task:
 
     def with_others(self, others: tuple[str, ...]) -> Task:
         """The record with other `Additions.others`."""
-        return replace(self, added=self.added._replace(others=others))
+        return self._replace(added=self.added._replace(others=others))
 
     def pack(self) -> bytes:
         return self.pack_with(self.order)
 
     def pack_with(self, order: int) -> bytes:
-        """The stored value of `replace(self, order=order)`."""
+        """The stored value of `_replace(order=order)`."""
         fields = (
             self.url, self.depth, order, self.referrer, int(self.state), self.gen, self.attempt,
             self.hops, self.seed, self.reason, self.detail, self.place,
@@ -342,8 +340,7 @@ def merge(a: Task, b: Task) -> Task:
     # The fields about the discovery are those of the replica with the smallest depth, all
     # of them: a mix would make the merge depend on the order in which replicas meet.
     finder = min(a, b, key=lambda task: (task.depth, task.order, task.referrer, task.hops))
-    return replace(
-        winner,
+    return winner._replace(
         depth=finder.depth,
         order=finder.order,
         referrer=finder.referrer,

@@ -22,7 +22,6 @@ of an `OwnershipSnapshot` that they are given. Those that read a record raise
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import replace
 from typing import NamedTuple
 
 from dhtcrawl.keyspace import host_key
@@ -122,7 +121,7 @@ def merge_in(
             )  # equal records are the usual case: make no Task of ours, which costs more than this
         else:
             ours = unpack_task(value)
-            both = into.meet(key, ours, replace(task, order=order))
+            both = into.meet(key, ours, task._replace(order=order))
             into.owe_links(key, ours, both, depth_matters)
             if both is not ours and essence(both) != essence(ours) and key not in into.queued:
                 changed.append(TaskReplica(key, both))
@@ -140,7 +139,7 @@ def bury(txn: Txn, crawl: bytes, ends: Iterable[End], *, mine: Test, held: Test)
         known.append(value is not None)
         if value is not None and not into.close(value, end):
             ours = unpack_task(value)
-            came = replace(ours, **{name: value for name, value in end._asdict().items() if name != "key"})
+            came = ours._replace(**{name: value for name, value in end._asdict().items() if name != "key"})
             into.meet(end.key, ours, came)
     return known, into.merged
 
@@ -244,7 +243,7 @@ def reopen(
         task = get_task(txn, crawl, key)
         if task is None or not when(task):
             continue  # its record has changed meanwhile
-        again = replace(task, state=State.PENDING, gen=task.gen + 1, attempt=0, reason="", detail="", place=None)
+        again = task._replace(state=State.PENDING, gen=task.gen + 1, attempt=0, reason="", detail="", place=None)
         again = again.with_others(task.fetchers)
         txn.put(keys.TASK + crawl + key, again.pack())
         into.place(key, task, again, again.order)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from types import MappingProxyType
@@ -147,8 +147,7 @@ class _Arrivals:
     def move(self, link: Link, old: Task) -> None:
         """Write that a task was found again, at a smaller depth."""
         txn, key, record_key = self._txn, link.key, keys.TASK + self._crawl + link.key
-        new = replace(
-            old,
+        new = old._replace(
             depth=link.depth,
             referrer=link.referrer,
             hops=link.hops,
@@ -214,7 +213,7 @@ def fetched(txn: Txn, crawl: bytes, page: FetchedPage, place: Place, attempt: in
     gen = old.gen + (old.state == State.DEAD)
     resend = old.depth < page.depth
     state = State.DONE if settled and not resend else State.FETCHED
-    new = replace(old, state=state, gen=gen, attempt=attempt, reason="", detail="", place=place)
+    new = old._replace(state=state, gen=gen, attempt=attempt, reason="", detail="", place=place)
     txn.put(record_key, new.pack())
     if state is State.FETCHED:
         txn.put(keys.FETCHED + crawl + page.key, b"")
@@ -260,7 +259,7 @@ def settle(txn: Txn, crawl: bytes, key: bytes, *, depth_matters: bool = False) -
     if task is None:
         return None
     if task.state == State.FETCHED:
-        task = replace(task, state=State.DONE)
+        task = task._replace(state=State.DONE)
         txn.put(keys.TASK + crawl + key, task.pack())
     return task
 
@@ -271,7 +270,7 @@ def kill(txn: Txn, crawl: bytes, key: bytes, reason: str, detail: str, attempt: 
     if task is None or task.state != State.PENDING:
         return None  # without a record it was handed over to its owner, which will try for itself
     txn.delete(queue_key(crawl, key, task))
-    dead = replace(task, state=State.DEAD, attempt=attempt, reason=reason, detail=detail)
+    dead = task._replace(state=State.DEAD, attempt=attempt, reason=reason, detail=detail)
     txn.put(keys.TASK + crawl + key, dead.pack())
     return dead
 
