@@ -53,11 +53,12 @@ _COMMENT_END = b"-->"
 _ENDS = {b"<!--": _COMMENT_END} | {
     b"<" + name: b"</" + name for name in (b"script", b"style", b"title", b"textarea", b"noframes")
 }
-_AFTER = b" \t\n\f\r/>"
+_AFTER_OCTETS = frozenset((b" ", b"\t", b"\n", b"\f", b"\r", b"/", b">"))
+_UNKNOWN = -2
 _TAG_END, _IFRAME = ord(">"), b"iI"
 _NAME_BYTES_MAX = len(b"<selectedcontent")
 # More new tags than these, or more beginnings of one kind, are not looked for one by one.
-_LOOKED_BACK_MAX = 4
+_LOOKED_BACK_MAX = 8
 _FOUND_FORWARD_MAX = 4
 _SPACES = (b" ", b"\t", b"\n", b"\f", b"\r")
 # How far a '=' may stand before its quote.
@@ -92,47 +93,68 @@ def outside(page: bytes, texts: list[bytes], wanted: Set[bytes]) -> Set[bytes] |
 
     None if that is not clear. `texts` are all candidates of the page; none of those that are wanted breaks off.
     """
-    if len(wanted) <= _LOOKED_BACK_MAX and all(_is_clear(page, texts, text) for text in wanted):
-        return wanted
+    if len(wanted) <= _LOOKED_BACK_MAX:
+        beginnings = _Beginnings(page, texts)
+        if all(beginnings.are_clear_before(text) for text in wanted):
+            return wanted
     return _in_order(page, [text for text in texts if text in wanted])
 
 
-def _is_clear(page: bytes, texts: list[bytes], text: bytes) -> bool:
-    """Whether it is clear without reading the page in order that the first candidate with this text is a tag."""
-    at = page.find(text)
-    before = texts[: texts.index(text)]
-    hiding = {other for other in before if other[-1] != _TAG_END or other[1] in _IFRAME}
-    return all(_has_ended(page, name, before.count(name), at) for name in hiding) and _is_outside(page, 0, at)
+class _Beginnings:
+    """What may begin comments or raw text on a page: where each kind has ended is looked for once for all new tags."""
+
+    def __init__(self, page: bytes, texts: list[bytes]) -> None:
+        self._page = page
+        self._texts = texts
+        self._hiding = [(n, text) for n, text in enumerate(texts) if text[-1] != _TAG_END or text[1] in _IFRAME]
+        self._ended: dict[tuple[bytes, int], int] = {}
+
+    def are_clear_before(self, text: bytes) -> bool:
+        """Whether it is clear without reading the page in order that the first candidate with this text is a tag."""
+        page, number = self._page, self._texts.index(text)
+        at = page.find(text)
+        counts: dict[bytes, int] = {}
+        for place, name in self._hiding:
+            if place >= number:
+                break
+            counts[name] = counts.get(name, 0) + 1
+        return all(self._has_ended(name, count, at) for name, count in counts.items()) and _is_outside(page, 0, at)
+
+    def _has_ended(self, name: bytes, count: int, at: int) -> bool:
+        """Whether no comment or text is open at `at` that may begin with `name`, as `count` candidates before it do."""
+        end = _ENDS.get(name)
+        if end is None:
+            return False
+        if count > _FOUND_FORWARD_MAX:
+            # Only those of a page's head are few. From behind, the last one is found wherever it is.
+            ended = _end_of(self._page, name, self._page.rfind(name, 0, at))
+        else:
+            ended = self._ended.get((name, count), _UNKNOWN)
+            if ended == _UNKNOWN:
+                ended = self._ended[name, count] = _end_of(self._page, name, _last_of(self._page, name, count))
+        return 0 <= ended <= at - len(end)
 
 
-def _has_ended(page: bytes, name: bytes, count: int, at: int) -> bool:
-    """Whether none of the comments or texts that may begin with `name`, `count` times before `at`, is open there."""
-    end = _ENDS.get(name)
-    if end is None:
-        return False
-    last = _last_of(page, name, count, at)
-    ended = page.find(end, last + 2, at) if last >= 0 else -1
+def _end_of(page: bytes, name: bytes, last: int) -> int:
+    """Where what may begin with `name` at `last`, and every one before it, has ended; -1 if that is not clear."""
+    end = _ENDS[name]
+    ended = page.find(end, last + 2) if last >= 0 else -1
     if ended < 0 or end == _COMMENT_END:
-        return ended >= 0
+        return ended
     # In a value of the tag that begins a text, what looks like the end of the text is none.
-    if page[ended + len(end)] not in _AFTER or not _is_outside(page, 0, ended):
-        return False
+    if page[ended + len(end) : ended + len(end) + 1] not in _AFTER_OCTETS or not _is_outside(page, 0, ended):
+        return -1
     # In a script, what looks like a comment may hide the end.
     comment = page.rfind(b"<!--", 0, ended) if name == b"<script" else -1
-    return comment < 0 or page.find(_COMMENT_END, comment + 2, ended) >= 0
+    return ended if comment < 0 or page.find(_COMMENT_END, comment + 2, ended) >= 0 else -1
 
 
-def _last_of(page: bytes, name: bytes, count: int, at: int) -> int:
-    """The last place before `at` where one of `count` candidates `name` stands, or a later one; -1 if it is not clear.
-
-    The few in the head of a page are found from its beginning.
-    """
-    if count > _FOUND_FORWARD_MAX:
-        return page.rfind(name, 0, at)
+def _last_of(page: bytes, name: bytes, count: int) -> int:
+    """Where the `count`-th candidate `name` stands, or something later that looks like one; -1 if it is not clear."""
     last = -1
     for _ in range(count):
-        last = page.find(name, last + 1, at)
-        if last < 0 or (name != b"<!--" and page[last + len(name)] not in _AFTER):
+        last = page.find(name, last + 1)
+        if last < 0 or (name != b"<!--" and page[last + len(name) : last + len(name) + 1] not in _AFTER_OCTETS):
             return -1
     return last
 
