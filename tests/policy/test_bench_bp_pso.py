@@ -139,7 +139,7 @@ def test_a_target_is_judged_by_the_median_but_exactness_by_the_worst() -> None:
 @pytest.mark.usefixtures("few_rounds")
 def test_five_nodes_get_all_tasks_in_every_mode() -> None:
     rows = quick_rows(split.EXPERIMENTS[1])
-    assert len(rows) == len(MODES) + 2
+    assert len(rows) == len(MODES) + 1, "exact is net; rates, and batches by a clock, are more rows"
     for row in rows:
         counts = row.measured.rpartition(" ")[2].split("/")
         assert (len(counts), sum(map(int, counts))) == (split.NODES, split.TASKS)

@@ -44,8 +44,81 @@ def test_who_is_faster_gets_more(mode: str) -> None:
     nodes = {node(n): machine(1.0 + n, SAMPLES_MIN) for n in range(3)}
     shares = Split({"mode": mode}).plan(nodes, {}, 0.0)["shares"]
     assert sum(shares.values()) == pytest.approx(300)
-    if mode == "exact":
+    if mode in ("auto", "rates", "net", "exact"):
         assert [shares[node(n)] for n in range(3)] == pytest.approx([50, 100, 150], abs=8)
+
+
+def curved(speed: float, batches: int = 16) -> dict[str, Any]:
+    """A node that takes longer for a page the more of them it has: √n, as rates cannot tell."""
+    report = machine(speed)
+    pages = [5 + 11 * (number % 7) + number % 3 for number in range(batches)]
+    return report | {"batches": [(n, n**1.5 / speed) for n in pages]}
+
+
+def test_a_net_makes_the_plan_where_it_is_better_on_batches_that_it_has_not_seen() -> None:
+    nodes = {node(n): curved(1.0 + n) for n in range(3)}
+    made = Split().plan(nodes, {}, 0.0)["made"]
+    assert (made["model"], made["samples"], made["plans"]) == ("net", 48, {"net": 1})
+    assert made["error"] == made["errors"]["net"] < 0.06
+    assert made["errors"]["rates"] > 0.2
+    even = {node(n): machine(1.0 + n, 20) for n in range(3)}
+    made = Split().plan(even, {}, 0.0)["made"]
+    assert (made["model"], made["error"]) == ("rates", 0.0), "what rates tell exactly, a net cannot tell better"
+
+
+@pytest.mark.parametrize(("mode", "model"), [("rates", "rates"), ("net", "net"), ("pso", "net"), ("paper", "paper")])
+def test_a_mode_is_kept_to_whichever_model_is_better(mode: str, model: str) -> None:
+    for nodes in ({node(n): curved(1.0 + n) for n in range(3)}, {node(n): machine(1.0 + n, 20) for n in range(3)}):
+        made = Split({"mode": mode}).plan(nodes, {}, 0.0)["made"]
+        assert made["model"] == model
+        assert made["errors"].keys() == {"rates", model}
+        assert made["error"] == made["errors"][model]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rates_serve_in_every_mode_where_a_net_cannot_and_the_plan_says_so(mode: str) -> None:
+    few = {node(n): machine(1.0 + n, 3) for n in range(3)}
+    made = Split({"mode": mode}).plan(few, {}, 0.0)["made"]
+    assert made == {"model": "rates", "samples": 9, "errors": {}, "plans": {"rates": 1}}, "there is nothing to judge by"
+    unknown = {node(n): curved(1.0 + n) | {"vector": {}} for n in range(3)}
+    made = Split({"mode": mode}).plan(unknown, {}, 0.0)["made"]
+    assert (made["model"], made["errors"].keys()) == ("rates", {"rates"})
+
+
+def test_plans_are_counted_by_what_made_them() -> None:
+    slow = {node(n): machine(1.0 + n) for n in range(3)}
+    first = Split().plan(slow, {}, 0.0)
+    second = Split().plan({node(n): curved(3.0 - n) for n in range(3)}, first, 0.0)
+    assert second["made"]["plans"] == {"rates": 1, "net": 1}
+    rubbish = first | {"made": {"plans": {"net": -3, "rates": "many", "oracle": 7}}}
+    assert Split().plan(slow, {"made": 3}, 0.0)["made"]["plans"] == {"rates": 1}
+    assert Split().plan({node(n): curved(3.0 - n) for n in range(3)}, rubbish, 0.0)["made"]["plans"] == {"net": 1}
+
+
+@pytest.mark.parametrize("mode", ["auto", "rates", "net"])
+def test_no_share_swings_while_its_machine_is_the_same(mode: str) -> None:
+    """Whatever the batches say: a node that was said to be the fastest is said to be the slowest, and back."""
+    table: dict[str, Any] = {}
+    for turn in range(4):
+        speeds = [(1.0, 2.0, 30.0), (30.0, 2.0, 1.0)][turn % 2]
+        nodes = {node(n): curved(speed) | {"vector": machine(1.0 + n)["vector"]} for n, speed in enumerate(speeds)}
+        last, table = table, Split({"mode": mode}).plan(nodes, table, 0.0)
+        assert sum(table["shares"].values()) == pytest.approx(300)
+        for who, share in last.get("shares", {}).items():
+            assert 0.75 - 1e-6 <= table["shares"][who] / share <= 1.25 + 1e-6
+    assert sum(table["made"]["plans"].values()) == 4
+
+
+def test_a_machine_that_changed_has_what_is_predicted_at_once() -> None:
+    nodes = {node(n): machine(1.0) for n in range(3)}
+    first = Split().plan(nodes, {}, 0.0)
+    faster = machine(8.0)
+    same = Split().plan(nodes | {node(0): faster | {"vector": nodes[node(0)]["vector"]}}, first, 0.0)
+    assert same["shares"][node(0)] == pytest.approx(125)
+    other = Split().plan(nodes | {node(0): faster}, first, 0.0)
+    assert other["shares"] == {node(0): 240, node(1): 30, node(2): 30}
+    came = Split().plan(nodes | {node(3): faster}, first, 0.0)
+    assert came["shares"][node(3)] == pytest.approx(8 / 11 * 400, abs=2)
 
 
 def test_before_there_is_anything_to_learn_from_the_rates_serve() -> None:

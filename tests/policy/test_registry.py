@@ -106,7 +106,7 @@ def test_the_documentation_names_every_policy() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("bp-pso", ["mode=fast"], "mode is 'fast'; with bp-pso use one of exact, pso, paper"),
+        ("bp-pso", ["mode=fast"], "mode is 'fast'; with bp-pso use one of auto, rates, net, paper, exact, pso"),
         ("bp-pso", ["speed=1"], "bp-pso has no option 'speed'; it has mode"),
         ("xor", ["mode=pso"], "xor has no option 'mode'; it has none"),
     ],

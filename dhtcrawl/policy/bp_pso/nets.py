@@ -91,7 +91,9 @@ class PaperNet:
 class LogNet:
     """Trained once, when it is made: the best of a few starts."""
 
-    def __init__(self, samples: Array, seconds: Array, rng: np.random.Generator, *, hidden: int = HIDDEN) -> None:
+    def __init__(
+        self, samples: Array, seconds: Array, rng: np.random.Generator, *, hidden: int = HIDDEN, starts: int = STARTS
+    ) -> None:
         """`samples` (s, 6), `seconds` (s,), all positive."""
         logs = np.log(samples)
         self._mean, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), 1e-6)
@@ -105,7 +107,7 @@ class LogNet:
         # took seven times the CPU. With some 70 weights the whole matrix is cheap, and fewer steps are needed.
         found = [
             minimize(loss, rng.normal(0, 0.3, size), (hidden, inputs, wanted), "BFGS", jac=True, options=_OPTIONS)
-            for _ in range(STARTS)
+            for _ in range(starts)
         ]
         self._weights: Array = min(found, key=lambda each: float(each.fun)).x
 
