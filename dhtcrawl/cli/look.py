@@ -19,6 +19,7 @@ from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.spec import typed_url, web_address
 from dhtcrawl.standing import span
 from dhtcrawl.storage.store.outcomes import counts_a_kind, errors_by_kind, skipped_by_reason
+from dhtcrawl.storage.store.plan_counters import by_model, counts_plans, in_words
 from dhtcrawl.url import host_of
 
 WATCH_EVERY_S = 2.0
@@ -200,9 +201,13 @@ def one_crawl(crawl: Mapping[str, Any], width: int) -> str:
         "waiting for": crawl.get("waiting_for"),
     }
     kinds = errors_by_kind({name: value for name, value in counters.items() if isinstance(value, int | float)})
-    told = {name: value for name, value in counters.items() if value and not counts_a_kind(name)}
+    told = {
+        name: value for name, value in counters.items() if value and not counts_a_kind(name) and not counts_plans(name)
+    }
     skipped = skipped_by_reason({name: value for name, value in counters.items() if isinstance(value, int | float)})
     told |= {"errors by kind": ", ".join(tally(kinds)), "not fetched, by reason": ", ".join(tally(skipped))}
+    plans = by_model({name: value for name, value in counters.items() if isinstance(value, int | float)})
+    told |= {"plans": ", ".join(in_words(plans))}
     text = fields(shown | told, width)
     shares = crawl.get("per_node")
     if not isinstance(shares, list) or not shares:

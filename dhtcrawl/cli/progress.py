@@ -19,6 +19,7 @@ from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.standing import sentence
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.outcomes import end_of
+from dhtcrawl.storage.store.plan_counters import in_words
 
 
 class CrawlProgress:
@@ -75,6 +76,8 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
         f"fetched twice: {summary.refetches})",
     ]
     lines += counted("  errors     ", summary.errors_by_kind) + counted("  skipped    ", summary.skipped)
+    if summary.plans:
+        lines.append(f"  plans by   {', '.join(in_words(summary.plans))}")
     if summary.pages_missing:
         lines.append(f"  MISSING    {summary.pages_missing} bodies are in no archive file")
     if summary.pages_undercopied:

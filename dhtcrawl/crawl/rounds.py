@@ -20,6 +20,7 @@ from dhtcrawl.storage.store.outcomes import (
     skipped_by_reason,
 )
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
+from dhtcrawl.storage.store.plan_counters import counts_plans
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage, Link, Queued
@@ -49,12 +50,13 @@ class CrawlCounters:
     cpu_seconds: float = 0.0
     kinds: dict[str, int] = field(default_factory=dict)  # errors by `outcomes.ERROR_KINDS`, those that happened
     skipped: dict[str, int] = field(default_factory=dict)  # URLs not followed or given up here, by `SkipReason`
+    plans: dict[str, float] = field(default_factory=dict)  # that this node made, by names of `plan_counters`
 
     def figures(self) -> dict[str, int | float]:
         """All counters by name, as stored and as sent to other nodes; of kinds and reasons those that happened."""
         figures = {name: getattr(self, name) for name in _NAMES}
         figures |= {counter_of(kind): count for kind, count in self.kinds.items()}
-        return figures | {skip_counter_of(reason): count for reason, count in self.skipped.items()}
+        return figures | {skip_counter_of(reason): count for reason, count in self.skipped.items()} | self.plans
 
     def add(self, counted: Mapping[str, int]) -> None:
         """Add the counts of a transaction, by name."""
@@ -80,7 +82,8 @@ class CrawlCounters:
         """
         stored: dict[str, Any] = {} if value is None else unpack(value)
         named = {name: stored[name] for name in _NAMES if name in stored}
-        counters = cls(**named, kinds=errors_by_kind(stored), skipped=skipped_by_reason(stored))
+        plans = {name: count for name, count in stored.items() if counts_plans(name)}
+        counters = cls(**named, kinds=errors_by_kind(stored), skipped=skipped_by_reason(stored), plans=plans)
         # An earlier version counted neither content nor kinds.
         counters.pages_ok = int(ok_pages(stored))
         unknown = counters.errors - sum(counters.kinds.values())
@@ -89,7 +92,7 @@ class CrawlCounters:
         return counters
 
 
-_NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name not in ("kinds", "skipped"))
+_NAMES = tuple(field.name for field in fields(CrawlCounters) if field.name not in ("kinds", "skipped", "plans"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,11 @@ class NodeApi(Protocol):
         queued, in_flight), counters_of, as_of_s and standing as of `crawls`,
         per_node (node, state: active, silent or gone, heard_s, counters, text:
         what keeps it back, or what is only there), coordinator (a node id or
-        None), waiting_for (lines: what it still takes to end).
+        None), waiting_for (lines: what it still takes to end), plan (of this
+        node, while the crawl runs here and its policy says what made it:
+        epoch, model, error or None, samples; otherwise None). `counters` have
+        how many plans each model made, as `plans_net`, and the sum of their
+        errors: see `dhtcrawl.storage.store.plan_counters`.
         """
 
     async def hosts(self, crawl_id: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from harness.policies import Speechless
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.tasks.schema import BadArguments
+from dhtcrawl.storage.store.plan_counters import MadeBy
 from dhtcrawl.swarm.assignment.plans import EVERY_S, PLANS_WITHIN_S, Plans
 from dhtcrawl.swarm.calls.assignment import ReportPlan
 from swarm.fake_peers import node, view_of
@@ -92,6 +93,32 @@ async def test_the_coordinator_plans_from_what_all_report_and_publishes_what_is_
         assert world.hears(epoch=2, rate=3.0) == {"epoch": 2}, "it has it"
         await asyncio.sleep(3 * EVERY_S)
         assert len(world.adopted) == 2, "nothing new"
+
+
+async def test_a_plan_that_says_what_made_it_is_told_and_counted_where_it_was_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Net(Planner):
+        def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> Any:
+            return {"shares": {OWN: 1.0}, "made": {"model": "net", "error": 0.031, "samples": 48}}
+
+    caplog.set_level("INFO", "dhtcrawl.swarm.assignment.plans")
+    async with a_world(crawl_of(OWN), Net()) as world:
+        await asyncio.sleep(3 * EVERY_S)
+        assert world.plans.current == (1, MadeBy("net", 0.031, 48))
+        assert world.plans.collect() == {"plans_net": 1, "judged_plans_net": 1, "plan_error_net": 0.031}
+        assert world.plans.collect() == {}, "each plan once"
+    said = "plan 1 of crawl {}: by net, from 48 batches; 3.1 % off on batches that it had not seen"
+    assert caplog.messages == [said.format(crawl_of(OWN).hex()[:12])]
+
+
+async def test_a_plan_of_another_node_is_known_and_not_counted_here() -> None:
+    async with a_world(crawl_of(OTHER)) as world:
+        packed = msgpack.packb({"made": {"model": "rates", "samples": 9}})
+        world.peers.calls["crawl_plan"] = partial(_said, {"epoch": 3, "table": packed})
+        await asyncio.sleep(EVERY_S)
+        assert world.plans.current == (3, MadeBy("rates", None, 9))
+        assert world.plans.collect() == {}
 
 
 async def test_a_member_takes_newer_plans_and_no_others() -> None:

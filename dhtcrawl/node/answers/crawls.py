@@ -61,8 +61,18 @@ class CrawlAnswers(Answers):
             "state": state_of(record),
             "ended": record.ended,
             "coordinator": None if coordinator is None else coordinator.id.hex(),
+            "plan": self._plan_of(crawl_id),
             **await self._figures.of(record, nodes=True),
         }
+
+    def _plan_of(self, crawl_id: bytes) -> dict[str, Any] | None:
+        run = self._swarm.runs.of(crawl_id)
+        plans = None if run is None else run.assignments.plans
+        current = None if plans is None else plans.current
+        if current is None:
+            return None
+        epoch, made = current
+        return {"epoch": epoch, **made._asdict()}
 
     async def hosts(self, crawl_id: bytes) -> dict[str, Any]:
         run = self._swarm.runs.of(self.record_of(crawl_id).crawl_id)

@@ -17,9 +17,11 @@ from dhtcrawl.storage.outputs.outputs import OutputCounters
 from dhtcrawl.storage.outputs.summary import NodeShare, Summary
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
+from dhtcrawl.storage.store.plan_counters import by_model, counts_plans
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
 
+COUNTERS_MAX = 80  # of a node, as in `dhtcrawl.swarm.calls.words`
 _NODE = b"n"  # among a crawl's notes: `n` ‖ node id (20)
 
 
@@ -99,7 +101,7 @@ def checked(facts: NodeFacts) -> NodeFacts:
     """The same figures, bounded in number; one that is not valid counts 0."""
     return replace(
         facts,
-        counters={str(name)[:64]: _figure(value) for name, value in list(facts.counters.items())[:64]},
+        counters={str(name)[:64]: _figure(value) for name, value in list(facts.counters.items())[:COUNTERS_MAX]},
         cpu_seconds=_figure(facts.cpu_seconds),
         rss_bytes_max=int(_figure(facts.rss_bytes_max)),
         seconds=_figure(facts.seconds),
@@ -122,6 +124,8 @@ def summarise(
     """
     settings = record.spec.settings
     whole = totals.brought == totals.pages and not (totals.unsettled or totals.lost or totals.pages_missing)
+    plan_counters = {name for node in nodes for name in node.counters if counts_plans(name)}
+    plans = by_model({name: sum(node.counters.get(name, 0) for node in nodes) for name in plan_counters})
     return Summary(
         crawl=record.crawl_id.hex(),
         complete=facts.complete and gathered and whole,
@@ -145,6 +149,7 @@ def summarise(
         politeness_exceptions=_sum(nodes, "politeness_exceptions"),
         storage_sync=facts.storage_sync,
         policy=settings.policy,
+        plans=plans,
         key=settings.key,
         copies=settings.copies,
         per_node=[_share(node) for node in sorted(nodes, key=lambda facts: facts.node)],

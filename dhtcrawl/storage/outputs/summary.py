@@ -47,6 +47,7 @@ class Summary:
     politeness_exceptions: int
     storage_sync: bool
     policy: str
+    plans: dict[str, dict[str, float | None]]
     key: str
     copies: int
     per_node: list[NodeShare]

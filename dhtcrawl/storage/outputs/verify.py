@@ -54,7 +54,7 @@ PAGE_FIELDS = (
     "error",
 )
 # Fields of a summary that earlier versions did not write.
-_SINCE = ("pages_undercopied", "copies", "pages_ok", "errors_by_kind")
+_SINCE = ("pages_undercopied", "copies", "pages_ok", "errors_by_kind", "plans")
 SUMMARY_FIELDS = tuple(f.name for f in fields(Summary) if f.name not in _SINCE)
 
 _PAGES, _INDEXES = f"{PAGES_DIR}/*.jsonl", f"{INDEXES_DIR}/*.cdxj"

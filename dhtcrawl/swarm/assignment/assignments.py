@@ -157,6 +157,9 @@ class Assignments:
 
     def _measure(self) -> None:
         crawl = self.crawl.parts
+        if self.plans is not None:
+            for name, more in self.plans.collect().items():
+                crawl.counters.plans[name] = crawl.counters.plans.get(name, 0) + more
         busy = bool(len(crawl.frontier) or crawl.open_tasks())
         self.facts.pace.look(crawl.counters.pages, crawl.counters.body_bytes, busy, self.services.clock.monotonic())
 

@@ -27,6 +27,7 @@ from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.schema import BadArguments
+from dhtcrawl.storage.store.plan_counters import MadeBy, count_plan, made_by
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.assignment import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BYTES_MAX
 
@@ -116,6 +117,7 @@ class Plans:
         self._highest = 0  # epoch that a member has named
         self._reports: dict[bytes, Table] = {}
         self._wake = asyncio.Event()
+        self._counted: dict[str, float] = {}  # plans made here, by what made them, that were not collected yet
 
     def newer(self, epoch: int) -> None:
         """Note that another node has a plan of this epoch: ask for it soon if ours is older."""
@@ -134,6 +136,17 @@ class Plans:
         self._highest = max(self._highest, args.epoch)
         self._reports[asker] = report
         return calls.PlanTable(self._plan.epoch, self._plan.packed if self._plan.epoch > args.epoch else None)
+
+    @property
+    def current(self) -> tuple[int, MadeBy] | None:
+        """The epoch of the plan that this node has, and what made it; None where there is none, or it does not say."""
+        made = made_by(self._plan.table)
+        return None if made is None else (self._plan.epoch, made)
+
+    def collect(self) -> dict[str, float]:
+        """The counters, by names of `plan_counters`, of the plans that were made here since the last call."""
+        counted, self._counted = self._counted, {}
+        return counted
 
     async def run(self) -> None:
         """Report, ask and plan, until cancelled."""
@@ -173,14 +186,24 @@ class Plans:
         table = await self._planner.plan(nodes, self._plan.table, self._clock.monotonic())
         if table is None:
             return
-        plan = self._plan
+        plan, made = self._plan, made_by(table)
+        if table and table != plan.table and made is not None:
+            count_plan(self._counted, made)
         if (table and table != plan.table) or (plan.table and self._highest > plan.epoch):
             self._take(max(self._highest, plan.epoch) + 1, table or plan.table)
 
     def _take(self, epoch: int, table: Table) -> None:
         self._plan = Plan(epoch, table, msgpack.packb(table))
-        log.info("plan %d of crawl %s", epoch, self._crawl_id.hex()[:12])
+        log.info("plan %d of crawl %s%s", epoch, self._crawl_id.hex()[:12], _said_of(made_by(table)))
         self._adopt(epoch, table)
+
+
+def _said_of(made: MadeBy | None) -> str:
+    """For the log: what made a plan, and how far it is off."""
+    if made is None:
+        return ""
+    error = "not judged" if made.error is None else f"{100 * made.error:.1f} % off on batches that it had not seen"
+    return f": by {made.model}, from {made.samples} batches; {error}"
 
 
 def _made(planner: Planner, nodes: Mapping[bytes, Table], before: Table, now: float) -> tuple[bytes, str]:

@@ -39,7 +39,7 @@ Count = Annotated[int, integer(0, COUNT_MAX)]
 Host = Annotated[str, text(HOST_CHARS_MAX, 1, made_of=is_host, says="printable ASCII without a slash")]
 Url = Annotated[str, text(URL_CHARS_MAX, 1, where=_is_canonical, says="a canonical URL")]
 _WORD = text(32, 1, where=re.compile(r"[a-z][a-z0-9_-]*").fullmatch, says="a-z, 0-9, _ and -")
-WORDS_MAX: Final = 64
+WORDS_MAX: Final = 80
 Waiting = Annotated[Mapping[str, int], mapping(_WORD, integer(0, COUNT_MAX), WORDS_MAX)]
 Counters = Annotated[Mapping[str, int | float], mapping(_WORD, number(0, COUNT_MAX), WORDS_MAX)]
 Figures = Annotated[Mapping[str, int | float], mapping(_WORD, number(-COUNT_MAX, COUNT_MAX), WORDS_MAX)]
