@@ -19,6 +19,7 @@ from random import Random
 CPU_S, CPU_TIMES = 0.5, 4.0  # for a page, at the fastest
 LINE_BYTES_PER_S, LINE_TIMES = 8_000.0, 10.0  # of the widest
 BLOCKED = 0.2
+MHZ, MEMORY, DISK = 3_000.0, 4e9, 2e8  # of the fastest; memory and disk are the same everywhere, and never full
 
 
 @dataclass(slots=True)
@@ -30,6 +31,10 @@ class SimMachine:
     blocked: dict[str, None] = field(default_factory=dict)  # hosts
     _line_free_at: float = 0.0
     _cpu_free_at: float = 0.0
+
+    def traits(self) -> dict[str, float]:
+        """What its node tells planners of it, as `dhtcrawl.cli.machine` does: what it costs a page is in its clock."""
+        return {"cores": 1.0, "mhz": MHZ * CPU_S / self.cpu_s, "memory_bytes": MEMORY, "disk_bytes_per_s": DISK}
 
     def has_at(self, now: float, size: int) -> float:
         """When a body of `size` bytes has come and is dealt with, that is asked of it now."""

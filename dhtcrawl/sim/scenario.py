@@ -23,6 +23,7 @@ class Scenario:
     delay_s: float = 1.0
     key: str = "url"
     policy: str = "xor"  # which node fetches a task
+    policy_options: str = ""  # of the policy: NAME=VALUE, with commas between them
     depth: int = -1
     page_s: float = 0.05  # until an answer begins, on average
     broken: float = 0.1  # share of the links (those that hold the web together aside): half 404, half redirects
@@ -68,7 +69,13 @@ class Scenario:
     def settings(self, base: CrawlSettings) -> CrawlSettings:
         """The crawl's settings: `base` with what the scenario says."""
         return dataclasses.replace(
-            base, delay_s=self.delay_s, key=self.key, policy=self.policy, depth=self.depth, copies=self.copies
+            base,
+            delay_s=self.delay_s,
+            key=self.key,
+            policy=self.policy,
+            policy_options=tuple(filter(None, self.policy_options.split(","))),
+            depth=self.depth,
+            copies=self.copies,
         )
 
     def web(self) -> WebShape:

@@ -338,6 +338,7 @@ class SimHost:
             aside=offload,
             node_id=self.id,
             observer=world.trace,
+            machine=dict if self.machine is None else self.machine.traits,
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from dhtcrawl.policy.bp_pso.planner import SAMPLES_MIN
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.swarm.assignment.assigner_state import AssignerState
@@ -55,6 +57,30 @@ def test_all_nodes_have_the_same_plan_and_it_knows_them_all(policy: str, names: 
     for name in names - {"sites"}:
         assert latest[name].keys() == adopted.keys()
     assert latest.get("sites", {}).keys() >= ({"site-0.test"} if "sites" in names else set())
+
+
+def test_uneven_nodes_train_a_net_which_makes_the_plans(adopted: Adopted) -> None:
+    pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
+    scenario = Scenario(
+        nodes=NODES, hosts=10, pages=500, delay_s=0.0, concurrency=8, broken=0.0, flaky=0.0, uneven=True,
+        policy="bp-pso", policy_options="mode=net",
+    )  # fmt: skip
+    result = simulate(scenario, 1)
+    assert result.violations == [], result.tail
+    assert (result.lost, result.refetches) == (0, 0)
+    plans = [table for _, table in sorted(adopted[min(adopted)], key=lambda plan: plan[0])]
+    made = [table["made"] for table in plans]
+    assert {each["model"] for each in made} == {"rates", "net"}, "rates until there is enough to learn from"
+    by_net = next(each for each in made if each["model"] == "net")
+    assert by_net["samples"] >= SAMPLES_MIN
+    assert by_net["errors"].keys() == {"rates", "net"}
+    clocks = {vector["mhz"] for vector in plans[-1]["machines"].values()}
+    assert len(clocks) == NODES, "machines differ, and say so"
+    for earlier, later in pairwise(plans):
+        whole = [sum(table["shares"].values()) for table in (earlier, later)]
+        for node in earlier["machines"].keys() & later["machines"].keys():
+            ratio = later["shares"][node] / whole[1] / (earlier["shares"][node] / whole[0])
+            assert 0.75 - 1e-6 <= ratio <= 1.25 + 1e-6
 
 
 def test_the_next_coordinator_counts_on(adopted: Adopted) -> None:
