@@ -1,8 +1,9 @@
 """What this machine is made of, as a policy may want to know: cores, clock, memory, and how fast the disk is.
 
 `psutil` says the first three; without it (it comes with `dhtcrawl[policies]`)
-nothing is known. The disk is tried. All of it happens once, on a thread of its
-own, which the first question starts: no caller waits for it, and no loop stands still.
+nothing is known. The disk is tried until the tries agree. All of it happens
+once, on a thread of its own, which the first question starts: no caller waits
+for it, and no loop stands still.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from dhtcrawl.cli.trials import Trials
 
 log = logging.getLogger(__name__)
 
@@ -46,16 +49,20 @@ class Machine:
             self._found = {**known, "disk_bytes_per_s": disk_bytes_per_s}
 
     def _try_disk(self) -> float:
-        """Write and sync a few megabytes: bytes a second, or 0 where that cannot be done."""
+        """Write and sync a few megabytes, until the tries agree: bytes a second, or 0 where that cannot be done."""
         piece = os.urandom(PIECE_BYTES)
         try:
-            with tempfile.TemporaryFile(dir=self._directory) as file:
-                began = self._clock()
-                for _ in range(TRIED_BYTES // PIECE_BYTES):
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-                return TRIED_BYTES / max(self._clock() - began, 1e-6)
+            trials = Trials()
+            while not trials.over:
+                # A new file each time: one that is there is overwritten faster than it was written.
+                with tempfile.TemporaryFile(dir=self._directory) as file:
+                    began = self._clock()
+                    for _ in range(TRIED_BYTES // PIECE_BYTES):
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    trials.tried(TRIED_BYTES, self._clock() - began)
+            return trials.rate
         except OSError as error:
             log.info("the disk cannot be tried: %s", error)
             return 0.0
@@ -71,7 +78,8 @@ def resources() -> dict[str, float]:
     mhz = (frequency.current or frequency.max) if frequency is not None else 0.0
     cores = min(float(len(os.sched_getaffinity(0))), cgroup_cores())
     # A machine that does not tell its clock: the same for all such, so that it says nothing.
-    return {"cores": cores, "mhz": float(mhz) or 1.0, "memory_bytes": float(psutil.virtual_memory().available)}
+    memory_bytes = min(float(psutil.virtual_memory().available), cgroup_bytes())
+    return {"cores": cores, "mhz": float(mhz) or 1.0, "memory_bytes": memory_bytes}
 
 
 def usable_cores() -> int:
@@ -81,30 +89,51 @@ def usable_cores() -> int:
 
 
 def cgroup_cores(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float:
-    """How many cores the process's group and those above it may use; infinity where there is no limit.
+    """How many cores the process's group and those above it may use; infinity where there is no limit."""
+    return min([math.inf, *(_old_cores(group) if old else _cores(group) for group, old in _groups("cpu", own, root))])
+
+
+def cgroup_bytes(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float:
+    """How much memory the process's group and those above it may use; infinity where there is no limit."""
+    groups = _groups("memory", own, root)
+    return min(
+        [math.inf, *(_bytes(group / ("memory.limit_in_bytes" if old else "memory.max")) for group, old in groups)]
+    )
+
+
+def _groups(controller: str, own: Path, root: Path) -> list[tuple[Path, bool]]:
+    """The directories of the process's groups and of those above them, each with whether it is of the first version.
 
     A container sees its own group as `root`, whatever the path in `own` says.
     """
     try:
         lines = own.read_text("utf-8", "replace").splitlines()
     except OSError:
-        return math.inf
-    limits = [math.inf]
+        return []
+    found = []
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        top = root / "cpu" if controllers else root
+        top = root / controller if controllers else root
         group = top / path.lstrip("/")
         for directory in (group, *group.parents):
-            limits.append(_old_limit(directory) if controllers else _limit(directory))
+            found.append((directory, bool(controllers)))
             if directory == top:
                 break
-    return min(limits)
+    return found
 
 
-def _limit(group: Path) -> float:
+def _bytes(file: Path) -> float:
+    """A number of bytes, or `max`; the first version's word for none is a number that no machine has."""
+    try:
+        return float(int(file.read_text("ascii")))
+    except (OSError, ValueError):
+        return math.inf
+
+
+def _cores(group: Path) -> float:
     """Linux's Documentation/admin-guide/cgroup-v2.rst: `$MAX $PERIOD`, or `max`."""
     try:
         quota, period = (group / "cpu.max").read_text("ascii").split()
@@ -113,7 +142,7 @@ def _limit(group: Path) -> float:
         return math.inf
 
 
-def _old_limit(group: Path) -> float:
+def _old_cores(group: Path) -> float:
     """The first version's two files; a quota of -1 is none."""
     try:
         quota = int((group / "cpu.cfs_quota_us").read_text("ascii"))

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dhtcrawl.cli import machine
-from dhtcrawl.cli.machine import TRIED_BYTES, Machine, cgroup_cores, resources, usable_cores
+from dhtcrawl.cli.machine import TRIED_BYTES, Machine, cgroup_bytes, cgroup_cores, resources, usable_cores
+from dhtcrawl.cli.trials import SPENT_S_MAX, TRIES_MAX, Trials
 
 NAMES = ("cores", "mhz", "memory_bytes", "disk_bytes_per_s")
 
@@ -84,6 +85,45 @@ def test_the_limits_of_its_group_and_of_those_above_count(
         path.write_text(text + "\n")
     assert cgroup_cores(own, tmp_path / "fs") == cores
     assert cgroup_cores(tmp_path / "none") == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "most"),
+    [
+        ("0::/a/b", {"a/memory.max": "1073741824", "a/b/memory.max": "max"}, 2**30),
+        ("0::/a/b", {"a/memory.max": "1073741824", "a/b/memory.max": "536870912"}, 2**29),
+        ("0::/", {}, float("inf")),
+        ("3:cpu:/c\n4:memory:/m\n0::/", {"memory/m/memory.limit_in_bytes": "1000000", "memory.max": "max"}, 1e6),
+    ],
+)
+def test_its_memory_is_what_its_groups_may_use(
+    groups: str, limits: dict[str, str], most: float, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.write_text(groups + "\n")
+    for name, text in limits.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert cgroup_bytes(own, tmp_path / "fs") == most
+
+
+def test_tries_end_when_the_latest_agree_and_are_bounded() -> None:
+    trials = Trials()
+    for took_s in (0.1, 0.02, 0.021, 0.02):
+        assert not trials.over
+        trials.tried(1.0, took_s)
+    assert trials.over
+    assert trials.rate == 1 / 0.02
+    swinging = Trials()
+    tries = 0
+    while not swinging.over:
+        swinging.tried(1.0, (0.01, 0.1)[tries % 2])
+        tries += 1
+    assert tries == TRIES_MAX
+    slow = Trials()
+    slow.tried(1.0, SPENT_S_MAX)
+    assert slow.over
 
 
 @pytest.mark.parametrize(("allowed", "limit", "cores"), [(8, 2.5, 2), (3, 8.0, 3), (4, 0.5, 1), (2, float("inf"), 2)])
