@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,11 @@ BATCHES = st.dictionaries(KEYS, st.none() | st.binary(max_size=3), max_size=6)
 STEPS = st.lists(BATCHES | st.none(), max_size=8)
 
 
-@pytest.fixture(params=["level", "memory"])
+@pytest.fixture(params=["level", "level that lets go after two bytes", "memory"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    opened: Engine = LevelEngine(tmp_path / "store") if request.param == "level" else MemoryEngine()
+    opened: Engine = MemoryEngine()
+    if request.param != "memory":
+        opened = LevelEngine(tmp_path / "store", scanned_bytes_max=4 << 20 if request.param == "level" else 2)
     yield opened
     opened.close()
 
@@ -106,12 +109,55 @@ def test_a_scan_goes_on_with_what_it_began_with(engine: Engine) -> None:
 def test_scans_may_run_side_by_side_and_be_left_early(engine: Engine) -> None:
     engine.write({bytes([i]): b"" for i in range(10)}, sync=False)
     one, two = engine.scan(b"\0", b"\xff"), engine.scan(b"\5", b"\xff")
-    assert [next(one)[0], next(two)[0], next(one)[0], next(two)[0]] == [b"\0", b"\5", b"\1", b"\6"]
+    assert [next(one)[0], next(two)[0], next(one)[0], next(one)[0]] == [b"\0", b"\5", b"\1", b"\2"]
+    assert [next(two)[0], next(one)[0], next(two)[0]] == [b"\6", b"\3", b"\7"]
     del one
-    assert next(two)[0] == b"\7"
+    assert next(two)[0] == b"\x08"
 
 
 # Only LevelDB
+
+
+def mapped_tables() -> int:
+    """How many of LevelDB's tables this process has mapped."""
+    return sum(".ldb" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def of_many_tables(path: Path, **settings: int) -> LevelEngine:
+    """A store of 4,000 keys of 1,000 bytes each that do not compress, in some dozens of tables."""
+    engine = LevelEngine(path, write_buffer_bytes=1 << 16)
+    bits = random.Random(1)
+    for first in range(0, 4000, 50):
+        engine.write({b"%05d" % i: bits.randbytes(1000) for i in range(first, first + 50)}, sync=False)
+    engine.close()
+    return LevelEngine(path, write_buffer_bytes=1 << 16, **settings)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_long_scan_keeps_few_tables_mapped(tmp_path: Path) -> None:
+    engine = of_many_tables(tmp_path / "plain")
+    before, everything = mapped_tables(), content(engine)
+    kept = mapped_tables() - before
+    engine.close()
+    engine = of_many_tables(tmp_path / "thrifty", scanned_bytes_max=200_000)
+    before, most, found = mapped_tables(), 0, []
+    for row in engine.scan(b"", b"\xff"):
+        found.append(row)
+        most = max(most, mapped_tables() - before) if len(found) % 50 == 0 else most
+    assert found == everything
+    assert 0 < most < kept / 2
+    engine.close()
+
+
+def test_a_scan_whose_store_was_removed_finds_no_empty_one_in_its_place(tmp_path: Path) -> None:
+    engine = LevelEngine(tmp_path / "store", scanned_bytes_max=1)
+    engine.write({b"a": b"", b"b": b""}, sync=False)
+    scan = engine.scan(b"", b"c")
+    assert next(scan) == (b"a", b"")
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(StorageError, match="cannot open the store"):
+        next(scan)
+    engine.close()
 
 
 def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import plyvel
 
@@ -18,28 +20,54 @@ from dhtcrawl.errors import StorageError, StorageFull
 from dhtcrawl.storage.store.txn import Batch
 
 OPEN_FILES_MAX = 200  # of LevelDB's tables
+# LevelDB maps its tables: what was read of one counts as the process's memory until the database is closed.
+# To open it again takes some 5 ms of CPU.
+SCANNED_BYTES_MAX = 4 << 20
 
 
 class LevelEngine:
-    """A LevelDB database; only one process at a time can open a directory."""
+    """A LevelDB database; only one process at a time can open a directory.
+
+    A long scan closes it on its way and opens it again, unless another scan is under way, or something was written
+    since it began, which it must not see. If that fails the database stays closed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        cache_bytes: int = 8 << 20,
+        write_buffer_bytes: int = 4 << 20,
+        scanned_bytes_max: int = SCANNED_BYTES_MAX,
+    ) -> None:
+        """A scan lets go of the tables it has read after `scanned_bytes_max` of keys and values."""
+        self._path = path
+        self._cache_bytes = cache_bytes
+        self._write_buffer_bytes = write_buffer_bytes
+        self._scanned_bytes_max = scanned_bytes_max
+        self._scans = 0  # under way
+        self._writes = 0
+        self._db = self._opened(new=True)
 
     # With Bloom filters a miss, the usual answer to "URL seen?", costs no
     # disk read (LevelDB doc/index.md, "Filters"; 10 bits a key give 1 %).
-    def __init__(self, path: Path, *, cache_bytes: int = 8 << 20, write_buffer_bytes: int = 4 << 20) -> None:
+    def _opened(self, *, new: bool) -> Any:
+        """The database; `new`: one is made where there is none."""
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._db = plyvel.DB(
-                str(path),
-                create_if_missing=True,
+            if new:
+                self._path.mkdir(parents=True, exist_ok=True)
+            return plyvel.DB(
+                str(self._path),
+                create_if_missing=new,
                 bloom_filter_bits=10,
-                lru_cache_size=cache_bytes,
-                write_buffer_size=write_buffer_bytes,
+                lru_cache_size=self._cache_bytes,
+                write_buffer_size=self._write_buffer_bytes,
                 max_open_files=OPEN_FILES_MAX,
                 # A hole in the log is to be reported as damage, not taken for the log's end.
                 paranoid_checks=True,
             )
         except (plyvel.Error, OSError) as error:
-            raise storage_error(error, f"cannot open the store {path}") from error
+            raise storage_error(error, f"cannot open the store {self._path}") from error
 
     # Without checksums LevelDB can miss keys in a damaged block, and a page that was
     # fetched would count as never seen.
@@ -57,13 +85,33 @@ class LevelEngine:
             raise storage_error(error, "cannot read the store") from error
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        try:
-            with self._db.iterator(start=start, stop=stop, verify_checksums=True) as iterator:
-                yield from iterator
-        except (plyvel.Error, OSError) as error:
-            raise storage_error(error, "cannot read the store") from error
+        writes, key = self._writes, None
+        while True:
+            scanned = 0
+            self._scans += 1
+            try:
+                with self._db.iterator(
+                    start=start, stop=stop, include_start=key is None, verify_checksums=True
+                ) as iterator:
+                    for key, value in iterator:
+                        yield key, value
+                        scanned += len(key) + len(value)
+                        if scanned >= self._scanned_bytes_max and self._scans == 1 and self._writes == writes:
+                            break
+                    else:
+                        return
+            except (plyvel.Error, OSError) as error:
+                raise storage_error(error, "cannot read the store") from error
+            finally:
+                self._scans -= 1
+            start = key
+            self._db.close()
+            _give_back()
+            # If its files are gone, an empty one in their place would say that nothing was ever seen.
+            self._db = self._opened(new=False)
 
     def write(self, batch: Batch, *, sync: bool) -> None:
+        self._writes += 1
         try:
             with self._db.write_batch(transaction=True, sync=sync) as writer:
                 put, delete = writer.put, writer.delete
@@ -77,6 +125,13 @@ class LevelEngine:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _give_back() -> None:
+    """Have glibc, where it is the C library, give free memory back: above all a closed database's cache."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def storage_error(error: Exception, what: str) -> StorageError:
