@@ -3,7 +3,7 @@
     python scripts/bench_policies.py [--experiment NAME]… [--seeds N] [--jobs N] [--quick]
                                      [--latency-matrix FILE.npz] [--json FILE] [--markdown FILE] [--plots DIR]
 
-Needs numpy and scipy (`pip install "dhtcrawl[policies]"`). Where nothing else is
+Needs numpy and scipy. Where nothing else is
 said the experiments are simulated: time is virtual, chance comes from seeds, and
 what is compared is compared on the same seeds. Those with limited machines and
 with long ways need root, as `scripts/chaos.py` does, cgroups and /dev/net/tun;

@@ -18,4 +18,4 @@ compile() {
     --no-emit-options --all-build-deps "$@" pyproject.toml
 }
 compile --output-file requirements.lock
-compile --extra dev --extra policies --constraint requirements.lock --output-file requirements-dev.lock
+compile --extra dev --constraint requirements.lock --output-file requirements-dev.lock

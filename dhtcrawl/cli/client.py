@@ -18,7 +18,7 @@ from yarl import URL
 
 from dhtcrawl.cli.options import load_config
 from dhtcrawl.config import Config
-from dhtcrawl.errors import DhtcrawlError, NodeUnreachable, NotNow, UsageError
+from dhtcrawl.errors import ConfigError, DhtcrawlError, NodeUnreachable, NotNow, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
 from dhtcrawl.web.api import Action, Decision, Row
@@ -34,6 +34,7 @@ ANSWER_TIMEOUT_S = 60.0
 ANSWER_BYTES_MAX = 64 << 20
 _API = "/api/v1"
 _USAGE = (400, 403, 404, 408, 409, 413)
+_CONFIG = 422
 _NOT_NOW = 503
 
 
@@ -44,6 +45,7 @@ class NodeClient:
         NodeUnreachable: no node answers there.
         NotNow: the node says that it cannot tell yet.
         UsageError: the node says that this cannot be asked.
+        ConfigError: the node lacks what the crawl's policy needs.
         DhtcrawlError: it failed, or what answers is no node.
     """
 
@@ -208,6 +210,8 @@ class NodeClient:
             return self._no_node()
         if status in _USAGE:
             return UsageError(message)
+        if status == _CONFIG:
+            return ConfigError(f"the node at {self.name}: {message}")
         return (NotNow if status == _NOT_NOW else DhtcrawlError)(f"the node at {self.name}: {message}")
 
     def _no_node(self) -> DhtcrawlError:

@@ -38,6 +38,7 @@ from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import Node, RunningCrawl
+from dhtcrawl.policy.registry import check_needs
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
@@ -63,6 +64,7 @@ def command(
     stopped. Without --out it goes on with the newest such crawl that is here.
     """
     config = read_settings(options)
+    check_needs(config.crawl.policy)
     spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
     out_dir = Path(out) if out is not None else _default_out(spec, nodes, config)
     if nodes == AUTO:

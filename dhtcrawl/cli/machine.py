@@ -1,9 +1,7 @@
 """What this machine is made of, as a policy may want to know: cores, clock, memory, and how fast the disk is.
 
-`psutil` says the first three; without it (it comes with `dhtcrawl[policies]`)
-nothing is known. The disk is tried until the tries agree. All of it happens
-once, on a thread of its own, which the first question starts: no caller waits
-for it, and no loop stands still.
+`psutil` says the first three; without it nothing is known. The disk is tried until the tries agree. All of it happens
+once, on a thread of its own, which the first question starts: no caller waits for it, and no loop stands still.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dhtcrawl.config import pairs
@@ -73,6 +74,21 @@ def check(name: str, options: Sequence[str] = ()) -> None:
         if known[option] and value not in known[option]:
             choices = ", ".join(known[option])
             raise SettingError("crawl.policy_options", f": {option} is {value!r}; with {name} use one of {choices}")
+
+
+def check_needs(name: str) -> None:
+    """Whether what the policy needs is installed here; nothing of it is imported.
+
+    Raises:
+        SettingError: there is no such policy.
+        ConfigError: it cannot be imported, or something that it needs is missing.
+    """
+    missing = [module for module in load(name).needs if find_spec(module) is None]
+    if missing:
+        raise ConfigError(
+            f"crawl.policy: {name} needs {', '.join(missing)}, not installed here; "
+            f"run 'pip install {' '.join(missing)}' where dhtcrawl is installed, or use another policy"
+        )
 
 
 def _others() -> list[EntryPoint]:

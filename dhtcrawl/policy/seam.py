@@ -90,6 +90,8 @@ class Policy:
     name: ClassVar[str] = ""
     # What may be asked of it, and the values that are good; no values: any.
     options: ClassVar[Mapping[str, Sequence[str]]] = {}
+    # Modules of other packages that it cannot do without on any node that may coordinate.
+    needs: ClassVar[Sequence[str]] = ()
     # What makes the table that owners rank by; None where each of them learns for itself.
     planner: type[Planner] | None = None
     # Whether a task waits until the first of its ranking has room; otherwise it goes to the next that has.

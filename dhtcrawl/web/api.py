@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import ConfigError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
+from dhtcrawl.policy.registry import check_needs
 from dhtcrawl.spec import CHANGEABLE, CrawlSpec, make_spec, typed_url
 
 Action = Literal["pause", "resume", "stop"]
@@ -174,7 +175,8 @@ def submission(body: object) -> CrawlSpec:
     """What a client asks to crawl, from the JSON it sent: `{"seeds": […], "settings": {…}}`.
 
     Raises:
-        ApiError: 400, it is no such thing, or a seed or a setting is not good.
+        ApiError: 400, it is no such thing, or a seed or a setting is not good; 422, this node lacks what its policy
+            needs.
     """
     if not isinstance(body, Mapping):
         raise ApiError(400, 'the body is no JSON object; send {"seeds": [...], "settings": {...}}')
@@ -189,9 +191,13 @@ def submission(body: object) -> CrawlSpec:
     try:
         spec = make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
         check_policy(spec.settings.policy, spec.settings.policy_options)
-        return spec
     except (ConfigError, UsageError) as error:
         raise ApiError(400, str(error)) from error
+    try:
+        check_needs(spec.settings.policy)
+    except ConfigError as error:
+        raise ApiError(422, str(error)) from error
+    return spec
 
 
 def changes_in(body: object) -> dict[str, Any]:

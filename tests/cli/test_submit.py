@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.wait import exit_of, stop_of
 from dhtcrawl.crawl.budget import Stop
-from dhtcrawl.errors import NotNow
+from dhtcrawl.errors import Exit, NotNow
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import catalog
@@ -70,6 +71,17 @@ def test_what_cannot_be_submitted_is_refused_before_anybody_is_asked(
     ended = ask("submit", *args)
     assert (ended.code, says in ended.message()) == (2, True), ended
     assert node.asked == []
+
+
+def test_a_policy_that_cannot_run_on_the_node_is_refused_in_one_line(
+    ask: Ask, here: Here, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    for ended in (ask("submit", "a.example", "--policy", "bp-pso"), here("crawl", "a.example", "--policy", "bp-pso")):
+        assert ended.code == Exit.CONFIG
+        assert "bp-pso needs scipy, not installed here; run 'pip install scipy'" in ended.message()
+    assert node.asked == []
+    assert ask("submit", "a.example", "--policy", "gnp").code == 0
 
 
 def ends_after(node: FakeNode, questions: int, ended: str, then: Callable[[], None] = lambda: None) -> None:

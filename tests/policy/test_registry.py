@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.policy.registry import GROUP, OURS, check, load, names
+from dhtcrawl.policy.registry import GROUP, OURS, check, check_needs, load, names
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, PolicyTask, TaskResult
 
 from . import contract
@@ -66,6 +66,17 @@ def test_one_that_is_none_is_a_clear_error(source: str, says: str, installed: An
     installed("broken_policy", source, mine="broken_policy:Mine")
     with pytest.raises(ConfigError, match=says):
         check("mine")
+
+
+@pytest.mark.parametrize(("name", "module"), [("bp-pso", "scipy"), ("bp-pso", "psutil"), ("gnp", "numpy")])
+def test_a_policy_whose_needs_are_missing_is_refused_with_the_remedy(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_needs(name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=f"{name} needs {module}, not installed here; run 'pip install {module}'"):
+        check_needs(name)
+    check_needs("xor")
 
 
 def test_a_name_that_is_none_says_which_there_are() -> None:

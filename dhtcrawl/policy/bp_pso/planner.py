@@ -50,7 +50,7 @@ BEATS, HELD_MIN = 0.9, 8
 MODES = ("auto", "rates", "net", "paper", "exact", "pso")
 NET_MODES = ("net", "exact", "pso")
 MODELS = ("rates", "net", "paper")
-EXTRA = 'needs numpy and scipy on the node that coordinates; there: pip install "dhtcrawl[policies]"'
+EXTRA = "needs numpy and scipy on the node that coordinates; there: pip install numpy scipy"
 
 
 class Made(NamedTuple):

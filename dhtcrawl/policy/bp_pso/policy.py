@@ -21,6 +21,7 @@ class BpPso(PlannedPolicy):
 
     name = "bp-pso"
     options: ClassVar = {"mode": MODES}
+    needs: ClassVar = ("numpy", "scipy", "psutil")
     planner = Split
 
     def __init__(self, settings: Settings) -> None:

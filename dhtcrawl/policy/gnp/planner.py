@@ -25,7 +25,7 @@ PAIRS_MAX = 100_000
 SITES_MAX = 20_000
 SPACES = ("vivaldi", "landmarks")
 TOGETHER = 500  # sites whose places are found at once
-EXTRA = 'needs numpy on the node that coordinates; there: pip install "dhtcrawl[policies]"'
+EXTRA = "needs numpy on the node that coordinates; there: pip install numpy"
 
 
 class Atlas(Planner):
