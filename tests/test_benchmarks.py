@@ -33,8 +33,6 @@ ROWS: dict[str, benchmark.Row] = {
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_every_benchmark_says_what_it_takes(script: Path) -> None:
-    if script.stem == "bench_policies":
-        pytest.importorskip("numpy")
     said = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=False, timeout=60)
     assert said.returncode == 0, said.stderr
     assert "--quick" in said.stdout
@@ -58,7 +56,6 @@ def test_the_rows_of_every_benchmark_have_the_same_fields(name: str) -> None:
 
 
 def test_the_rows_about_policies_have_them_too() -> None:
-    pytest.importorskip("numpy")
     from policy_bench.report import Row, as_rows
 
     rows = [

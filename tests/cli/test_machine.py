@@ -34,7 +34,6 @@ def ticking(step_s: float) -> Callable[[], float]:
 
 
 def test_all_is_said_once_the_disk_was_tried(tmp_path: Path) -> None:
-    pytest.importorskip("psutil")
     own = Machine(tmp_path, clock=ticking(0.5))
     assert own() == {}
     own.look()

@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
+import numpy as np
 import pytest
+from policy_bench import machines, prediction, split
+from policy_bench.report import Experiment, Options, Row
 
-np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
-
-from policy_bench import machines, prediction, split  # noqa: E402 - what follows needs numpy
-from policy_bench.report import Experiment, Options, Row  # noqa: E402
-
-from dhtcrawl.policy.bp_pso import pso  # noqa: E402
-from dhtcrawl.policy.bp_pso.planner import MODES  # noqa: E402
-from dhtcrawl.policy.bp_pso.split import equal_split  # noqa: E402
+from dhtcrawl.policy.bp_pso import pso
+from dhtcrawl.policy.bp_pso.planner import MODES
+from dhtcrawl.policy.bp_pso.split import equal_split
 
 QUICK = Options(quick=True)
 PARTICLES = ("paper_pso", "repaired_pso")

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
+from bench_policies import main
+from policy_bench import coordinates, throughput
+from policy_bench.coordinates import Accuracy, accuracy, time_ratio
+from policy_bench.latency import Array, Job, World, drawn, read
+from policy_bench.placing import RANDOM_PROBES, Ranked, crawler, ours, predicted, site, spread
+from policy_bench.report import Options, Row
+from policy_bench.throughput import by_chance, by_load, by_policy, by_table, demand, simulate, single
 
-np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
-pytest.importorskip("scipy", reason="pip install 'dhtcrawl[policies]'")
-
-from bench_policies import main  # noqa: E402 - what follows needs numpy
-from policy_bench import coordinates, throughput  # noqa: E402
-from policy_bench.coordinates import Accuracy, accuracy, time_ratio  # noqa: E402
-from policy_bench.latency import Array, Job, World, drawn, read  # noqa: E402
-from policy_bench.placing import RANDOM_PROBES, Ranked, crawler, ours, predicted, site, spread  # noqa: E402
-from policy_bench.report import Options, Row  # noqa: E402
-from policy_bench.throughput import by_chance, by_load, by_policy, by_table, demand, simulate, single  # noqa: E402
-
-from dhtcrawl.errors import ConfigError  # noqa: E402
+from dhtcrawl.errors import ConfigError
 
 
 def line(*places: float) -> dict[str, dict[object, list[float]]]:
@@ -63,7 +61,7 @@ def test_between_clients_is_the_shortest_way_over_a_service(tmp_path: Path) -> N
         {"rt_ms": np.array([[1.0, np.nan]])},
     ],
 )
-def test_a_file_that_is_none_of_these_is_refused_by_its_name(tmp_path: Path, arrays: dict[str, object]) -> None:
+def test_a_file_that_is_none_of_these_is_refused_by_its_name(tmp_path: Path, arrays: dict[str, Any]) -> None:
     np.savez(tmp_path / "m.npz", **arrays)
     with pytest.raises(ConfigError, match=r"m\.npz.*use an \.npz with rtt_10us"):
         read(tmp_path / "m.npz")

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("scipy", reason="pip install 'dhtcrawl[policies]'")
-
 import bench_policies
+import pytest
 from policy_bench import mixed
 from policy_bench.mixed import best_shares, crawl, makespans
 from policy_bench.report import Experiment, Options, Row, markdown_table, text_table

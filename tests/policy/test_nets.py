@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
-
-from dhtcrawl.policy.bp_pso.nets import INPUTS, Array, LogNet, PaperNet, loss, weights_of  # noqa: E402 - needs numpy
+from dhtcrawl.policy.bp_pso.nets import INPUTS, Array, LogNet, PaperNet, loss, weights_of
 
 
 def batches(count: int, seed: int) -> tuple[Array, Array]:

@@ -6,18 +6,17 @@ from dataclasses import replace
 from math import dist
 from typing import Any
 
+import numpy as np
 import pytest
 
-np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
+from dhtcrawl.policy.balanced import WEIGHT_MAX, Rates
+from dhtcrawl.policy.bp_pso.planner import MODES, SAMPLES_MIN, VECTOR, Split
+from dhtcrawl.policy.gnp.landmarks import well_apart
+from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas
+from dhtcrawl.policy.gnp.policy import Gnp
+from dhtcrawl.policy.seam import Candidate, Planner, PolicyTask
 
-from dhtcrawl.policy.balanced import WEIGHT_MAX, Rates  # noqa: E402 - what follows needs numpy
-from dhtcrawl.policy.bp_pso.planner import MODES, SAMPLES_MIN, VECTOR, Split  # noqa: E402
-from dhtcrawl.policy.gnp.landmarks import well_apart  # noqa: E402
-from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas  # noqa: E402
-from dhtcrawl.policy.gnp.policy import Gnp  # noqa: E402
-from dhtcrawl.policy.seam import Candidate, Planner, PolicyTask  # noqa: E402
-
-from .contract import node, settings  # noqa: E402
+from .contract import node, settings
 
 # What a node of another version, or a hostile one, may report.
 RUBBISH: list[dict[str, Any]] = [

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+import numpy as np
 
-np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
-
-from dhtcrawl.policy.gnp.space import Array, embed, landmarks, vivaldi  # noqa: E402 - needs numpy
+from dhtcrawl.policy.gnp.space import Array, embed, landmarks, vivaldi
 
 
 def world(count: int, seed: int, dimensions: int = 3) -> tuple[Array, Array]:

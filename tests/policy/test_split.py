@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-np = pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
-
-from dhtcrawl.policy.bp_pso.pso import paper_pso, repaired_pso  # noqa: E402 - needs numpy
-from dhtcrawl.policy.bp_pso.split import Times, equal_split, exact_split, largest_remainder  # noqa: E402
+from dhtcrawl.policy.bp_pso.pso import paper_pso, repaired_pso
+from dhtcrawl.policy.bp_pso.split import Times, equal_split, exact_split, largest_remainder
 
 # Seconds a task and seconds to begin, of each node.
 speeds = st.lists(st.tuples(st.floats(0.01, 100), st.floats(0, 50)), min_size=1, max_size=4)

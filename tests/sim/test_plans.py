@@ -41,8 +41,6 @@ def slow_web(policy: str, **fields: Any) -> Scenario:
     ("policy", "names"), [("balanced", {"weights"}), ("bp-pso", {"shares"}), ("gnp", {"nodes", "sites"})]
 )
 def test_all_nodes_have_the_same_plan_and_it_knows_them_all(policy: str, names: set[str], adopted: Adopted) -> None:
-    if policy != "balanced":
-        pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
     result = simulate(slow_web(policy), 1)
     assert result.violations == [], result.tail
     assert (result.lost, result.refetches) == (0, 0)
@@ -60,7 +58,6 @@ def test_all_nodes_have_the_same_plan_and_it_knows_them_all(policy: str, names: 
 
 
 def test_uneven_nodes_train_a_net_which_makes_the_plans(adopted: Adopted) -> None:
-    pytest.importorskip("numpy", reason="pip install 'dhtcrawl[policies]'")
     scenario = Scenario(
         nodes=NODES, hosts=10, pages=500, delay_s=0.0, concurrency=8, broken=0.0, flaky=0.0, uneven=True,
         policy="bp-pso", policy_options="mode=net",
