@@ -13,16 +13,17 @@ from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
 
 FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_way", "joins", "leaves", "slow_nodes")
-# Those that once broke a promise, and some of the tenth that takes the least time.
+# Those that once broke a promise, and some that take little time.
 ONCE_BROKEN = (230, 449, 513, 685, 751, 939, 992)
-ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced"), (20, "dynamic"), (7, "dynamic")]
+ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced"), (20, "dynamic")]
 # fmt: off
 QUICK = (
-    4, 26, 38, 40, 52, 87, 90, 144, 154, 205, 212, 253, 256, 277, 295, 296, 326, 364, 378, 400, 431,
-    436, 443, 463, 464, 488, 499, 500, 520, 537, 547, 550, 574, 583, 591, 664, 666, 674, 677, 681,
-    695, 739, 744, 768, 793, 799, 806, 822, 826, 856, 921, 923, 944, 962, 970, 990,
+    4, 26, 38, 87, 144, 154, 205, 212, 253, 256, 295, 326, 364, 378, 400, 431, 436, 463, 488, 520,
+    537, 547, 550, 583, 664, 674, 695, 739, 744, 768, 793, 799, 856, 923, 944, 962, 970, 990,
 )
 # fmt: on
+# Quick ones with many kinds of faults.
+QUICK_UNDER = (41, 110, 65, 26, 79, 108, 90, 178, 103, 3)
 SEEDS = ONCE_BROKEN + QUICK
 POLICIES = [name for name in OURS if name != Scenario().policy]
 
@@ -34,7 +35,7 @@ def test_a_random_scenario_breaks_no_promise(seed: int) -> None:
 
 
 @pytest.mark.shared_out
-@pytest.mark.parametrize(("seed", "policy"), [*ONCE_BROKEN_UNDER, *zip(QUICK[::6], cycle(POLICIES))])
+@pytest.mark.parametrize(("seed", "policy"), [*ONCE_BROKEN_UNDER, *zip(QUICK_UNDER, cycle(POLICIES))])
 def test_a_random_scenario_breaks_no_promise_under_another_policy(seed: int, policy: str) -> None:
     check(dataclasses.replace(draw(seed), policy=policy), seed)
 
