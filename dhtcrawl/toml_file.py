@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from dhtcrawl.errors import ConfigError
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 T = TypeVar("T")
 
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
@@ -29,7 +29,7 @@ _NONE: Final = object()
 class Table:
     """A table of a TOML file; what is not asked for by `done` is no key of it."""
 
-    def __init__(self, file: TomlFile, path: Path, values: Mapping[str, object]) -> None:
+    def __init__(self, file: TomlFile, path: KeyPath, values: Mapping[str, object]) -> None:
         self._file = file
         self._path = path
         self._values = values
@@ -118,7 +118,7 @@ class TomlFile:
             raise ConfigError(f"{name} is not valid TOML: {error or 'too deep'}") from error
         self.root = Table(self, (), values)
 
-    def wrong(self, problem: str, path: Path) -> ConfigError:
+    def wrong(self, problem: str, path: KeyPath) -> ConfigError:
         """The error that says what is wrong at `path`: keys, and numbers of the tables in lists, from 0 on."""
         line = _line_of(self._text, path)
         where = f"{self.name}:{line}" if line else self.name
@@ -131,7 +131,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _line_of(text: str, path: Path) -> int:
+def _line_of(text: str, path: KeyPath) -> int:
     """The line, from 1 on, of the key or table at `path`, or of the nearest above it; 0: of none."""
     best, lines = (0, 0), {place: line for line, place in _places(text)}
     for place, line in lines.items():
@@ -140,10 +140,10 @@ def _line_of(text: str, path: Path) -> int:
     return best[1]
 
 
-def _places(text: str) -> Iterator[tuple[int, Path]]:
+def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
     """The lines on which keys and tables begin."""
-    table: Path = ()
-    counts: dict[Path, int] = {}
+    table: KeyPath = ()
+    counts: dict[KeyPath, int] = {}
     quote = ""  # of a text over several lines that is open
     for number, line in enumerate(text.splitlines(), 1):
         if not quote:
@@ -159,9 +159,9 @@ def _places(text: str) -> Iterator[tuple[int, Path]]:
             quote = "" if quote == mark else quote or mark
 
 
-def _table_of(bracket: str, names: Path, counts: dict[Path, int]) -> Path:
+def _table_of(bracket: str, names: KeyPath, counts: dict[KeyPath, int]) -> KeyPath:
     """The path of a header: behind the name of a list stands the number of its last table."""
-    path: Path = ()
+    path: KeyPath = ()
     for place, name in enumerate(names):
         path += (name,)
         if bracket == "[[" and place == len(names) - 1:
@@ -171,5 +171,5 @@ def _table_of(bracket: str, names: Path, counts: dict[Path, int]) -> Path:
     return path
 
 
-def _split(names: str) -> Path:
+def _split(names: str) -> KeyPath:
     return tuple(name[1:-1] if name[0] in "\"'" else name for name in _ONE_NAME.findall(names))

@@ -34,7 +34,7 @@ def command(file: Path, only_count: bool) -> int:
         else:
             click.echo(json.dumps(task._asdict(), ensure_ascii=False))
     if too_long:
-        fail(f"{file}: {too_long} tasks have no URL, with their words it would be too long; shorten their keywords")
+        fail(f"{file}: tasks without a URL, as it would be too long: {too_long}; shorten their keywords")
         return Exit.CONFIG
     return Exit.COMPLETE
 

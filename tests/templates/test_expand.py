@@ -106,7 +106,7 @@ def test_a_task_that_has_no_url_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["expand", str(file)]) == Exit.CONFIG
     out, err = capsys.readouterr()
     assert [json.loads(line)["task"] for line in out.splitlines()] == ["b"]
-    assert "1 tasks have no URL" in err
+    assert "would be too long: 1; shorten" in err
 
 
 @pytest.mark.parametrize(
