@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -281,6 +282,16 @@ async def test_a_submission_that_is_none_is_refused_before_the_node_sees_it(
 ) -> None:
     answer = await ask(node, "POST", "/api/v1/crawls", body)
     assert (answer.status, says in answer.error) == (400, True), answer.error
+    assert node.asked == []
+
+
+async def test_a_policy_that_this_node_cannot_run_is_refused_as_such(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    body = {"seeds": ["http://a/"], "settings": {"policy": "gnp"}}
+    answer = await ask(node, "POST", "/api/v1/crawls", body)
+    assert (answer.status, "gnp needs numpy, not installed here" in answer.error) == (422, True), answer.error
     assert node.asked == []
 
 
