@@ -51,11 +51,15 @@ class FakeRun:
 
     def __init__(self, world: CrawlsBench, known: CrawlRecord) -> None:
         self.interrupted = False
+        self.held = False
         self._world, self._record = world, known
 
     def interrupt(self) -> None:
         self.interrupted = True
         asyncio.get_running_loop().call_later(0.1, self._world.runs.ended, self._record.crawl_id)
+
+    def hold(self, hold: bool) -> None:
+        self.held = hold
 
     def record(self) -> CrawlRecord:
         return self._record
@@ -201,6 +205,17 @@ async def test_participants_are_told_by_their_places_among_the_members_that_we_s
         assert await world.hear("crawl_tell", {**args, "view": fingerprint}) == {}
         assert world.crawls.get(record().crawl_id) == names[ids]
         await world.runs.stop()
+
+
+async def test_a_node_that_joins_once_more_while_it_leaves_starts_nothing() -> None:
+    """What it fetched then would not be among the pages that its heir has taken."""
+    async with a_world() as world:
+        await world.crawls.publish(record())
+        world.runs.hold(True)  # it was taken for dead
+        world.runs.start_no_more()  # it leaves
+        world.runs.hold(False)  # it has joined
+        await world.crawls.publish(record(1))
+        assert [run.held for run in world.started] == [True, True]
 
 
 async def test_a_crawl_that_has_ended_does_not_run() -> None:

@@ -66,8 +66,8 @@ class Leaver:
     def __iter__(self) -> Iterator[CrawlRecord]:
         return iter([self.record])
 
-    def hold(self, hold: bool) -> None:
-        self.did.append("hold")
+    def start_no_more(self) -> None:
+        self.did.append("starts nothing more")
 
     def get(self, crawl: bytes) -> CrawlRecord:
         return self.record
@@ -110,7 +110,7 @@ async def test_pages_go_to_an_heir_and_records_after_them_and_the_heir_hears_of_
     assert await leaver.part.run() == HandedOver()
     (heir, again) = leaver.asked
     pages = ("pages", heir, False)
-    assert leaver.did == ["hold", "adopts nothing more", pages, "disowns", "records", pages, "goodbye"]
+    assert leaver.did == ["starts nothing more", "adopts nothing more", pages, "disowns", "records", pages, "goodbye"]
     assert heir == again != US
 
 

@@ -103,6 +103,21 @@ class _Runs:
 
 
 @loop_state
+class _Life:
+    """What the node is at, as far as it matters to its runs."""
+
+    def __init__(self) -> None:
+        self.joining = False  # once more: it is told when it has
+        self.leaving = False  # for good
+        self.stopping = False  # for good
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing is started in any crawl."""
+        return self.joining or self.leaving
+
+
+@loop_state
 class CrawlRuns:
     """Starts and ends the runs of one node's crawls, and tells them what happens around them."""
 
@@ -117,8 +132,7 @@ class CrawlRuns:
         self._over_here: set[bytes] = set()  # runs that were told of an end, and write what they have
         self._reopen_check = ReopenCheck(committer, group, over=self._over, claims=self._claims, reopen=records.publish)
         self._gone = asyncio.Event()
-        self._held = False
-        self._stopping = False
+        self._life = _Life()
         records.on_change.append(self._changed)
 
     def __iter__(self) -> Iterator[tuple[bytes, RunningHere]]:
@@ -150,11 +164,19 @@ class CrawlRuns:
 
     # What happens around the runs
 
+    def start_no_more(self) -> None:
+        """Start nothing in any crawl from here on, for good: a node that joins once more while it leaves leaves."""
+        self._life.leaving = True
+        self._hold()
+
     def hold(self, hold: bool) -> None:
-        """Start nothing in any crawl, or go on."""
-        self._held = hold
+        """Start nothing in any crawl, or go on where the node does not leave."""
+        self._life.joining = hold
+        self._hold()
+
+    def _hold(self) -> None:
         for run in self._ran.now.values():
-            run.hold(hold)
+            run.hold(self._life.held)
 
     def settled(self, view: View | None) -> None:
         """Let what is ours by `view` be fetched; None: nothing."""
@@ -191,7 +213,7 @@ class CrawlRuns:
 
     async def stop(self) -> None:
         """End all runs here; they go on when the node is back."""
-        self._stopping = True
+        self._life.stopping = True
         for run in self._ran.now.values():
             run.interrupt()
         while self._ran.now or self._starting:
@@ -226,7 +248,7 @@ class CrawlRuns:
         return RecordTerms(run.key_bytes, orders, run.depth_matters, run.snapshot, run.in_flight)
 
     def _over(self, crawl: bytes) -> CrawlRecord | None:
-        busy = self._settled is None or self._stopping or crawl in self._ran.now or crawl in self._starting
+        busy = self._settled is None or self._life.stopping or crawl in self._ran.now or crawl in self._starting
         return None if busy else self.records.get(crawl)
 
     def _claims(self) -> Test:
@@ -249,7 +271,7 @@ class CrawlRuns:
 
     async def _begin(self, record: CrawlRecord) -> None:
         crawl, start = record.crawl_id, self._start
-        if start is None or self._stopping or record.ended or crawl in self._ran.now or crawl in self._starting:
+        if start is None or self._life.stopping or record.ended or crawl in self._ran.now or crawl in self._starting:
             return
         self._starting[crawl] = None
         try:
@@ -258,11 +280,11 @@ class CrawlRuns:
             del self._starting[crawl]
             self._gone.set()
         self._ran.begin(crawl, run)
-        if self._stopping:
+        if self._life.stopping:
             run.interrupt()
         # What changed while the run was being made.
         run.view_changed(self._peers.view)
-        run.hold(self._held)
+        run.hold(self._life.held)
         run.settle(self._settled)
         run.changed(self.records.get(crawl) or record)
 

@@ -70,7 +70,7 @@ class Leave:
     async def _do(self, step: steps.LeaveStep) -> None:
         match step:
             case steps.StartNothing():
-                self._runs.hold(True)
+                self._runs.start_no_more()
             case Pause(seconds):
                 await asyncio.sleep(seconds)
             case steps.Notice(text, warning):

@@ -65,7 +65,7 @@ class Estate:
 
 @dataclass(frozen=True)
 class StartNothing:
-    """Begin no further request."""
+    """Begin no further request, whatever comes: also when this node was taken for dead, and joins once more."""
 
 
 @dataclass(frozen=True)
