@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import uvloop
+from harness.policies import Install
 from requirements_plugin import NO_CONFORMANCE_DATA
 
 from dhtcrawl.cli.main import NEW_OBJECTS_A_COLLECTION
 from dhtcrawl.loop_state import check_loop_state, faults
+from dhtcrawl.policy.registry import GROUP
 from dhtcrawl.sim.loop import VirtualLoop
 
 # Before the marked classes are imported, and for the processes that tests start.
@@ -78,3 +81,20 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
     """A new virtual loop for each test, or those that its marker `loops` names."""
     marker = item.get_closest_marker("loops")
     return {name: LOOPS[name] for name in (marker.args if marker else ["virtual"])}
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """A package with a module and entry points for policies, as an installer leaves it."""
+
+    def install(module: str, source: str, **points: str) -> None:
+        (tmp_path / f"{module}.py").write_text(source, "utf-8")
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", "utf-8")
+        lines = [f"[{GROUP}]", *(f"{name} = {value}" for name, value in points.items())]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n", "utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return install

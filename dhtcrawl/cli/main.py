@@ -38,6 +38,7 @@ class _Commands(click.Group):
         "why": "dhtcrawl.cli.why",
         "explain-host": "dhtcrawl.cli.look:explain_host",
         "expand": "dhtcrawl.cli.expand",
+        "policies": "dhtcrawl.cli.policies",
         "export": "dhtcrawl.cli.export",
         "verify": "dhtcrawl.cli.verify",
         "fsck": "dhtcrawl.cli.fsck",

@@ -10,15 +10,26 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from dhtcrawl.cli.table import printable
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import SettingError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
+from dhtcrawl.policy.registry import names as policy_names
 from dhtcrawl.spec import CHANGEABLE
 
 AUTO: Final = 0  # of `--nodes`
 NODES_MAX: Final = 256
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _PolicyOption(click.Option):
+    """`--policy`, whose help names all policies that this install knows; only for the help they are looked for."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        return record and (record[0], f"{record[1]} One of {printable(', '.join(policy_names()))}.")
+
 
 # option → (setting, click's keyword arguments, help)
 _Table = list[tuple[tuple[str, ...], str, dict[str, Any], str]]
@@ -35,7 +46,7 @@ _CRAWL: _Table = [
     (("--size-limit",), "crawl.size_limit_bytes", {"metavar": "SIZE"}, "Stop after this many bytes, such as 10GiB."),
     (("--delay",), "crawl.delay_s", {"metavar": "TIME"}, "Between two requests to a host; 0 for your own hosts only."),
     (("--key",), "crawl.key", {"metavar": "url|host"}, "What places a task in the key space."),
-    (("--policy",), "crawl.policy", {"metavar": "NAME"}, "Which node fetches a task."),
+    (("--policy",), "crawl.policy", {"metavar": "NAME", "cls": _PolicyOption}, "Which node fetches a task."),
     (
         ("--policy-option",),
         "crawl.policy_options",

@@ -83,6 +83,7 @@ class Balanced(PlannedPolicy):
     """The owner for its share; weighted rendezvous among those that lack tasks for the rest."""
 
     name = "balanced"
+    about = "its owner fetches a task, but for what is more than the owner's share by how fast nodes are"
     planner = Rates
     candidates_max = NEAREST
 

@@ -38,6 +38,7 @@ class DSpider(Policy):
     """Learns from the outcomes of its owner's loans which node cannot reach which host."""
 
     name = "dspider"
+    about = "one node fetches all of a host, until it cannot connect to it"
     pinned = True
 
     def __init__(self, settings: Settings) -> None:

@@ -87,6 +87,7 @@ class Dynamic(Policy):
     """Learns from the outcomes of its owner's loans."""
 
     name = "dynamic"
+    about = "the node that does best at a site fetches: pages brought of those tried, and seconds a page"
     options: ClassVar = {"type": ()}
 
     def __init__(self, settings: Settings) -> None:

@@ -8,13 +8,15 @@ A module is imported when its policy is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dhtcrawl.config import pairs
 from dhtcrawl.errors import ConfigError, SettingError
+from dhtcrawl.policy.guard import said
 from dhtcrawl.policy.seam import Policy
 
 if TYPE_CHECKING:
@@ -29,6 +31,20 @@ OURS = {
     "bp-pso": "dhtcrawl.policy.bp_pso.policy:BpPso",
     "gnp": "dhtcrawl.policy.gnp.policy:Gnp",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """What a person reads of a policy before choosing it."""
+
+    name: str
+    about: str = ""
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the default first; empty: any value
+    needs: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # of these, what is not installed here
+    planned_by: str = "owner"  # or "coordinator"
+    source: str = ""  # module:Class
+    problem: str = ""  # why it cannot be used here; empty: it can, unless something is missing
 
 
 def names() -> list[str]:
@@ -52,7 +68,7 @@ def load(name: str) -> type[Policy]:
             raise SettingError("crawl.policy", f": there is no policy {name!r}; there are {', '.join(names())}")
         try:
             found = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(f"crawl.policy: {name} ({point.value}) cannot be loaded: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise ConfigError(f"crawl.policy: {name} is {found!r}, no subclass of dhtcrawl.policy.seam.Policy")
@@ -83,12 +99,44 @@ def check_needs(name: str) -> None:
         SettingError: there is no such policy.
         ConfigError: it cannot be imported, or something that it needs is missing.
     """
-    missing = [module for module in load(name).needs if find_spec(module) is None]
+    missing = _missing(load(name).needs)
     if missing:
         raise ConfigError(
             f"crawl.policy: {name} needs {', '.join(missing)}, not installed here; "
             f"run 'pip install {' '.join(missing)}' where dhtcrawl is installed, or use another policy"
         )
+
+
+def describe(name: str) -> PolicyDescription:
+    """What to tell of a policy; one that cannot be loaded, or describes itself wrongly, has a `problem`."""
+    source = OURS.get(name) or next((point.value for point in _others() if point.name == name), "")
+    try:
+        policy = load(name)
+        needs = tuple(map(str, policy.needs))
+        return PolicyDescription(
+            name,
+            str(policy.about) or next(iter((policy.__doc__ or "").strip().splitlines()), ""),
+            {str(option): tuple(map(str, values)) for option, values in policy.options.items()},
+            needs,
+            _missing(needs),
+            "owner" if policy.planner is None else "coordinator",
+            source,
+        )
+    except ConfigError as error:
+        return PolicyDescription(name, source=source, problem=str(error).removeprefix("crawl.policy: "))
+    except Exception as error:  # third-party code may say anything of itself
+        return PolicyDescription(name, source=source, problem=f"does not describe itself: {said(error)}")
+
+
+def _missing(needs: Sequence[str]) -> tuple[str, ...]:
+    return tuple(module for module in needs if not _is_there(module))
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # what it is part of is missing; or it is no name
+        return False
 
 
 def _others() -> list[EntryPoint]:

@@ -88,7 +88,9 @@ class Policy:
     """The least there is: every method but `rank` may be left as it is."""
 
     name: ClassVar[str] = ""
-    # What may be asked of it, and the values that are good; no values: any.
+    # Which node fetches a task under it, in a line, for those who choose a policy.
+    about: ClassVar[str] = ""
+    # What may be asked of it, and the values that are good, the default first; no values: any, and none by default.
     options: ClassVar[Mapping[str, Sequence[str]]] = {}
     # Modules of other packages that it cannot do without on any node that may coordinate.
     needs: ClassVar[Sequence[str]] = ()

@@ -16,6 +16,7 @@ class Xor(Policy):
     """By distance to the key, the owner first."""
 
     name = "xor"
+    about = "its owner fetches a task; where it cannot connect, the next nodes to the key do"
     owner_first = True
     # A dead host costs each owner so many attempts. Of pairs that cannot connect, a fifth: a page in 400,000 is lost.
     candidates_max = 8

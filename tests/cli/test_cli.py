@@ -15,7 +15,7 @@ from .conftest import Here, spawn
 
 NAMES = (
     "", "crawl", "join", "submit", "gather", "status", "peers", "crawls", "pause", "resume", "stop", "leave", "locate",
-    "why", "explain-host", "verify", "fsck", "forget", "config", "config show", "config check", "sim",
+    "why", "explain-host", "policies", "verify", "fsck", "forget", "config", "config show", "config check", "sim",
 )  # fmt: skip
 COMMANDS: list[list[str]] = [name.split() for name in NAMES]
 

@@ -1,6 +1,10 @@
-"""What goes wrong in a policy."""
+"""What goes wrong in a policy, and how one is installed."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+Install = Callable[..., None]  # of the fixture `installed`: a module, its source, and policies of it by their names
 
 
 class Speechless(Exception):

@@ -8,32 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.policies import Install
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.policy.registry import GROUP, OURS, check, check_needs, load, names
+from dhtcrawl.policy.registry import OURS, PolicyDescription, check, check_needs, describe, load, names
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, PolicyTask, TaskResult
 
 from . import contract
 from .contract import node, nodes, settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A package with a module and entry points, as an installer leaves it."""
-
-    def install(module: str, source: str, **points: str) -> None:
-        (tmp_path / f"{module}.py").write_text(source, "utf-8")
-        info = tmp_path / f"{module}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n", "utf-8")
-        lines = [f"[{GROUP}]", *(f"{name} = {value}" for name, value in points.items())]
-        (info / "entry_points.txt").write_text("\n".join(lines) + "\n", "utf-8")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, module, raising=False)
-
-    return install
 
 
 def test_ours_are_all_there() -> None:
@@ -43,7 +27,7 @@ def test_ours_are_all_there() -> None:
         check(name)
 
 
-def test_a_policy_of_another_package_is_found_by_its_name(installed: Any) -> None:
+def test_a_policy_of_another_package_is_found_by_its_name(installed: Install) -> None:
     source = "from dhtcrawl.policy.xor import Xor\nclass Mine(Xor):\n    name = 'mine'\n"
     installed("somebodys_policy", source, mine="somebodys_policy:Mine", xor="somebodys_policy:Mine")
     assert "mine" in names()
@@ -62,7 +46,7 @@ def test_a_policy_of_another_package_is_found_by_its_name(installed: Any) -> Non
         ("", "cannot be loaded"),
     ],
 )
-def test_one_that_is_none_is_a_clear_error(source: str, says: str, installed: Any) -> None:
+def test_one_that_is_none_is_a_clear_error(source: str, says: str, installed: Install) -> None:
     installed("broken_policy", source, mine="broken_policy:Mine")
     with pytest.raises(ConfigError, match=says):
         check("mine")
@@ -74,6 +58,7 @@ def test_a_policy_whose_needs_are_missing_is_refused_with_the_remedy(
 ) -> None:
     check_needs(name)
     monkeypatch.setitem(sys.modules, module, None)
+    assert describe(name).missing == (module,)
     with pytest.raises(ConfigError, match=f"{name} needs {module}, not installed here; run 'pip install {module}'"):
         check_needs(name)
     check_needs("xor")
@@ -82,6 +67,75 @@ def test_a_policy_whose_needs_are_missing_is_refused_with_the_remedy(
 def test_a_name_that_is_none_says_which_there_are() -> None:
     with pytest.raises(ConfigError, match="no policy 'fastest'; there are xor, balanced, dynamic, dspider"):
         check("fastest")
+
+
+# What is told of them
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_of_ours_says_what_it_does_and_what_it_needs(name: str) -> None:
+    told = describe(name)
+    assert (told.name, told.source, told.problem, told.missing) == (name, OURS[name], "", ())
+    assert told.about == load(name).about
+    assert 20 < len(told.about) < 100
+    assert told.needs == tuple(load(name).needs)
+    assert (told.planned_by == "coordinator") == (name in ("balanced", "bp-pso", "gnp"))
+
+
+def test_the_first_of_an_options_values_is_its_default() -> None:
+    rows = re.findall(r"^\| `(.*?=.*?)`.*: the default", PAGE.read_text("utf-8"), re.MULTILINE)
+    rows += re.findall(r"^\| `(rtt=.*?)`.*\(the default\)", PAGE.read_text("utf-8"), re.MULTILINE)
+    told = {f"{option}={values[0]}" for name in OURS for option, values in describe(name).options.items() if values}
+    assert told == set(rows)
+
+
+MINE = """
+from dhtcrawl.policy.balanced import Rates
+from dhtcrawl.policy.xor import Xor
+
+class Mine(Xor):
+    name, about, needs, planner = "mine", "by hand", ("json", "no_such.thing"), Rates
+    options = {"hand": ("left", "right"), "of": ()}
+
+class Quiet(Xor):
+    '''Says little.
+
+    And more.
+    '''
+
+    about = ""
+"""
+
+
+def test_a_policy_of_another_package_is_described_by_what_it_says_of_itself(installed: Install) -> None:
+    installed("told_policy", MINE, mine="told_policy:Mine", quiet="told_policy:Quiet")
+    assert describe("mine") == PolicyDescription(
+        name="mine",
+        about="by hand",
+        options={"hand": ("left", "right"), "of": ()},
+        needs=("json", "no_such.thing"),
+        missing=("no_such.thing",),
+        planned_by="coordinator",
+        source="told_policy:Mine",
+    )
+    assert describe("quiet").about == "Says little."
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("raise RuntimeError('no licence')", "mine (odd_policy:Mine) cannot be loaded: no licence"),
+        ("raise SystemExit(3)", "mine (odd_policy:Mine) cannot be loaded: 3"),
+        ("Mine = 3", "mine is 3, no subclass of dhtcrawl.policy.seam.Policy"),
+        ("class Mine(Xor): options = 7", "does not describe itself: AttributeError: 'int' object has no attribute"),
+        ("class Mine(Xor): needs = 7", "does not describe itself: TypeError: 'int' object is not iterable"),
+    ],
+)
+def test_one_that_cannot_be_described_is_told_of_with_the_reason(source: str, says: str, installed: Install) -> None:
+    installed("odd_policy", f"from dhtcrawl.policy.xor import Xor\n{source}\n", mine="odd_policy:Mine")
+    told = describe("mine")
+    assert says in told.problem
+    assert (told.name, told.source) == ("mine", "odd_policy:Mine")
 
 
 # What the documentation says

@@ -20,6 +20,7 @@ class BpPso(PlannedPolicy):
     """The plan's `shares` are positive numbers by node; with `finite` they are quotas."""
 
     name = "bp-pso"
+    about = "each node fetches its share of a plan that lets all end at the same time"
     options: ClassVar = {"mode": MODES}
     needs: ClassVar = ("numpy", "scipy", "psutil")
     planner = Split

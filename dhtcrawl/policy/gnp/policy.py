@@ -26,6 +26,7 @@ class Gnp(Policy):
     """Ranks by predicted time, then by load; a site without a place in the plan goes to any node, by rendezvous."""
 
     name = "gnp"
+    about = "of the three nodes nearest to a site, the one with the least to do fetches"
     needs: ClassVar = ("numpy",)
     options: ClassVar = {"choice": CHOICES, "space": SPACES, "rtt": tuple(ESTIMATORS)}
     planner = Atlas

@@ -39,4 +39,4 @@ def lower_half(samples: Sequence[float]) -> float:
     return float(_median(sorted(samples)[: (len(samples) + 1) // 2]))
 
 
-ESTIMATORS: Mapping[str, Estimator] = {"swa": swa, "median": median, "lower-half": lower_half}
+ESTIMATORS: Mapping[str, Estimator] = {"lower-half": lower_half, "median": median, "swa": swa}
