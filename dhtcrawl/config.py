@@ -55,7 +55,7 @@ class CrawlSettings:
     delay_s: float = setting(
         1.0, "from the last byte of a host's response to its next request; 0 only for your own hosts", "duration", low=0
     )
-    key: str = setting("url", "what places a task in the key space", choices=("url", "host"))
+    key: str = setting("url", "what places a task in the key space", choices=("url", "host", "search"))
     policy: str = setting("xor", "which node fetches a task")
     policy_options: tuple[str, ...] = setting((), "what the policy is to know", "pair")
     copies: int = setting(

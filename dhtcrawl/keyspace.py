@@ -2,7 +2,8 @@
 
 A role belongs to the member that is XOR-closest to its key:
 
-    owner of a URL         SHA1(canonical url), or the host's key with `--key host`
+    owner of a URL         SHA1(canonical url), or the host's key with `--key host`; with `--key search`, for a page
+                           of results, SHA1("search:" + engine + NUL + site)
     gatekeeper of a host   SHA1("host:" + host)
     coordinator            SHA1("crawl:" + crawl id)
 
@@ -13,14 +14,15 @@ record carries its URL and the URL is compared where it matters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 KEY_BYTES = 20
 CRAWL_ID_BYTES = 16
 
-KeyMode = Literal["url", "host"]
+KeyMode = Literal["url", "host", "search"]
 
 
 def _sha1(data: bytes) -> bytes:
@@ -43,6 +45,11 @@ def host_key(host: str) -> bytes:
     return _sha1(b"host:" + host.encode())
 
 
+def search_key(engine: str, site: str) -> bytes:
+    """The 20-byte key of what a task template asks of `engine` about `site`; an engine's name has no NUL."""
+    return _sha1(b"search:" + engine.encode() + b"\0" + site.encode())
+
+
 def crawl_key(crawl_id: bytes) -> bytes:
     """The 20-byte key whose closest node coordinates the crawl."""
     return _sha1(b"crawl:" + crawl_id)
@@ -63,18 +70,47 @@ def placement(task_key: bytes) -> bytes:
 
     A task key is the URL's key (20 bytes), or with `--key host` the host's
     key followed by the URL's (40 bytes), so that a host's tasks lie together
-    in the key space, on one node, and side by side in its store.
+    in the key space, on one node, and side by side in its store. With `--key
+    search` the search's key is followed by the URL's, and where a page is no
+    page of results, the URL's by itself.
     """
     return task_key[:KEY_BYTES]
 
 
-def task_key(url: str, host: str, mode: KeyMode) -> bytes:
-    """The task key of a canonical URL on `host`: 20 bytes, or 40 in host mode."""
-    if mode == "host":
-        return host_key(host) + url_key(url)
-    return url_key(url)
+@dataclass(frozen=True, slots=True)
+class TaskKeys:
+    """How the URLs of a crawl become task keys."""
+
+    mode: KeyMode = "url"
+    placed: Mapping[str, bytes] = field(default_factory=dict)  # the first 20 bytes of some URLs' keys
+
+    @property
+    def width(self) -> int:
+        """How long they are, in bytes."""
+        return KEY_BYTES if self.mode == "url" else 2 * KEY_BYTES
+
+    def of(self, url: str, host: str) -> bytes:
+        """The task key of a canonical URL on `host`."""
+        own = url_key(url)
+        return own if self.mode == "url" else self._place(url, host, own) + own
+
+    def fits(self, key: bytes, url: str, host: str) -> bool:
+        """Whether `key` is the one of a URL; who checks a peer's word knows the host."""
+        return key == self.of(url, host)
+
+    def _place(self, url: str, host: str, own: bytes) -> bytes:
+        if self.mode == "host":
+            return host_key(host)
+        return self.placed.get(url, own)
 
 
-def task_key_bytes(mode: KeyMode) -> int:
-    """The width of a crawl's task keys."""
-    return 2 * KEY_BYTES if mode == "host" else KEY_BYTES
+class UnknownKeys(TaskKeys):
+    """Keys of a crawl that is not known here: what can be said of them without it."""
+
+    def fits(self, key: bytes, url: str, host: str) -> bool:
+        return len(key) == self.width and key.endswith(url_key(url))
+
+
+def unknown_keys(width: int) -> UnknownKeys:
+    """Task keys of `width` bytes, of whatever crawl."""
+    return UnknownKeys("url" if width == KEY_BYTES else "host")

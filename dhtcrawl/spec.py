@@ -13,21 +13,22 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import msgpack
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import UsageError
-from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, task_key, url_key
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, KeyMode, TaskKeys, url_key
+from dhtcrawl.searches import Search, Searches, read_searches
 from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
 
 NONCE_BYTES = 16
 
 _CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
 # Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
-_SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": []}
+_SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": [], "searches": {}}
 # How far and how fast a crawl goes. It may be changed once the crawl has begun, since it does not say what a crawl is.
 CHANGEABLE: Final = ("delay_s", "max_pages", "size_limit_bytes", "time_limit_s")
 # `localhost:8000` has a port, `mailto:me@example.org` a scheme.
@@ -41,10 +42,13 @@ class CrawlSpec:
     seeds: tuple[str, ...]
     settings: CrawlSettings
     canon_version: int = CANON_VERSION
+    searches: Searches = field(default_factory=Searches)
+    keys: TaskKeys = field(init=False, repr=False, compare=False)
 
-    @property
-    def key_mode(self) -> KeyMode:
-        return cast(KeyMode, self.settings.key)
+    def __post_init__(self) -> None:
+        mode = cast(KeyMode, self.settings.key)
+        placed = self.searches.placements(self.seeds) if mode == "search" else {}
+        object.__setattr__(self, "keys", TaskKeys(mode, placed))
 
     @property
     def user_agent(self) -> str:
@@ -59,13 +63,24 @@ class CrawlSpec:
     def key_of(self, url: str) -> bytes:
         if self.settings.key == "url":  # asked for each link; the host is not in such keys
             return url_key(url)
-        return task_key(url, host_of(url), self.key_mode)
+        return self.keys.of(url, host_of(url))
+
+    @property
+    def types(self) -> dict[str, str]:
+        """By host, the type of nodes that alone may ask it; other hosts may be asked by all."""
+        found = (search for search in self.searches.searches if search.type)
+        return {host_of(self.seeds[search.runs[0][0]]): search.type for search in found}
+
+    def searches_by_url(self) -> dict[str, list[tuple[Search, int]]]:
+        """The searches of each page of results, by its URL, each with the number of the page."""
+        return {self.seeds[seed]: found for seed, found in self.searches.by_seed().items()}
 
     def canonical(self) -> bytes:
         """The bytes that the crawl id is a digest of."""
         fields = {
             "seeds": list(self.seeds),
             "canon_version": self.canon_version,
+            "searches": self.searches.plain(),
             **{name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self.settings).items()},
         }
         said = {name: value for name, value in fields.items() if name not in _SINCE or value != _SINCE[name]}
@@ -85,7 +100,9 @@ class CrawlSpec:
         fields: dict[str, Any] = msgpack.unpackb(data)
         names = {f.name for f in dataclasses.fields(CrawlSettings)}
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items() if k in names}
-        return cls(tuple(fields["seeds"]), CrawlSettings(**values), fields["canon_version"])
+        seeds = tuple(fields["seeds"])
+        searches = read_searches(fields.get("searches", {}), len(seeds))
+        return cls(seeds, CrawlSettings(**values), fields["canon_version"], searches)
 
 
 def typed_url(text: str) -> str | None:

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from dhtcrawl.keyspace import (
     KEY_BYTES,
+    TaskKeys,
     crawl_key,
     distance,
     host_key,
     node_id_of,
     placement,
-    task_key,
-    task_key_bytes,
     url_key,
 )
 
@@ -50,16 +49,17 @@ def test_distance_is_a_metric_and_one_way(a: bytes, b: bytes, c: bytes) -> None:
 
 
 def test_with_host_keys_a_hosts_tasks_lie_together() -> None:
-    one, two = (task_key(f"http://a/{n}", "a", "host") for n in (1, 2))
+    keys = TaskKeys("host")
+    one, two = (keys.of(f"http://a/{n}", "a") for n in (1, 2))
     assert placement(one) == placement(two) == host_key("a")
     assert one != two
-    assert len(one) == task_key_bytes("host") == 40
+    assert len(one) == keys.width == 40
 
 
 def test_with_url_keys_a_task_lies_where_its_url_does() -> None:
-    key = task_key("http://a/1", "a", "url")
+    key = TaskKeys("url").of("http://a/1", "a")
     assert key == placement(key) == url_key("http://a/1")
-    assert len(key) == task_key_bytes("url") == 20
+    assert len(key) == TaskKeys("url").width == 20
 
 
 @settings(deadline=None)

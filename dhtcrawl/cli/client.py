@@ -76,7 +76,7 @@ class NodeClient:
         return await self._list("/crawls")
 
     async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
-        body = {"seeds": list(spec.seeds), "settings": asdict(spec.settings)}
+        body = {"seeds": list(spec.seeds), "settings": asdict(spec.settings), "searches": spec.searches.plain()}
         return await self._map("POST", "/crawls", body=body)
 
     async def crawl(self, crawl: str) -> dict[str, Any]:

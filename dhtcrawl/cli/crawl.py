@@ -25,13 +25,13 @@ from dhtcrawl.cli.options import (
     log_options,
     node_options,
     nodes_option,
-    read_seeds,
 )
 from dhtcrawl.cli.places import check_whole, gone, node_dir, nodes_dir
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.signals import orderly_end
+from dhtcrawl.cli.task_templates import check_types, seed_options, spec_of
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
@@ -39,7 +39,7 @@ from dhtcrawl.crawl.explain import explain
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import Node, RunningCrawl
 from dhtcrawl.policy.registry import check_needs
-from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OutputDirs
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
@@ -47,7 +47,7 @@ from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
 
 @click.command("crawl")
 @click.argument("urls", nargs=-1, metavar="URL...")
-@click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")
+@seed_options
 @nodes_option
 @click.option("--out", metavar="DIR", help="Where the outputs go; default: ./SITE-DATE.")
 @crawl_options
@@ -55,9 +55,7 @@ from dhtcrawl.storage.store.crawl_record import COMPLETE, FAILED, CrawlRecord
 @log_options
 @config_options
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json as the last line of stdout.")
-def command(
-    urls: tuple[str, ...], seed_file: str | None, nodes: int, out: str | None, as_json: bool, **options: Any
-) -> int:
+def command(urls: tuple[str, ...], nodes: int, out: str | None, as_json: bool, **options: Any) -> int:
     """Crawl from URL... to the end and write WARC, CDXJ and JSONL files.
 
     The same command in the same directory goes on where an interrupted crawl
@@ -65,7 +63,8 @@ def command(
     """
     config = read_settings(options)
     check_needs(config.crawl.policy)
-    spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
+    spec = spec_of(config, urls, options.pop("seed_file"), options.pop("template"))
+    check_types(spec, config)
     out_dir = Path(out) if out is not None else _default_out(spec, nodes, config)
     if nodes == AUTO:
         nodes = nodes_begun(out_dir) or usable_cores()

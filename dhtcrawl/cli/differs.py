@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dhtcrawl.cli.options import option_of
 from dhtcrawl.config import CrawlSettings
@@ -17,52 +17,65 @@ _TOLD_MAX: Final = 3
 _SHOWN_CHARS_MAX: Final = 60
 
 
-def plain(spec: CrawlSpec) -> tuple[object, object]:
-    """Seeds and settings as JSON has them, and as a node tells them."""
-    return list(spec.seeds), json.loads(json.dumps(dataclasses.asdict(spec.settings)))
+class Plain(NamedTuple):
+    """A crawl as JSON has it, and as a node tells it; None where it did not."""
+
+    seeds: object
+    settings: object
+    searches: object
 
 
-def refusal(out: Path, begun: tuple[object, object], spec: CrawlSpec) -> UsageError:
+def plain(spec: CrawlSpec) -> Plain:
+    """What a spec says."""
+    return Plain(list(spec.seeds), json.loads(json.dumps(dataclasses.asdict(spec.settings))), spec.searches.plain())
+
+
+def told(spec: object) -> Plain:
+    """What a node tells of a crawl's spec."""
+    return Plain(*map(spec.get, Plain._fields)) if isinstance(spec, Mapping) else Plain(None, None, None)
+
+
+def refusal(out: Path, begun: Plain, spec: CrawlSpec) -> UsageError:
     """What to raise where `out` holds the crawl `begun`, as `plain` gives it, and `spec` is another one."""
-    told = _differences(begun, plain(spec))
-    more = f" and {len(told) - _TOLD_MAX} more" if len(told) > _TOLD_MAX else ""
-    what = f": {', '.join(told[:_TOLD_MAX])}{more}" if told else ""
+    found = _differences(begun, plain(spec))
+    more = f" and {len(found) - _TOLD_MAX} more" if len(found) > _TOLD_MAX else ""
+    what = f": {', '.join(found[:_TOLD_MAX])}{more}" if found else ""
     return UsageError(
         f"{out} holds a crawl with other seeds or options{what}; "
         "repeat its command to go on with it, or name another directory with --out"
     )
 
 
-def changes(begun: tuple[object, object], spec: CrawlSpec) -> dict[str, Any]:
+def changes(begun: Plain, spec: CrawlSpec) -> dict[str, Any]:
     """The settings that `spec` changes of the crawl `begun`; a crawl may go on with others."""
-    settings, now = begun[1], plain(spec)[1]
+    settings, now = begun.settings, plain(spec).settings
     if not isinstance(settings, Mapping) or not isinstance(now, Mapping):
         return {}
     return {name: now[name] for name in CHANGEABLE if settings.get(name) != now[name]}
 
 
-def settings_of(begun: tuple[object, object], spec: CrawlSpec) -> CrawlSettings:
+def settings_of(begun: Plain, spec: CrawlSpec) -> CrawlSettings:
     """The settings of the crawl `begun`, which `is_like` the one of `spec`."""
-    before = begun[1] if isinstance(begun[1], Mapping) else {}
+    before = begun.settings if isinstance(begun.settings, Mapping) else {}
     return dataclasses.replace(spec.settings, **{name: before[name] for name in changes(begun, spec) if name in before})
 
 
-def is_like(begun: tuple[object, object], spec: CrawlSpec) -> bool:
+def is_like(begun: Plain, spec: CrawlSpec) -> bool:
     """Whether `begun` is the crawl of `spec`, but for what may change."""
     return all(part is not None for part in begun) and not _differences(begun, plain(spec))
 
 
-def changes_told(begun: tuple[object, object], spec: CrawlSpec) -> str:
+def changes_told(begun: Plain, spec: CrawlSpec) -> str:
     """What changes, on one line; empty if nothing does."""
-    settings, told = begun[1], []
+    settings, told = begun.settings, []
     for name, now in changes(begun, spec).items():
         before = settings.get(name) if isinstance(settings, Mapping) else None
         told.append(f"{option_of(f'crawl.{name}')} was {_shown(before, name)}, is {_shown(now, name)}")
     return ", ".join(told)
 
 
-def _differences(begun: tuple[object, object], now: tuple[object, object]) -> list[str]:
-    (seeds, settings), (seeds_now, settings_now) = begun, now
+def _differences(begun: Plain, now: Plain) -> list[str]:
+    (seeds, settings, searches), (seeds_now, settings_now, searches_now) = begun, now
     told = []
     if isinstance(seeds, list) and seeds != seeds_now:
         told.append(f"the seeds were {_shown(seeds)}, not {_shown(seeds_now)}")
@@ -72,6 +85,8 @@ def _differences(begun: tuple[object, object], now: tuple[object, object]) -> li
             if before != settings_now[name]:
                 option = option_of(f"crawl.{name}")
                 told.append(f"{option} was {_shown(before)}, not {_shown(settings_now[name])}")
+    if not told and isinstance(searches, Mapping) and searches != searches_now:
+        told.append("--template says other tasks for the same pages, or other delays")
     return told
 
 

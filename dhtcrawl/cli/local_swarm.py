@@ -166,7 +166,7 @@ async def _find_or_submit(client: NodeClient, spec: CrawlSpec, out: Path) -> tup
     for known in await client.crawls():
         crawl = str(known.get("crawl", ""))
         told = (await client.crawl(crawl)).get("spec")
-        begun = (told.get("seeds"), told.get("settings")) if isinstance(told, dict) else (None, None)
+        begun = differs.told(told)
         if not differs.is_like(begun, spec):
             raise differs.refusal(out, begun, spec)
         changes, ended = differs.changes(begun, spec), str(known.get("ended", ""))

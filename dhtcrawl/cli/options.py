@@ -45,7 +45,7 @@ _CRAWL: _Table = [
     (("--time-limit",), "crawl.time_limit_s", {"metavar": "TIME"}, "Stop after this time, such as 2h."),
     (("--size-limit",), "crawl.size_limit_bytes", {"metavar": "SIZE"}, "Stop after this many bytes, such as 10GiB."),
     (("--delay",), "crawl.delay_s", {"metavar": "TIME"}, "Between two requests to a host; 0 for your own hosts only."),
-    (("--key",), "crawl.key", {"metavar": "url|host"}, "What places a task in the key space."),
+    (("--key",), "crawl.key", {"metavar": "KIND"}, "What places a task in the key space: url, host or search."),
     (("--policy",), "crawl.policy", {"metavar": "NAME", "cls": _PolicyOption}, "Which node fetches a task."),
     (
         ("--policy-option",),

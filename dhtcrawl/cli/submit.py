@@ -15,16 +15,17 @@ from dhtcrawl.cli.client import NodeClient, admin_of
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import tell
-from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, log_options, read_seeds
+from dhtcrawl.cli.options import admin_option, config_options, crawl_options, json_option, log_options
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
+from dhtcrawl.cli.task_templates import seed_options, spec_of
 from dhtcrawl.cli.wait import Interrupted, count_of, describe_end, exit_of, follow
 from dhtcrawl.cli.words import some
 from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
-from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.units import Address
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @click.command("submit")
 @click.argument("urls", nargs=-1, metavar="URL...")
-@click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")
+@seed_options
 @click.option("--wait", is_flag=True, help="Wait for its end; progress goes to stderr.")
 @click.option("--out", metavar="DIR", help="With --wait: gather the outputs of all nodes here.")
 @json_option
@@ -42,9 +43,7 @@ log = logging.getLogger(__name__)
 @crawl_options
 @log_options
 @config_options
-def command(
-    urls: tuple[str, ...], seed_file: str | None, wait: bool, out: str | None, as_json: bool, **options: Any
-) -> int:
+def command(urls: tuple[str, ...], wait: bool, out: str | None, as_json: bool, **options: Any) -> int:
     """Give a crawl of URL... to a running swarm, and print its id.
 
     With --wait the exit status is the crawl's.
@@ -52,7 +51,7 @@ def command(
     if out is not None and not wait:
         raise UsageError("--out: there is nothing to gather before the crawl has ended; add --wait")
     config = read_settings(options)
-    spec = make_spec([*urls, *read_seeds(seed_file)], config.crawl)
+    spec = spec_of(config, urls, options.pop("seed_file"), options.pop("template"))
     if config.origins.get("fetch.concurrency") == "flag":
         tell("--concurrency is each node's own, set where it is started; this crawl takes the nodes as they are")
     admin = admin_of(config)

@@ -53,8 +53,11 @@ class Origins:
         hosts: HostBook,
         clock: Clock,
         owed: Mapping[str, float],
+        delays: Mapping[str, float],
     ) -> None:
-        """`owed` is what the store has of hosts that asked for longer waits than the delay, in seconds."""
+        """Both in seconds by host: `owed` is what the store has of those that asked for longer waits than the delay,
+        and `delays` are delays other than the crawl's.
+        """
         self.backoff = Backoff(
             polite.backoff_first_s,
             polite.backoff_max_s,
@@ -70,6 +73,7 @@ class Origins:
         self._given_up: OrderedDict[str, Hopeless] = OrderedDict()
         self._health = HealthBook()
         self._owed = dict(owed)
+        self._delays = delays
 
     def change(self, settings: CrawlSettings) -> None:
         """Go on with other settings of the crawl, from the next wait for a host on."""
@@ -125,13 +129,15 @@ class Origins:
 
     def delay_s(self, host: str) -> float:
         """The delay between two requests to `host`, in seconds: the crawl's or robots.txt's, whichever is longer."""
-        if self._settings.ignore_robots:
-            return self._settings.delay_s
-        return max(self._settings.delay_s, self._robots.crawl_delay_s(host))
+        own = self._own_delay_s(host)
+        return own if self._settings.ignore_robots else max(own, self._robots.crawl_delay_s(host))
+
+    def _own_delay_s(self, host: str) -> float:
+        return self._delays.get(host, self._settings.delay_s)
 
     def asked_delay(self, host: str) -> bool:
         """Whether the delay is the one that robots.txt asks for, and not the crawl's own."""
-        return not self._settings.ignore_robots and self._robots.crawl_delay_s(host) > self._settings.delay_s
+        return not self._settings.ignore_robots and self._robots.crawl_delay_s(host) > self._own_delay_s(host)
 
     def owe(self, host: str, wait_s: float) -> float | None:
         """Remember a wait that is longer than the delay; 0 when it is over.
@@ -140,7 +146,7 @@ class Origins:
             The seconds for which a restart must leave the host alone; None if they did not change.
         """
         wait_s = max(wait_s, self._robots.crawl_delay_s(host))
-        wait_s = wait_s if wait_s > self._settings.delay_s else 0.0
+        wait_s = wait_s if wait_s > self._own_delay_s(host) else 0.0
         if wait_s != self._owed.get(host, 0.0) and (host in self._owed or len(self._owed) < OWED_MAX):
             if wait_s:
                 self._owed[host] = wait_s

@@ -115,7 +115,8 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         ttl_s=config.politeness.robots_ttl_s,
         crawl_delay_max_s=config.politeness.crawl_delay_max_s,
     )
-    origins = Origins(settings, config.politeness, robots, services.hosts, services.clock, start.owed)
+    delays = start.spec.searches.delays
+    origins = Origins(settings, config.politeness, robots, services.hosts, services.clock, start.owed, delays)
     frontier = Frontier(
         clock_of=services.hosts.clock,
         delay_of=origins.delay_s,

@@ -18,7 +18,7 @@ from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.ports import Budget
 from dhtcrawl.crawl.rounds import CrawlCounters
-from dhtcrawl.keyspace import task_key_bytes
+from dhtcrawl.keyspace import TaskKeys
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
@@ -238,9 +238,9 @@ class CrawlRun:
         return self.parts.counters
 
     @property
-    def key_bytes(self) -> int:
-        """The width of the crawl's task keys."""
-        return task_key_bytes(self.state.record.spec.key_mode)
+    def keys(self) -> TaskKeys:
+        """How the crawl's URLs become task keys."""
+        return self.state.record.spec.keys
 
     @property
     def depth_matters(self) -> bool:

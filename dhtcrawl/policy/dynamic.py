@@ -28,11 +28,11 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Any, ClassVar, TypeVar
 
+from dhtcrawl.policy.node_types import Types, types_in
 from dhtcrawl.policy.seam import (
     AssignmentTerms,
     Candidate,
     Outcome,
-    Planner,
     Policy,
     PolicyTask,
     Settings,
@@ -72,17 +72,6 @@ class _Site:
     effect: float | None = None  # the logarithm of what an attempt takes
 
 
-class Types(Planner):
-    """Which node is of which type, by its label."""
-
-    wants = ("labels",)
-
-    def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> dict[str, Any]:
-        labels = {node: report.get("labels") for node, report in nodes.items()}
-        said = {node: row.get("type") for node, row in labels.items() if isinstance(row, Mapping)}
-        return {"types": {node: kind for node, kind in said.items() if isinstance(kind, str)}}
-
-
 class Dynamic(Policy):
     """Learns from the outcomes of its owner's loans."""
 
@@ -109,8 +98,7 @@ class Dynamic(Policy):
         return failed_last([node for *_, node in sorted(scored)], task.failed)
 
     def adopt(self, table: Mapping[str, Any]) -> None:
-        types = table.get("types")
-        self._types = types if isinstance(types, Mapping) else {}
+        self._types = types_in(table)
 
     def score(self, node: bytes, host: str) -> float:
         """How well a node does at a site, or may do: pages a second, at most."""

@@ -33,7 +33,8 @@ class Guard(Policy):
         super().__init__(inner.settings)
         self.inner = inner
         self.pinned = bool(inner.pinned)
-        self.owner_first = bool(inner.owner_first)
+        # Owners cannot try what is another type's.
+        self.owner_first = bool(inner.owner_first) and not self.settings.types
         self.candidates_max = _count(inner, "candidates_max")
         self.failures_max = _count(inner, "failures_max")
         self.learns = getattr(inner.heard, "__func__", None) is not Policy.heard

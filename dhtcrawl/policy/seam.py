@@ -82,6 +82,8 @@ class Settings:
 
     own: bytes  # the owner's id
     options: Mapping[str, str] = field(default_factory=dict)
+    # By host, the type of nodes that alone may ask it: only they are candidates.
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 class Policy:
@@ -126,7 +128,7 @@ class Policy:
 class Planner:
     """Makes the table that owners rank by, at the coordinator; `plan` runs off the loop."""
 
-    wants: ClassVar[tuple[str, ...]] = ()  # what it is to know of each node: see `dhtcrawl.swarm.assignment.facts`
+    wants: tuple[str, ...] = ()  # what it is to know of each node: see `dhtcrawl.swarm.assignment.facts`
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         self.options = options or {}

@@ -36,7 +36,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.sim.judge_acks import Acks
 from dhtcrawl.sim.judge_copies import CopyCounts
@@ -54,7 +53,7 @@ class Oracle:
     def __init__(self, swarm: SimSwarm, spec: CrawlSpec, crawl: bytes) -> None:
         self.messages = 0  # of the task plane, between different nodes
         time, settings = asyncio.get_running_loop().time, swarm.config.swarm
-        self.ledger = Ledger(time, task_key_bytes(spec.key_mode))
+        self.ledger = Ledger(time, spec.keys.width)
         self.scene = Scene(swarm, self.ledger, time, replicas=settings.replicas, acks=settings.acks)
         self.acks = Acks(self.scene)
         self.fetched = Fetches(

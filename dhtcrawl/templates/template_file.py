@@ -15,6 +15,7 @@ from webencodings.labels import LABELS
 
 from dhtcrawl.fetch.query_charset import encode_query
 from dhtcrawl.toml_file import Table, TomlFile
+from dhtcrawl.units import parse_duration
 from dhtcrawl.url import canonicalize, host_of
 
 CHUNK = 20
@@ -45,6 +46,12 @@ class SearchEngine:
     first: int = 1  # {page} of the first page
     step: int = 1
     type: str = ""  # of the nodes that may ask it; any, where it is empty
+    delay_s: float | None = None  # between two requests to its host, of all nodes together; None: the crawl's
+
+    @property
+    def host(self) -> str:
+        """The host of all its pages."""
+        return host_of(self.url_of("a", 0) or "")
 
     def query(self, keywords: Iterable[str], site: str) -> str:
         """The words of a query."""
@@ -106,6 +113,7 @@ def read(name: str, text: str) -> TemplateFile:
     groups = _groups(root.table("sites"))
     tasks = tuple(_task(place, table, engines, groups) for place, table in enumerate(root.tables("tasks")))
     root.done()
+    _check_types(root.table("engines"), engines)
     if not engines:
         raise root.wrong("has no engine; write [engines.NAME] with its url")
     if not tasks:
@@ -132,6 +140,7 @@ def _engine(name: str, table: Table) -> SearchEngine:
         table.read("first", _number(0, NUMBER_MAX), 1),
         table.read("step", _number(1, NUMBER_MAX), 1),
         table.read("type", _text, ""),
+        table.read("delay", parse_duration, None),
     )
     table.done()
     fields = set(_FIELD.findall(engine.url))
@@ -147,6 +156,19 @@ def _engine(name: str, table: Table) -> SearchEngine:
     if host_of(one) != host_of(other):
         raise table.wrong(f"is {engine.url!r}; the host must be the same for all queries and pages", "url")
     return engine
+
+
+def _check_types(table: Table, engines: Mapping[str, SearchEngine]) -> None:
+    """A node that may ask a host for one engine may not be kept from it for another.
+
+    Raises:
+        ConfigError: two engines of one host are of different types.
+    """
+    of_host: dict[str, SearchEngine] = {}
+    for name, engine in engines.items():
+        first = of_host.setdefault(engine.host, engine)
+        if first.type != engine.type:
+            raise table.wrong(f"is not the type of engine {first.name}, which has the same host; use one", name, "type")
 
 
 def _groups(table: Table) -> dict[str, tuple[str, ...]]:

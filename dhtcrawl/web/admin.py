@@ -4,7 +4,7 @@
     GET   /healthz                                   "ok" while the node answers
     GET   /metrics                                   Prometheus
     GET   /api/v1/status, peers, crawls
-    POST  /api/v1/crawls                             {"seeds", "settings"} → {"crawl"}
+    POST  /api/v1/crawls                             {"seeds", "settings", "searches"} → {"crawl"}
     GET   /api/v1/crawls/ID, crawls/ID/hosts
     POST  /api/v1/crawls/ID/pause, resume, stop
     GET   /api/v1/crawls/ID/given-up
@@ -33,7 +33,6 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from importlib import resources
 from typing import Any, cast
 
@@ -202,7 +201,7 @@ class Handlers:
     async def submit(self, request: web.Request) -> web.Response:
         async with self._submissions:
             spec = await self._read_submission(request)
-            answer = await self._api.submit(list(spec.seeds), asdict(spec.settings))
+            answer = await self._api.submit(spec)
         return json_response(answer, 201)
 
     async def _read_submission(self, request: web.Request) -> CrawlSpec:

@@ -9,12 +9,14 @@ a client passes over keys it does not know. Ids are hex, addresses
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from dhtcrawl.config import all_settings, load
 from dhtcrawl.errors import ConfigError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.policy.registry import check_needs
+from dhtcrawl.searches import read_searches
 from dhtcrawl.spec import CHANGEABLE, CrawlSpec, make_spec, typed_url
 
 Action = Literal["pause", "resume", "stop"]
@@ -62,7 +64,7 @@ class NodeApi(Protocol):
         text without its times), about, for_s, left_s.
         """
 
-    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+    async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
         """Begin a crawl: crawl (its id). Seeds are canonical; `settings` are those of `CrawlSettings`, all of them."""
 
     async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
@@ -172,11 +174,13 @@ class NodeApi(Protocol):
 
 
 def submission(body: object) -> CrawlSpec:
-    """What a client asks to crawl, from the JSON it sent: `{"seeds": […], "settings": {…}}`.
+    """What a client asks to crawl, from the JSON it sent: `{"seeds": […], "settings": {…}, "searches": {…}}`.
+
+    The last two may be missing; `dhtcrawl.searches` says what the third is.
 
     Raises:
-        ApiError: 400, it is no such thing, or a seed or a setting is not good; 422, this node lacks what its policy
-            needs.
+        ApiError: 400, it is no such thing, or a seed, a setting or a search is not good; 422, this node lacks what its
+            policy needs.
     """
     if not isinstance(body, Mapping):
         raise ApiError(400, 'the body is no JSON object; send {"seeds": [...], "settings": {...}}')
@@ -191,13 +195,16 @@ def submission(body: object) -> CrawlSpec:
     try:
         spec = make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
         check_policy(spec.settings.policy, spec.settings.policy_options)
-    except (ConfigError, UsageError) as error:
+        searches = read_searches(body.get("searches", {}), len(spec.seeds))
+    except (ConfigError, UsageError, ValueError) as error:
         raise ApiError(400, str(error)) from error
+    if searches and list(spec.seeds) != seeds:
+        raise ApiError(400, "searches count the seeds as they are sent; send canonical URLs, each once")
     try:
         check_needs(spec.settings.policy)
     except ConfigError as error:
         raise ApiError(422, str(error)) from error
-    return spec
+    return replace(spec, searches=searches)
 
 
 def changes_in(body: object) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_a_crawl_of_other_seeds_or_options_is_not_like_it(seeds: list[str]) -> N
     begun = differs.plain(make_spec(["a.example"], CrawlSettings()))
     assert not differs.is_like(begun, make_spec(seeds, CrawlSettings()))
     assert not differs.is_like(begun, make_spec(["a.example"], CrawlSettings(depth=1)))
-    assert not differs.is_like((None, None), make_spec(["a.example"], CrawlSettings()))
+    assert not differs.is_like(differs.told(None), make_spec(["a.example"], CrawlSettings()))
 
 
 def test_other_seeds_are_named_and_long_lists_are_cut() -> None:
@@ -74,5 +74,5 @@ def test_of_many_differences_three_are_told_and_the_rest_counted() -> None:
 
 
 def test_a_node_that_tells_nothing_of_the_crawl_leaves_the_message_without_details() -> None:
-    message = str(differs.refusal(OUT, (None, None), make_spec(["a.example"], CrawlSettings())))
+    message = str(differs.refusal(OUT, differs.told(None), make_spec(["a.example"], CrawlSettings())))
     assert "other seeds or options; repeat" in message

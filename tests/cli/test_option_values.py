@@ -51,6 +51,8 @@ OTHERS = {
     ("join", "nodes"): ("x", "x is no number of nodes; use 1 to 256, or auto"),
     ("crawl", "seed_file"): ("missing.txt", "--seed-file missing.txt: cannot be read"),
     ("submit", "seed_file"): ("missing.txt", "--seed-file missing.txt: cannot be read"),
+    ("crawl", "template"): ("missing.toml", "--template missing.toml: cannot be read"),
+    ("submit", "template"): ("missing.toml", "--template missing.toml: cannot be read"),
     ("sim", "nodes"): ("none", "--nodes"),
     ("sim", "seed"): ("x", "--seed"),
     ("sim", "seeds"): ("0", "--seeds"),

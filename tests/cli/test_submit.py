@@ -23,6 +23,7 @@ from dhtcrawl.cli.wait import exit_of, stop_of
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NotNow
 from dhtcrawl.identity import load_or_create
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.collect import export
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.crawl_record import to_wire
@@ -42,9 +43,9 @@ def test_submit_prints_the_id_and_sends_every_option(ask: Ask, node: FakeNode, t
     seeds.write_text("# mine\nb.example\n")
     ended = ask("submit", "A.example", "--seed-file", str(seeds), "--depth", "2", "--delay", "50ms")
     assert (ended.code, ended.stdout) == (0, f"{ID}\n")
-    ((_, sent, settings),) = node.asked
-    assert sent == ["http://a.example/", "http://b.example/"]
-    assert (settings["depth"], settings["delay_s"]) == (2, 0.05)
+    ((_, spec),) = node.asked
+    assert spec.seeds == ("http://a.example/", "http://b.example/")
+    assert (spec.settings.depth, spec.settings.delay_s) == (2, 0.05)
     assert json.loads(ask("submit", "a.example", "--json").stdout) == {"crawl": ID}
 
 
@@ -216,7 +217,7 @@ class Holder(FakeNode):
         self.archive = DiskDirectory(crawled / "archive")
         self.gone: list[bytes] = []
 
-    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+    async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
         return {"crawl": self.record.crawl_id.hex()}
 
     async def export_record(self, crawl_id: bytes) -> bytes:

@@ -37,7 +37,7 @@ def hosts() -> HostBook:
 @pytest.fixture
 def origins(robots: RobotsBook, hosts: HostBook) -> Origins:
     clock = cast(Clock, SimpleNamespace(monotonic=lambda: 0.0))
-    return Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {"b.example": 30.0})
+    return Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {"b.example": 30.0}, {})
 
 
 def test_one_that_nobody_reaches_is_left_alone_for_longer_and_longer_and_then_given_up(
@@ -57,7 +57,7 @@ def test_one_that_nobody_reaches_is_left_alone_for_longer_and_longer_and_then_gi
 
 def test_of_several_waits_that_a_host_asks_for_the_longest_counts(robots: RobotsBook, hosts: HostBook) -> None:
     clock = cast(Clock, SimpleNamespace(wall=lambda: datetime(2026, 1, 31, 12, tzinfo=UTC)))
-    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {})
+    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {}, {})
 
     def wait_s(*lines: str) -> float:
         busy: Any = SimpleNamespace(status=503, headers=[("retry-after", line) for line in lines])
@@ -66,6 +66,16 @@ def test_of_several_waits_that_a_host_asks_for_the_longest_counts(robots: Robots
     assert wait_s("5", "soon", "Sat, 31 Jan 2026 12:02:00 GMT") == wait_s("120", "7") == 120
     assert wait_s("0") == 0
     assert wait_s("soon") == wait_s() == origins.backoff.wait_s(1)
+
+
+def test_a_host_may_have_a_delay_of_its_own_which_a_longer_one_of_robots_txt_outdoes(
+    robots: RobotsBook, hosts: HostBook
+) -> None:
+    clock = cast(Clock, SimpleNamespace(monotonic=lambda: 0.0))
+    origins = Origins(CrawlSettings(delay_s=1.0), POLITE, robots, hosts, clock, {}, {"slow.example": 5.0, HOST: 0.25})
+    assert [origins.delay_s(host) for host in ("slow.example", HOST, "other.example")] == [5.0, 0.25, 1.0]
+    origins.change(CrawlSettings(delay_s=9.0))
+    assert [origins.delay_s(host) for host in ("slow.example", HOST, "other.example")] == [5.0, 0.25, 9.0]
 
 
 def test_one_that_only_says_not_now_is_given_up_until_a_person_forgives_it(origins: Origins) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dhtcrawl.policy.dynamic import Dynamic, Types
-from dhtcrawl.policy.seam import Settings
+from dhtcrawl.policy.dynamic import Dynamic
+from dhtcrawl.policy.guard import Guard
+from dhtcrawl.policy.node_types import Types, types_in
+from dhtcrawl.policy.seam import Planner, Settings
+from dhtcrawl.policy.xor import Xor
 
 from .contract import OWN, node, nodes, task
 
@@ -21,6 +24,26 @@ def test_tasks_go_to_nodes_of_the_type_only() -> None:
     }
     policy.adopt(Types().plan({**reports, node(3): {"labels": {"type": "meta"}}}, {}, 0.0))
     assert sorted(policy.rank(task(1), nodes(4), 0.0)) == sorted([node(0), node(3)])
+
+
+def test_types_are_told_beside_the_plan_of_another_planner() -> None:
+    class Other(Planner):
+        wants = ("rate", "labels")
+
+        def plan(self, nodes: Any, before: Any, now: float) -> dict[str, Any]:
+            return {"weights": len(nodes)}
+
+    planner = Types(beside=Other())
+    assert planner.wants == ("labels", "rate")
+    table = planner.plan({node(0): {"labels": {"type": "meta"}}, node(1): {}}, {}, 0.0)
+    assert table == {"weights": 2, "types": {node(0): "meta"}}
+    assert types_in(table) == {node(0): "meta"}
+    assert types_in({"types": 3}) == types_in({}) == {}
+
+
+def test_where_one_type_may_ask_a_host_owners_do_not_try_first() -> None:
+    assert Guard(Xor(Settings(OWN))).owner_first
+    assert not Guard(Xor(Settings(OWN, types={"a.example": "meta"}))).owner_first
 
 
 def test_without_a_type_labels_mean_nothing_and_nothing_is_planned() -> None:

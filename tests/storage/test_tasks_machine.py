@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from storage.stores import CRAWL, PLACE, Store, page
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.keyspace import host_key, task_key_bytes
+from dhtcrawl.keyspace import host_key
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import count_lost
 from dhtcrawl.storage.store import tasks
@@ -159,7 +159,7 @@ class Tasks(RuleBasedStateMachine):
     def lost_are_links_nobody_accepted(self) -> None:
         if self.model:
             linked = {link for known in self.model.values() if known.arrived for link in known.links}
-            width = task_key_bytes(self.spec.key_mode)
+            width = self.spec.keys.width
             lost = self.store.run(lambda txn: count_lost(txn, CRAWL, width))
             assert lost == len(linked - set(self.model))
 

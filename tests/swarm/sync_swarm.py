@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from harness.world import Node, World
 from storage.stores import CRAWL
 
-from dhtcrawl.keyspace import host_key, placement, url_key
+from dhtcrawl.keyspace import TaskKeys, host_key, placement, url_key
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Message, Records, RefreshTask, Reply, StoreBackup
 from dhtcrawl.storage.store import keys
@@ -44,9 +44,9 @@ def copy(number: int, *, host_mode: bool = False, **fields: Any) -> TaskReplica:
 class SyncWorld(World["SyncNode"]):
     """Nodes that hold the records of one crawl."""
 
-    def __init__(self, states: Mapping[bytes, MemberState], *, key_bytes: int = 20) -> None:
+    def __init__(self, states: Mapping[bytes, MemberState], *, keys: TaskKeys | None = None) -> None:
         super().__init__()
-        self.key_bytes = key_bytes
+        self.keys = keys or TaskKeys()
         self.records_moved = 0
         for node, state in states.items():
             self.join(node, state=state)
@@ -80,7 +80,7 @@ class SyncNode(Node):
     @property
     def terms(self) -> RecordTerms:
         return RecordTerms(
-            self.world.key_bytes,
+            self.world.keys,
             self.orders,
             depth_matters=True,
             snapshot=lambda _=None: OwnershipSnapshot(self.mine),
@@ -157,7 +157,7 @@ class SyncNode(Node):
     async def _store(self, message: StoreBackup) -> Ack:
         if self.full:
             return Ack.all(Code.FULL, message.items)
-        some = copies_of(message.records, self.world.key_bytes)
+        some = copies_of(message.records, self.world.keys)
         assert len(some) == message.items, "what our own nodes send is believed"
         merged = await self.committer.submit(partial(self._merge_in, some))
         self._merged(CRAWL, merged)

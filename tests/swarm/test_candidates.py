@@ -19,7 +19,17 @@ ALL = view_of([0, 1, 2])
 
 
 def make() -> Candidates:
-    return Candidates(Xor(Settings(OWN)))
+    return Candidates(Xor(Settings(OWN)), {})
+
+
+def test_a_host_of_one_type_is_asked_by_nodes_of_that_type_once_they_are_known() -> None:
+    candidates, any_host = Candidates(Xor(Settings(OWN)), {"a": "meta"}), PolicyTask(KEY, "b")
+    assert asked(candidates) == may_be(candidates, NOW) == []
+    assert list(candidates.willing([any_host], ALL, NOW)(any_host)) == [OWN, B, C]
+    candidates.know({B: "meta", C: "blog", node(7): "meta", OWN: 3})
+    assert asked(candidates) == may_be(candidates, NOW) == [B]
+    candidates.avoid(B, NOW + 5)
+    assert asked(candidates) == [], "who is not asked now is waited for"
 
 
 def asked(candidates: Candidates, *failed: bytes, now: float = NOW, view: View = ALL) -> list[bytes]:

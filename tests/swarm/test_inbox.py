@@ -13,7 +13,7 @@ from harness.bench import Bench
 from storage.stores import CRAWL
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.keyspace import placement, url_key
+from dhtcrawl.keyspace import TaskKeys, placement, url_key
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.rpc.tasks.messages import Ack, Code, DeleteBackup, Refused, Reply, Request, StoreBackup, StoreTask
 from dhtcrawl.rpc.tasks.signals import Hello
@@ -35,7 +35,7 @@ DONE: Any = {"state": State.DONE, "place": Place("ab" * 20, "a.warc.gz", 0, 9)}
 
 
 class FakeRun:
-    key_bytes = 20
+    keys = TaskKeys()
     depth_matters = False
 
     def __init__(self, state_of: Callable[[bytes], State | None]) -> None:
@@ -184,7 +184,7 @@ async def test_a_write_is_a_read() -> None:
         await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1, **DONE)),)))
         reply = await world.ask(StoreBackup(CRAWL, (wire.record_of(copy(1)), wire.record_of(copy(2)))))
         assert isinstance(reply, Ack)
-        assert [(known.key, known.task.state) for known in wire.copies_of(reply.records, 20)] == [
+        assert [(known.key, known.task.state) for known in wire.copies_of(reply.records, TaskKeys())] == [
             (copy(1).key, State.DONE)
         ]
         assert world.run is not None

@@ -139,11 +139,21 @@ async def test_a_member_takes_newer_plans_and_no_others() -> None:
 
 async def test_who_hears_of_a_newer_plan_asks_at_once() -> None:
     async with a_world(crawl_of(OTHER)) as world:
-        await asyncio.sleep(1)
-        for epoch, asked in ((0, 1), (7, 2)):
+        await asyncio.sleep(5 * EVERY_S)
+        before = len(world.peers.called)
+        for epoch, asked in ((0, 0), (7, 1)):
             world.plans.newer(epoch)
             await asyncio.sleep(1)
-            assert len(world.peers.called) == asked
+            assert len(world.peers.called) == before + asked
+
+
+async def test_at_first_members_ask_sooner_since_the_first_plan_knows_of_nobody() -> None:
+    async with a_world(crawl_of(OTHER)) as world:
+        await asyncio.sleep(EVERY_S)
+        soon = len(world.peers.called)
+        await asyncio.sleep(9 * EVERY_S)
+        assert soon >= 4
+        assert len(world.peers.called) <= soon + 10
 
 
 async def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes_again() -> None:

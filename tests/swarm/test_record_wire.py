@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storage.stores import CRAWL, PLACE, SPEC, Store
 
-from dhtcrawl.keyspace import host_key, url_key
+from dhtcrawl.keyspace import TaskKeys, host_key, search_key, unknown_keys, url_key
 from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.rpc.tasks.frame import Malformed
 from dhtcrawl.rpc.tasks.messages import StoreBackup, encode
@@ -22,6 +22,7 @@ from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 
 URL = "http://a.example:8080/p/%C3%BC?q=[1]|\"'"
+BY_URL, BY_HOST = TaskKeys("url"), TaskKeys("host")
 KEY = SPEC.key_of(URL)
 TASK = Task(URL, 3, 17, "http://a.example/", hops=1, seed=True)
 RECORD = wire.record_of(TaskReplica(KEY, TASK))
@@ -45,7 +46,7 @@ COPIES = [
 def test_a_record_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     row = wire.record_of(copy)
     encode(1, StoreBackup(CRAWL, (row,)))
-    back = wire.copy_of(row, 20)
+    back = wire.copy_of(row, BY_URL)
     assert back == copy
     assert back is not None
     assert type(back.task.state) is State
@@ -56,7 +57,7 @@ def test_a_record_arrives_as_it_was_sent(copy: TaskReplica) -> None:
 def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
     key, task = copy
     expected = End(key, task.state, task.gen, task.attempt, task.reason, task.detail, task.place, task.added)
-    assert wire.end_of(wire.tombstone_of(copy), 20) == expected
+    assert wire.end_of(wire.tombstone_of(copy), BY_URL) == expected
 
 
 @given(
@@ -90,20 +91,45 @@ def test_a_tombstone_arrives_as_it_was_sent(copy: TaskReplica) -> None:
         min_size=1,
         max_size=5,
     ),
-    st.sampled_from((20, 40)),
+    st.sampled_from((BY_URL, BY_HOST)),
     st.sampled_from((20, 40)),
 )
 def test_links_are_checked_together_as_each_would_be_alone(
-    drawn: list[tuple[str, str, bytes, bool]], width: int, sent: int
+    drawn: list[tuple[str, str, bytes, bool]], keys: TaskKeys, sent: int
 ) -> None:
     some = []
     for url, referrer, extra, right in drawn:
         host = url.partition("//")[2].partition("/")[0]
         key = (host_key(host) if sent == 40 else b"") + url_key(url if right else url + "x")
         some.append(rows.LinkRow(key, url, 2, referrer, 1, False, extra))
-    assert wire.links_of(some, width) == [wire.link_of(row, width) for row in some]
+    assert wire.links_of(some, keys) == [wire.link_of(row, keys) for row in some]
     for row in some:
-        assert wire.links_of([row, row], width) == [wire.link_of(row, width)] * 2
+        assert wire.links_of([row, row], keys) == [wire.link_of(row, keys)] * 2
+
+
+def test_a_page_of_results_lies_where_its_search_does_and_any_other_by_its_url() -> None:
+    place = search_key("engine", "site.example")
+    keys = TaskKeys("search", {URL: place})
+    other = "http://a.example/other"
+    for key, url, right in (
+        (place + url_key(URL), URL, True),
+        (url_key(URL) * 2, URL, False),
+        (url_key(other) * 2, other, True),
+        (place + url_key(other), other, False),
+        (host_key("a.example") + url_key(other), other, False),
+        (url_key(other), other, False),
+    ):
+        row = rows.LinkRow(key, url, 2, "", 1, False, b"")
+        assert (wire.link_of(row, keys) is not None) == right
+        assert wire.links_of([row, row], keys) == [wire.link_of(row, keys)] * 2
+
+
+def test_an_answer_tells_only_of_the_records_that_it_answers() -> None:
+    (sent, told), lying = COPIES[:2], RECORD._replace(key=url_key("http://a.example/"), url="http://a.example/")
+    assert wire.further_of([wire.record_of(told), lying], [sent]) == [told]
+    assert wire.further_of([RECORD._replace(url="http://a.example/")], [sent]) == []
+    assert wire.copies_of([lying], unknown_keys(20)) != []
+    assert wire.copies_of([lying], unknown_keys(40)) == []
 
 
 LONGEST = bytes(wire.TAIL_BYTES_MAX)
@@ -166,8 +192,8 @@ def test_additions_are_the_same_bytes_as_ever(
 
 
 def test_a_record_with_the_retired_number_arrives_as_a_pending_one() -> None:
-    assert wire.copy_of(RECORD._replace(state=1), 20) == TaskReplica(KEY, TASK)
-    assert wire.copy_of(RECORD._replace(state=1, place=THERE), 20) is None
+    assert wire.copy_of(RECORD._replace(state=1), BY_URL) == TaskReplica(KEY, TASK)
+    assert wire.copy_of(RECORD._replace(state=1, place=THERE), BY_URL) is None
 
 
 ID = bytes.fromhex("ab" * 20)
@@ -178,7 +204,7 @@ TOO_LONG = LONGEST + b"\0"
     "extra", [b"\x01", b"\x02" + ID, bytes([OTHERS_MAX + 1]) + ID * (OTHERS_MAX + 1), b"\0" + TOO_LONG]
 )
 def test_an_addition_of_another_form_is_none(extra: bytes) -> None:
-    assert wire.copy_of(RECORD._replace(extra=extra), 20) is None
+    assert wire.copy_of(RECORD._replace(extra=extra), BY_URL) is None
 
 
 @pytest.mark.parametrize(
@@ -192,14 +218,14 @@ def test_an_addition_of_another_form_is_none(extra: bytes) -> None:
 def test_what_a_later_version_adds_to_a_record_passes_through_an_older_node(extra: bytes) -> None:
     store = Store()
     store.accept(Link(KEY, URL, 5, ""))
-    newer = wire.copies_of([RECORD._replace(extra=extra)], 20)
+    newer = wire.copies_of([RECORD._replace(extra=extra)], BY_URL)
     store.run(lambda txn: replicas.merge_in(txn, CRAWL, newer, store.orders, depth_matters=True, **OURS))
     sent = wire.record_of(TaskReplica(KEY, store.task(URL)))
     encode(1, StoreBackup(CRAWL, (sent,)))
     assert sent.extra == extra
     assert record_hash(TaskReplica(KEY, store.task(URL))) != record_hash(TaskReplica(KEY, TASK))
     # So does a tombstone's; and a record without it, of an older node, does not take it away.
-    over = wire.end_of(rows.TombstoneRow(KEY, int(State.DEAD), 0, 1, "failed", "", None, extra), 20)
+    over = wire.end_of(rows.TombstoneRow(KEY, int(State.DEAD), 0, 1, "failed", "", None, extra), BY_URL)
     assert over is not None
     store.run(lambda txn: replicas.bury(txn, CRAWL, [over], **OURS))
     store.run(lambda txn: replicas.bury(txn, CRAWL, [over._replace(gen=1, added=NO_ADDITIONS)], **OURS))
@@ -211,8 +237,8 @@ def test_what_a_later_version_adds_to_a_record_passes_through_an_older_node(extr
 
 def test_what_a_later_version_adds_to_a_link_stays_with_its_task() -> None:
     link = Link(KEY, URL, 2, "http://a.example/", 1, True, Additions(later=b"later"))
-    assert wire.link_of(wire.row_of_link(link), 20) == link
-    assert wire.link_of(wire.row_of_link(link._replace(added=Additions(later=TOO_LONG))), 20) is None
+    assert wire.link_of(wire.row_of_link(link), BY_URL) == link
+    assert wire.link_of(wire.row_of_link(link._replace(added=Additions(later=TOO_LONG))), BY_URL) is None
     store = Store()
     store.accept(link, link._replace(depth=1, added=NO_ADDITIONS))
     assert wire.record_of(TaskReplica(KEY, store.task(URL))).extra == b"\0later"
@@ -222,10 +248,10 @@ def test_what_a_later_version_adds_to_a_link_stays_with_its_task() -> None:
 
 def test_a_key_with_its_host_is_that_of_both() -> None:
     key = host_key("a.example:8080") + url_key(URL)
-    assert wire.copy_of(RECORD._replace(key=key), 40) == TaskReplica(key, TASK)
-    assert wire.copy_of(RECORD._replace(key=host_key("a.example") + url_key(URL)), 40) is None
-    assert wire.copy_of(RECORD._replace(key=key), 20) is None
-    assert wire.copy_of(RECORD, 40) is None
+    assert wire.copy_of(RECORD._replace(key=key), BY_HOST) == TaskReplica(key, TASK)
+    assert wire.copy_of(RECORD._replace(key=host_key("a.example") + url_key(URL)), BY_HOST) is None
+    assert wire.copy_of(RECORD._replace(key=key), BY_URL) is None
+    assert wire.copy_of(RECORD, BY_HOST) is None
 
 
 def with_url(url: str) -> dict[str, Any]:
@@ -284,15 +310,15 @@ def with_url(url: str) -> dict[str, Any]:
 )
 def test_a_record_that_cannot_be_true_is_dropped(lie: dict[str, Any]) -> None:
     lying = RECORD._replace(**lie)
-    assert wire.copy_of(lying, 20) is None
-    assert not wire.valid_record(20, lying)
-    assert wire.copies_of([RECORD, lying, RECORD], 20) == [TaskReplica(KEY, TASK)] * 2
+    assert wire.copy_of(lying, BY_URL) is None
+    assert not wire.valid_record(BY_URL, lying)
+    assert wire.copies_of([RECORD, lying, RECORD], BY_URL) == [TaskReplica(KEY, TASK)] * 2
 
 
 @pytest.mark.parametrize("state", [0, 1, 2, 5])
 def test_a_tombstone_of_what_is_not_over_is_dropped(state: int) -> None:
     place = THERE if state == 2 else None
-    assert wire.end_of(rows.TombstoneRow(KEY, state, 0, 0, "", "", place), 20) is None
+    assert wire.end_of(rows.TombstoneRow(KEY, state, 0, 0, "", "", place), BY_URL) is None
 
 
 def test_a_long_detail_is_cut_to_what_the_protocol_allows() -> None:
@@ -321,10 +347,10 @@ RECORDS = st.builds(
 )
 
 
-@given(st.lists(RECORDS, max_size=5), st.sampled_from([20, 40]))
-def test_whatever_a_peer_sends_the_store_takes_what_is_left_of_it(some: list[rows.RecordRow], width: int) -> None:
+@given(st.lists(RECORDS, max_size=5), st.sampled_from([BY_URL, BY_HOST]))
+def test_whatever_a_peer_sends_the_store_takes_what_is_left_of_it(some: list[rows.RecordRow], keys: TaskKeys) -> None:
     store = Store()
-    taken = wire.copies_of(some, width)
+    taken = wire.copies_of(some, keys)
     merged = store.run(lambda txn: replicas.merge_in(txn, CRAWL, taken, store.orders, depth_matters=True, **OURS))
     # What was believed can be sent on.
     for further in [*taken, *merged.further]:
@@ -333,9 +359,9 @@ def test_whatever_a_peer_sends_the_store_takes_what_is_left_of_it(some: list[row
 
 @given(RECORDS)
 def test_a_tombstone_or_link_of_a_peer_never_raises(row: rows.RecordRow) -> None:
-    end = wire.end_of(rows.TombstoneRow(row.key, *row[7:]), 20)
+    end = wire.end_of(rows.TombstoneRow(row.key, *row[7:]), BY_URL)
     assert end is None or (end.state >= State.DEAD and isinstance(end.place, Place | None))
-    wire.link_of(rows.LinkRow(row.key, row.url, row.depth, row.referrer, row.hops, row.seed), 20)
+    wire.link_of(rows.LinkRow(row.key, row.url, row.depth, row.referrer, row.hops, row.seed), BY_URL)
 
 
 def test_the_protocol_refuses_what_the_store_could_not_even_look_at() -> None:

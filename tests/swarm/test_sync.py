@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage.stores import CRAWL
 
+from dhtcrawl.keyspace import TaskKeys
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Ack, Answer, Records, RefreshTask, Refused
@@ -36,9 +37,9 @@ X, Y = b"\x20" * 20, b"\xa0" * 20
 ACTIVE, JOINING, SUSPECTED = MemberState.ACTIVE, MemberState.JOINING, MemberState.SUSPECTED
 
 
-def two(*, key_bytes: int = 20) -> tuple[SyncWorld, SyncNode, SyncNode]:
+def two(*, keys: TaskKeys | None = None) -> tuple[SyncWorld, SyncNode, SyncNode]:
     """A joining node, and the one that has everything."""
-    swarm = SyncWorld({X: JOINING, Y: ACTIVE}, key_bytes=key_bytes)
+    swarm = SyncWorld({X: JOINING, Y: ACTIVE}, keys=keys)
     return swarm, swarm.nodes[X], swarm.nodes[Y]
 
 
@@ -108,7 +109,7 @@ def test_after_one_sync_both_hold_the_same_of_what_they_share_and_the_next_moves
 
 @pytest.mark.parametrize("host_mode", [False, True])
 async def test_stores_that_are_equal_exchange_digests_and_nothing_else(host_mode: bool) -> None:
-    swarm, a, b = two(key_bytes=40 if host_mode else 20)
+    swarm, a, b = two(keys=TaskKeys("host" if host_mode else "url"))
     for node in (a, b):
         node.put(copy(n, host_mode=host_mode) for n in range(3_000))
     result = await synced(a, b)
@@ -120,7 +121,7 @@ async def test_stores_that_are_equal_exchange_digests_and_nothing_else(host_mode
 async def test_what_differs_moves_and_little_more(host_mode: bool, digests_max: int) -> None:
     count, differing = 3_000, 6
 
-    swarm, a, b = two(key_bytes=40 if host_mode else 20)
+    swarm, a, b = two(keys=TaskKeys("host" if host_mode else "url"))
     all_ = [copy(n, host_mode=host_mode) for n in range(count)]
     a.put(all_[:-3] + [copy(n, host_mode=host_mode, state=State.DONE, place=THERE) for n in range(3)])
     b.put(all_)

@@ -140,6 +140,11 @@ def test_a_task_that_has_no_url_is_told(tmp_path: Path, capsys: pytest.CaptureFi
         (ENGINE + 'encoding = "rot13"', "t.toml:3: engines.e.encoding is 'rot13'; use the name of an encoding"),
         (ENGINE + 'site = "site:"', "t.toml:3: engines.e.site is 'site:'; write {site} where the host goes"),
         (ENGINE + 'extra = ["a\\u0007"]', "t.toml:3: engines.e.extra is ['a\\x07']; remove the control character"),
+        (ENGINE + 'delay = "soon"', "t.toml:3: engines.e.delay is 'soon'; use a duration such as"),
+        (
+            ENGINE + '[engines.f]\nurl = "http://e.example/g?q={query}"\ntype = "meta"\n[[tasks]]\nname = "a"',
+            "t.toml:5: engines.f.type is not the type of engine e, which has the same host; use one",
+        ),
         ('[engines."a b"]', "t.toml:1: engines.a b is no name"),
         ("[engines.e]", "t.toml:1: engines.e lacks 'url'; it is required"),
         (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
@@ -99,8 +100,8 @@ class FakeNode:
             "looked_at": 1,
         }
 
-    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
-        self._note("submit", seeds, settings)
+    async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
+        self._note("submit", spec)
         return {"crawl": CRAWL.hex()}
 
     async def crawl(self, crawl_id: bytes) -> dict[str, Any]:

@@ -19,6 +19,8 @@ import pytest
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import ConfigError, StorageError, StorageFull, UsageError
+from dhtcrawl.searches import Search, searches_of
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.web import admin
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, NodeApi
@@ -243,14 +245,33 @@ async def test_a_submission_arrives_with_canonical_seeds_and_every_setting(node:
     body = {"seeds": ["EXAMPLE.org", "example.org/"], "settings": {"depth": 3, "delay_s": 1e-05, "exclude": ["x$"]}}
     answer = await ask(node, "POST", "/api/v1/crawls", body)
     assert (answer.status, answer.json) == (201, {"crawl": ID})
-    expected = asdict(CrawlSettings(depth=3, delay_s=1e-05, exclude=("x$",)))
-    assert node.asked == [("submit", ["http://example.org/"], expected)]
+    expected = CrawlSettings(depth=3, delay_s=1e-05, exclude=("x$",))
+    assert node.asked == [("submit", CrawlSpec(("http://example.org/",), expected))]
 
 
 async def test_what_a_client_sends_is_what_arrives(node: FakeNode) -> None:
-    settings = asdict(CrawlSettings(max_pages=9, size_limit_bytes=1 << 40, include=("a", "b"), allow_private=True))
-    await ask(node, "POST", "/api/v1/crawls", {"seeds": ["http://a.example/"], "settings": settings})
-    assert node.asked == [("submit", ["http://a.example/"], settings)]
+    settings = CrawlSettings(max_pages=9, size_limit_bytes=1 << 40, include=("a", "b"), allow_private=True)
+    searches = searches_of([(Search("milk", "engine", "b.example", "meta"), 0, 1)], {"a.example": 0.5})
+    spec = CrawlSpec(("http://a.example/",), settings, searches=searches)
+    body = {"seeds": list(spec.seeds), "settings": asdict(settings), "searches": searches.plain()}
+    assert (await ask(node, "POST", "/api/v1/crawls", body)).status == 201
+    assert node.asked == [("submit", spec)]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "searches"),
+    [
+        (["http://a.example/"], []),
+        (["http://a.example/"], {"searches": [["milk", "engine", "", "", [[1, 1, 1]]]], "delays": {}}),
+        (["A.example"], {"searches": [["milk", "engine", "", "", [[0, 1, 1]]]], "delays": {}}),
+    ],
+)
+async def test_searches_that_are_none_or_of_other_seeds_are_refused(
+    node: FakeNode, seeds: list[str], searches: object
+) -> None:
+    answer = await ask(node, "POST", "/api/v1/crawls", {"seeds": seeds, "searches": searches})
+    assert answer.status == 400
+    assert "searches" in answer.json["error"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.budget import LIMIT_OF, is_raised
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.node.answers.common import Answers, state_of
@@ -36,13 +35,9 @@ class CrawlAnswers(Answers):
             records = [record for record in records if not record.ended] + ended[max(0, len(ended) - ended_max) :]
         return await self.rows_of(records)
 
-    async def submit(self, seeds: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+    async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
         if not self._swarm.ready.is_set():
             raise ApiError(503, "the node has not joined yet; try again in a moment")
-        values: dict[str, Any] = {
-            n: tuple(value) if isinstance(value, list) else value for n, value in settings.items()
-        }
-        spec = CrawlSpec(tuple(seeds), CrawlSettings(**values))
         nonce = self._swarm.node.ports.rng.randbytes(NONCE_BYTES)
         record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
         if not fits_the_wire(record):
@@ -57,7 +52,11 @@ class CrawlAnswers(Answers):
         coordinator = self._swarm.gossip.view.owner(crawl_key(crawl_id))
         return {
             "crawl": crawl_id.hex(),
-            "spec": {"seeds": list(record.spec.seeds), "settings": dataclasses.asdict(record.settings)},
+            "spec": {
+                "seeds": list(record.spec.seeds),
+                "settings": dataclasses.asdict(record.settings),
+                "searches": record.spec.searches.plain(),
+            },
             "state": state_of(record),
             "ended": record.ended,
             "coordinator": None if coordinator is None else coordinator.id.hex(),

@@ -17,7 +17,7 @@ from dhtcrawl.rpc.tasks.messages import REQUEST_ID_MAX, Lane, is_id, is_int, nee
 from dhtcrawl.rpc.tasks.rows import TEXT_CHARS_MAX
 
 MAGIC = "dhtcrawl"
-VERSION = 4
+VERSION = 5
 FEATURES_MAX = 64
 WORD_CHARS_MAX = 32
 INCARNATION_MAX = 2**63 - 1

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
+from dhtcrawl.storage.outputs.found_by import FoundBy
 from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store import keys, outcomes
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
@@ -161,10 +161,13 @@ def write_outputs(
     """
     totals = OutputCounters()
     archive = _committed(txn, crawl, dirs)
+    found_by = FoundBy(txn, crawl, spec) if spec.searches else None
     with ExitStack() as files:
         pages, index = Sorter(dirs.scratch, files), Sorter(dirs.scratch, files)
         for fields in _records(txn, crawl, keys.PAGE):
             _count_page(totals, fields, archive)
+            if found_by is not None:
+                fields["searches"] = found_by.of(fields["url"])
             pages.add(_bytes(f"{fields['fetched_at']} {fields['url']}"), page_line(fields))
             _add_to_index(index, fields)
         for fields in _records(txn, crawl, keys.EXTRA):
@@ -175,7 +178,7 @@ def write_outputs(
     _replace_sorted(dirs.reports, SKIPPED_FILE, skipped, dirs.scratch)
     if ours is not None:
         return totals
-    totals.lost = count_lost(txn, crawl, task_key_bytes(spec.key_mode))
+    totals.lost = count_lost(txn, crawl, spec.keys.width)
     if totals.pages_missing or totals.brought != totals.pages:
         _replace_sorted(dirs.reports, MISSING_FILE, _missing_lines(txn, crawl, totals, archive), dirs.scratch)
     else:

@@ -36,6 +36,7 @@ import msgpack
 from dhtcrawl.config import CrawlSettings, load
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES
+from dhtcrawl.searches import read_searches
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.store.setting_changes import SettingChanges, later_changes, next_changes, read_changes
 from dhtcrawl.url import CANON_VERSION, canonicalize
@@ -352,6 +353,7 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
         raise NotARecord("spec: not the one that the crawl's id stands for")
     fields = _map(canonical, "spec")
     seeds, canon_version = fields.pop("seeds", None), fields.pop("canon_version", None)
+    searches = fields.pop("searches", {})
     if type(canon_version) is not int or canon_version != CANON_VERSION:
         raise NotARecord("spec: another version of canonical URLs; upgrade dhtcrawl")
     if type(seeds) is not list or not seeds or not all(map(_is_canonical, seeds)):
@@ -362,7 +364,10 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
     except ConfigError as error:
         raise NotARecord(f"spec: {str(error)[:DETAIL_CHARS_MAX]}") from error
     settings = CrawlSettings(**values)
-    spec = CrawlSpec(tuple(dict.fromkeys(seeds)), settings)
+    try:
+        spec = CrawlSpec(tuple(dict.fromkeys(seeds)), settings, searches=read_searches(searches, len(set(seeds))))
+    except ValueError as error:
+        raise NotARecord(f"spec: {error}") from None
     # A node that left out a setting, or took "yes" for true, would crawl other pages than the rest.
     if settings != typed or spec.canonical() != canonical:
         raise NotARecord("spec: not as this version writes it")

@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.files import Directory
@@ -93,7 +92,7 @@ def _check_tasks(txn: Txn, crawl: bytes, spec: CrawlSpec, node: str | None, find
         )
         if node is None:
             _check_alone(task, around, findings)
-            _check_links(txn, crawl, task, around, task_key_bytes(spec.key_mode), findings)
+            _check_links(txn, crawl, task, around, spec.keys.width, findings)
         else:
             _check_shared(task, around, node, findings)
         if task.state == State.DEAD and not task.reason:

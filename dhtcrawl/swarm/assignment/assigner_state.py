@@ -40,6 +40,7 @@ from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import Guard
+from dhtcrawl.policy.node_types import types_in
 from dhtcrawl.policy.seam import Outcome, PolicyTask, TaskResult
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.storage.store.tasks import Queued
@@ -76,7 +77,7 @@ class AssignerState:
         self._ownership = ownership
         self._frontier = frontier
         self._incarnation_of = incarnation_of
-        self._candidates = Candidates(policy)
+        self._candidates = Candidates(policy, policy.settings.types)
         self._ended: dict[bytes, TaskAssignment] = {}  # their records came before their worker's report
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
         self._table: Mapping[str, Any] | None = None  # a plan that the policy has not been given yet
@@ -91,6 +92,7 @@ class AssignerState:
     def adopt(self, epoch: int, table: Mapping[str, Any]) -> None:
         """Take a new plan, for the next choice."""
         self.epoch, self._table = epoch, table
+        self._candidates.know(types_in(table))
 
     def ask(self, tasks: Sequence[Queued], view: View, now: float) -> steps.ChoiceAsk:
         """What the policy is asked about these tasks; what it is told of the past, it is told once."""

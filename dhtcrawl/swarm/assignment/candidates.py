@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dhtcrawl.keyspace import host_key, placement
 from dhtcrawl.policy.seam import Policy, PolicyTask
@@ -20,13 +20,21 @@ class Candidates:
     In a large swarm these are the ones near the key, or near the host where the
     policy keeps hosts together. A node that did not answer lately, or refused, is
     not asked now. Where all others have failed it is waited for: it may be the one
-    that reaches the host.
+    that reaches the host. A host that one type of nodes alone may ask has no other
+    candidates, and none before it is known who is of that type.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, types: Mapping[str, str]) -> None:
+        """`types`, by host: which type of nodes alone may ask it."""
         self._policy = policy
+        self._wanted = types
+        self._types: Mapping[bytes, object] = {}  # of nodes
         self._refuses: dict[bytes, float] = {}  # until when a node is not asked
         self._refused: dict[bytes, tuple[float, float]] = {}  # since when, and when last, without a pause
+
+    def know(self, types: Mapping[bytes, object]) -> None:
+        """Learn which node is of which type."""
+        self._types = types
 
     def avoid(self, node: bytes, until: float) -> None:
         """Do not ask a node before `until`."""
@@ -72,6 +80,16 @@ class Candidates:
         return last < since + PATIENCE_S or now >= last + PATIENCE_S
 
     def _near(self, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
+        if not self._wanted:
+            return self._near_of_any_type(tasks, view)
+        found = {kind: self._of_type(kind, view) for kind in {*self._wanted.values()}}
+        near = self._near_of_any_type([task for task in tasks if task.host not in self._wanted], view)
+        return lambda task: found[self._wanted[task.host]] if task.host in self._wanted else near(task)
+
+    def _of_type(self, kind: str, view: View) -> Sequence[bytes]:
+        return [node for node in view.owner_ids if self._types.get(node) == kind][: self._policy.candidates_max]
+
+    def _near_of_any_type(self, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
         nodes, most, by_host = view.owner_ids, self._policy.candidates_max, self._policy.pinned
         if len(nodes) <= most:
             return lambda task: nodes

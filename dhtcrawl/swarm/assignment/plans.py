@@ -33,7 +33,7 @@ from dhtcrawl.swarm.calls.assignment import PLAN_REPORT_BYTES_MAX, PLAN_TABLE_BY
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 10.0
+EVERY_S = 10.0  # at first sooner: a plan can only tell of those that have reported
 PAUSE_S = 0.5  # between two questions, even if another node has a newer plan
 PLANS_WITHIN_S = 60.0
 ITEMS_MAX = 20_000
@@ -150,7 +150,7 @@ class Plans:
 
     async def run(self) -> None:
         """Report, ask and plan, until cancelled."""
-        key = crawl_key(self._crawl_id)
+        key, every_s = crawl_key(self._crawl_id), 2 * PAUSE_S
         while True:
             self._wake.clear()
             coordinator = self._peers.view.owner(key)
@@ -162,10 +162,10 @@ class Plans:
                 await self._ask(coordinator.id)
             await asyncio.sleep(PAUSE_S)
             try:
-                async with asyncio.timeout(EVERY_S - PAUSE_S):
+                async with asyncio.timeout(every_s - PAUSE_S):
                     await self._wake.wait()
             except TimeoutError:
-                continue
+                every_s = min(2 * every_s, EVERY_S)
 
     async def _ask(self, coordinator: bytes) -> None:
         asked = calls.ReportPlan(self._crawl_id, self._plan.epoch, msgpack.packb(self._report()))

@@ -15,8 +15,10 @@ from dhtcrawl.config import pairs
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard, said
+from dhtcrawl.policy.node_types import Types
 from dhtcrawl.policy.registry import load
 from dhtcrawl.policy.seam import Planner, Settings
+from dhtcrawl.policy.xor import Xor
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 
 log = logging.getLogger(__name__)
@@ -33,15 +35,20 @@ class Policies:
     def of(self, record: CrawlRecord) -> Guard | None:
         """The policy of a crawl; None where it cannot be made: then every owner fetches its own tasks."""
         name = record.spec.settings.policy
+        settings = Settings(self._own, pairs(record.spec.settings.policy_options), record.spec.types)
         try:
-            return Guard(load(name)(Settings(self._own, pairs(record.spec.settings.policy_options))))
+            return Guard(load(name)(settings))
         except BaseException as error:  # third-party code may raise anything
             why = str(error) if isinstance(error, ConfigError) else said(error)
             log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, why)
-        return None
+        return Guard(Xor(settings)) if settings.types else None
 
     def planner_of(self, policy: Guard) -> Planner | None:
-        """The planner of a policy; None where it has none, or it cannot be made."""
+        """The planner of a policy, and of types where they count; None where it has none, or it cannot be made."""
+        planner = self._own_planner_of(policy)
+        return Types(beside=planner) if policy.settings.types else planner
+
+    def _own_planner_of(self, policy: Guard) -> Planner | None:
         try:
             planner = policy.planner(policy.settings.options) if policy.planner is not None else None
             if planner is None or all(isinstance(name, str) for name in planner.wants):

@@ -48,7 +48,7 @@ class WorkerCalls:
         if not isinstance(reply, Ack):
             return False
         if reply.records:
-            await self._queues.merged(wire.copies_of(reply.records, len(batch[0].key)))
+            await self._queues.merged(wire.further_of(reply.records, batch))
         offer = self._state.offer(send, self._peers.view, self._clock.monotonic())
         if not offer.keys:
             return True

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from dhtcrawl.crawl.next_round import NextRound
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.ask_all import call_all
@@ -114,7 +113,7 @@ class CrawlAudit:
 
         spec = self._record.spec
         seeds = [spec.key_of(seed) for seed in spec.seeds]
-        key_bytes = task_key_bytes(spec.key_mode)
+        key_bytes = spec.keys.width
         missing = await self._auditor.audit(self._record.crawl_id, key_bytes, seeds, resend)
         return missing, resent
 

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.rounds import CrawlCounters
-from dhtcrawl.keyspace import task_key_bytes
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import Peers
@@ -242,10 +241,8 @@ class CrawlRuns:
         if record is None:
             return None
         if run is None:
-            return RecordTerms(
-                task_key_bytes(record.spec.key_mode), orders, record.depth_matters, self._snapshot, _never
-            )
-        return RecordTerms(run.key_bytes, orders, run.depth_matters, run.snapshot, run.in_flight)
+            return RecordTerms(record.spec.keys, orders, record.depth_matters, self._snapshot, _never)
+        return RecordTerms(run.keys, orders, run.depth_matters, run.snapshot, run.in_flight)
 
     def _over(self, crawl: bytes) -> CrawlRecord | None:
         busy = self._settled is None or self._life.stopping or crawl in self._ran.now or crawl in self._starting

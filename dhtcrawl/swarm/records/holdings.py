@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+from dhtcrawl.keyspace import TaskKeys
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import ranges
 from dhtcrawl.storage.store import replicas as stored
@@ -33,7 +34,7 @@ class Submit(Protocol):
 class RecordTerms:
     """How a crawl takes records. The committer's thread draws from `orders`; only the loop uses the rest."""
 
-    key_bytes: int  # the width of its task keys
+    keys: TaskKeys
     orders: Iterator[int]
     depth_matters: bool
     snapshot: TakeSnapshot

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from dhtcrawl.errors import StorageError
-from dhtcrawl.keyspace import KEY_BYTES, placement
+from dhtcrawl.keyspace import KEY_BYTES, TaskKeys, placement, unknown_keys
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.peers.port import UNKNOWN_CRAWL, CallRegistry, Peers
@@ -97,7 +97,7 @@ class Inbox:
             return Refused(UNKNOWN_CRAWL, message.crawl.hex())
         if not self._awake() or not self.owning:
             return Ack.all(Code.FAILED, message.items, "joining")
-        found = wire.links_of(message.links, run.key_bytes)
+        found = wire.links_of(message.links, run.keys)
         codes, moved, named = self._sort(found, message.tried)
         taken = [link for link, code in zip(found, codes, strict=True) if code == _ACCEPTED and link is not None]
         self.links_taken += len(taken)
@@ -142,8 +142,8 @@ class Inbox:
     # STORE_BACKUP, DELETE_BACKUP
 
     async def _store_backup(self, message: StoreBackup) -> Reply:
-        width = self._width(message.crawl, message.records[0].key)
-        found = [wire.copy_of(row, width) for row in message.records]
+        keys = self._keys(message.crawl, message.records[0].key)
+        found = [wire.copy_of(row, keys) for row in message.records]
         good = [copy for copy in found if copy is not None]
         self.records_taken += len(good)
         merged = await self._merger.merge(message.crawl, good)
@@ -151,8 +151,8 @@ class Inbox:
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
     async def _delete_backup(self, message: DeleteBackup) -> Reply:
-        width = self._width(message.crawl, message.tombstones[0].key)
-        found = [wire.end_of(row, width) for row in message.tombstones]
+        keys = self._keys(message.crawl, message.tombstones[0].key)
+        found = [wire.end_of(row, keys) for row in message.tombstones]
         ends = [end for end in found if end is not None]
         self.records_taken += len(ends)
         known, merged = await self._merger.bury(message.crawl, ends)
@@ -160,7 +160,7 @@ class Inbox:
         codes = bytes(Code.ACCEPTED if end is not None and next(there) else Code.FAILED for end in found)
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
-    def _width(self, crawl: bytes, key: bytes) -> int:
-        """The length of a crawl's task keys; for an unknown crawl that of `key`, which is from the message."""
+    def _keys(self, crawl: bytes, key: bytes) -> TaskKeys:
+        """A crawl's task keys; for one that does not run here as long as `key`, which is from the message."""
         run = self._merger.run_of(crawl)
-        return len(key) if run is None else run.key_bytes
+        return unknown_keys(len(key)) if run is None else run.keys

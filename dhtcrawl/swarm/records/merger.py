@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from dhtcrawl.crawl.intake import Intake
+from dhtcrawl.keyspace import TaskKeys
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store import catalog, ownership, replicas
 from dhtcrawl.storage.store.committer import Committer
@@ -22,7 +23,7 @@ class InboxRun(Protocol):
     def intake(self) -> Intake: ...
 
     @property
-    def key_bytes(self) -> int: ...
+    def keys(self) -> TaskKeys: ...
 
     @property
     def depth_matters(self) -> bool: ...

@@ -65,5 +65,5 @@ class OwnerNews:
         self.records_sent += len(batch.items)
         reply = await self._peers.ask(batch.node, StoreBackup(crawl, tuple(map(wire.record_of, batch.items))))
         if isinstance(reply, Ack) and reply.records:
-            await self._further(crawl, wire.copies_of(reply.records, len(batch.items[0].key)))
+            await self._further(crawl, wire.further_of(reply.records, batch.items))
         return Rest()

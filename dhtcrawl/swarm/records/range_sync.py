@@ -102,7 +102,7 @@ class RangeSync:
         terms = self._holdings.terms(self._crawl)
         if terms is None:
             return None
-        self._key_bytes = terms.key_bytes
+        self._keys = terms.keys
         steps = [SyncStep(Act.COMPARE, first, last) for first, last in reversed(self._spans)]
         while steps:
             step = steps.pop()
@@ -174,7 +174,7 @@ class RangeSync:
 
     async def _meet(self, step: SyncStep, rows: Sequence[RecordRow], after: bytes, until: bytes) -> Failure | None:
         """Merge a page in; push records after `after`, up to `until`, that the peer lacks or has in an older state."""
-        theirs = copies_of(rows, self._key_bytes)
+        theirs = copies_of(rows, self._keys)
         merged = await self._holdings.merge(self._crawl, theirs)
         self._result.pulled += len(theirs)
         self._result.new += merged.new
@@ -301,7 +301,7 @@ async def push(
         return _nonsense("records were sent, and something else than an answer for each came")
     terms = holdings.terms(crawl)
     if terms is not None:
-        await holdings.merge(crawl, copies_of(answer.records, terms.key_bytes))
+        await holdings.merge(crawl, copies_of(answer.records, terms.keys))
     return [code in (Code.ACCEPTED, Code.KNOWN) for code in answer.codes]
 
 

@@ -105,7 +105,7 @@ class Replicator:
             return node not in self._peers.view
         assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP"
         if reply.records:
-            await self._further(crawl, wire.copies_of(reply.records, len(copies[0].key)))
+            await self._further(crawl, wire.further_of(reply.records, copies))
         return all(code <= Code.KNOWN for code in reply.codes)
 
     def when_kept(self, crawl: bytes, key: bytes, then: Then) -> bool:
@@ -141,7 +141,7 @@ class Replicator:
             return Rest(refused=tickets)
         assert isinstance(reply, Ack), "the kind that answers STORE_BACKUP and DELETE_BACKUP"
         if reply.records:
-            await self._further(kind.crawl, wire.copies_of(reply.records, len(copies[0].key)))
+            await self._further(kind.crawl, wire.further_of(reply.records, copies))
         taken = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code <= Code.KNOWN]
         failed = [ticket for ticket, code in zip(tickets, reply.codes, strict=True) if code > Code.KNOWN]
         self._tracker.acked(self._peers.view, batch.node, taken)

@@ -218,7 +218,7 @@ class Syncer:
             BadArguments: the keys are not as long as those of the crawl.
         """
         terms, width = self._holdings.terms(args.crawl), len(args.keys) // args.count
-        if terms is not None and terms.key_bytes != width:
+        if terms is not None and terms.keys.width != width:
             raise BadArguments("keys")
         wanted = [int.from_bytes(each, "big") for each in _pieces(args.hashes, DIGEST_BYTES)]
         async with self._serving:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 
-from dhtcrawl.keyspace import KEY_BYTES, host_key, url_key, url_keys
+from dhtcrawl.keyspace import TaskKeys, unknown_keys, url_keys
 from dhtcrawl.rpc.tasks import rows
 from dhtcrawl.storage.store.records import NO_ADDITIONS, OTHERS_MAX, STATES, Additions, Place, State, Task
 from dhtcrawl.storage.store.replicas import End, TaskReplica
@@ -73,19 +73,19 @@ def row_of_link(link: Link) -> rows.LinkRow:
     return rows.LinkRow(*link[:-1], link.added.tail())
 
 
-def link_of(row: rows.LinkRow, key_bytes: int) -> Link | None:
-    """The link of a row, for a crawl whose task keys have `key_bytes`; None where the row is invalid."""
-    found = _found(row.key, row.url, row.referrer, key_bytes) and len(row.extra) <= TAIL_BYTES_MAX
+def link_of(row: rows.LinkRow, keys: TaskKeys) -> Link | None:
+    """The link of a row, for a crawl with these task keys; None where the row is invalid."""
+    found = _found(row.key, row.url, row.referrer, keys) and len(row.extra) <= TAIL_BYTES_MAX
     if not found:
         return None
     return Link(*row[:-1], Additions.of_tail(row.extra) if row.extra else NO_ADDITIONS)
 
 
-def links_of(found: Sequence[rows.LinkRow], key_bytes: int) -> list[Link] | list[Link | None]:
+def links_of(found: Sequence[rows.LinkRow], keys: TaskKeys) -> list[Link] | list[Link | None]:
     """What `link_of` makes of each of these rows, for much less where all are valid and have no `extra`."""
     task_keys, urls, depths, referrers, hops, seeds, extras = zip(*found, strict=True)
-    if any(extras) or not _all_found(task_keys, urls, referrers, key_bytes):
-        return [link_of(row, key_bytes) for row in found]
+    if any(extras) or not _all_found(task_keys, urls, referrers, keys):
+        return [link_of(row, keys) for row in found]
     plain = repeat(NO_ADDITIONS)
     return list(map(_make_link, zip(task_keys, urls, depths, referrers, hops, seeds, plain, strict=False)))
 
@@ -99,9 +99,9 @@ def record_of(copy: TaskReplica) -> rows.RecordRow:
     )  # fmt: skip
 
 
-def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
+def copy_of(row: rows.RecordRow, keys: TaskKeys) -> TaskReplica | None:
     """The record of a row; None where it is invalid. Its `order` is the sender's, and means nothing here."""
-    if not valid_record(key_bytes, row):
+    if not valid_record(keys, row):
         return None
     key, url, depth, referrer, hops, seed, order, state, gen, attempt, reason, detail, place, extra = row
     task = Task(
@@ -111,9 +111,15 @@ def copy_of(row: rows.RecordRow, key_bytes: int) -> TaskReplica | None:
     return TaskReplica(key, task)
 
 
-def copies_of(records: Iterable[rows.RecordRow], key_bytes: int) -> list[TaskReplica]:
+def copies_of(records: Iterable[rows.RecordRow], keys: TaskKeys) -> list[TaskReplica]:
     """The records of the valid rows."""
-    return [copy for copy in (copy_of(row, key_bytes) for row in records) if copy is not None]
+    return [copy for copy in (copy_of(row, keys) for row in records) if copy is not None]
+
+
+def further_of(records: Iterable[rows.RecordRow], sent: Sequence[TaskReplica]) -> list[TaskReplica]:
+    """What the answer to records says of them: the valid rows that are about one of those that were sent."""
+    about = {copy.key for copy in sent}
+    return [copy for copy in copies_of(records, unknown_keys(len(sent[0].key))) if copy.key in about]
 
 
 def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
@@ -125,44 +131,41 @@ def tombstone_of(copy: TaskReplica) -> rows.TombstoneRow:
     )  # fmt: skip
 
 
-def end_of(row: rows.TombstoneRow, key_bytes: int) -> End | None:
+def end_of(row: rows.TombstoneRow, keys: TaskKeys) -> End | None:
     """The tombstone of a row; None where it is invalid. Its key is good only where the store has a record under it."""
     key, state, gen, attempt, reason, detail, place, extra = row
-    if len(key) != key_bytes or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place, extra):
+    if len(key) != keys.width or state < State.DEAD or not _stands(state, gen, attempt, reason, detail, place, extra):
         return None
     there = None if place is None else Place(*place)
     return End(key, STATES[state], gen, attempt, reason, detail, there, _additions_of(extra))
 
 
-def valid_record(key_bytes: int, row: rows.RecordRow) -> bool:
-    """Whether a row can be a record of a crawl whose task keys have `key_bytes`."""
-    return _found(row.key, row.url, row.referrer, key_bytes) and _stands(
+def valid_record(keys: TaskKeys, row: rows.RecordRow) -> bool:
+    """Whether a row can be a record of a crawl with these task keys."""
+    return _found(row.key, row.url, row.referrer, keys) and _stands(
         row.state, row.gen, row.attempt, row.reason, row.detail, row.place, row.extra
     )
 
 
-def _found(key: bytes, url: str, referrer: str, key_bytes: int) -> bool:
+def _found(key: bytes, url: str, referrer: str, keys: TaskKeys) -> bool:
     """Whether a key is that of its URL, and the URL one that this crawler would write."""
     match = _ORIGIN.match(url)
     if match is None or not referrer.isascii() or _REST.fullmatch(url, match.end()) is None:
         return False
     origin, host = match.groups()
-    if len(key) != key_bytes or not key.endswith(url_key(url)):
-        return False
-    return _is_canonical(origin) and (key_bytes == KEY_BYTES or key.startswith(host_key(host)))
+    return _is_canonical(origin) and keys.fits(key, url, host)
 
 
-def _all_found(task_keys: Sequence[bytes], urls: Sequence[str], referrers: Sequence[str], key_bytes: int) -> bool:
+def _all_found(task_keys: Sequence[bytes], urls: Sequence[str], referrers: Sequence[str], keys: TaskKeys) -> bool:
     """Whether `_found` holds for all of these, with one call of each test for all of them."""
     lines = "\n".join(urls)
     if _URLS.fullmatch(lines) is None or lines.count("\n") >= len(urls) or not "".join(referrers).isascii():
         return False
     if not all(map(_is_canonical, {url[: url.index("/", _HOST_AT)] for url in urls})):
         return False
-    expected = url_keys(lines.encode("ascii").split(b"\n"))
-    if key_bytes == KEY_BYTES:
-        return expected == list(task_keys)
-    return all(key == host_key(host_of(url)) + end for key, url, end in zip(task_keys, urls, expected, strict=True))
+    if keys.mode == "url":
+        return url_keys(lines.encode("ascii").split(b"\n")) == list(task_keys)
+    return all(keys.fits(key, url, host_of(url)) for key, url in zip(task_keys, urls, strict=True))
 
 
 @lru_cache(maxsize=16_384)

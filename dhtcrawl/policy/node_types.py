@@ -1,0 +1,33 @@
+"""Which node is of which type, by the label `type` that it was started with: owners learn it with the plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dhtcrawl.policy.seam import Planner
+
+TABLE = "types"  # where the table has them, by node
+_LABELS = "labels"
+
+
+class Types(Planner):
+    """The types of all nodes, beside what another planner has to say."""
+
+    def __init__(self, options: Mapping[str, str] | None = None, beside: Planner | None = None) -> None:
+        super().__init__(options)
+        self._beside = beside
+        wanted = () if beside is None else beside.wants
+        self.wants = (_LABELS, *(name for name in wanted if name != _LABELS))
+
+    def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> dict[str, Any]:
+        table = {} if self._beside is None else self._beside.plan(nodes, before, now)
+        labels = {node: report.get(_LABELS) for node, report in nodes.items()}
+        said = {node: row.get("type") for node, row in labels.items() if isinstance(row, Mapping)}
+        return {**table, TABLE: {node: kind for node, kind in said.items() if isinstance(kind, str)}}
+
+
+def types_in(table: Mapping[str, Any]) -> Mapping[bytes, object]:
+    """The types in a table that came over the wire, where anything may be missing or wrong; by node."""
+    types = table.get(TABLE)
+    return types if isinstance(types, Mapping) else {}
