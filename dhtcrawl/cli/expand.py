@@ -21,12 +21,12 @@ def command(file: Path, only_count: bool) -> int:
 
     Each has the URL of a page of results, and what it is for. Nothing is fetched.
     """
-    template, words = read_template(file)
+    template, dictionary = read_template(file)
     if only_count:
         click.echo(count(template))
         return Exit.COMPLETE
     skipped = 0
-    for task in expand(template, words):
+    for task in expand(template, dictionary):
         if isinstance(task, Skipped):
             skipped += 1
         else:

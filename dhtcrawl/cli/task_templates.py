@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,7 +17,8 @@ from dhtcrawl.errors import ConfigError
 from dhtcrawl.searches import Search, Searches, searches_of
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.templates.expand import ActualTask, expand
-from dhtcrawl.templates.template_file import TemplateFile, read
+from dhtcrawl.templates.segment import Dictionary
+from dhtcrawl.templates.template_file import SEGMENTERS, TemplateFile, read
 
 FILE_BYTES_MAX: Final = 64 << 20
 # What a crawl of pages of results is, where nothing else is said: nobody looks for an engine's other pages.
@@ -45,8 +48,8 @@ def spec_of(config: Config, urls: Iterable[str], seed_file: str | None, template
             raise config.refusal("crawl.key", " places pages of results; add --template FILE, or use url or host")
         return make_spec(seeds, config.crawl)
     require_readable("--template", template)
-    file, words = read_template(Path(template))
-    expanded = list(expand(file, words))
+    file, dictionary = read_template(Path(template))
+    expanded = list(expand(file, dictionary))
     tasks = [task for task in expanded if isinstance(task, ActualTask)]
     if len(tasks) < len(expanded):
         raise ConfigError(too_long(template, len(expanded) - len(tasks)))
@@ -90,17 +93,20 @@ def too_long(file: object, count: int) -> str:
     return f"{file}: tasks without a URL, as it would be too long: {count}; shorten their keywords"
 
 
-def read_template(path: Path) -> tuple[TemplateFile, list[str]]:
-    """A file of task templates, and the words of the file that it names.
+def read_template(path: Path) -> tuple[TemplateFile, Dictionary]:
+    """A file of task templates, and what takes names apart by it: its words, those of the file that it names, the rest.
 
     Raises:
         ConfigError: a file cannot be read, or says what makes no sense.
     """
-    template = read(str(path), _text_of(path))
-    if not template.words_file:
-        return template, []
-    words = _text_of(path.parent / template.words_file)
-    return template, [word for line in words.splitlines() if (word := line.strip()) and not word.startswith("#")]
+    installed = [package for package in SEGMENTERS.values() if find_spec(package) is not None]
+    template = read(str(path), _text_of(path), installed)
+    words = list(template.words)
+    if template.words_file:
+        lines = map(str.strip, _text_of(path.parent / template.words_file).splitlines())
+        words += (line for line in lines if line and not line.startswith("#"))
+    package = SEGMENTERS.get(template.segmenter)
+    return template, Dictionary(words, None if package is None else import_module(package).cut)
 
 
 def _text_of(path: Path) -> str:

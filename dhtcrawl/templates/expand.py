@@ -6,7 +6,7 @@ engines, there for each of its sites, there page by page; chunks are counted wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from dhtcrawl.templates.segment import Dictionary
@@ -35,9 +35,9 @@ class Skipped(NamedTuple):
     page: int
 
 
-def expand(file: TemplateFile, words: Iterable[str] = ()) -> Iterator[ActualTask | Skipped]:
-    """The actual tasks; `words` are those of the file that `words_file` names."""
-    dictionary = Dictionary((*file.words, *words))
+def expand(file: TemplateFile, dictionary: Dictionary | None = None) -> Iterator[ActualTask | Skipped]:
+    """The actual tasks; `dictionary` takes names apart where it is not only the file's words that do."""
+    dictionary = dictionary or Dictionary(file.words)
     for task in file.tasks:
         keywords = task.keywords or tuple(dictionary.words_of(task.name))
         for name in task.engines:

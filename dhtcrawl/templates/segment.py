@@ -1,17 +1,20 @@
 """Words of a text that is written without spaces: the longest that a dictionary has, from left to right. No I/O.
 
-That is forward maximum matching. What the dictionary lacks stays together up to the next word or space.
+That is forward maximum matching. What the dictionary lacks stays together up to the next word or space, or is taken
+apart by another segmenter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class Dictionary:
     """Words, and where a text has them."""
 
-    def __init__(self, words: Iterable[str]) -> None:
+    def __init__(self, words: Iterable[str], rest: Callable[[str], Iterable[str]] | None = None) -> None:
+        """`rest` gives the words of what has none of `words` in it; None: it is one."""
+        self._rest = rest
         self._words = frozenset(words) - {""}
         # By their first letter, the lengths that words have, the longest first.
         lengths: dict[str, set[int]] = {}
@@ -25,14 +28,21 @@ class Dictionary:
 
     def _of_part(self, part: str) -> list[str]:
         found: list[str] = []
+
+        def lacks(text: str) -> None:
+            if text:
+                found.extend([text] if self._rest is None else filter(str.strip, self._rest(text)))
+
         at = unknown = 0  # what is before `at`, from `unknown` on, is in no word
         while at < len(part):
             word = self._word_at(part, at)
             if word:
-                found += [part[unknown:at], word]
+                lacks(part[unknown:at])
+                found.append(word)
                 unknown = at + len(word)
             at += len(word) or 1
-        return [each for each in (*found, part[unknown:]) if each]
+        lacks(part[unknown:])
+        return found
 
     def _word_at(self, part: str, at: int) -> str:
         for length in self._lengths.get(part[at], ()):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -24,6 +24,9 @@ PAGES_MAX: Final = 1_000
 NUMBER_MAX: Final = 1_000_000
 LIST_MAX: Final = 100_000
 NO_SITE = ""
+DICTIONARY: Final = "dictionary"
+# Segmenters of other packages, by what `segmenter` says, with the package that brings it.
+SEGMENTERS: Final[Mapping[str, str]] = {"jieba": "rjieba"}
 
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -97,10 +100,11 @@ class TemplateFile:
     words: tuple[str, ...]  # of the dictionary
     words_file: str  # more of them, one a line; empty: there is none
     chunk: int  # actual tasks of a virtual one that go together
+    segmenter: str = DICTIONARY  # of what is in no dictionary
 
 
-def read(name: str, text: str) -> TemplateFile:
-    """What the file with this name says.
+def read(name: str, text: str, installed: Container[str] = ()) -> TemplateFile:
+    """What the file with this name says; `installed` are the packages of `SEGMENTERS` that are there.
 
     Raises:
         ConfigError: it is no TOML, lacks something, or says something that makes no sense.
@@ -109,6 +113,7 @@ def read(name: str, text: str) -> TemplateFile:
     chunk = root.read("chunk", _number(1, NUMBER_MAX), CHUNK)
     words = root.read("words", _texts, ())
     words_file = root.read("words_file", _text, "")
+    segmenter = root.read("segmenter", _segmenter(installed), DICTIONARY)
     engines = {each: _engine(each, table) for each, table in _named(root.table("engines"))}
     groups = _groups(root.table("sites"))
     tasks = tuple(_task(place, table, engines, groups) for place, table in enumerate(root.tables("tasks")))
@@ -118,7 +123,7 @@ def read(name: str, text: str) -> TemplateFile:
         raise root.wrong("has no engine; write [engines.NAME] with its url")
     if not tasks:
         raise root.wrong("has no task; write [[tasks]] with its name")
-    return TemplateFile(engines, tasks, words, words_file, chunk)
+    return TemplateFile(engines, tasks, words, words_file, chunk, segmenter)
 
 
 def _named(tables: Table) -> Iterable[tuple[str, Table]]:
@@ -258,6 +263,19 @@ def _encoding(value: object) -> str:
     if found is None:
         raise ValueError("use the name of an encoding of the web, such as utf-8, gbk or big5")
     return found
+
+
+def _segmenter(installed: Container[str]) -> Callable[[Any], str]:
+    def parse(value: object) -> str:
+        name = _text(value)
+        package = SEGMENTERS.get(name)
+        if name != DICTIONARY and package is None:
+            raise ValueError(f"use {DICTIONARY} or {', '.join(SEGMENTERS)}")
+        if package is not None and package not in installed:
+            raise ValueError(f"run 'pip install {package}' where dhtcrawl is installed, or use {DICTIONARY}")
+        return name
+
+    return parse
 
 
 def _sites(value: object) -> tuple[str, ...]:

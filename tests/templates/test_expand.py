@@ -99,6 +99,15 @@ def test_a_query_is_written_in_the_charset_of_the_engine_as_a_form_would() -> No
     assert [task.url for task in tasks(path)] == ["http://e.example/s/%C5%A3"]
 
 
+def test_jieba_takes_apart_what_the_dictionary_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "t.toml"
+    head = 'segmenter = "jieba"\nwords = ["牛奶公司"]\n'
+    file.write_text(head + ENGINE + '[[tasks]]\nname = "光明高钙牛奶 light 牛奶公司特仑苏"', "utf-8")
+    assert run(["expand", str(file)]) == Exit.COMPLETE
+    (task,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert task["keywords"] == ["光明", "高钙", "牛奶", "light", "牛奶公司", "特仑苏"]
+
+
 def test_a_task_that_has_no_url_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = json.dumps(["牛" * 490 + str(number) for number in range(3)], ensure_ascii=False)
     file = tmp_path / "t.toml"
@@ -145,6 +154,8 @@ def test_a_task_that_has_no_url_is_told(tmp_path: Path, capsys: pytest.CaptureFi
             ENGINE + '[engines.f]\nurl = "http://e.example/g?q={query}"\ntype = "meta"\n[[tasks]]\nname = "a"',
             "t.toml:5: engines.f.type is not the type of engine e, which has the same host; use one",
         ),
+        ('segmenter = "jieba"', "t.toml:1: segmenter is 'jieba'; run 'pip install rjieba' where"),
+        ('segmenter = "nltk"', "t.toml:1: segmenter is 'nltk'; use dictionary or jieba"),
         ('[engines."a b"]', "t.toml:1: engines.a b is no name"),
         ("[engines.e]", "t.toml:1: engines.e lacks 'url'; it is required"),
         (
