@@ -72,6 +72,11 @@ class Searches:
         return found
 
 
+def named(search: Search, page: int) -> dict[str, Any]:
+    """A page of results as outputs and answers have it."""
+    return {"task": search.task, "engine": search.engine, "site": search.site, "page": page}
+
+
 def searches_of(pages: Iterable[tuple[Search, int, int]], delays: Mapping[str, float]) -> Searches:
     """Searches from their pages, each with the place of its seed and its number, in the order of the file."""
     found: dict[Search, list[tuple[int, int, int]]] = {}

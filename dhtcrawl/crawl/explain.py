@@ -8,6 +8,7 @@ Runs in a transaction and writes nothing. The answer is made of JSON's types:
     attempts_made                         of a task that is not fetched, how many requests were made for it, if any
     crawl_ended                           how the crawl ended, if it has
     limit_reached                         the limit of pages, if this crawl is at it
+    searches                              of a page of results: task, engine, site and page of the first few
     reason, detail                        of a dead task
     status, final_url, fetched_at, error, archive ("FILE:OFFSET")   of a task with a page
     links                                 of a task with a page, how many links on it are followed
@@ -18,14 +19,17 @@ Runs in a transaction and writes nothing. The answer is made of JSON's types:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import url_key
+from dhtcrawl.searches import named
 from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import State, Task, unpack
 from dhtcrawl.storage.store.txn import Txn
+
+SEARCHES_TOLD: Final = 5
 
 
 def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
     task = tasks.get_task(txn, crawl.crawl_id, key)
     if task is not None:
         answer |= {"state": task.state.name.lower(), "depth": task.depth, "referrer": task.referrer or None}
-        answer |= {"seed": task.seed, "redirects": task.hops, **_found_at(txn, crawl, task)}
+        answer |= {"seed": task.seed, "redirects": task.hops, **_found_at(txn, crawl, task), **_searches(crawl, url)}
         if task.state == State.DEAD:
             answer |= {"reason": task.reason, "detail": task.detail, "attempts_made": task.attempt + 1}
         if task.state == State.PENDING and not crawl.ended:
@@ -67,6 +71,12 @@ def _found_at(txn: Txn, crawl: CrawlRecord, task: Task) -> dict[str, Any]:
         return {}
     page = tasks.get_page(txn, crawl.crawl_id, crawl.spec.key_of(task.referrer))
     return {} if page is None else {"found_at": page["fetched_at"]}
+
+
+def _searches(crawl: CrawlRecord, url: str) -> dict[str, Any]:
+    """What a page of results is for; the first few of them."""
+    found = crawl.spec.searches_by_url().get(url) if crawl.spec.searches else None
+    return {} if found is None else {"searches": [named(*each) for each in found[:SEARCHES_TOLD]]}
 
 
 def _limit_reached(txn: Txn, crawl: CrawlRecord) -> dict[str, Any]:

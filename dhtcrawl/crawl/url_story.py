@@ -67,13 +67,23 @@ def _found(answer: Mapping[str, Any]) -> list[str]:
     if state == "skipped":
         return [f"reason     {_skip(answer.get('reason'))}"]
     if answer.get("seed") and not answer.get("referrer"):
-        return ["found      a seed, depth 0"]
+        return ["found      a seed, depth 0", *_searches(answer)]
     referrer = answer.get("referrer")
     on = f"on {referrer}" if referrer else "by another node"
     when = f", which was fetched {answer['found_at']}" if answer.get("found_at") else ""
     redirects = answer.get("redirects") or 0
     by = f"; {redirects} redirects led to it" if redirects > 1 else "; a redirect led to it" if redirects else ""
     return [f"found      {on}{when}; depth {answer.get('depth')}{by}"]
+
+
+def _searches(answer: Mapping[str, Any]) -> list[str]:
+    told = answer.get("searches")
+    rows = [each for each in told if isinstance(each, Mapping)] if isinstance(told, list) else []
+    return [
+        f"search     page {row.get('page')} of {row.get('task')!r} at engine {row.get('engine')}"
+        + (f", about {row['site']}" if row.get("site") else "")
+        for row in rows
+    ]
 
 
 def _attempts(answer: Mapping[str, Any]) -> list[str]:

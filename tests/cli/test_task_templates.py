@@ -57,6 +57,9 @@ def test_pages_of_results_are_fetched_and_what_they_lead_to_names_the_search(tmp
             tmp_path, "crawl", f"{server.url}/seed", *options, "--scope", "host", "--include", "/hit/", "--depth", "2"
         )
         assert ended.code == 0, ended
+        why = spawn(tmp_path, "why", server.url + FOUND, "--out", "out")
+        for task in ("milk", "dairy"):
+            assert f"search     page 1 of '{task}' at engine second, about a.example" in why.stdout, why
         again = spawn(
             tmp_path, "crawl", f"{server.url}/seed", *options, "--scope", "host", "--include", "/hit/", "--depth", "1"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dhtcrawl.searches import named
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.records import shown_task
@@ -20,11 +21,7 @@ class FoundBy:
         self._crawl = crawl
         self._key_of = spec.key_of
         self._rows: dict[str, list[dict[str, Any]]] = {
-            url: [
-                {"task": search.task, "engine": search.engine, "site": search.site, "page": page}
-                for search, page in found
-            ]
-            for url, found in spec.searches_by_url().items()
+            url: [named(*each) for each in found] for url, found in spec.searches_by_url().items()
         }
         self._known: dict[str, list[dict[str, Any]]] = {}
 
