@@ -30,8 +30,8 @@ from dhtcrawl.cli.places import check_whole, gone, node_dir, nodes_dir
 from dhtcrawl.cli.progress import CrawlProgress, describe
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.seeds import check_types, seed_options, spec_of
 from dhtcrawl.cli.signals import orderly_end
-from dhtcrawl.cli.task_templates import check_types, seed_options, spec_of
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.main import fail
-from dhtcrawl.cli.task_templates import read_template, too_long
+from dhtcrawl.cli.template_files import read_template, too_long
 from dhtcrawl.errors import Exit
 from dhtcrawl.templates.expand import Skipped, count, expand
 

@@ -19,9 +19,9 @@ from dhtcrawl.cli.options import admin_option, config_options, crawl_options, js
 from dhtcrawl.cli.places import node_dir
 from dhtcrawl.cli.runtime import STORE_DIR
 from dhtcrawl.cli.screen import Screen
+from dhtcrawl.cli.seeds import seed_options, spec_of
 from dhtcrawl.cli.source import gather_from
 from dhtcrawl.cli.table import short
-from dhtcrawl.cli.task_templates import seed_options, spec_of
 from dhtcrawl.cli.wait import Interrupted, count_of, describe_end, exit_of, follow
 from dhtcrawl.cli.words import some
 from dhtcrawl.errors import DhtcrawlError, Exit, UsageError

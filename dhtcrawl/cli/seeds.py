@@ -1,0 +1,66 @@
+"""Where the seeds of a command come from, and the crawl that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from dhtcrawl.cli.options import read_seeds, require_readable
+from dhtcrawl.config import Config, CrawlSettings, pairs
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.spec import CrawlSpec, make_spec
+
+# What a crawl of pages of results is, where nothing else is said: nobody looks for an engine's other pages.
+_IMPLIED: Final[Mapping[str, Any]] = {"key": "search", "scope": "page"}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def seed_options(command: F) -> F:
+    """Where seeds come from besides the command line; `spec_of` takes them."""
+    command = click.option(
+        "--template", metavar="FILE", help="Task templates (TOML): their pages of results are seeds, too."
+    )(command)
+    return click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")(command)
+
+
+def spec_of(config: Config, urls: Iterable[str], seed_file: str | None, template: str | None) -> CrawlSpec:
+    """The crawl that a command asks for.
+
+    Raises:
+        UsageError: a seed is no http(s) URL, or there is none; a file cannot be read.
+        ConfigError: the templates say what makes no sense.
+    """
+    seeds = [*urls, *read_seeds(seed_file)]
+    if template is None:
+        if config.crawl.key == "search":
+            raise config.refusal("crawl.key", " places pages of results; add --template FILE, or use url or host")
+        return make_spec(seeds, config.crawl)
+    require_readable("--template", template)
+    from dhtcrawl.cli.template_files import with_template  # few crawls have templates
+
+    return with_template(seeds, _settings(config), Path(template))
+
+
+def check_types(spec: CrawlSpec, config: Config) -> None:
+    """Whether the nodes of a command of its own may ask all engines: all have the labels that it is given.
+
+    Raises:
+        ConfigError: an engine is asked by another type of nodes only.
+    """
+    own = pairs(config.node.labels).get("type", "")
+    for host, wanted in spec.types.items():
+        if wanted != own:
+            raise ConfigError(
+                f"--template: {host} is asked by nodes of type {wanted!r} only, and these are "
+                f"{f'of type {own!r}' if own else 'of none'}; add --set node.labels=type={wanted}, or use a swarm"
+            )
+
+
+def _settings(config: Config) -> CrawlSettings:
+    implied = {name: value for name, value in _IMPLIED.items() if f"crawl.{name}" not in config.origins}
+    return replace(config.crawl, **implied)
