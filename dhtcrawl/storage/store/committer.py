@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from dhtcrawl.errors import StorageError
 from dhtcrawl.loop_state import run_transaction
+from dhtcrawl.storage.store.known_depths import KnownDepths
 from dhtcrawl.storage.store.txn import Engine, Txn
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class Group:
         return self._outcomes
 
     def _run(self, function: Callable[[Txn], Any]) -> tuple[Any, BaseException | None]:
-        txn = Txn(self._runner.engine, self._writes)
+        txn = Txn(self._runner.engine, self._writes, self._runner.known)
         try:
             return run_transaction(function, txn), None
         except StorageError:
@@ -123,6 +124,7 @@ class GroupRunner:
 
     def __init__(self, engine: Engine, *, sync: bool) -> None:
         self.engine = engine
+        self.known = KnownDepths()
         self.participants: list[Participant] = []
         self.groups = 0
         self.failed: StorageError | None = None
@@ -144,6 +146,7 @@ class GroupRunner:
             for participant in self.participants:
                 run_transaction(participant.prepare, final)
             self.engine.write(writes, sync=self._sync)
+            self.known.written(writes)
             self.groups += 1
         except StorageError as error:
             # Which part of the group reached the disk is unknown, and LevelDB

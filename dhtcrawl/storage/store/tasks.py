@@ -29,7 +29,6 @@ from dhtcrawl.storage.store.records import (
     SkippedLink,
     State,
     Task,
-    depth_of,
     fetched_again,
     pack,
     unpack,
@@ -106,19 +105,25 @@ def accept(
     """
     arrivals = _Arrivals(txn, crawl, depth_matters=depth_matters)
     links = list(links)
-    head, get = keys.TASK + crawl, txn.get
-    values = txn.get_many([head + link.key for link in links])
+    depths = txn.task_depths(crawl, [link.key for link in links])
     changed = arrivals.changed
-    for link, value in zip(links, values, strict=True):
-        if link.key in changed:  # by a link before it
-            value = get(head + link.key)
-        if value is None:
+    for link, depth in zip(links, depths, strict=True):
+        key = link.key
+        if key in changed:  # by a link before it
+            depth = changed[key].depth
+        if depth is None:
             arrivals.add(link, next(orders))
-        elif link.depth < depth_of(value):
-            arrivals.move(link, unpack_task(value))
-        elif not safe(link.key):
-            changed.setdefault(link.key, unpack_task(value))
+        elif link.depth < depth:
+            arrivals.move(link, _task(txn, crawl, key))
+        elif not safe(key) and key not in changed:
+            changed[key] = _task(txn, crawl, key)
     return Accepted(arrivals.queued, arrivals.resend, arrivals.new, list(changed.items()))
+
+
+def _task(txn: Txn, crawl: bytes, key: bytes) -> Task:
+    task = get_task(txn, crawl, key)
+    assert task is not None, "it was there when its depth was read"
+    return task
 
 
 class _Arrivals:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from dhtcrawl.storage.store import keys
+from dhtcrawl.storage.store.known_depths import NOT_KEPT, KnownDepths
+from dhtcrawl.storage.store.records import depth_of
 
 Batch = Mapping[bytes, bytes | None]  # None deletes
 _ABSENT: Final[Any] = object()  # of a key that the group has not written
@@ -55,11 +57,13 @@ class Engine(Protocol):
 class Txn:
     """The store as one transaction sees it; valid only while its function runs."""
 
-    __slots__ = ("_engine", "_group", "_ordered", "_undo")
+    __slots__ = ("_engine", "_group", "_known", "_ordered", "_undo")
 
-    def __init__(self, engine: Engine, group: dict[bytes, bytes | None]) -> None:
+    def __init__(self, engine: Engine, group: dict[bytes, bytes | None], known: KnownDepths | None = None) -> None:
+        """`known` is told of all that is written to `engine`."""
         self._engine = engine
         self._group = group
+        self._known = known
         self._undo: list[tuple[bytes, Any]] = []  # keys, with what the group had for them before
         # The group's keys in order, until this transaction writes: a transaction that
         # only reads, and seeks from host to host, sorts them once.
@@ -77,6 +81,29 @@ class Txn:
             return self._engine.get_many(keys)
         stored = iter(self._engine.get_many(key for key, value in zip(keys, written, strict=True) if value is _ABSENT))
         return [next(stored) if value is _ABSENT else value for value in written]
+
+    def task_depths(self, crawl: bytes, task_keys: list[bytes]) -> list[int | None]:
+        """The depths in the records of these tasks, in their order; None where there is no record.
+
+        Raises:
+            StoreTooNew: a later version wrote one of them.
+            StorageError: one cannot be read, or is damaged.
+        """
+        head, group, known = keys.TASK + crawl, self._group, self._known
+        full = [head + key for key in task_keys]
+        if known is None:
+            return [None if value is None else depth_of(value) for value in self.get_many(full)]
+        kept = known.find(crawl, full)
+        if group:
+            kept = [NOT_KEPT if key in group else depth for key, depth in zip(full, kept, strict=True)]
+        wanted = [key for key, depth in zip(full, kept, strict=True) if depth == NOT_KEPT]
+        if not wanted:
+            return [*kept]
+        read = [None if value is None else depth_of(value) for value in self.get_many(wanted)]
+        found = {key: depth for key, depth in zip(wanted, read, strict=True) if depth is not None and key not in group}
+        known.keep(crawl, list(found), found.values())
+        stored = iter(read)
+        return [next(stored) if depth == NOT_KEPT else depth for depth in kept]
 
     def put(self, key: bytes, value: bytes) -> None:
         self._undo.append((key, self._group.get(key, _ABSENT)))
