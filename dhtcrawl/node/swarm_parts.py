@@ -246,7 +246,7 @@ def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, runs: 
     auditor = Auditor(peers, committer)
     registry.serve(AuditKeys, auditor.on_audit_keys)
     Exports(committer, ground.archive_of, runs.wait_for_end).serve(registry)
-    adoption = Adoption(peers, committer, ground.archive_of, runs.records.name_heir)
+    adoption = Adoption(peers, committer, ground.archive_of, runs.records.name_heir, runs.once_made)
     registry.serve(Adopt, adoption.on_adopt)
     CrawlCalls(peers, committer, runs, ground.node.incarnation).serve(registry)
     assignments.serve(registry, runs.of)

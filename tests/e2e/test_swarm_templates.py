@@ -67,14 +67,13 @@ def tasks_for(template: Path, meta: StubServer, other: StubServer) -> list[Actua
     return tasks
 
 
-@pytest.mark.parametrize("policy", ["xor", "balanced"])
 def test_each_task_once_by_nodes_of_its_type_as_seldom_as_its_engine_says_though_one_is_killed(
-    policy: str, swarm: Swarm, crawler: Crawler, outputs: Outputs, tmp_path: Path
+    swarm: Swarm, crawler: Crawler, outputs: Outputs, tmp_path: Path
 ) -> None:
     template = tmp_path / "milk.toml"
     with StubServer() as meta, StubServer() as other:
         tasks = tasks_for(template, meta, other)
-        options = [f"--template={template}", "--scope", "any", "--depth", "1", "--delay", "0", "--policy", policy]
+        options = [f"--template={template}", "--scope", "any", "--depth", "1", "--delay", "0"]
         with submitted(crawler, swarm.nodes[0], outputs, *options) as crawl:
             until(lambda: len(meta.paths()) >= 5, "some pages of results", DEADLINE_S)
             swarm.nodes[-1].kill()

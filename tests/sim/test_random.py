@@ -1,4 +1,4 @@
-"""Some seventy scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""Some fifty scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dhtcrawl.sim.scenario import Scenario
 
 FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_way", "joins", "leaves", "slow_nodes")
 # Those that once broke a promise, and some that take little time.
-ONCE_BROKEN = (230, 449, 513, 685, 751, 939, 992, 1051)
+ONCE_BROKEN = (230, 449, 513, 582, 685, 751, 939, 992, 1051)
 ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced"), (20, "dynamic")]
 # fmt: off
 QUICK = (
-    4, 26, 38, 87, 144, 154, 205, 212, 253, 256, 295, 326, 364, 378, 400, 431, 436, 463, 488, 520,
-    537, 547, 550, 583, 664, 674, 695, 739, 744, 768, 793, 799, 856, 923, 944, 962, 970, 990,
+    4, 26, 38, 87, 144, 205, 253, 295, 326, 364, 400, 431, 463, 488, 520, 537, 550, 583, 664, 695,
+    739, 744, 793, 856, 923, 944, 962, 990,
 )
 # fmt: on
 # Quick ones with many kinds of faults.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,14 +37,18 @@ class Side:
     def __init__(self) -> None:
         self.engine, self.archive = MemoryEngine(), MemoryDirectory()
         self.heir_to: list[bytes] = []
+        self.run: Any = None  # of the crawl
 
     def adoption(self, peers: FakePeers) -> Adoption:
         committer = LoopCommitter(GroupRunner(self.engine, sync=False))
-        return Adoption(peers, committer, lambda crawl: self.archive, self.name)
+        return Adoption(peers, committer, lambda crawl: self.archive, self.name, self.run_of)
 
     async def name(self, crawl: bytes, node: bytes) -> None:
         assert crawl == CRAWL
         self.heir_to.append(node)
+
+    async def run_of(self, crawl: bytes) -> Any:
+        return self.run
 
     def file(self, name: str, data: bytes) -> None:
         self.archive.files[name] = bytearray(data)
@@ -225,3 +230,26 @@ async def test_who_leaves_waits_for_no_leaver_that_gives_for_ever(hasten_at: flo
         assert loop.time() - began_at == pytest.approx(10.0 if hasten_at is None else hasten_at - 1.0, abs=0.2)
         refused = await taking
         assert isinstance(refused, Refused)
+
+
+async def test_pages_with_too_few_copies_are_the_heirs_to_count_and_once() -> None:
+    """Of what it does not count it would count one less than none, once it has made the copies."""
+    leaver, heir = Side(), Side()
+    counters = SimpleNamespace(pages_undercopied=1)
+    heir.run = SimpleNamespace(copying=SimpleNamespace(further=2), counters=counters)
+    heir.put(keys.HOLDERS, b"o" * 20, node(3))  # it counts that one
+    for key, holders in ((b"a", b""), (b"b", node(2)), (b"c", node(2) + node(3)), (b"o", b"")):
+        leaver.put(keys.HOLDERS, key * 20, holders)
+    told = {"export_facts": lambda args: {"counters": {"pages": 7, "pages_undercopied": 3}}}
+    for _ in range(2):
+        assert await adopt(leaver, heir, copies=True, **told) == Done()
+        assert counters.pages_undercopied == 1 + 2
+    assert heir.rows(keys.HOLDERS) == leaver.rows(keys.HOLDERS) | {b"o" * 20: node(3)}
+    assert unpack(heir.rows(keys.COUNTERS)[LEAVER]) == {"pages": 7, "pages_undercopied": 0}
+
+
+async def test_where_the_crawl_does_not_run_the_run_to_come_counts() -> None:
+    leaver, heir = Side(), Side()
+    leaver.put(keys.HOLDERS, b"a" * 20, b"")
+    assert await adopt(leaver, heir, copies=True) == Done()
+    assert heir.rows(keys.HOLDERS) == {b"a" * 20: b""}

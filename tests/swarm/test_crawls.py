@@ -372,3 +372,13 @@ async def test_while_we_do_not_know_what_is_ours_nothing_is_reopened() -> None:
         world.runs.settled(None)
         await asyncio.sleep(1)
         assert world.crawls.get(known.crawl_id) == known
+
+
+async def test_a_run_that_is_being_made_is_waited_for() -> None:
+    async with a_world() as world:
+        assert await world.runs.once_made(record().crawl_id) is None
+        made = world.group.create_task(world.crawls.publish(record()))
+        await asyncio.sleep(0.1)
+        run = await world.runs.once_made(record().crawl_id)
+        assert run is world.started[0]
+        await made

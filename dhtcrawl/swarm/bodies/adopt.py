@@ -16,9 +16,11 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+from dhtcrawl.crawl.rounds import CrawlCounters
 from dhtcrawl.errors import StorageError
+from dhtcrawl.keyspace import KEY_BYTES
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
@@ -33,14 +35,25 @@ from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.files import AppendFile, Directory
 from dhtcrawl.storage.store.records import pack, unpack
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.swarm.bodies.copying import BodyCopies
 from dhtcrawl.swarm.bodies.peer_source import PeerSource
 from dhtcrawl.swarm.calls import bodies as calls
 from dhtcrawl.swarm.calls.words import Done
 
 # In this order: what refers to a body comes after the body.
 KINDS = (keys.SKIPPED, keys.EXTRA, keys.LINKS, keys.PAGE)
-KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY, keys.HOLDERS)  # where a crawl makes copies
+KINDS_OF_COPIES = (keys.COPY_LINKS, keys.COPY)  # where a crawl makes copies; after them, who has those of the pages
 _FILE = re.compile(rf"[0-9a-f]{{12}}-{COPIES}?\d{{5,9}}\.warc\.gz", re.ASCII)
+
+
+class AdoptingRun(Protocol):
+    """A crawl that runs here, and counts its pages that have too few copies."""
+
+    @property
+    def counters(self) -> CrawlCounters: ...
+
+    @property
+    def copying(self) -> BodyCopies: ...
 
 
 @loop_state
@@ -53,12 +66,17 @@ class Adoption:
         committer: Committer,
         archive_of: Callable[[bytes], Directory],
         name_heir: Callable[[bytes, bytes], Awaitable[object]],
+        run_of: Callable[[bytes], Awaitable[AdoptingRun | None]],
     ) -> None:
-        """`name_heir(crawl, node)` tells all members that this node has what `node` had of the crawl."""
+        """`name_heir(crawl, node)` tells all members that this node has what `node` had of the crawl.
+
+        `run_of(crawl)` is the run here, once it is made; None where the crawl does not run.
+        """
         self._peers = peers
         self._committer = committer
         self._archive_of = archive_of
         self._name_heir = name_heir
+        self._run_of = run_of
         # Two that give the same file at once would both write to it: who asks again, or who was another's heir.
         self._one_by_one: dict[bytes, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._taking: list[asyncio.Timeout] = []
@@ -105,6 +123,8 @@ class Adoption:
                 await self._take_files(node, source, crawl)
                 for kind in kinds:
                     await self._take_rows(node, source, crawl, kind)
+                if args.copies:
+                    await self._take_holders(node, source, crawl)
                 await self._take_counters(node, source, crawl)
                 await self._name_heir(crawl, node)
         except (Unreachable, BadRow) as error:
@@ -141,10 +161,24 @@ class Adoption:
         async for rows in whole_rows(partial(source.rows, node, kind), kind):
             await self._committer.submit(partial(_put, crawl=crawl, kind=kind, rows=rows, node=node))
 
+    async def _take_holders(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
+        """Take the lists of who has copies of the pages: what has too few of them is this node's to copy, and to count.
+
+        A run that is made meanwhile counts those that are in the store.
+        """
+        run = await self._run_of(crawl)
+        wanted = 0 if run is None else run.copying.further
+        async for rows in whole_rows(partial(source.rows, node, keys.HOLDERS), keys.HOLDERS):
+            grew = await self._committer.submit(partial(_put_holders, crawl=crawl, rows=rows, wanted=wanted))
+            if run is not None:
+                run.counters.pages_undercopied += grew
+
     async def _take_counters(self, node: bytes, source: PeerSource, crawl: bytes) -> None:
-        counters = (await source.figures(node)).counters
+        counters = dict((await source.figures(node)).counters)
+        if "pages_undercopied" in counters:
+            counters["pages_undercopied"] = 0  # what has too few copies is counted here from now on
         key = keys.key(keys.COUNTERS, crawl, node)
-        await self._committer.submit(lambda txn: txn.put(key, pack(dict(counters))))
+        await self._committer.submit(lambda txn: txn.put(key, pack(counters)))
 
 
 def _committed(txn: Txn, *, crawl: bytes, name: str) -> int:
@@ -165,6 +199,14 @@ def _put(txn: Txn, *, crawl: bytes, kind: bytes, rows: Sequence[Row], node: byte
         # What this node fetched itself is not overwritten.
         if held is None or (held != value and _is_news(txn, crawl, kind, suffix, value, node)):
             txn.put(full, value)
+
+
+def _put_holders(txn: Txn, crawl: bytes, rows: Sequence[Row], wanted: int) -> int:
+    """Note who has copies of pages that are new here; by how much the number of those with too few grew."""
+    new = [(suffix, value) for suffix, value in rows if txn.get(keys.HOLDERS + crawl + suffix) is None]
+    for suffix, value in new:
+        txn.put(keys.HOLDERS + crawl + suffix, value)
+    return sum(len(value) // KEY_BYTES < wanted for _, value in new)
 
 
 def _is_news(txn: Txn, crawl: bytes, kind: bytes, suffix: bytes, value: bytes, node: bytes) -> bool:

@@ -144,6 +144,13 @@ class CrawlRuns:
         """The run of a crawl that has not ended."""
         return self._ran.now.get(crawl)
 
+    async def once_made(self, crawl: bytes) -> RunningHere | None:
+        """The run of a crawl, also of one that is just being made; None where there is none."""
+        while crawl in self._starting:
+            self._gone.clear()
+            await self._gone.wait()
+        return self.of(crawl)
+
     @property
     def counters(self) -> Iterator[CrawlCounters]:
         """Of all crawls that ran here since the node was started, those that have ended included."""
