@@ -53,7 +53,7 @@ class DSpider(Policy):
         if now - self._adapted_at >= ADAPTS_EVERY_S:
             self._adapted_at = now
             self._adapt(candidates)
-        return failed_last(nodes, [*failed, *task.failed])
+        return failed_last(failed_last(nodes, failed), task.failed)
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
         return AssignmentTerms(connect_timeout_s=self._timeout_s.get(node, TIMEOUT_S))

@@ -62,7 +62,7 @@ class Guard(Policy):
         if not self.given_up:
             try:
                 terms = self.inner.terms(node, host)
-                if _sensible(terms):
+                if sensible(terms):
                     return terms
                 self._fault("terms", f"{terms!r}")
             except BaseException as error:
@@ -122,7 +122,8 @@ def _wrong(ranked: list[Any], candidates: Sequence[Candidate]) -> str:
     return ""
 
 
-def _sensible(terms: object) -> bool:
+def sensible(terms: object) -> bool:
+    """Whether these are terms on which a node may get tasks."""
     if not isinstance(terms, AssignmentTerms):
         return False
     numbers = (terms.batch, terms.budget_s, 1.0 if terms.connect_timeout_s is None else terms.connect_timeout_s)

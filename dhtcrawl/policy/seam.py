@@ -7,7 +7,7 @@
 
 Each owner has a policy object of its own for each crawl. It is asked on one
 thread, and never about two things at a time. What it promises, and
-`tests/policy/contract.py` checks for every policy:
+`dhtcrawl.policy.contract` checks for every policy:
 
     deterministic   the same calls in the same order bring the same ranks, whatever the hash seed
     total           every candidate that may fetch the task is ranked, once; no other node is

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.policy.bp_pso.damping import STEP, damped, is_other
-
-from .contract import node
+from dhtcrawl.policy.contract import node
 
 SHARES = st.dictionaries(st.integers(0, 9).map(node), st.floats(1e-3, 1e3), min_size=1)
 

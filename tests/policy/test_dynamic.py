@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dhtcrawl.policy.contract import OWN, node, nodes, task
 from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.node_types import Types, types_in
 from dhtcrawl.policy.seam import Planner, Settings
 from dhtcrawl.policy.xor import Xor
-
-from .contract import OWN, node, nodes, task
 
 
 def test_tasks_go_to_nodes_of_the_type_only() -> None:

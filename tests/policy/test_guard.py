@@ -11,13 +11,12 @@ import pytest
 from harness.policies import Speechless
 
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.policy import contract
+from dhtcrawl.policy.contract import node, nodes, settings, task
 from dhtcrawl.policy.dynamic import Dynamic
 from dhtcrawl.policy.guard import FAULTS_MAX, Guard
 from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask, TaskResult
 from dhtcrawl.policy.xor import Xor
-
-from . import contract
-from .contract import node, nodes, settings, task
 
 OUTCOME = Outcome(node(1), "a.test", TaskResult.PAGE, 1.0)
 

@@ -11,12 +11,11 @@ import pytest
 
 from dhtcrawl.policy.balanced import WEIGHT_MAX, Rates
 from dhtcrawl.policy.bp_pso.planner import MODES, SAMPLES_MIN, VECTOR, Split
+from dhtcrawl.policy.contract import node, settings
 from dhtcrawl.policy.gnp.landmarks import well_apart
 from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas
 from dhtcrawl.policy.gnp.policy import Gnp
 from dhtcrawl.policy.seam import Candidate, Planner, PolicyTask
-
-from .contract import node, settings
 
 # What a node of another version, or a hostile one, may report.
 RUBBISH: list[dict[str, Any]] = [

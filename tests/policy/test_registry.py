@@ -11,11 +11,10 @@ import pytest
 from harness.policies import Install
 
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.policy import contract
+from dhtcrawl.policy.contract import node, nodes, settings
 from dhtcrawl.policy.registry import OURS, PolicyDescription, check, check_needs, describe, load, names
 from dhtcrawl.policy.seam import Candidate, Outcome, Policy, PolicyTask, TaskResult
-
-from . import contract
-from .contract import node, nodes, settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 
