@@ -64,7 +64,8 @@ def nodes(count: int) -> list[Candidate]:
 
 def task(number: int, failed: tuple[bytes, ...] = ()) -> PolicyTask:
     """One of many, of 40 hosts."""
-    return PolicyTask(url_key(_url(number)), f"site-{number % 40}.test", failed)
+    url = _url(number)
+    return PolicyTask(url_key(url), f"site-{number % 40}.test", failed, url=url, depth=number % 7)
 
 
 def history(policy: Policy, seed: int, count: int = 300) -> None:

@@ -38,6 +38,8 @@ class PolicyTask(NamedTuple):
     host: str  # hostname[:non-default port]
     failed: tuple[bytes, ...] = ()  # nodes that had it and brought nothing, in this order
     recalled: tuple[bytes, ...] = ()  # nodes that had no time for it, the last at the end
+    url: str = ""  # canonical
+    depth: int = 0  # links from a seed, as known now; a redirect does not count
 
 
 class Candidate(NamedTuple):

@@ -292,6 +292,12 @@ def test_the_best_gets_its_batch_and_the_next_the_rest() -> None:
     assert [send.node for send in world.sends] == [B, C]
 
 
+def test_a_policy_is_shown_what_the_queue_says_of_a_task() -> None:
+    tasks: list[Queued] = list(SOME.values())
+    shown = Owned().state.ask(tasks, VIEW, 0.0).tasks
+    assert [(each.key, each.url, each.depth) for each in shown] == [(task.key, task.url, task.depth) for task in tasks]
+
+
 def test_what_another_has_by_the_time_of_a_choice_is_not_sent() -> None:
     world = Owned()
     tasks: list[Queued] = list(SOME.values())

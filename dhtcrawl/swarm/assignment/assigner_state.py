@@ -96,7 +96,8 @@ class AssignerState:
 
     def ask(self, tasks: Sequence[Queued], view: View, now: float) -> steps.ChoiceAsk:
         """What the policy is asked about these tasks; what it is told of the past, it is told once."""
-        asked = [PolicyTask(task.key, host_of(task.url), *self._failures.of(task.key)) for task in tasks]
+        of = self._failures.of
+        asked = [PolicyTask(task.key, host_of(task.url), *of(task.key), task.url, task.depth) for task in tasks]
         nodes = self._candidates.willing(asked, view, now)
         # Where the owner tries first, its load is all untried tasks: it must not keep out a task that comes back to it.
         hosts = set() if self.policy.owner_first else {task.host for task in asked}
