@@ -158,6 +158,9 @@ class NodeSettings:
     bootstrap: tuple[str, ...] = setting((), "nodes to join through; none: a new swarm", "address")
     admin: str = setting("127.0.0.1:8469", "where the node answers commands and browsers, HTTP", "address")
     labels: tuple[str, ...] = setting((), "what policies may know of this node", "pair")
+    allowed_policies: tuple[str, ...] = setting(
+        (), "policies of your own that crawls may name, and this node then imports, as module:Class", "class"
+    )
     open_swarm: bool = setting(False, "talk with other machines without a secret: any that reaches the port takes part")
 
 
@@ -346,6 +349,9 @@ def _require_storable(texts: tuple[str, ...], kind: str) -> None:
             raise _Wrong(f" is {text!r}, which is not UTF-8; check the encoding")
 
 
+CLASS_NAME_CHARS_MAX: Final = 200
+_NAME: Final = "[A-Za-z][A-Za-z0-9_]*"
+_CLASS_NAME: Final = re.compile(rf"{_NAME}(?:\.{_NAME})*:{_NAME}", re.ASCII)
 _BOOLS: Final = dict.fromkeys(("true", "on", "yes", "1"), True) | dict.fromkeys(("false", "off", "no", "0"), False)
 _PARSERS: Final[Mapping[str, Callable[[object], object]]] = {
     "duration": parse_duration,
@@ -376,7 +382,20 @@ def _strings(value: object, kind: str) -> tuple[str, ...]:
         return tuple(_address(part) for item in items for part in item.split(","))
     if kind == "pair":
         pairs(items)
+    if kind == "class":
+        for item in filter(None, items):  # an empty one is an unset variable
+            require_class_name(item)
     return tuple(items)
+
+
+def require_class_name(text: str) -> None:
+    """Refuse what is no module:Class.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    if len(text) > CLASS_NAME_CHARS_MAX or not _CLASS_NAME.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is no module:Class; write it as in my_policies:Nearest")
 
 
 def pairs(items: Iterable[str]) -> dict[str, str]:

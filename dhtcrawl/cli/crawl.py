@@ -20,6 +20,7 @@ from dhtcrawl.cli.machine import usable_cores
 from dhtcrawl.cli.main import print_result, tell
 from dhtcrawl.cli.options import (
     AUTO,
+    allow_named,
     config_options,
     crawl_options,
     log_options,
@@ -62,7 +63,8 @@ def command(urls: tuple[str, ...], nodes: int, out: str | None, as_json: bool, *
     stopped. Without --out it goes on with the newest such crawl that is here.
     """
     config = read_settings(options)
-    check_needs(config.crawl.policy)
+    config = allow_named(config)
+    check_needs(config.crawl.policy, config.node.allowed_policies)
     spec = spec_of(config, urls, options.pop("seed_file"), options.pop("template"))
     check_types(spec, config)
     out_dir = Path(out) if out is not None else _default_out(spec, nodes, config)

@@ -200,7 +200,14 @@ class _Process:
 
     def run(self, config: Config, bootstrap: str | None) -> None:
         """Have it run a node; what a crawl is goes with the crawl."""
-        own = NodeSettings(data_dir=str(self.data_dir), log_level=config.node.log_level, log_format="json")
+        said = config.node
+        own = NodeSettings(
+            data_dir=str(self.data_dir),
+            log_level=said.log_level,
+            log_format="json",
+            labels=said.labels,
+            allowed_policies=said.allowed_policies,
+        )
         join = JoinOptions(
             bootstrap=(parse_address(bootstrap),) if bootstrap is not None else (),
             listen=_ANY_PORT,

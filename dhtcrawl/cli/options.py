@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ from dhtcrawl.cli.table import printable
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import SettingError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
+from dhtcrawl.policy.registry import is_own
 from dhtcrawl.policy.registry import names as policy_names
 from dhtcrawl.spec import CHANGEABLE
 
@@ -75,12 +77,20 @@ _JOIN: _Table = [
     (("--advertise",), "node.advertise", _PLACE, "The address that others are told, where it is another."),
     (("--admin",), "node.admin", _PLACE, "Where commands and browsers reach it; default: 127.0.0.1:8469."),
     (("--label",), "node.labels", _PAIR, "What policies may know of this node, such as type=meta (repeatable)."),
+    (
+        ("--allow-policy",),
+        "node.allowed_policies",
+        {"multiple": True, "metavar": "MODULE:CLASS"},
+        "A policy of your own that crawls may name (repeatable).",
+    ),
     (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
 ]
 _ADMIN: _Table = [(("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469.")]
 _TABLES = (_CRAWL, _FETCH, _NODE, _LOG, _JOIN)
 # Settings that are lists: several --set make one.
-_LISTS = ("crawl.include", "crawl.exclude", "crawl.policy_options", "node.bootstrap", "node.labels")
+_LISTS = (
+    "crawl.include", "crawl.exclude", "crawl.policy_options", "node.bootstrap", "node.labels", "node.allowed_policies",
+)  # fmt: skip
 
 
 def _name(setting: str) -> str:
@@ -205,7 +215,24 @@ def load_config(options: dict[str, Any], implied: Mapping[str, str] | None = Non
         file = os.environ.get("DHTCRAWL_CONFIG")
     config = load(file=Path(file) if file else None, environ=os.environ, flags=flags, options=given)
     try:
-        check_policy(config.crawl.policy, config.crawl.policy_options)
+        check_policy(config.crawl.policy, config.crawl.policy_options, config.node.allowed_policies)
+    except SettingError as error:
+        raise config.refusal(error.key, error.problem) from error
+    return config
+
+
+def allow_named(config: Config) -> Config:
+    """Let the nodes that a command starts import the policy that it names as module:Class: whoever names it allows it.
+
+    Raises:
+        ConfigError: it cannot be imported, or has not such an option.
+    """
+    name, allowed = config.crawl.policy, config.node.allowed_policies
+    if not is_own(name) or name in allowed:
+        return config
+    config = replace(config, node=replace(config.node, allowed_policies=(*allowed, name)))
+    try:
+        check_policy(name, config.crawl.policy_options, config.node.allowed_policies)
     except SettingError as error:
         raise config.refusal(error.key, error.problem) from error
     return config

@@ -64,7 +64,7 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         tell_crawl=crawls.tell,
         announce=crawls.announce,
         stop_crawl=crawls.stop,
-        policies=Policies(ground.id, node.ports.aside),
+        policies=Policies(ground.id, node.ports.aside, node.config.node.allowed_policies),
         merge=records.merger.merge,
         compare=partial(records.syncer.compare, keepers=records.replicator.backups),
         traits=NodeTraits(planes.rtts, node.ports.machine, pairs(node.config.node.labels)),

@@ -3,18 +3,22 @@
     [project.entry-points."dhtcrawl.policies"]
     nearest = "my_package:Nearest"
 
-A module is imported when its policy is asked for.
+A module is imported when its policy is asked for. A class may be named as module:Class, too, and is then imported where
+a node's own configuration allows that very name (decision 0043).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dhtcrawl.config import pairs
+from dhtcrawl.config import pairs, require_class_name
 from dhtcrawl.errors import ConfigError, SettingError
 from dhtcrawl.policy.guard import said
 from dhtcrawl.policy.seam import Policy
@@ -52,14 +56,22 @@ def names() -> list[str]:
     return [*OURS, *sorted({point.name for point in _others()} - OURS.keys())]
 
 
-def load(name: str) -> type[Policy]:
-    """A policy's class.
+def is_own(name: str) -> bool:
+    """Whether this names a class, module:Class, and no policy by its name."""
+    return ":" in name
+
+
+def load(name: str, allowed: Container[str] = ()) -> type[Policy]:
+    """A policy's class. One that is named as module:Class is imported only where it is among those `allowed`.
 
     Raises:
         SettingError: there is none of this name.
-        ConfigError: it cannot be imported.
+        ConfigError: it cannot be imported, or may not be.
     """
-    if name in OURS:
+    found: object
+    if is_own(name):
+        found = _own(name, allowed)
+    elif name in OURS:
         module, _, attribute = OURS[name].partition(":")
         found = getattr(import_module(module), attribute)
     else:
@@ -75,14 +87,19 @@ def load(name: str) -> type[Policy]:
     return found
 
 
-def check(name: str, options: Sequence[str] = ()) -> None:
+def check(name: str, options: Sequence[str] = (), allowed: Container[str] = ()) -> None:
     """Whether there is such a policy here, and it has these options: strings NAME=VALUE.
+
+    Of a module:Class that is not `allowed` only the name is looked at: the nodes that crawl with it may know it.
 
     Raises:
         SettingError: there is none, or an option is not its own.
         ConfigError: it cannot be imported.
     """
-    known = load(name).options if options or name not in OURS else {}
+    if is_own(name) and name not in allowed:
+        _require_class_name(name)
+        return
+    known = load(name, allowed).options if options or name not in OURS else {}
     for option, value in pairs(options).items():
         if option not in known:
             there = f"it has {', '.join(known)}" if known else "it has none"
@@ -92,14 +109,14 @@ def check(name: str, options: Sequence[str] = ()) -> None:
             raise SettingError("crawl.policy_options", f": {option} is {value!r}; with {name} use one of {choices}")
 
 
-def check_needs(name: str) -> None:
+def check_needs(name: str, allowed: Container[str] = ()) -> None:
     """Whether what the policy needs is installed here; nothing of it is imported.
 
     Raises:
         SettingError: there is no such policy.
-        ConfigError: it cannot be imported, or something that it needs is missing.
+        ConfigError: it cannot be imported, or may not be, or something that it needs is missing.
     """
-    missing = _missing(load(name).needs)
+    missing = _missing(load(name, allowed).needs)
     if missing:
         raise ConfigError(
             f"crawl.policy: {name} needs {', '.join(missing)}, not installed here; "
@@ -126,6 +143,44 @@ def describe(name: str) -> PolicyDescription:
         return PolicyDescription(name, source=source, problem=str(error).removeprefix("crawl.policy: "))
     except Exception as error:  # third-party code may say anything of itself
         return PolicyDescription(name, source=source, problem=f"does not describe itself: {said(error)}")
+
+
+def _own(name: str, allowed: Container[str]) -> object:
+    _require_class_name(name)
+    if name not in allowed:
+        raise ConfigError(
+            f"crawl.policy: {name} is not among the policies that this node may import; "
+            f"start it with --allow-policy {name}, or use another policy"
+        )
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(_module(module), attribute)
+    except (Exception, SystemExit) as error:  # third-party code may raise anything
+        raise ConfigError(f"crawl.policy: {name} cannot be loaded: {said(error)}") from error
+
+
+def _require_class_name(name: str) -> None:
+    try:
+        require_class_name(name)
+    except ValueError as error:
+        raise SettingError("crawl.policy", f": {error}") from None
+
+
+def _module(name: str) -> ModuleType:
+    """An installed module, or else the file of this name in the working directory."""
+    if _is_there(name):
+        return import_module(name)
+    path = Path(f"{name}.py")
+    spec = spec_from_file_location(name, path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module {name} is installed, and there is no {path} in {Path.cwd()}")
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def _missing(needs: Sequence[str]) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ WRONG = {
     "node.advertise": ("8468", "use HOST:PORT"),
     "node.admin": ("8469", "use HOST:PORT"),
     "node.labels": ("fast", "is no NAME=VALUE"),
+    "node.allowed_policies": ("os", "'os' is no module:Class; write it as in my_policies:Nearest"),
 }
 # (command, option) → the same, of options that are no settings
 OTHERS = {

@@ -90,6 +90,25 @@ def test_without_another_word_pages_of_results_are_all_that_is_fetched(tmp_path:
     assert "--template says other tasks for the same pages, or other delays" in other.stderr
 
 
+def test_several_nodes_of_a_command_are_of_the_type_that_it_says_and_import_the_policy_that_it_names(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "as_xor.py").write_text("from dhtcrawl.policy.xor import Xor\nclass AsXor(Xor):\n    name = 'as-xor'\n")
+    with StubServer() as server:
+        for path in (FIRST, SECOND):
+            server.page(path)
+        typed = FILE.format(url=server.url).replace(
+            "[engines.second]", 'type = "meta"\n[engines.second]\ntype = "meta"'
+        )
+        file = template(tmp_path, typed.partition("[[tasks]]")[0] + '[[tasks]]\nname="milk"\nsites=["a.example"]\n')
+        server.page(FOUND)
+        words = ["--template", file, "--nodes", "2", "--set", "node.labels=type=meta", "--policy", "as_xor:AsXor"]
+        ended = spawn(tmp_path, "crawl", "--allow-private", "--out", "out", "--delay", "10ms", "--json", *words)
+        assert ended.code == 0, ended
+        assert sorted(server.paths()) == sorted([FIRST, SECOND, FOUND])
+    assert Outputs(tmp_path / "out").summary()["policy"] == "as_xor:AsXor"
+
+
 def test_an_engine_that_says_not_now_is_asked_again(tmp_path: Path) -> None:
     with StubServer() as server:
         server.page(FOUND)

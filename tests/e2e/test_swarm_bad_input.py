@@ -66,6 +66,15 @@ def test_a_crawl_that_nobody_knows_is_named(command: str, swarm: Swarm, crawler:
     assert "feedbeef" in message
 
 
+def test_a_policy_that_the_node_does_not_allow_is_named_with_what_allows_it(swarm: Swarm, crawler: Crawler) -> None:
+    asked = swarm.nodes[1]
+    message = refused(crawler, 4, "submit", "http://a.example/", "--policy", "mine:Best", "--admin", asked.admin)
+    assert (
+        f"node {asked.id[:12]}: crawl.policy: mine:Best is not among the policies that this node may import" in message
+    )
+    assert "--allow-policy mine:Best" in message
+
+
 def test_a_command_to_a_node_that_is_not_there_names_it(crawler: Crawler) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     message = refused(crawler, 1, "status", "--admin", nobody)

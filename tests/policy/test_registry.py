@@ -162,6 +162,59 @@ def test_the_documented_policy_keeps_the_contract_and_does_what_it_says() -> Non
     assert policy.terms(node(1), "a.test").batch == 10
 
 
+def test_a_class_in_a_file_is_imported_where_it_is_allowed_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    name = "own_country_of_a_test:OwnCountry"
+    file = tmp_path / "own_country_of_a_test.py"
+    file.write_text(f"{source}\nopen('imported', 'x')\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    check(name, ["mode=any"])
+    for allowed in ((), ("own_country_of_a_test:Other",), ("own_country_of_a_test",)):
+        with pytest.raises(ConfigError, match=f"may import; start it with --allow-policy {name}"):
+            load(name, allowed)
+    assert not (tmp_path / "imported").exists()
+    contract.check(lambda: load(name, (name,))(settings()))
+    assert (tmp_path / "imported").exists()
+    assert load(name, (name,)) is load(name, (name,)), "it is imported once"
+    check(name, [], (name,))
+    check_needs(name, (name,))
+    with pytest.raises(ConfigError, match="has no option 'mode'"):
+        check(name, ["mode=any"], (name,))
+    monkeypatch.delitem(sys.modules, "own_country_of_a_test")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("ending_policy:X", "raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+        ("empty_policy:X", "", "cannot be loaded: AttributeError"),
+        ("no_policy:X", "X = 3", "no_policy:X is 3, no subclass"),
+        ("missing_policy:X", None, "no module missing_policy is installed, and there is no missing_policy.py in"),
+    ],
+)
+def test_a_class_that_is_allowed_and_is_no_policy_is_told_with_what_is_wrong(
+    name: str, text: str | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / f"{name.partition(':')[0]}.py").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load(name, (name,))
+    assert says in str(error.value)
+    sys.modules.pop(name.partition(":")[0], None)
+
+
+@pytest.mark.parametrize(
+    "name", ["a:", ":B", "a:b:c", "../a:B", "a/b:C", "__main__:X", "a b:C", "a:B.c", "a" * 200 + ":B", "\u00e4:B"]
+)
+def test_a_name_that_is_no_class_is_refused_before_anything_is_looked_for(name: str) -> None:
+    for allowed in ((), (name,)):
+        with pytest.raises(ConfigError, match="is no module:Class"):
+            load(name, allowed)
+
+
 def test_the_documentation_names_every_policy() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
     assert rows == list(OURS)

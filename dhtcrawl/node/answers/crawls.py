@@ -6,9 +6,12 @@ import dataclasses
 from typing import Any
 
 from dhtcrawl.crawl.budget import LIMIT_OF, is_raised
+from dhtcrawl.errors import ConfigError
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.node.answers.common import Answers, state_of
 from dhtcrawl.node.explain_live import hosts_here
+from dhtcrawl.policy.registry import check as check_policy
+from dhtcrawl.policy.registry import check_needs, is_own
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.store.crawl_record import (
     PAUSED,
@@ -38,6 +41,7 @@ class CrawlAnswers(Answers):
     async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
         if not self._swarm.ready.is_set():
             raise ApiError(503, "the node has not joined yet; try again in a moment")
+        self._check_own_policy(spec)
         nonce = self._swarm.node.ports.rng.randbytes(NONCE_BYTES)
         record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
         if not fits_the_wire(record):
@@ -46,6 +50,15 @@ class CrawlAnswers(Answers):
             )
         await self._swarm.crawls.publish(record)
         return {"crawl": record.crawl_id.hex()}
+
+    def _check_own_policy(self, spec: CrawlSpec) -> None:
+        name, allowed = spec.settings.policy, self._swarm.node.config.node.allowed_policies
+        if is_own(name):
+            try:
+                check_policy(name, spec.settings.policy_options, allowed)
+                check_needs(name, allowed)
+            except ConfigError as error:
+                raise ApiError(422, f"node {self._swarm.id.hex()[:12]}: {error}") from error
 
     async def crawl(self, crawl_id: bytes) -> dict[str, Any]:
         record = self.record_of(crawl_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from dhtcrawl.config import pairs
@@ -27,9 +27,12 @@ log = logging.getLogger(__name__)
 class Policies:
     """Makes the policies of one node's crawls, and runs their choices."""
 
-    def __init__(self, own: bytes, aside: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
-        """`aside(function)` runs it on a thread that is not waited for at the end."""
+    def __init__(
+        self, own: bytes, aside: Callable[[Callable[[], Any]], Awaitable[Any]], allowed: Container[str] = ()
+    ) -> None:
+        """`aside(function)` runs it on a thread that is not waited for at the end; `allowed` may be imported."""
         self._own = own
+        self._allowed = allowed
         self.aside = aside
 
     def of(self, record: CrawlRecord) -> Guard | None:
@@ -37,7 +40,7 @@ class Policies:
         name = record.spec.settings.policy
         settings = Settings(self._own, pairs(record.spec.settings.policy_options), record.spec.types)
         try:
-            return Guard(load(name)(settings))
+            return Guard(load(name, self._allowed)(settings))
         except BaseException as error:  # third-party code may raise anything
             why = str(error) if isinstance(error, ConfigError) else said(error)
             log.warning("policy %s cannot be made here (%s); what this node owns it fetches itself", name, why)
