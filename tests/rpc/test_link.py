@@ -14,8 +14,11 @@ from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, pack
 from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN
 from dhtcrawl.rpc.tasks.link import TRANSITIONS, LinkLimits, LinkState, LinkStep, PeerLink
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Lane, Records, RefreshTask, Refused, Request, StoreTask, encode
-from dhtcrawl.rpc.tasks.signals import Credit, Goodbye, Ping, Why, encode_signal
+from dhtcrawl.rpc.tasks.signals import VERSION, Credit, Goodbye, Ping, Why, encode_signal
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, links, pair, shuttle, task
+
+LATER = VERSION + 1
+OURS, THEIRS = f"{VERSION} to {VERSION}", f"{LATER} to {LATER + 4}"
 
 
 def ask(link: PeerLink, message: Request, now: float = 0.0, wait_s: float = 30.0) -> int:
@@ -52,7 +55,7 @@ def test_both_sides_greet_and_open() -> None:
 def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None:
     a, b = (
         PeerLink(hello(1), LinkLimits(), 0.0),
-        PeerLink(replace(hello(2), version_max=9, version_min=5), LinkLimits(), 0.0),
+        PeerLink(replace(hello(2), version_max=LATER + 4, version_min=LATER), LinkLimits(), 0.0),
     )
     number = ask(a, task())
     a.connected(0.0)
@@ -60,10 +63,10 @@ def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None
     said = a.take_bytes()
     a.receive(b.take_bytes(), 0.0)
     b.receive(said, 0.0)
-    assert b"versions 4 to 4 here, 5 to 9 there" in goodbye(a)
-    assert b"versions 5 to 9 here, 4 to 4 there" in goodbye(b)
+    assert f"versions {OURS} here, {THEIRS} there".encode() in goodbye(a)
+    assert f"versions {THEIRS} here, {OURS} there".encode() in goodbye(b)
     events = a.take_events()
-    failure = Failure(FailureKind.VERSION, "versions 4 to 4 here, 5 to 9 there")
+    failure = Failure(FailureKind.VERSION, f"versions {OURS} here, {THEIRS} there")
     assert events == [RequestFailed(number, replace(failure, sent=False)), Ended(failure)]
     assert ending(b).kind is FailureKind.VERSION
 
@@ -71,10 +74,10 @@ def test_peers_without_a_common_version_part_and_both_ranges_are_named() -> None
 def test_a_peer_that_refuses_our_version_is_reported_as_that() -> None:
     a = PeerLink(hello(1), LinkLimits(), 0.0)
     a.connected(0.0)
-    a.receive(encode_signal(Goodbye(Why.VERSION, "versions 5 to 9 here, 4 to 4 there")), 0.0)
+    a.receive(encode_signal(Goodbye(Why.VERSION, f"versions {THEIRS} here, {OURS} there")), 0.0)
     failure = ending(a)
     assert failure.kind is FailureKind.VERSION
-    assert "5 to 9" in failure.detail
+    assert THEIRS in failure.detail
 
 
 def test_a_node_that_reaches_itself_says_so() -> None:

@@ -14,7 +14,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.frame import HEADER, Kind
 from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Records, RefreshTask, Reply, Request, encode
-from dhtcrawl.rpc.tasks.signals import Hello, encode_signal
+from dhtcrawl.rpc.tasks.signals import VERSION, Hello, encode_signal
 from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.sim.loop import run
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
@@ -469,12 +469,16 @@ async def test_a_peer_of_another_version_is_reported_with_both_ranges(world: Wir
     class Later(Stranger):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
-            self.transport.write(encode_signal(replace(hello(9), version_min=5, version_max=6)))
+            self.transport.write(encode_signal(replace(hello(9), version_min=VERSION + 1, version_max=VERSION + 2)))
 
     async with world.node(1) as a:
         server, address = await world.strange_server(9, Later)
         failure = await a.request(address, task())
-        assert failure == Failure(FailureKind.VERSION, "versions 4 to 4 here, 5 to 6 there", sent=False)
+        assert failure == Failure(
+            FailureKind.VERSION,
+            f"versions {VERSION} to {VERSION} here, {VERSION + 1} to {VERSION + 2} there",
+            sent=False,
+        )
         server.close()
 
 
