@@ -119,7 +119,7 @@ class CannotBeMade(_Broken):
 def test_under_a_broken_policy_the_crawl_goes_on_and_says_so(
     broken: type[Policy], said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(policies, "load", lambda name: broken)
+    monkeypatch.setattr(policies, "load", lambda name, allowed: broken)
     whole(crawl("dynamic"))
     assert any(said in line for line in caplog.messages), caplog.messages
 
@@ -142,7 +142,7 @@ def test_under_a_policy_with_a_broken_planner_the_crawl_goes_on_without_plans(
     class Planned(Xor):
         planner = planning
 
-    monkeypatch.setattr(policies, "load", lambda name: Planned)
+    monkeypatch.setattr(policies, "load", lambda name, allowed: Planned)
     whole(crawl("balanced"))
     assert any(said in line for line in caplog.messages), caplog.messages
 
@@ -166,7 +166,7 @@ def test_what_a_policy_ranks_nobody_for_waits_and_is_not_forgotten(monkeypatch: 
             asked[task.key] += 1
             return [each.node for each in candidates] if asked[task.key] > 5 else []
 
-    monkeypatch.setattr(policies, "load", lambda name: Reluctant)
+    monkeypatch.setattr(policies, "load", lambda name, allowed: Reluctant)
     whole(crawl("dynamic"))
     assert min(asked.values()) > 5
 
