@@ -107,6 +107,12 @@ def test_links_are_checked_together_as_each_would_be_alone(
         assert wire.links_of([row, row], keys) == [wire.link_of(row, keys)] * 2
 
 
+def test_a_link_without_a_url_is_not_taken_wherever_it_stands_in_its_frame() -> None:
+    good, none = (rows.LinkRow(url_key(url), url, 2, "", 1, False, b"") for url in (URL, ""))
+    assert wire.links_of([none, good, none], BY_URL) == [None, wire.link_of(good, BY_URL), None]
+    assert wire.links_of([none], BY_HOST) == [None]
+
+
 def test_a_page_of_results_lies_where_its_search_does_and_any_other_by_its_url() -> None:
     place = search_key("engine", "site.example")
     keys = TaskKeys("search", {URL: place})

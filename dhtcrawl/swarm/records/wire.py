@@ -159,7 +159,12 @@ def _found(key: bytes, url: str, referrer: str, keys: TaskKeys) -> bool:
 def _all_found(task_keys: Sequence[bytes], urls: Sequence[str], referrers: Sequence[str], keys: TaskKeys) -> bool:
     """Whether `_found` holds for all of these, with one call of each test for all of them."""
     lines = "\n".join(urls)
-    if _URLS.fullmatch(lines) is None or lines.count("\n") >= len(urls) or not "".join(referrers).isascii():
+    if (
+        "" in urls
+        or _URLS.fullmatch(lines) is None
+        or lines.count("\n") >= len(urls)
+        or not "".join(referrers).isascii()
+    ):
         return False
     if not all(map(_is_canonical, {url[: url.index("/", _HOST_AT)] for url in urls})):
         return False
