@@ -171,7 +171,7 @@ class CrawlRuns:
     # What happens around the runs
 
     def start_no_more(self) -> None:
-        """Start nothing in any crawl from here on, for good: a node that joins once more while it leaves leaves."""
+        """Start nothing in any crawl from here on, whatever `hold` says later: joining may end while it leaves."""
         self._life.leaving = True
         self._hold()
 
