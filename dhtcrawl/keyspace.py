@@ -21,6 +21,9 @@ from typing import Literal
 
 KEY_BYTES = 20
 CRAWL_ID_BYTES = 16
+# How often a node may have started, as far as others take its word. The orders of its tasks begin at this number times
+# 2^40 and are stored as 64 bits; it is 130 starts a day for 88 years.
+INCARNATION_MAX = 2**22 - 1
 
 KeyMode = Literal["url", "host", "search"]
 

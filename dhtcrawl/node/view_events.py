@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from functools import partial
 
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.node.swarm_parts import Ground, SwarmParts
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.tasks.messages import Refused
-from dhtcrawl.storage.store.keys import INCARNATION_KEY
-from dhtcrawl.storage.store.records import pack
+from dhtcrawl.storage.store import catalog
 from dhtcrawl.swarm.calls import membership as calls
 from dhtcrawl.swarm.lifecycle import in_flight
 
@@ -49,7 +49,7 @@ class ViewEvents:
         self.parts.membership.join.rejoin()
 
     async def _remember_start(self, incarnation: int) -> None:
-        await self.ground.node.committer.submit(lambda txn: txn.put(INCARNATION_KEY, pack(incarnation)))
+        await self.ground.node.committer.submit(partial(catalog.remember_incarnation, incarnation=incarnation))
 
     def _on_activate(self, asker: bytes, args: calls.Activate) -> calls.Activated | Refused:
         """A newcomer owns from now on: what we have in flight of its tasks."""

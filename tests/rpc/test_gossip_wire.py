@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.clock import SystemClock
+from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.rpc.discovery import datagram
 from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.membership.gossip import Gossip
@@ -27,7 +28,7 @@ from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Request
 from dhtcrawl.rpc.tasks.schema import BadArguments
-from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX, Hello
+from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.swarm.membership.peer_store import ask_members
@@ -155,7 +156,8 @@ async def test_who_claims_to_be_us_or_buries_us_for_ever_costs_us_our_place_and_
             hostile.transport.sendto(request("hello", row, 9, []), (host(1), PORT))
             await asyncio.sleep(1)
             assert node.members.me.state is JOINING
-        assert len(s.declared_dead) == 3
+        assert len(s.declared_dead) == 4
+        assert node.members.me.incarnation < 2_000
         assert s.world.nodes[host(1)].plane.counters.handler_errors == 0
         assert node.counters.bad_rows >= 16
         assert other.members.get(me.id) == node.members.me

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.rpc.discovery.datagram import packed_bytes
 from dhtcrawl.rpc.membership.health import SCORE_MAX, LocalHealth, PauseDetector
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, ROW_BYTES_MAX, MemberRecord, merge, parse_record, parse_records
 from dhtcrawl.rpc.membership.rumours import Rumours, tellings
-from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
 from rpc.records import ACTIVE, DEAD, SUSPECTED, members, node, records
 
 values = st.recursive(

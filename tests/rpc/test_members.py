@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
+from dhtcrawl.keyspace import INCARNATION_MAX
+from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge, parse_record
 from dhtcrawl.rpc.membership.member_parts import AskingOrder
 from dhtcrawl.rpc.membership.members import Members
 from dhtcrawl.rpc.membership.view import MemberState
-from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
-from rpc.records import ACTIVE, DEAD, JOINING, LEFT, SUSPECTED, members, node, records, seen
+from rpc.records import ACTIVE, DEAD, JOINING, LEFT, ME, SUSPECTED, members, node, records, seen
 
 
 @given(records, records, records)
@@ -107,10 +107,16 @@ def test_an_incarnation_of_ours_that_is_yet_to_come_is_outbid() -> None:
     known.set_state(ACTIVE)
     assert known.learn([replace(known.me, incarnation=9, epoch=4)], 0.0) == (1, False, True)
     assert (known.me.life, known.me.state) == ((9, 5), JOINING)
-    assert known.learn([replace(known.me, epoch=EPOCH_MAX, state=SUSPECTED)], 0.0) == (1, True, False)
-    assert known.me.life == (10, 0)
-    assert known.learn([replace(known.me, incarnation=INCARNATION_MAX, epoch=EPOCH_MAX, state=DEAD)], 0.0).changed == 0
-    assert known.me.life == (10, 0)
+
+
+def test_after_the_last_epoch_comes_the_next_incarnation_and_after_the_last_of_all_none() -> None:
+    known = Members(replace(ME, epoch=EPOCH_MAX), Random(1))
+    assert known.learn([known.me.turned(SUSPECTED)], 0.0) == (1, True, False)
+    assert known.me.life == (4, 0)
+    last = Members(replace(ME, incarnation=INCARNATION_MAX, epoch=EPOCH_MAX), Random(1))
+    assert last.learn([last.me.turned(DEAD)], 0.0).changed == 0
+    assert last.set_state(ACTIVE)
+    assert parse_record(last.me.row(), "10.0.0.5") == last.me
 
 
 def test_who_left_does_not_argue() -> None:
@@ -228,7 +234,7 @@ def test_of_those_gone_only_the_dead_are_asked() -> None:
 def test_members_beyond_the_bound_are_refused_and_counted_until_there_is_a_place() -> None:
     known = members(node("a"), node("b"), node("c"), members_max=3)
     assert seen(known).keys() == {"m", "a", "b"}
-    assert known.refused_full == 1
+    assert known.refused.full == 1
     known.learn([node("a", DEAD), node("c")], 0.0)
     assert seen(known).keys() == {"m", "b", "c"}
     known.learn([node("a", epoch=2)], 0.0)

@@ -12,6 +12,7 @@ from storage.stores import PLACE, Store, link, page
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import Exit, StorageError, StoreTooNew
+from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store import catalog, keys, tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, merge_crawls
@@ -68,6 +69,25 @@ def test_somebody_elses_leveldb_is_refused_untouched(tmp_path: Path) -> None:
 
 def test_each_start_is_one_incarnation(store: Store) -> None:
     assert [store.run(catalog.next_incarnation) for _ in range(3)] == [1, 2, 3]
+    store.run(partial(catalog.remember_incarnation, incarnation=900))
+    store.run(partial(catalog.remember_incarnation, incarnation=2))
+    assert store.run(catalog.next_incarnation) == 901
+
+
+@pytest.mark.parametrize(
+    ("stored", "starts"),
+    [
+        (INCARNATION_MAX - 1, [INCARNATION_MAX] * 2),  # the others tell it from what it was by its epoch
+        (2**24, [2, 3]),  # what earlier versions stored of what others had said
+        (2**63 - 1, [2, 3]),
+    ],
+)
+def test_a_node_starts_with_a_number_that_others_take_whatever_is_stored(
+    store: Store, stored: int, starts: list[int]
+) -> None:
+    store.put(keys.INCARNATION_KEY, pack(stored))
+    assert [store.run(catalog.next_incarnation) for _ in starts] == starts
+    assert starts[-1] << 40 < 2**62
 
 
 # Crawls

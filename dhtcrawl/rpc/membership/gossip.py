@@ -33,6 +33,7 @@ from dhtcrawl.rpc.membership.member_exchange import AskMembers, MemberExchange
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.members import Learned, Members
 from dhtcrawl.rpc.membership.probe import GossipCounters, Probes, ignore
+from dhtcrawl.rpc.membership.refusals import STEP_MAX
 from dhtcrawl.rpc.membership.rumours import tellings
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.units import format_address
@@ -227,6 +228,7 @@ class Gossip:
     # What it comes to
 
     def _heard(self, learned: Learned, sender: MemberRecord | None) -> None:
+        self._note_leaps(sender)
         self.counters.refutations += learned.refuted
         if learned.declared_dead:
             self.counters.declared_dead += 1
@@ -235,6 +237,22 @@ class Gossip:
             self._declared_dead()
         elif learned.changed:
             self._listeners.publish()
+
+    def _note_leaps(self, sender: MemberRecord | None) -> None:
+        """Say it once when numbers of a member were lowered; of a lie a second time there may be thousands a second."""
+        refused = self.members.refused
+        if refused.leapt is not None and self.counters.leaps == 0:
+            told, node = refused.leapt, refused.leapt.id.hex()
+            log.warning(
+                "node %s is said by %s to have started %d times and to be at epoch %d, far beyond what is known here;"
+                " such numbers are taken in steps of %d, and from now on only counted",
+                node[:12],
+                "another" if sender is None else f"node {sender.id.hex()[:12]}",
+                *told.life,
+                STEP_MAX,
+                extra={"peer": node},
+            )
+        self.counters.leaps = refused.leaps
 
     def _declared_dead(self) -> None:
         self._listeners.declared_dead()

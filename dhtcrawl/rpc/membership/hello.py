@@ -21,9 +21,10 @@ from typing import Any, Self
 
 import msgpack
 
+from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.rpc.contact import Address, canonical_host, parse_id
 from dhtcrawl.rpc.discovery.datagram import packed_bytes
-from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX, VERSION, WORD_CHARS_MAX
+from dhtcrawl.rpc.tasks.signals import VERSION, WORD_CHARS_MAX
 from dhtcrawl.units import PORT_MAX, ip_of
 
 EPOCH_MAX = 2**31 - 1

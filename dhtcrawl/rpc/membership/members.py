@@ -26,14 +26,15 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from dhtcrawl.chance import Chance
+from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import LocalHealth
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
 from dhtcrawl.rpc.membership.member_parts import AskingOrder, LivedClock, ShownMembers
+from dhtcrawl.rpc.membership.refusals import Refusals
 from dhtcrawl.rpc.membership.rumours import Rumours
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
-from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
 
 FINGERPRINT_BYTES = 8
 
@@ -63,7 +64,7 @@ class Members:
         self._settings = settings or GossipSettings()
         self.health = LocalHealth()
         self.rumours = Rumours()
-        self.refused_full = 0
+        self.refused = Refusals()
         self._me = me
         self._asking = AskingOrder(rng)
         self._lived = LivedClock(self.health, self._settings.tick_s_max)
@@ -189,7 +190,8 @@ class Members:
             if live.get(record.id) is record:
                 continue
             if record.id == self._me.id:
-                learned = learned.plus(self._about_us(record, doubtful))
+                told = self.refused.lowered(record, self._me.life, now)
+                learned = learned.plus(self._about_us(told, doubtful))
             elif (credible := self._less_harsh(record) if doubtful else record) is not None:
                 about = self._about_other(credible, now, news)
                 if about is not _NOTHING:
@@ -215,8 +217,8 @@ class Members:
         if same_start and record.state < NodeState.SUSPECTED and record.epoch == self._me.epoch:
             return Learned()
         beyond = _beyond(*record.life)
-        if beyond[0] > INCARNATION_MAX:
-            return Learned()  # a forgery that no number is left to answer
+        if beyond == record.life:
+            return Learned()  # no number is left to answer: it took weeks of forgeries to come here
         if same_start and (doubtful or record.state <= NodeState.SUSPECTED):
             if not doubtful:
                 self.health.was_suspected()
@@ -237,8 +239,10 @@ class Members:
 
     def _about_other(self, record: MemberRecord, now: float, news: bool) -> Learned:
         known = self.get(record.id)
-        if known is not None and (record == known or merge(known, record) is known):
-            return _NOTHING
+        if known is not None:
+            record = self.refused.lowered(record, known.life, now)
+            if record == known or merge(known, record) is known:
+                return _NOTHING
         before = self._face(record.id)
         if record.state.is_gone:
             self._bury(record, now)
@@ -261,7 +265,7 @@ class Members:
         before = self._live.get(record.id)
         if before is None:
             if len(self) >= self._settings.members_max:
-                self.refused_full += 1
+                self.refused.full += 1
                 return False
             self._asking.comes(record.id)
             self._gone.pop(record.id, None)
@@ -336,5 +340,7 @@ class Members:
 
 
 def _beyond(incarnation: int, epoch: int) -> tuple[int, int]:
-    """The next epoch; where no number is left for it, the next incarnation."""
-    return (incarnation, epoch + 1) if epoch < EPOCH_MAX else (incarnation + 1, 0)
+    """The next epoch; where no number is left for it, the next incarnation; the same where none is left at all."""
+    if epoch < EPOCH_MAX:
+        return incarnation, epoch + 1
+    return (incarnation + 1, 0) if incarnation < INCARNATION_MAX else (incarnation, epoch)

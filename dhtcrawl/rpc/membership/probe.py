@@ -57,6 +57,7 @@ class GossipCounters:
     refutations: int = 0
     declared_dead: int = 0  # we, by others
     pauses: int = 0
+    leaps: int = 0  # records of others whose numbers were too far ahead, and were lowered
     exchanges: int = 0
     exchanges_failed: int = 0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
-from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.keyspace import INCARNATION_MAX, KEY_BYTES
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, Malformed, pack
 from dhtcrawl.rpc.tasks.messages import REQUEST_ID_MAX, Lane, is_id, is_int, need
 from dhtcrawl.rpc.tasks.rows import TEXT_CHARS_MAX
@@ -20,7 +20,6 @@ MAGIC = "dhtcrawl"
 VERSION = 5
 FEATURES_MAX = 64
 WORD_CHARS_MAX = 32
-INCARNATION_MAX = 2**63 - 1
 LANES = len(Lane)
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 from dhtcrawl.errors import StorageError, StoreTooNew
+from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.storage.store.crawl_record import (
     CrawlRecord,
@@ -52,10 +53,21 @@ def check_format(txn: Txn) -> None:
 
 
 def next_incarnation(txn: Txn) -> int:
-    """Count one more start of the node; return how many there were."""
-    incarnation = 1 + number_at(txn, keys.INCARNATION_KEY)
+    """Count one more start of the node; return how many there were, at most `INCARNATION_MAX`."""
+    stored = number_at(txn, keys.INCARNATION_KEY)
+    # Earlier versions stored whatever others named. No node has started so often: it counts anew, as one that is not
+    # new, and what the others know of it, it will hear from them.
+    known = stored if 0 <= stored <= INCARNATION_MAX else 1
+    incarnation = min(known + 1, INCARNATION_MAX)
     txn.put(keys.INCARNATION_KEY, pack(incarnation))
     return incarnation
+
+
+def remember_incarnation(txn: Txn, incarnation: int) -> None:
+    """Count the starts of the node from this number on, which the others know; one above `INCARNATION_MAX` is a bug."""
+    assert 0 < incarnation <= INCARNATION_MAX, incarnation
+    if incarnation > number_at(txn, keys.INCARNATION_KEY):
+        txn.put(keys.INCARNATION_KEY, pack(incarnation))
 
 
 def mark_swarm(txn: Txn, node: str) -> None:

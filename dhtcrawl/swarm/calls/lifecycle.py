@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, NamedTuple
 
-from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, INCARNATION_MAX, KEY_BYTES
 from dhtcrawl.rpc.tasks.schema import (
     CallArgs,
     WireMap,
@@ -17,7 +17,6 @@ from dhtcrawl.rpc.tasks.schema import (
     text,
     word,
 )
-from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
 from dhtcrawl.storage.store.crawl_record import DIGEST_BYTES, WIRE_BYTES_MAX
 from dhtcrawl.swarm.calls.words import (
     _KEY_WIDTHS,

@@ -2,9 +2,8 @@
 
 from typing import Annotated, NamedTuple
 
-from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
+from dhtcrawl.keyspace import CRAWL_ID_BYTES, INCARNATION_MAX, KEY_BYTES
 from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap, integer, octets, or_nil, rows
-from dhtcrawl.rpc.tasks.signals import INCARNATION_MAX
 from dhtcrawl.swarm.calls.hosts import HOST_ROWS_MAX, HostStateRow, is_host_state
 from dhtcrawl.swarm.calls.words import KEYS_MAX, TaskKeys
 
