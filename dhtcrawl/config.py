@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dhtcrawl.errors import ConfigError, DhtcrawlError, UsageError
+from dhtcrawl.patterns import PatternRefused, Patterns
 from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit, parse_duration, parse_size
 
 UNLIMITED: Final = 0
@@ -46,8 +47,10 @@ class CrawlSettings:
     """What a crawl is; part of its spec, the same on every node."""
 
     scope: str = setting("host", "which links are followed", choices=("page", "prefix", "host", "domain", "any"))
-    include: tuple[str, ...] = setting((), "regular expressions; a link must match one of them, where there are any")
-    exclude: tuple[str, ...] = setting((), "regular expressions; a link that matches one is skipped")
+    include: tuple[str, ...] = setting(
+        (), "regular expressions without look-around and backreferences; a link must match one, where there are any"
+    )
+    exclude: tuple[str, ...] = setting((), "the same; a link that matches one is skipped")
     depth: int = setting(-1, "how many links away from a seed a page may be; -1: any", low=-1)
     max_pages: int = setting(UNLIMITED, "stop after this many pages; 0: no limit", low=0)
     time_limit_s: float = setting(0.0, "stop after this time; 0: no limit", "duration", low=0)
@@ -333,11 +336,10 @@ def _parsed(key: str, spec: dataclasses.Field[Any], value: object) -> object:
 
 
 def _require_patterns(texts: tuple[str, ...]) -> None:
-    for pattern in texts:
-        try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise _Wrong(f": {pattern!r} is no regular expression: {error}") from None
+    try:
+        Patterns(texts)
+    except PatternRefused as error:
+        raise _Wrong(f": {error}") from None
 
 
 def _require_storable(texts: tuple[str, ...], kind: str) -> None:

@@ -8,17 +8,20 @@
 
 If a seed redirects, the target counts as a seed, too. Such targets are the scope's
 *aliases*; the set only grows.
+
+What the patterns of a crawl cannot decide (`dhtcrawl.patterns`) is excluded: nothing is fetched that
+may have been meant to be spared.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 from publicsuffixlist import PublicSuffixList
 
 from dhtcrawl.config import CrawlSettings
+from dhtcrawl.patterns import Patterns
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.url import host_of, hostname_of
 
@@ -43,8 +46,8 @@ class Scope:
 
     def __init__(self, seeds: Iterable[str], settings: CrawlSettings) -> None:
         self._kind = settings.scope
-        self._include = [re.compile(pattern) for pattern in settings.include]
-        self._exclude = [re.compile(pattern) for pattern in settings.exclude]
+        self._include = Patterns.of_record(settings.include) if settings.include else None
+        self._exclude = Patterns.of_record(settings.exclude) if settings.exclude else None
         self._hosts: set[str] = set()
         self._domains: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
@@ -70,9 +73,9 @@ class Scope:
             return None
         if not self._covers(url):
             return SkipReason.OUT_OF_SCOPE
-        if self._include and not any(pattern.search(url) for pattern in self._include):
+        if self._include is not None and self._include.matches(url) is not True:
             return SkipReason.EXCLUDED
-        if any(pattern.search(url) for pattern in self._exclude):
+        if self._exclude is not None and self._exclude.matches(url) is not False:
             return SkipReason.EXCLUDED
         return None
 

@@ -66,6 +66,8 @@ def test_without_a_command_help_goes_to_stderr(here: Here) -> None:
         (["crawl", "http://a/", "--delay", "soon"], 2, "use a duration such as"),
         (["crawl", "http://a/", "--depth", "9" * 40], 2, "use a whole number up to"),
         (["crawl", "http://a/", "--include", "("], 2, "no regular expression"),
+        (["crawl", "http://a/", "--exclude", "a(?!b)"], 2, "--exclude: 'a(?!b)' has a look-ahead (?!…)"),
+        (["submit", "http://a/", "--include", r"(a)\1"], 2, r"has a backreference \1"),
         (["crawl", "http://a/", "--config", "missing.toml"], 2, "--config missing.toml: cannot be read"),
         (["crawl", "http://a/", "--log-level", "loud"], 2, "use one of debug, info, warning, error"),
         (["crawl", "http://a/", "--seed-file", "missing.txt"], 2, "--seed-file missing.txt: cannot be read"),

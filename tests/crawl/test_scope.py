@@ -54,6 +54,28 @@ def test_include_and_exclude_narrow_the_scope_but_never_a_seed() -> None:
     assert scope.refuses("http://b/docs/x") == "out-of-scope"
 
 
+def test_a_pattern_that_backtracks_takes_no_longer_than_others() -> None:
+    # With `re` this link alone takes longer than anybody waits, and the node does nothing else meanwhile.
+    scope = Scope(["http://a/"], CrawlSettings(exclude=(r"/(([a-z])+.)+[A-Z]([a-z])+$",)))
+    assert scope.refuses("http://a/" + "a" * 41) is None
+    assert scope.refuses("http://a/aa/bb/Cc") == "excluded"
+
+
+@pytest.mark.parametrize("narrowed", [{"include": ("(?=x)",)}, {"exclude": ("(?!x)",)}])
+def test_a_link_that_patterns_of_an_earlier_version_would_decide_is_excluded(narrowed: dict[str, tuple[str]]) -> None:
+    scope = Scope(["http://a/"], CrawlSettings(**narrowed))  # type: ignore[arg-type]
+    assert scope.refuses("http://a/x") == "excluded"
+    assert scope.refuses("http://a/") is None
+    assert scope.refuses("http://b/") == "out-of-scope"
+
+
+def test_a_link_that_the_patterns_could_take_long_to_decide_is_excluded() -> None:
+    settings = CrawlSettings(exclude=("(?:a?b?){600}c",))
+    scope = Scope(["http://a/"], settings)
+    assert scope.refuses("http://a/" + "ab" * 4000) == "excluded"
+    assert scope.refuses("http://a/" + "ab" * 400) is None
+
+
 def test_what_a_seed_redirects_to_counts_as_a_seed() -> None:
     scope = Scope(["http://a/"], CrawlSettings())
     assert scope.refuses("http://b/home") == "out-of-scope"

@@ -295,6 +295,7 @@ async def test_searches_that_are_none_or_of_other_seeds_are_refused(
         ({"seeds": ["http://a/"], "settings": {"delay_s": float("nan")}}, "use a duration"),
         ({"seeds": ["http://a/"], "settings": {"delay_s": -1}}, "use a duration"),
         ({"seeds": ["http://a/"], "settings": {"include": ["("]}}, "no regular expression"),
+        ({"seeds": ["http://a/"], "settings": {"exclude": [r"(a)\1"]}}, r"has a backreference \1"),
         ({"seeds": ["http://a/"], "settings": {"include": [1]}}, "list of strings"),
     ],
 )
