@@ -26,14 +26,17 @@ from dhtcrawl.storage.store.crawl_record import (
     PAUSED,
     RUNNING,
     STATES,
+    STEP_MAX,
     STOPPED,
     STOPPING,
+    VERSION_MAX,
     CrawlRecord,
     NotARecord,
     changed,
     fits_the_wire,
     from_wire,
     left_to,
+    lowered,
     merge_crawls,
     read_fields,
     to_wire,
@@ -328,6 +331,54 @@ def test_what_an_earlier_version_kept_unread_is_read_and_checked_once_its_field_
 def test_no_field_that_is_known_goes_out_as_it_was_when_it_was_not() -> None:
     record = replace(RECORD, version=3, later={"version": msgpack.packb(1), "unknown": msgpack.packb(1)})
     assert from_wire(to_wire(record)) == replace(record, later={"unknown": msgpack.packb(1)})
+
+
+# Versions of peers
+
+
+def with_versions(version: int, changes: int, **fields: Any) -> CrawlRecord:
+    return replace(RECORD, version=version, changes=SettingChanges(changes, 1.0, 0, 0, 0.0), **fields)
+
+
+def test_versions_of_a_peer_are_taken_a_step_at_a_time_and_the_rest_as_it_is() -> None:
+    known = with_versions(5, 3)
+    told = with_versions(5 + STEP_MAX, 3 + STEP_MAX, state=STOPPING, cause=STOPPED)
+    assert lowered(told, known) is told
+    assert lowered(with_versions(VERSION_MAX, VERSION_MAX, state=STOPPING, cause=STOPPED), known) == told
+    assert lowered(with_versions(VERSION_MAX, VERSION_MAX), None) == with_versions(STEP_MAX, STEP_MAX)
+    assert lowered(replace(RECORD, version=VERSION_MAX), None) == replace(RECORD, version=STEP_MAX)
+    older = with_versions(1, 1)
+    assert lowered(older, known) is older
+
+
+VERSIONS = st.one_of(st.integers(0, 3), st.integers(0, 5_000), st.integers(0, VERSION_MAX))
+
+
+@given(st.lists(st.tuples(VERSIONS, VERSIONS.map(lambda version: max(1, version)))))
+def test_whatever_versions_are_told_the_next_change_is_read_by_all_and_holds(told: list[tuple[int, int]]) -> None:
+    known = RECORD
+    for version, changes in told:
+        known = merge_crawls(known, lowered(with_versions(version, changes), known))
+    wish = known.settings.delay_s + 1
+    ours = with_settings(changed(known, STOPPING, cause=STOPPED), replace(known.settings, delay_s=wish))
+    heard = merge_crawls(known, lowered(from_wire(to_wire(ours)), known))
+    assert (heard.state, heard.settings.delay_s) == (STOPPING, wish)
+
+
+@given(st.integers(0, 9_000), st.integers(1, 9_000))
+def test_a_record_that_was_changed_often_is_known_as_it_is_after_a_few_times(version: int, changes: int) -> None:
+    honest, known = with_versions(version, changes), RECORD
+    for _ in range(9):
+        known = merge_crawls(known, lowered(honest, known))
+    assert known == honest
+
+
+@pytest.mark.parametrize("stored", [VERSION_MAX, VERSION_MAX + 1])
+def test_a_version_that_an_earlier_version_stored_for_a_peer_leaves_room_for_the_next(stored: int) -> None:
+    record = with_versions(stored, VERSION_MAX)
+    read = read_fields(RECORD.crawl_id, msgpack.unpackb(msgpack.packb(write_fields(record))))
+    ours = with_settings(changed(read, STOPPING, cause=STOPPED), replace(read.settings, delay_s=9.0))
+    assert from_wire(to_wire(ours)).settings.delay_s == 9.0
 
 
 # Changes of settings

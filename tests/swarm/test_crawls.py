@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from harness.bench import Bench
 from storage.stores import SPEC, link
 
@@ -22,7 +24,9 @@ from dhtcrawl.storage.store.crawl_record import (
     PAUSED,
     RUNNING,
     STOPPING,
+    VERSION_MAX,
     CrawlRecord,
+    changed,
     fits_the_wire,
     from_wire,
     to_wire,
@@ -136,6 +140,42 @@ async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_tho
         assert world.running == [record().crawl_id]
         await world.hear("crawl_tell", {"record": to_wire(record(1))})
         assert len(world.started) == 2
+
+
+async def test_a_crawl_that_was_told_the_last_of_all_versions_can_still_be_stopped_and_resumed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with a_world() as world, a_world() as other:
+        crawl = record().crawl_id
+        for each in (world, other):
+            await each.crawls.learn(record(version=3))
+        for _ in range(3):
+            await world.hear("crawl_tell", {"record": to_wire(record(version=VERSION_MAX, state="paused"))})
+        known = world.crawls.get(crawl)
+        assert known is not None
+        assert (known.state, world.crawls.leaps) == ("paused", 3)
+        assert len(caplog.messages) == 1
+        assert f"is told with version {VERSION_MAX}, far beyond what is known here" in caplog.messages[0]
+        for state in (STOPPING, RUNNING):
+            now = world.crawls.get(crawl)
+            assert now is not None
+            del world.peers.called[:]
+            await world.crawls.publish(changed(now, state))
+            for _ in range(4):  # a coordinator tells those that have something else in every wave
+                assert await other.hear("crawl_tell", {"record": world.peers.called[0][2]["record"]}) == {}
+            heard = other.crawls.get(crawl)
+            assert heard is not None
+            assert heard.state == state
+
+
+async def test_a_newcomer_pulls_a_crawl_that_was_changed_thousands_of_times() -> None:
+    async with a_world() as world:
+        told = record(version=4_500, state="paused")
+        world.peers.calls["crawl_list"] = always({"crawls": [[told.crawl_id, told.digest]]})
+        world.peers.calls["crawl_get"] = always({"record": to_wire(told)})
+        assert await world.crawls.pull(node(1))
+        assert world.crawls.get(told.crawl_id) == told
 
 
 async def test_two_changes_that_together_could_not_be_told_any_more_are_not_both_learned() -> None:

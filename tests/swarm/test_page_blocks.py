@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dhtcrawl.swarm.calls.lifecycle import BOOK_NODES_MAX
+from dhtcrawl.swarm.calls.lifecycle import BOOK_NODES_MAX, EPOCH_MAX
 from dhtcrawl.swarm.lifecycle.page_blocks import (
     BLOCK_MAX,
     EMPTY_S,
@@ -20,6 +20,7 @@ from dhtcrawl.swarm.lifecycle.page_blocks import (
     PageBook,
     PagesAsk,
     next_epoch,
+    stepped,
 )
 
 A, B, C = (bytes([number]) * 20 for number in (0xA1, 0xB2, 0xC3))
@@ -133,6 +134,28 @@ def test_a_book_keeps_the_later_word_whatever_comes_first() -> None:
         assert book.out(A) == 3
         assert book.total == 3
         assert book.epoch == 2
+
+
+def test_an_epoch_far_ahead_leaves_epochs_for_the_next_coordinators() -> None:
+    book = PageBook()
+    book.put(A, (next_epoch(0, A), 1, 5))
+    liar = PageBook()
+    liar.put(A, (EPOCH_MAX, 2, 7))
+    book.learn(liar.rows())
+    assert book.out(A) == 7
+    assert book.epoch == stepped(EPOCH_MAX, next_epoch(0, A)) < 2_000 << 32
+    one = holder()
+    assert one.claim(EPOCH_MAX) == 0
+    assert one.claim(next_epoch(one.epoch, B)) == 0
+    assert next_epoch(one.epoch, B) <= EPOCH_MAX
+
+
+@given(st.integers(1, 9_000))
+def test_an_honest_epoch_is_reached_in_a_few_claims(coordinators: int) -> None:
+    one, epoch = holder(), coordinators << 32 | 7
+    for _ in range(10):
+        assert one.claim(epoch) == 0
+    assert one.epoch == epoch
 
 
 def test_only_rows_that_changed_are_sent_again() -> None:

@@ -18,7 +18,7 @@ from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store.plan_counters import MadeBy
 from dhtcrawl.swarm.assignment.plans import EVERY_S, PLANS_WITHIN_S, Plans
-from dhtcrawl.swarm.calls.assignment import ReportPlan
+from dhtcrawl.swarm.calls.assignment import PLAN_EPOCH_MAX, ReportPlan
 from swarm.fake_peers import node, view_of
 
 OWN, OTHER = node(0), node(1)
@@ -163,6 +163,27 @@ async def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes
         world.hears(epoch=41)
         await asyncio.sleep(EVERY_S)
         assert world.adopted == [(1, {"weights": {OWN: 1.0}}), (42, {"weights": {OWN: 1.0}})]
+
+
+async def test_after_the_last_of_all_epochs_is_named_plans_are_still_published_and_taken() -> None:
+    async with a_world(crawl_of(OWN)) as world:
+        await asyncio.sleep(1)
+        world.hears(epoch=PLAN_EPOCH_MAX)
+        await asyncio.sleep(EVERY_S)
+        world.hears(rate=3.0)
+        await asyncio.sleep(EVERY_S)
+        assert [epoch for epoch, _ in world.adopted] == [1, 1_002, 1_003]
+    async with a_world(crawl_of(OTHER)) as world:
+        epochs = iter([PLAN_EPOCH_MAX])
+
+        def answer(args: dict[str, Any]) -> dict[str, Any]:
+            epoch = next(epochs, 3_500)
+            return {"epoch": epoch, "table": msgpack.packb({"of": epoch}) if epoch > args["epoch"] else None}
+
+        world.peers.calls["crawl_plan"] = answer
+        await asyncio.sleep(8 * EVERY_S)
+        assert world.adopted[0] == (1_000, {"of": PLAN_EPOCH_MAX})
+        assert [epoch for epoch, _ in world.adopted] == [1_000, 2_000, 3_000, 3_500]
 
 
 async def test_who_is_gone_is_not_planned_for() -> None:

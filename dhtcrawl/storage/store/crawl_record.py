@@ -47,6 +47,10 @@ RUNNING, PAUSED, STOPPING = STATES = ("running", "paused", "stopping")
 COMPLETE, FAILED, STOPPED = "complete", "failed", "stopped"
 
 VERSION_MAX: Final = 2**53
+# What a peer says counts in steps (`lowered`). Nobody changes a crawl four thousand million times, so a stored version
+# beyond that came from a peer, and is read as that of one step.
+STEP_MAX: Final = 1_000
+STORED_VERSION_MAX: Final = 2**32
 # A union that is too large keeps the smallest, so that it remains a lattice. There is one alias a redirected seed.
 ALIASES_MAX: Final = 4_096
 PARTICIPANTS_MAX: Final = 4_096
@@ -165,6 +169,24 @@ def merge_crawls(a: CrawlRecord, b: CrawlRecord) -> CrawlRecord:
     )
 
 
+def lowered(record: CrawlRecord, known: CrawlRecord | None) -> CrawlRecord:
+    """A peer's record with versions at most a step above the `known` ones; the same object where they are.
+
+    Each change raises a version by one, so a far higher one is a lie, or we were away for very long. It is lowered
+    rather than refused: an honest record is told again, and known as it is after a few times; after a lie there are
+    versions left for the next change.
+    """
+    base = 0 if known is None else known.version
+    before = 0 if known is None or known.changes is None else known.changes.version
+    changes = record.changes
+    if changes is not None and changes.version > before + STEP_MAX:
+        changes = replace(changes, version=before + STEP_MAX)
+    version = min(record.version, base + STEP_MAX)
+    if (version, changes) == (record.version, record.changes):
+        return record
+    return replace(record, version=version, changes=changes)
+
+
 def heir_of(record: CrawlRecord, node: str, is_there: Callable[[str], bool]) -> str | None:
     """The node that has the pages of `node` now: itself while it is there, else its heir; None if neither is there."""
     met = {node}
@@ -280,6 +302,10 @@ def read_fields(crawl_id: bytes, fields: Mapping[str, Any]) -> CrawlRecord:
     later: dict[str, bytes] = fields.get("later", {})
     unknown = {name: value for name, value in later.items() if name not in _ON_THE_WIRE}
     spec, changes = CrawlSpec.from_canonical(fields["spec"]), read_changes(fields.get("changes"))
+    if stored.get("version", 0) > STORED_VERSION_MAX:
+        stored["version"] = STEP_MAX
+    if changes is not None and changes.version > STORED_VERSION_MAX:
+        changes = replace(changes, version=STEP_MAX)
     record = CrawlRecord(crawl_id, spec, fields["nonce"], **stored, later=unknown, changes=changes)
     if len(unknown) == len(later):
         return record

@@ -37,6 +37,9 @@ EVERY_S = 10.0  # at first sooner: a plan can only tell of those that have repor
 PAUSE_S = 0.5  # between two questions, even if another node has a newer plan
 PLANS_WITHIN_S = 60.0
 ITEMS_MAX = 20_000
+# What others name counts in steps: after a last epoch of all no further plan could be published. A node whose epoch was
+# lowered has an older one than it is told of, asks again, and is at an honest number soon.
+EPOCH_STEP_MAX = 1_000
 
 Table = Mapping[str, Any]
 
@@ -133,7 +136,7 @@ class Plans:
         report = unpacked(args.report, PLAN_REPORT_BYTES_MAX)
         if report is None:
             raise BadArguments("report")
-        self._highest = max(self._highest, args.epoch)
+        self._highest = max(self._highest, min(args.epoch, max(self._highest, self._plan.epoch) + EPOCH_STEP_MAX))
         self._reports[asker] = report
         return calls.PlanTable(self._plan.epoch, self._plan.packed if self._plan.epoch > args.epoch else None)
 
@@ -174,7 +177,7 @@ class Plans:
             return
         table = unpacked(answer.table, PLAN_TABLE_BYTES_MAX)
         if table is not None and self._plan.epoch < answer.epoch:
-            self._take(answer.epoch, table)
+            self._take(min(answer.epoch, self._plan.epoch + EPOCH_STEP_MAX), table)
 
     async def _make_plan(self) -> None:
         """Make a table of the reports and publish it if it is new; ours again if a member names a later epoch."""

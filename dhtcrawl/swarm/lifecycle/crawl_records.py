@@ -21,12 +21,14 @@ from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import (
     RUNNING,
+    STEP_MAX,
     STOPPING,
     CrawlRecord,
     NotARecord,
     changed,
     from_wire,
     heir_of,
+    lowered,
     merge_crawls,
     to_wire,
 )
@@ -38,6 +40,7 @@ from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
+PULLS_MAX = 16  # of one record in a row, whose version is far above the one that is known
 
 
 @loop_state
@@ -49,6 +52,7 @@ class CrawlRecords:
         self._peers = peers
         self._committer = committer
         self._records: dict[bytes, CrawlRecord] = {}
+        self.leaps = 0  # records of peers whose versions were too far ahead, and were lowered
         registry.serve(calls.TellCrawl, self._on_tell)
         registry.serve(calls.ListCrawls, self._on_list)
         registry.serve(calls.GetCrawl, self._on_get)
@@ -160,11 +164,23 @@ class CrawlRecords:
                 return True
             cursor = known[-1].crawl
 
+    async def hear(self, record: CrawlRecord) -> bool:
+        """Learn what a peer says of a crawl; False where its versions were lowered: it is to be heard again."""
+        plausible = lowered(record, self._records.get(record.crawl_id))
+        await self.learn(plausible)
+        if plausible is record:
+            return True
+        self.leaps += 1
+        if self.leaps == 1:
+            log_leap(record)
+        return False
+
     async def _pull_one(self, node: bytes, crawl: bytes) -> None:
-        reply = await self._peers.call(node, calls.GetCrawl(crawl))
-        record = None if isinstance(reply, Failure) else _parsed(reply.record)
-        if record is not None:
-            await self.learn(record)
+        for _ in range(PULLS_MAX):
+            reply = await self._peers.call(node, calls.GetCrawl(crawl))
+            record = None if isinstance(reply, Failure) else _parsed(reply.record)
+            if record is None or await self.hear(record):
+                return
 
     async def _on_tell(self, _asker: bytes, args: calls.TellCrawl) -> Done | Refused:
         view = self._peers.view
@@ -174,7 +190,7 @@ class CrawlRecords:
             raise BadArguments("record")
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
-        await self.learn(record)
+        await self.hear(record)
         return Done()
 
     def _on_list(self, _asker: bytes, args: calls.ListCrawls) -> calls.KnownCrawls:
@@ -185,6 +201,19 @@ class CrawlRecords:
     def _on_get(self, _asker: bytes, args: calls.GetCrawl) -> calls.KnownRecord | Refused:
         record = self._records.get(args.crawl)
         return Refused(UNKNOWN_CRAWL) if record is None else calls.KnownRecord(to_wire(record))
+
+
+def log_leap(record: CrawlRecord) -> None:
+    """Log that a peer's record was lowered, for the first of them."""
+    crawl = record.crawl_id.hex()
+    log.warning(
+        "crawl %s is told with version %d, far beyond what is known here; versions of others are taken in steps of %d,"
+        " and from now on this is only counted",
+        crawl[:12],
+        record.version,
+        STEP_MAX,
+        extra={"crawl": crawl},
+    )
 
 
 def _log_change(before: CrawlRecord | None, now: CrawlRecord) -> None:

@@ -20,7 +20,7 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.board import PageNeed
-from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance, PageBlocks, PageBook, PagesAsk, next_epoch
+from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance, PageBlocks, PageBook, PagesAsk, next_epoch, stepped
 
 TICK_S: Final = 0.25
 SUCCESSORS: Final = 3  # R: the members that may coordinate next
@@ -176,7 +176,8 @@ class PageBlockService:
     def _learn(self, node: bytes, answer: calls.PagesClaimed) -> None:
         """Take a member's answer to our claim."""
         if answer.out is None or answer.serial is None or answer.book is None:
-            self._epoch_seen = max(self._epoch_seen, answer.epoch)
+            seen = max(self._epoch_seen, self._blocks.epoch)
+            self._epoch_seen = max(self._epoch_seen, stepped(answer.epoch, seen))
         else:
             self._blocks.book.learn(answer.book)
             self._blocks.claimed(node, answer.serial, answer.out)

@@ -49,6 +49,8 @@ GIVE_BACK_AFTER_S: Final = 1.0
 RETRY_S: Final = 0.5  # after an ask that failed
 EMPTY_S: Final = 1.0  # after an answer that there is nothing left
 
+EPOCH_STEP_MAX: Final = 1_000 << 32  # a thousand coordinators, see `next_epoch`
+
 _ROW: Final = struct.Struct(f">{KEY_BYTES}sQQQ")
 assert _ROW.size == BOOK_ROW_BYTES
 
@@ -56,6 +58,15 @@ assert _ROW.size == BOOK_ROW_BYTES
 def next_epoch(seen: int, coordinator: bytes) -> int:
     """An epoch above `seen` that no other coordinator picks: a counter, and 32 bits of the node's id below it."""
     return ((seen >> 32) + 1) << 32 | int.from_bytes(coordinator[:4], "big")
+
+
+def stepped(epoch: int, seen: int) -> int:
+    """How far an epoch that another node names is believed, where `seen` is the highest heard of.
+
+    Each new coordinator counts one further; a claim at the last epoch of all would leave the next one none. What is
+    lowered is heard again with the next claim, so that an honest number is reached in a few.
+    """
+    return min(epoch, seen + EPOCH_STEP_MAX)
 
 
 class PagesAsk(NamedTuple):
@@ -120,11 +131,12 @@ class PageBook:
         )
 
     def learn(self, rows: bytes) -> None:
-        """Take in rows from the wire; one whose numbers are out of range is left out."""
+        """Take in rows from the wire; one whose numbers are out of range is left out, an epoch far ahead lowered."""
+        seen = self.epoch
         for node, *row in _ROW.iter_unpack(rows):
             epoch, number, out = row
             if epoch <= EPOCH_MAX and number <= COUNT_MAX and out <= PAGES_MAX:
-                self.put(node, (epoch, number, out))
+                self.put(node, (stepped(epoch, seen), number, out))
 
 
 @loop_state
@@ -227,7 +239,7 @@ class PageAllowance:
         """Answer a coordinator's claim: how much is out here, or None where a later one was here before."""
         if epoch < self.epoch:
             return None
-        self.epoch = epoch
+        self.epoch = stepped(epoch, self.epoch)
         self._pending = None
         self._unsaid = False
         self._not_before = -math.inf

@@ -16,11 +16,13 @@ from dhtcrawl.storage.store.crawl_record import (
     CrawlRecord,
     NotARecord,
     from_wire,
+    lowered,
     merge_crawls,
     to_wire,
 )
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.board import Board
+from dhtcrawl.swarm.lifecycle.crawl_records import log_leap
 from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
 
 RECORDS_KEPT: Final = 8
@@ -37,6 +39,7 @@ class RecordSharing:
         self._crawl_id = crawl_id
         self._board = board
         self._timeout_s = timeout_s
+        self.leaps = 0  # records of others whose versions were too far ahead, and were lowered
         self._ours: dict[bytes, CrawlRecord] = {}  # our latest records, by digest: others may have them from us
 
     async def share(self, view: View, reports: Reports) -> None:
@@ -72,8 +75,14 @@ class RecordSharing:
             record = from_wire(known.record, known=self._board.record())
         except NotARecord:
             return
-        if record.crawl_id == self._crawl_id:
-            await self.adopt(record)
+        if record.crawl_id != self._crawl_id:
+            return
+        plausible = lowered(record, self._board.record())
+        if plausible is not record:
+            self.leaps += 1
+            if self.leaps == 1:
+                log_leap(record)
+        await self.adopt(plausible)
 
     async def tell(self, record: CrawlRecord, reports: Reports) -> None:
         """Tell the nodes that reported a record; one that does not hear it says so in the next wave, or asks.
