@@ -42,12 +42,13 @@ from aiohttp import web
 from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import UsageError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES
-from dhtcrawl.spec import CrawlSpec, typed_url
+from dhtcrawl.spec import typed_url
 from dhtcrawl.storage.collect.limits import CHUNK_BYTES_MAX
 from dhtcrawl.storage.store import keys
 from dhtcrawl.units import HOST_CHARS_MAX, Address, format_address
 from dhtcrawl.web import metrics
 from dhtcrawl.web.api import Action, ApiError, NodeApi, changes_in, decision_in, submission
+from dhtcrawl.web.bodies import BodyReader
 from dhtcrawl.web.guard import (
     bytes_argument,
     count_argument,
@@ -60,9 +61,7 @@ from dhtcrawl.web.guard import (
 )
 from dhtcrawl.web.live import LiveFigures, stream
 
-BODY_BYTES_MAX = 64 << 20  # a million seeds
-BODY_TIMEOUT_S = 120.0
-SUBMISSIONS_AT_ONCE = 2  # each may hold such a body in memory
+SUBMISSIONS_AT_ONCE = 2  # that are parsed; what they are made of was read before
 SHUTDOWN_S = 3.0  # for answers under way when the node stops
 PREFIX_CHARS_MIN = 4
 NAME_CHARS_MAX = 255
@@ -103,7 +102,7 @@ async def serve(
 def application(api: NodeApi, host: str, is_open: Callable[[], bool]) -> web.Application:
     """The application; `host` is what it listens on."""
     middlewares = [one_line, stranger(host), doorkeeper(is_open)]
-    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
+    app = web.Application(middlewares=middlewares)
     live = LiveFigures(api)
     asks = Handlers(api, live)
 
@@ -152,6 +151,7 @@ class Handlers:
     def __init__(self, api: NodeApi, live: LiveFigures) -> None:
         self._api = api
         self._live = live
+        self._bodies = BodyReader()
         self._submissions = asyncio.Semaphore(SUBMISSIONS_AT_ONCE)
         self._page, self._page_policy = _dashboard()
 
@@ -199,24 +199,11 @@ class Handlers:
         return await stream(request, self._live, None if prefix is None else await self._crawl_id(prefix))
 
     async def submit(self, request: web.Request) -> web.Response:
-        async with self._submissions:
-            spec = await self._read_submission(request)
-            answer = await self._api.submit(spec)
+        async with self._bodies.reading(request.content) as body, self._submissions:
+            # Parsing a million URLs takes seconds, and the node has peers to answer.
+            parsed = asyncio.get_running_loop().run_in_executor(None, lambda: submission(_json_in(body)))
+            answer = await self._api.submit(await parsed)
         return json_response(answer, 201)
-
-    async def _read_submission(self, request: web.Request) -> CrawlSpec:
-        body = await self._read(request)
-        # Parsing a million URLs takes seconds, and the node has peers to answer.
-        return await asyncio.get_running_loop().run_in_executor(None, lambda: submission(_json_in(body)))
-
-    async def _read(self, request: web.Request) -> bytes:
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                return await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            raise ApiError(413, f"more than {BODY_BYTES_MAX >> 20} MiB of URLs; submit them in parts") from None
-        except TimeoutError:
-            raise ApiError(408, f"the body did not come within {BODY_TIMEOUT_S:g} s") from None
 
     async def crawl(self, request: web.Request) -> web.Response:
         return json_response(await self._api.crawl(await self._crawl_in(request)))
@@ -228,19 +215,21 @@ class Handlers:
         action = request.match_info["action"]
         if action not in _ACTIONS:
             raise ApiError(404, f"{action} is nothing that can be done to a crawl; use one of {', '.join(_ACTIONS)}")
-        body = await self._read(request)
-        if not body:
-            return json_response(await self._api.control(await self._crawl_in(request), cast(Action, action)))
-        if action != "resume":
-            raise ApiError(400, f"{action} takes no body")
-        settings = changes_in(_json_in(body))
-        return json_response(await self._api.control(await self._crawl_in(request), "resume", settings))
+        async with self._bodies.reading(request.content) as body:
+            if body and action != "resume":
+                raise ApiError(400, f"{action} takes no body")
+            settings = changes_in(_json_in(body)) if body else None
+        crawl = await self._crawl_in(request)
+        if settings is None:
+            return json_response(await self._api.control(crawl, cast(Action, action)))
+        return json_response(await self._api.control(crawl, "resume", settings))
 
     async def given_up(self, request: web.Request) -> web.Response:
         return json_response(await self._api.given_up(await self._crawl_in(request)))
 
     async def decide(self, request: web.Request) -> web.Response:
-        decision, urls = decision_in(_json_in(await self._read(request)))
+        async with self._bodies.reading(request.content) as body:
+            decision, urls = decision_in(_json_in(body))
         return json_response(await self._api.decide(await self._crawl_in(request), decision, urls))
 
     async def host(self, request: web.Request) -> web.Response:
@@ -304,7 +293,7 @@ def _octets(data: bytes) -> web.Response:
     return web.Response(body=data, content_type="application/octet-stream")
 
 
-def _json_in(body: bytes) -> Any:
+def _json_in(body: bytearray) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

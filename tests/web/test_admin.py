@@ -21,7 +21,7 @@ from dhtcrawl.crawl.url_story import url_story
 from dhtcrawl.errors import ConfigError, StorageError, StorageFull, UsageError
 from dhtcrawl.searches import Search, searches_of
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.web import admin
+from dhtcrawl.web import bodies
 from dhtcrawl.web.admin import serve
 from dhtcrawl.web.api import ApiError, NodeApi
 
@@ -318,11 +318,28 @@ async def test_a_policy_that_this_node_cannot_run_is_refused_as_such(
 
 
 async def test_too_many_seeds_at_once_are_refused(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "BODY_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 1 << 20)
     ok = {"seeds": ["http://a.example/"] * 40_000}
     assert (await ask(node, "POST", "/api/v1/crawls", ok)).status == 201
     answer = await ask(node, "POST", "/api/v1/crawls", b" " * ((1 << 20) + 1))
     assert (answer.status, "submit them in parts" in answer.error) == (413, True)
+
+
+async def test_posts_that_send_nothing_keep_no_other_out(node: FakeNode) -> None:
+    # Each announces 60 MB, as one that will fill a place would; before, two of them held both places for two minutes.
+    head = f"POST /api/v1/crawls HTTP/1.1\r\nHost: {LOCAL}\r\nContent-Length: 60000000\r\n\r\n"
+    async with browsing(node) as browser:
+        silent = [await asyncio.open_connection(LOCAL, browser.port) for _ in range(5)]
+        try:
+            for _, writer in silent:
+                writer.write(head.encode() + b'{"seeds":')
+                await writer.drain()
+            for seeds in (1, 40_000):  # a body that needs no place, and one that does
+                body = json.dumps({"seeds": ["http://a.example/"] * seeds}).encode()
+                assert (await browser("POST", "/api/v1/crawls", data=body)).status == 201
+        finally:
+            for _, writer in silent:
+                writer.close()
 
 
 # -- exports --
