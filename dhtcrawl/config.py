@@ -102,11 +102,15 @@ class FetchSettings:
 class PolitenessSettings:
     """How a host is spared, besides the crawl's delay."""
 
-    crawl_delay_max_s: float = setting(60.0, "robots.txt's Crawl-delay is obeyed up to this", "duration", low=0)
+    crawl_delay_max_s: float = setting(
+        60.0, "robots.txt's Crawl-delay is obeyed up to this, and so is what other nodes name", "duration", low=0
+    )
     robots_ttl_s: float = setting(
         86400.0, "robots.txt is asked for again after this (RFC 9309, 2.4)", "duration", low=1
     )
-    retry_after_max_s: float = setting(3600.0, "Retry-After is obeyed up to this", "duration", low=0)
+    retry_after_max_s: float = setting(
+        3600.0, "Retry-After is obeyed up to this, told by other nodes, too", "duration", low=0
+    )
     backoff_first_s: float = setting(1.0, "wait after a host's first failure; doubles with each", "duration", low=0)
     backoff_max_s: float = setting(300.0, "the longest such wait", "duration", low=0)
     host_failures_max: int = setting(

@@ -36,7 +36,7 @@ from dhtcrawl.swarm.calls.bodies import Adopt
 from dhtcrawl.swarm.calls.lifecycle import AuditKeys
 from dhtcrawl.swarm.calls.records import Have
 from dhtcrawl.swarm.hosts.host_leases import HostLeases, HostLeaseSettings
-from dhtcrawl.swarm.hosts.leases import LeaseTerms
+from dhtcrawl.swarm.hosts.leases import LeaseTerms, RestLimits
 from dhtcrawl.swarm.lifecycle import in_flight
 from dhtcrawl.swarm.lifecycle.audit import Auditor
 from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
@@ -235,6 +235,11 @@ def build_gate(ground: Ground, planes: Planes, records: RecordParts, runs: Crawl
             fresh=ground.node.incarnation == 1,
             terms=LeaseTerms(ttl_s=config.swarm.lease_s, requests=config.swarm.lease_requests),
             robots_ttl_s=config.politeness.robots_ttl_s,
+            rests=RestLimits(
+                delay_s=config.politeness.crawl_delay_max_s,
+                hold_s=max(config.politeness.retry_after_max_s, config.politeness.backoff_max_s),
+                delay_of_crawls=lambda: runs.records.delay_s,
+            ),
         ),
         fit=lambda: inbox.owning and planes.awake(),
     )

@@ -30,6 +30,7 @@ from dhtcrawl.storage.store.crawl_record import (
     fits_the_wire,
     from_wire,
     to_wire,
+    with_settings,
 )
 from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment import assignments
@@ -192,6 +193,17 @@ async def test_two_changes_that_together_could_not_be_told_any_more_are_not_both
         await world.hear("crawl_tell", {"record": to_wire(replace(halves[1], version=1, state="paused"))})
         await world.hear("crawl_tell", {"record": to_wire(record(version=2, state="paused"))})
         assert world.crawls.get(record().crawl_id) == replace(known, version=2, state="paused")
+
+
+async def test_the_longest_delay_is_that_of_the_crawls_that_have_not_ended() -> None:
+    async with a_world() as world:
+        assert world.crawls.delay_s == 0.0
+        slow = record(1)
+        await world.crawls.learn(record())
+        await world.crawls.learn(with_settings(slow, replace(slow.settings, delay_s=300.0)))
+        assert world.crawls.delay_s == 300.0
+        await world.crawls.learn(replace(slow, version=1, ended="stopped"))
+        assert world.crawls.delay_s == record().settings.delay_s
 
 
 async def test_depths_count_in_records_that_come_before_the_crawl_is_started() -> None:

@@ -18,7 +18,7 @@ from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.gatekeeper import DELAY_KEPT_S, HELD_MAX_S, OFFER_S, REASK_MAX_S, TAKEOVERS_MAX, Gatekeeper
 from dhtcrawl.swarm.hosts.host_line import OFFERS_MISSED_MAX, QUEUE_MAX
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
-from dhtcrawl.swarm.hosts.leases import Granted, LeaseAsk, LeaseTerms, Wait
+from dhtcrawl.swarm.hosts.leases import Granted, HostState, LeaseAsk, LeaseTerms, RestLimits, Wait
 from dhtcrawl.swarm.hosts.robots_table import CLAIM_S, RobotsTable
 
 from .lease_world import Story, Troubles
@@ -100,6 +100,72 @@ def test_a_lease_not_given_back_ends_after_its_time_and_a_delay() -> None:
     assert book.next_due_at() == 10.0
     assert book.offers(10.0) == [(B, H)]
     assert granted(book.ask(wants(), B, 10.0)).not_before_s == 1.0
+
+
+# -- what nodes may say --
+
+DAY_S = 86_400.0
+RESTS = RestLimits(delay_s=60.0, hold_s=3600.0)
+
+
+def limited(rests: RestLimits = RESTS) -> Gatekeeper:
+    return Gatekeeper(LeaseTerms(ttl_s=10.0, requests=3), random.Random(1), rests=rests)
+
+
+def test_no_host_rests_for_a_day_because_a_node_says_so() -> None:
+    asked, returned, adopted = limited(), limited(), limited()
+    asked.ask(wants(DAY_S, DAY_S), A, 0.0)
+    returned.give_back(H, A, b"no lease", 0.0, DAY_S, 0.0)
+    adopted.adopt([HostState(H, b"", b"", 0.0, DAY_S, DAY_S)], 0.0)
+    for book in (asked, returned, adopted):
+        state = book.explain(H, 0.0)
+        assert state is not None
+        assert state["next_in_s"] == 3600.0
+        assert state["delay_s"] <= 60.0
+        assert book.shortened >= 1
+        assert isinstance(book.ask(wants(), B, 0.0), Wait)
+        book.withdraw(H, A)
+        assert granted(book.ask(wants(), B, 3600.0)).not_before_s == 0.0
+
+
+def test_a_longer_delay_counts_as_long_as_a_crawl_wants_it() -> None:
+    crawls = [300.0]
+    book = limited(replace(RESTS, delay_of_crawls=lambda: crawls[0]))
+    lease = granted(book.ask(wants(DAY_S), A, 0.0))
+    assert lease.delay_s == 300.0
+    book.give_back(H, A, lease.lease_id, 0.0, 0.0, 1.0)
+    assert book.shortened == 1
+    assert book.ask(wants(), B, 100.0) == Wait(REASK_MAX_S)
+    crawls[0] = 0.0
+    assert granted(book.ask(wants(), B, 100.0)).delay_s == 60.0
+
+
+SAID_S = st.floats(0, 2 * DAY_S)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["ask", "give back", "adopt"]), SAID_S, SAID_S, st.floats(0, 100)), max_size=20),
+    st.sampled_from([0.0, 200.0, 7200.0]),
+)
+def test_a_free_host_is_never_further_away_than_the_longest_rest(
+    said: list[tuple[str, float, float, float]], of_crawls: float
+) -> None:
+    book, now = limited(replace(RESTS, delay_of_crawls=lambda: of_crawls)), 0.0
+    for what, delay_s, hold_s, pause_s in said:
+        now += pause_s
+        if what == "ask":
+            book.ask(wants(delay_s, hold_s), A, now)
+        elif what == "give back":
+            book.give_back(H, A, b"no lease", delay_s, hold_s, now)
+        else:
+            book.adopt([HostState(H, b"", b"", 0.0, delay_s, hold_s)], now)
+        state = book.explain(H, now)
+        assert state is not None
+        assert state["next_in_s"] <= max(3600.0, of_crawls) + 0.001
+        assert state["delay_s"] <= max(60.0, of_crawls)
+
+
+# -- delays --
 
 
 def test_the_longest_delay_that_anybody_wants_is_kept_until_it_is_long_unused() -> None:

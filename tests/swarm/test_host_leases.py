@@ -16,6 +16,7 @@ from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsKnown, Robo
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.fetch.robots import PARSED_BYTES_MAX, RobotsVerdict
 from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.swarm.calls.hosts import SPAN_MS_MAX, AskHosts, AskRow, BackRow, GiveHostsBack
 from dhtcrawl.swarm.hosts.host_leases import RETRY_S, HostLeases
 from dhtcrawl.swarm.hosts.leases import Granted, LeaseAsk, LeaseTerms
 
@@ -255,6 +256,22 @@ async def test_an_offer_that_does_not_arrive_goes_to_the_next(fails: str, gap_s_
     served = sorted(server.served)
     assert len(served) >= 20
     assert max(after[0] - before[1] for before, after in pairwise(served[:20])) < gap_s_max
+
+
+async def test_a_node_that_wants_a_host_to_rest_for_a_day_is_not_believed_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    swarm, nodes = swarm_of(2)
+    host = swarm.host_of(A)
+    async with running(*(node.gate for node in nodes)):
+        for _ in range(3):
+            await nodes[1].call(A, AskHosts((AskRow(host, SPAN_MS_MAX, SPAN_MS_MAX, b""),)))
+            await nodes[1].call(A, GiveHostsBack((BackRow(host, bytes(8), 0, SPAN_MS_MAX),)))
+        state = nodes[0].gate.office.keeper.explain(host, nodes[0].clock.monotonic())
+    assert state is not None
+    assert 3590 < state["next_in_s"] <= 3600
+    assert nodes[0].gate.office.keeper.shortened == 9
+    assert [f"wants {host} to rest for longer than" in message for message in caplog.messages] == [True]
 
 
 async def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_one() -> None:

@@ -20,6 +20,9 @@ How long a host rests before the next lease's first request:
     taken over      delay from ttl after the takeover: until then the
                     predecessor's last lease may be in use
 
+A node may say anything about how long a host is to rest; it counts up to
+`RestLimits`.
+
 Only the node that is gatekeeper calls this, with its own clock; times are
 seconds (design invariant I9).
 """
@@ -29,7 +32,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dhtcrawl.chance import Chance
@@ -37,7 +40,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.swarm.calls.hosts import LEASE_ID_BYTES
 from dhtcrawl.swarm.hosts.agenda import Agenda
 from dhtcrawl.swarm.hosts.host_line import HeldLease, HostLine
-from dhtcrawl.swarm.hosts.leases import NO_LEASE, Granted, HostState, LeaseAsk, LeaseTerms, Wait
+from dhtcrawl.swarm.hosts.leases import NO_LEASE, Granted, HostState, LeaseAsk, LeaseTerms, RestLimits, Wait
 
 HOSTS_MAX = 200_000  # as many as a node has clocks for
 REASK_MIN_S = 2.0
@@ -59,7 +62,11 @@ class _Takeover:
 class Gatekeeper:
     """The hosts of one gatekeeper. `next_due_at` says when `offers` is worth calling."""
 
-    def __init__(self, terms: LeaseTerms, rng: Chance, *, hosts_max: int = HOSTS_MAX) -> None:
+    def __init__(
+        self, terms: LeaseTerms, rng: Chance, *, hosts_max: int = HOSTS_MAX, rests: RestLimits | None = None
+    ) -> None:
+        self.shortened = 0  # rests that nodes named and that were too long
+        self._rests = rests or RestLimits()
         self._terms = terms
         self._rng = rng
         self._hosts_max = hosts_max
@@ -95,8 +102,8 @@ class Gatekeeper:
             return Wait(REASK_MAX_S)
         if ask.lease_id != NO_LEASE:
             return self._renew(host, ask, node, now)
-        host.delay_s = max(host.delay_s, ask.delay_s)
-        host.hold(now + ask.hold_s)
+        host.delay_s = max(host.delay_s, self._at_most(ask.delay_s, self._rests.delay_max_s))
+        host.hold(now + self._at_most(ask.hold_s, self._rests.hold_s))
         # A holder that asks anew has not got its grant, or its give-back is still on the way. Which
         # of them is not known here, so it waits like any other node.
         if host.lease is None and host.head in (None, node) and self._grant_at(host) <= now:
@@ -123,7 +130,7 @@ class Gatekeeper:
             host.ended(now - since_end_s)
             if lease is not None and not current and now - since_end_s > lease.granted_at:
                 self.exceptions += 1
-        host.hold(now + hold_s)
+        host.hold(now + self._at_most(hold_s, self._rests.hold_s))
         if current:
             host.lease = None
         self._schedule(host)
@@ -207,7 +214,10 @@ class Gatekeeper:
         for row in rows:
             host = self._host(row.host, now)
             if host is not None:
-                host.adopt(row, now)
+                delay_s = self._at_most(row.delay_s, self._rests.delay_max_s)
+                rest_max_s = max(self._rests.hold_s, delay_s * self._delay_factor)
+                rest_s = self._at_most(row.next_in_s, rest_max_s)
+                host.adopt(replace(row, delay_s=delay_s, next_in_s=rest_s), now)
                 self._schedule(host)
 
     def forget_all(self) -> None:
@@ -251,12 +261,21 @@ class Gatekeeper:
         return host
 
     def _settle(self, host: HostLine, now: float) -> None:
-        """Apply to a host what happened since it was last looked at: its lease ran out, hosts were taken over."""
+        """Apply to a host what happened since it was last looked at.
+
+        Its lease ran out, hosts were taken over, or the crawl that wanted so long a delay is over.
+        """
         host.expire(now)
+        if host.delay_s > self._rests.delay_s:
+            host.delay_s = min(host.delay_s, self._rests.delay_max_s)
         for takeover in self._takeovers[max(0, host.takeovers - self._takeovers_gone) :]:
             if not takeover.exempt(host.name):
                 host.ended(takeover.until)
         host.takeovers = self._takeovers_gone + len(self._takeovers)
+
+    def _at_most(self, said_s: float, most_s: float) -> float:
+        self.shortened += said_s > most_s
+        return min(said_s, most_s)
 
     def _grant_at(self, host: HostLine) -> float:
         return host.next_at(self._delay_factor) - self._terms.early_s

@@ -44,6 +44,7 @@ class GatekeeperService:
         self._fit = fit
         self._wake = wake
         self._view = peers.view
+        self._shortened = 0  # of those of the keeper, what was seen
         registry.serve(calls.AskHosts, self._on_ask)
         registry.serve(calls.GiveHostsBack, self._on_give_back)
 
@@ -107,9 +108,19 @@ class GatekeeperService:
 
     def _ask(self, ask: LeaseAsk, node: bytes, now: float) -> Granted | Wait | None:
         answer = self.keeper.ask(ask, node, now)
+        self._note_shortened(ask.host, node)
         if log.isEnabledFor(logging.DEBUG):
             log_answer(log, ask, answer, f"node {node.hex()[:12]}")
         return answer
+
+    def _note_shortened(self, host: str, node: bytes) -> None:
+        if self.keeper.shortened and not self._shortened:
+            text = (
+                "node %s wants %s to rest for longer than politeness.crawl_delay_max_s, the delays of all crawls and"
+                " politeness.retry_after_max_s allow; it does not, and from now on this is only counted"
+            )
+            log.warning(text, node.hex()[:12], host, extra={"peer": node.hex(), "host": host})
+        self._shortened = self.keeper.shortened
 
     def _on_ask(self, node: bytes, args: calls.AskHosts) -> calls.HostAnswers:
         now = self._clock.monotonic()
@@ -124,6 +135,7 @@ class GatekeeperService:
             if taken[-1]:
                 since_end_s = None if since_end_ms is None else since_end_ms / 1000
                 self.keeper.give_back(host, node, lease_id, since_end_s, hold_ms / 1000, now)
+                self._note_shortened(host, node)
         self._wake()
         return calls.HostsTaken(bytes(taken))
 

@@ -35,7 +35,7 @@ from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
 from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in, log_answer
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
-from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, Wait
+from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, RestLimits, Wait
 from dhtcrawl.swarm.hosts.shared_robots import SharedRobots
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class HostLeaseSettings:
     fresh: bool  # it has never run before, so it owes no host a delay
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     robots_ttl_s: float = 86_400.0
+    rests: RestLimits = field(default_factory=RestLimits)
     clocks_max: int = 200_000  # hosts, once as their gatekeeper and once as a node that asks
 
 
@@ -93,7 +94,7 @@ class HostLeases:
         self._guards: dict[str, Deadline] = {}
         self._ttl_s = settings.terms.ttl_s
         wake = self._awake.set
-        keeper = Gatekeeper(settings.terms, rng, hosts_max=settings.clocks_max)
+        keeper = Gatekeeper(settings.terms, rng, hosts_max=settings.clocks_max, rests=settings.rests)
         self.office = GatekeeperService(peers, registry, clock, keeper, fit=fit, wake=wake)
         self.shared_robots = SharedRobots(peers, registry, clock, self.office, settings.robots_ttl_s)
         self.book = LeaseHolder(

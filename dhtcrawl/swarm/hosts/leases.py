@@ -14,6 +14,7 @@ an age up to when it is sent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 NO_LEASE = b""
@@ -36,6 +37,28 @@ class LeaseTerms:
     def early_s(self) -> float:
         """How long before a host may be asked it is granted: the hand-over happens within the delay."""
         return self.ttl_s / 4
+
+
+def no_crawls() -> float:
+    """The longest delay of crawls where there are none."""
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestLimits:
+    """The longest that a host rests because a node says so, in seconds.
+
+    A delay counts up to `delay_s`, or as long as a crawl that is known here asks for, `delay_of_crawls()`, if that is
+    longer: then a person may have wanted it. What a host itself has asked for, or a backoff, counts up to `hold_s`.
+    """
+
+    delay_s: float = 60.0
+    hold_s: float = 3600.0
+    delay_of_crawls: Callable[[], float] = no_crawls
+
+    @property
+    def delay_max_s(self) -> float:
+        return max(self.delay_s, self.delay_of_crawls())
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class CrawlRecords:
         self._peers = peers
         self._committer = committer
         self._records: dict[bytes, CrawlRecord] = {}
+        self._delay_s: float | None = None  # the longest of crawls that have not ended; None: to be looked up
         self.leaps = 0  # records of peers whose versions were too far ahead, and were lowered
         registry.serve(calls.TellCrawl, self._on_tell)
         registry.serve(calls.ListCrawls, self._on_list)
@@ -73,6 +74,14 @@ class CrawlRecords:
         """Whether a crawl has not ended."""
         return any(not record.ended for record in self._records.values())
 
+    @property
+    def delay_s(self) -> float:
+        """The longest delay, in seconds, that a crawl which has not ended keeps at any host by its user's wish."""
+        if self._delay_s is None:
+            delays = [delay_s for record in self._records.values() if not record.ended for delay_s in _delays(record)]
+            self._delay_s = max(delays, default=0.0)
+        return self._delay_s
+
     def heir_of(self, crawl: bytes, node: str) -> str | None:
         """The member that has the pages which `node` fetched: itself or its heir; None where neither is a member."""
         record = self._records.get(crawl)
@@ -82,6 +91,7 @@ class CrawlRecords:
         """Read the records in the store; those that came before stay."""
         for record in await self._committer.submit(catalog.crawls):
             self._records.setdefault(record.crawl_id, record)
+        self._delay_s = None
 
     async def learn(self, record: CrawlRecord) -> CrawlRecord:
         """Merge a record into what is known of its crawl; return the record as it is now."""
@@ -104,6 +114,7 @@ class CrawlRecords:
             # Another change may have come while this one was being written.
             merged = merge_crawls(before, merged)
         self._records[record.crawl_id] = merged
+        self._delay_s = None
         _log_change(before, merged)
         if merged != before:
             for tell in self.on_change:
@@ -201,6 +212,10 @@ class CrawlRecords:
     def _on_get(self, _asker: bytes, args: calls.GetCrawl) -> calls.KnownRecord | Refused:
         record = self._records.get(args.crawl)
         return Refused(UNKNOWN_CRAWL) if record is None else calls.KnownRecord(to_wire(record))
+
+
+def _delays(record: CrawlRecord) -> list[float]:
+    return [record.settings.delay_s, *record.spec.searches.delays.values()]
 
 
 def log_leap(record: CrawlRecord) -> None:
