@@ -89,6 +89,10 @@ class FetchSettings:
         600.0, "from the head to the last byte; what came until then is kept", "duration", low=0.001
     )
     idle_timeout_s: float = setting(30.0, "between two reads of a body", "duration", low=0.001)
+    body_bytes_per_s_min: int = setting(
+        1024, "a body that comes more slowly than this, a second, for `body_slow_s` is cut; 0: never", "size", low=0
+    )
+    body_slow_s: float = setting(30.0, "how long a body may be slower than that", "duration", low=0.001)
     head_bytes_max: int = setting(64 << 10, "a larger head is refused", "size", low=1024)
     body_bytes_max: int = setting(256 << 20, "a larger body is cut and marked truncated", "size", low=1)
     html_bytes_max: int = setting(16 << 20, "links are looked for in this much decoded HTML", "size", low=1)

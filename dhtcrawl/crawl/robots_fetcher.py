@@ -53,6 +53,8 @@ class PageRequests:
             head_s=fetch.head_timeout_s,
             body_s=fetch.body_timeout_s,
             idle_s=fetch.idle_timeout_s,
+            bytes_per_s_min=fetch.body_bytes_per_s_min,
+            slow_s=fetch.body_slow_s,
             head_bytes_max=fetch.head_bytes_max,
             body_bytes_max=fetch.body_bytes_max,
         )
@@ -263,7 +265,7 @@ def item_of(services: Services, url: str, exchange: Exchange) -> ArchiveItem:
         body_size=content.size,
         chunks=content.chunks,
         body=None if content.spooled else content.data,
-        truncated=exchange.truncated.value if exchange.truncated is not None else None,
+        truncated=exchange.truncated.in_warc if exchange.truncated is not None else None,
         response_id=services.new_record_id(),
         request_id=services.new_record_id(),
     )

@@ -11,7 +11,7 @@ decides about retries).
 One exchange passes these gates, each of which may end it with a `Failure`:
 
     slot ─ resolve ─ guard ─ connect ─ TLS ─ guard ─ send ─ head ─ body
-           `──────── connect_s ────────┘     `─ head_s ─┘   body_s, idle_s
+           `──────── connect_s ────────┘     `─ head_s ─┘   body_s, idle_s, rate
 
 At most `connections_max` connections are open, kept-alive ones included.
 """
@@ -31,6 +31,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.fetch.body_rate import BodyRate
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import REQUEST_ERRORS, failure_of
 from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedResolver, Spoiled
@@ -219,14 +220,17 @@ def _abort(connection: Connection) -> None:
 async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -> Truncated | None:
     """Read a body into `spool`; why it is cut, if it is."""
     loop = asyncio.get_running_loop()
-    body_end = loop.time() + limits.body_s
+    body_end, rate = loop.time() + limits.body_s, BodyRate(limits.bytes_per_s_min, limits.slow_s)
+    until = body_end
     try:
         with Deadline(loop, body_end) as deadline:
             while True:
-                deadline.move(min(body_end, loop.time() + limits.idle_s))
+                until = min(body_end, loop.time() + limits.idle_s)
+                deadline.move(min(until, rate.ends_at))
                 chunk = await content.readany()
                 if not chunk:
                     return None
+                rate.came(len(chunk), loop.time())
                 room = limits.body_bytes_max - spool.size
                 full = spool.add(chunk[:room])
                 if len(chunk) > room:
@@ -234,11 +238,13 @@ async def _stream(content: aiohttp.StreamReader, spool: Spool, limits: Limits) -
                 if full:
                     # A slow disk of ours is not the server's delay.
                     deadline.move(math.inf)
+                    began_at = loop.time()
                     await spool.flush()
+                    rate.excuse(loop.time() - began_at)
                     if loop.time() >= body_end:
                         return Truncated.TIME
     except TimeoutError:
-        return Truncated.TIME
+        return Truncated.SLOW if rate.ends_at < until else Truncated.TIME
     except REQUEST_ERRORS:
         # aiohttp sets the error as soon as it knows it, before bytes that
         # arrived earlier were read; without the error they can be had.

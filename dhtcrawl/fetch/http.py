@@ -34,11 +34,17 @@ class FetchFailureKind(StrEnum):
 
 
 class Truncated(StrEnum):
-    """Why a body is shorter than the server meant it (WARC-Truncated, ISO 28500, 5.13)."""
+    """Why a body is shorter than the server meant it; `in_warc` as WARC-Truncated says it (ISO 28500, 5.13)."""
 
     LENGTH = "length"
     TIME = "time"
+    SLOW = "slow"  # it came, but at less than the least rate
     DISCONNECT = "disconnect"
+
+    @property
+    def in_warc(self) -> str:
+        """The word that the standard has for it."""
+        return Truncated.TIME.value if self is Truncated.SLOW else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ class Limits:
     head_s: float = 30.0  # from the connection to the end of the head
     body_s: float = 300.0  # from the end of the head to the last byte
     idle_s: float = 30.0  # between two reads of the body
+    bytes_per_s_min: int = 0  # a body that stays below it for `slow_s` is cut; 0: none is
+    slow_s: float = 30.0
     head_bytes_max: int = 64 * 1024
     body_bytes_max: int = 256 * 1024 * 1024  # as sent, before decoding
 

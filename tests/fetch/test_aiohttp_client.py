@@ -393,6 +393,25 @@ async def test_a_body_that_drips_is_cut_at_its_time(tmp_path: Path) -> None:
     assert exchange.body.data.strip(b"a") == b""
 
 
+async def test_a_body_that_comes_too_slowly_is_cut_and_one_that_is_fast_enough_is_not(tmp_path: Path) -> None:
+    for least, body_s, why in ((1 << 20, 20.0, Truncated.SLOW), (1, 0.2, Truncated.TIME)):
+        limits = Limits(body_s=body_s, bytes_per_s_min=least, slow_s=0.05)
+        exchange = exchange_of(await fetched(tmp_path, drips(OK + b"\r\n", b"abc"), limits=limits))
+        assert exchange.truncated is why
+        assert exchange.body.data.startswith(b"abc")
+    assert (Truncated.SLOW.in_warc, Truncated.LENGTH.in_warc) == ("time", "length")
+
+
+async def test_a_server_that_is_silent_before_its_first_byte_is_not_too_slow(tmp_path: Path) -> None:
+    def computes(peer: Peer) -> None:
+        peer.send(OK + b"Content-Length: 3\r\n\r\n")
+        asyncio.get_running_loop().call_later(0.2, peer.send, b"abc")
+
+    limits = Limits(bytes_per_s_min=1 << 20, slow_s=0.01)
+    exchange = exchange_of(await fetched(tmp_path, computes, limits=limits))
+    assert (exchange.body.data, exchange.truncated) == (b"abc", None)
+
+
 async def test_a_body_that_stalls_is_cut(tmp_path: Path) -> None:
     exchange = exchange_of(
         await fetched(tmp_path, sends(OK + b"Content-Length: 9\r\n\r\nabc"), limits=Limits(idle_s=0.05))
