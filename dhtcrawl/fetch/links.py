@@ -166,14 +166,15 @@ def utf_8(html: bytes | str) -> bytes:
     return html.encode("utf-8", "replace") if isinstance(html, str) else html
 
 
-def _is_small(page: bytes) -> bool:
+def is_small(page: bytes) -> bool:
+    """Whether a page may be parsed: as a tree it cannot grow too far."""
     return len(page) <= TREE_BYTES_MAX and page.count(b"<") <= TREE_TAGS_MAX
 
 
 def _embedded(page: bytes, xhtml: bool) -> Iterable[tuple[str, Mapping[str, str | None]]]:
     if xhtml:
         return islice(scan_xhtml(page.decode("utf-8", "replace"), _EMBEDS.keys()), LINKS_MAX)
-    if _is_small(page):
+    if is_small(page):
         nodes = LexborHTMLParser(page).css("[href],[src],template")
         if not any(node.tag == "template" for node in nodes):  # which lexbor does not search
             return [(node.tag or "", node.attributes) for node in nodes]
@@ -184,7 +185,7 @@ def _tags_of(html: bytes | str, xhtml: bool) -> Iterable[tuple[str, Mapping[str,
     page = utf_8(html)
     if xhtml:
         return islice(scan_xhtml(page.decode("utf-8", "replace")), LINKS_MAX)
-    if _is_small(page):
+    if is_small(page):
         parsed = _parsed(page)
         if parsed is not None:
             return parsed

@@ -27,10 +27,11 @@ from typing import NamedTuple
 from dhtcrawl.fetch.open_elements import OpenElements
 
 # A name (which may begin with '='), and a value quoted, bare or absent.
-_VALUE = rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^ \t\n\f\r>"'][^ \t\n\f\r>]*+)?+"""
-ATTRIBUTES = rb"(?:[ \t\n\f\r/]++|[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + _VALUE + rb")?+)*+"
+VALUE = rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^ \t\n\f\r>"'][^ \t\n\f\r>]*+)?+"""
+NAME_REST = rb"[^ \t\n\f\r/>=]*+"
+ATTRIBUTES = rb"(?:[ \t\n\f\r/]++|[^ \t\n\f\r/>]" + NAME_REST + rb"(?:" + VALUE + rb")?+)*+"
 
-_AFTER_NAME = rb"(?=[ \t\n\f\r/>])"
+AFTER_NAME = rb"(?=[ \t\n\f\r/>])"
 _REST = ATTRIBUTES + rb"(?:>|\Z)"
 COMMENT = rb"<!--(?:-?>|(?:[^-]++|-(?!-!?>))*+(?:--!?>|\Z))"
 _RAW = (b"script", b"style", b"xmp", b"noembed", b"noframes", b"textarea")
@@ -39,13 +40,14 @@ RAW_TEXT_NAMES = (*_RAW, b"iframe", b"title")
 
 # In a script `<!--` begins an escape, in which a second `<script>` hides the
 # next `</script>` (13.2.5.18 to 31); `-->` ends both.
-_AFTER_SCRIPT = rb"script" + _AFTER_NAME
+_AFTER_SCRIPT = rb"script" + AFTER_NAME
 _TWICE = rb"<" + _AFTER_SCRIPT + rb"(?:[^<-]++|-(?!->)|<(?!/" + _AFTER_SCRIPT + rb"))*+(?:</script)?+"
 _ESCAPED = rb"<!--(?:-?>|(?:[^<-]++|-(?!->)|" + _TWICE + rb"|<(?!/?" + _AFTER_SCRIPT + rb"))*+(?:-->)?+)"
 _SCRIPT_TEXT = rb"(?:[^<]++|<(?!/" + _AFTER_SCRIPT + rb"|!--)|" + _ESCAPED + rb")*+"
 
 
-def _raw_text(name: bytes) -> bytes:
+def raw_text(name: bytes) -> bytes:
+    """A pattern for the text behind a tag with this name, up to its end tag."""
     if name == b"script":
         return _SCRIPT_TEXT
     return rb"(?:[^<]++|<(?!/" + name + rb"[ \t\n\f\r/>]))*+"
@@ -53,7 +55,7 @@ def _raw_text(name: bytes) -> bytes:
 
 def raw_element(name: bytes) -> bytes:
     """A pattern for a tag with this name, and the text behind it up to its end tag."""
-    return rb"<" + name + _AFTER_NAME + _REST + _raw_text(name)
+    return rb"<" + name + AFTER_NAME + _REST + raw_text(name)
 
 
 # Grouped by their first letters, so that few are compared.
@@ -72,7 +74,7 @@ _SKIPPED = b"|".join(
         COMMENT,
         rb"<(?:!(?!--)|\?|/(?![a-z]))[^>]*+(?:>|\Z)",
         *map(raw_element, _RAW),
-        rb"<plaintext" + _AFTER_NAME + rb"(?s:.*+)",
+        rb"<plaintext" + AFTER_NAME + rb"(?s:.*+)",
         rb"<(?![a-z!?/])",
     )
 )
@@ -81,10 +83,10 @@ _SKIPPED = b"|".join(
 # group 8 is the beginning of foreign content.
 _TAG = re.compile(
     rb"(?:" + _SKIPPED + rb")*+(?:\Z"
-    rb"|<(a|area|base|frame|meta|template|/template)" + _AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)"
-    rb"|<(?:(iframe)" + _AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)" + _raw_text(b"iframe") + rb""
-    rb"|title" + _AFTER_NAME + ATTRIBUTES + rb"(?:>|\Z)(" + _raw_text(b"title") + rb"))"
-    rb"|(?=<(svg|math)" + _AFTER_NAME + rb"))",
+    rb"|<(a|area|base|frame|meta|template|/template)" + AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)"
+    rb"|<(?:(iframe)" + AFTER_NAME + rb"(" + ATTRIBUTES + rb")(>|\Z)" + raw_text(b"iframe") + rb""
+    rb"|title" + AFTER_NAME + ATTRIBUTES + rb"(?:>|\Z)(" + raw_text(b"title") + rb"))"
+    rb"|(?=<(svg|math)" + AFTER_NAME + rb"))",
     re.IGNORECASE,
 )
 # One token, where what is open matters. Groups: '/' of an end tag, a tag's
@@ -118,7 +120,7 @@ _NO_QUIRKS = re.compile(
     re.IGNORECASE,
 )
 _BOGUS_COMMENT = re.compile(rb"[^>]*+(?:>|\Z)")
-_RAW_TEXT = {name.decode(): re.compile(_raw_text(name), re.IGNORECASE) for name in RAW_TEXT_NAMES}
+_RAW_TEXT = {name.decode(): re.compile(raw_text(name), re.IGNORECASE) for name in RAW_TEXT_NAMES}
 _OURS = frozenset(("a", "area", "base", "frame", "iframe", "meta", "template"))
 _LINKS = frozenset(("a", "area", "frame", "iframe"))
 _ATTRIBUTE = re.compile(
@@ -126,7 +128,7 @@ _ATTRIBUTE = re.compile(
     r"""(?:[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"([^"]*+)"?|'([^']*+)'?|([^ \t\n\f\r>"'][^ \t\n\f\r>]*+))?+)?+"""
 )
 # The same of bytes, in which only the end of each matters.
-_ATTRIBUTE_SPAN = re.compile(rb"[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + _VALUE + rb")?+")
+_ATTRIBUTE_SPAN = re.compile(rb"[^ \t\n\f\r/>][^ \t\n\f\r/>=]*+(?:" + VALUE + rb")?+")
 _REFERENCE = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+[;=]?)")
 _NUMERIC = re.compile(r"&#(?:([0-9]+)|[xX]([0-9a-fA-F]+));?")
 _REFERENCE_IN_TEXT = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z0-9]+;?)")

@@ -1,0 +1,222 @@
+"""What becomes of a text that a selector found: transforms and types, each in linear time. No I/O.
+
+All are from a fixed list, and none is a pattern: rules travel to the nodes of others, who run them on hostile pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Final
+
+from dhtcrawl.fetch.query_charset import encode_query
+from dhtcrawl.url import canonicalize
+
+VALUE_CHARS_MAX: Final = 64 * 1024
+VALUES_MAX: Final = 1_000  # of a list
+NUMBER_CHARS_MAX: Final = 40
+DATE_CHARS_MAX: Final = 100
+INTEGER_MAX: Final = 2**63 - 1
+
+Value = str | int | float
+
+
+class RejectReason(StrEnum):
+    """Why there is no value, no record, or none of a page's records."""
+
+    MISSING = "missing"  # a required field
+    NOT_A_NUMBER = "not-a-number"
+    NOT_A_DATE = "not-a-date"
+    NOT_A_URL = "not-a-url"
+    TOO_LONG = "too-long"  # a value
+    TOO_MANY_VALUES = "too-many-values"
+    TOO_MANY_RECORDS = "too-many-records"  # on a page
+    TOO_MUCH_TEXT = "too-much-text"  # on a page
+    TOO_LARGE = "too-large"  # all of a page's records together, for its page record
+    NO_TREE = "no-tree"  # the page is too deep or too large for one
+
+
+class NoValue(Exception):
+    """There is no value, for this reason; `shown` is what there was instead."""
+
+    def __init__(self, reason: RejectReason, shown: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.shown = shown
+
+
+Transform = Callable[[str], list[str]]
+
+# Of no argument.
+SIMPLE: Final[dict[str, Callable[[str], str]]] = {
+    "strip": str.strip,
+    "collapse": lambda text: " ".join(text.split()),
+    "lower": str.lower,
+    "upper": str.upper,
+}
+# Of a literal.
+WITH_LITERAL: Final[dict[str, Callable[[str, str], list[str]]]] = {
+    "before": lambda text, literal: [text.partition(literal)[0]],
+    "after": lambda text, literal: [text.partition(literal)[2]],
+    "remove_prefix": lambda text, literal: [text.removeprefix(literal)],
+    "remove_suffix": lambda text, literal: [text.removesuffix(literal)],
+    "split": lambda text, literal: text.split(literal, VALUES_MAX),
+}
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    """The text with each `old` replaced.
+
+    Raises:
+        NoValue: it would become longer than `VALUE_CHARS_MAX`.
+    """
+    if len(text) + text.count(old) * (len(new) - len(old)) > VALUE_CHARS_MAX:
+        raise NoValue(RejectReason.TOO_LONG)
+    return text.replace(old, new)
+
+
+@dataclass(frozen=True, slots=True)
+class PageAddress:
+    """What a URL of a page is relative to, and the charset of its query."""
+
+    base: str
+    charset: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextType:
+    """A text stays as it is."""
+
+    name: str = "text"
+
+    def value_of(self, text: str, page: PageAddress) -> Value:
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class NumberType:
+    """The one number of a text; what stands around it, such as a currency, is left out."""
+
+    decimal: str = "."
+    group: str = ""
+    name: str = "number"
+
+    def value_of(self, text: str, page: PageAddress) -> Value:
+        """An int without decimals, else a float.
+
+        Raises:
+            NoValue: there is no number in it, or two, or one beyond 64 bits.
+        """
+        runs = list(_runs(text, self.decimal + self.group))
+        if len(runs) != 1:
+            raise NoValue(RejectReason.NOT_A_NUMBER, text)
+        sign, run = runs[0]
+        whole, mark, fraction = run.partition(self.decimal)
+        if self.group and self.group in whole:
+            first, *groups = whole.split(self.group)
+            if not 1 <= len(first) <= 3 or any(len(each) != 3 for each in groups):
+                raise NoValue(RejectReason.NOT_A_NUMBER, text)
+            whole = first + "".join(groups)
+        if len(run) > NUMBER_CHARS_MAX or not whole.isdigit() or (mark and not fraction.isdigit()):
+            raise NoValue(RejectReason.NOT_A_NUMBER, text)
+        if mark:
+            return float(f"{sign}{whole}.{fraction}")
+        number = int(sign + whole)
+        if abs(number) > INTEGER_MAX:
+            raise NoValue(RejectReason.NOT_A_NUMBER, text)
+        return number
+
+
+def _runs(text: str, marks: str) -> list[tuple[str, str]]:
+    """The runs of digits and marks, each from its first digit to its last, with "-" where one is in front of it."""
+    found = []
+    pattern = re.compile(rf"[0-9](?:[0-9]|[{re.escape(marks)}](?=[0-9]))*+")
+    for run in pattern.finditer(text):
+        before = text[max(0, run.start() - 2) : run.start()]
+        negative = before[-1:] in ("-", "\u2212") and not before[:-1].isalnum()
+        found.append(("-" if negative else "", run[0]))
+        if len(found) > 1:
+            break
+    return found
+
+
+_DIRECTIVE: Final = re.compile(r"%(.?)", re.DOTALL)
+DIRECTIVES: Final = "YymdbBaAjHIMSfpz"
+_OF_THE_TIME: Final = frozenset("HIMSfpz")
+
+
+@dataclass(frozen=True, slots=True)
+class DateType:
+    """A date, or an instant where the format has a time; as ISO 8601 has it. Without formats the text is that."""
+
+    formats: tuple[str, ...] = ()
+    name: str = "date"
+
+    def value_of(self, text: str, page: PageAddress) -> Value:
+        """The date or instant.
+
+        Raises:
+            NoValue: it is none of this form.
+        """
+        text = text.strip()
+        if len(text) <= DATE_CHARS_MAX:
+            for each in self.formats or ("",):
+                try:
+                    return _date_of(text, each)
+                except (ValueError, OverflowError):
+                    continue
+        raise NoValue(RejectReason.NOT_A_DATE, text)
+
+
+def _date_of(text: str, form: str) -> str:
+    if not form:
+        if len(text) <= len("2026-01-31"):
+            return date.fromisoformat(text).isoformat()
+        return _iso(datetime.fromisoformat(text))
+    found = datetime.strptime(text, form)
+    return found.date().isoformat() if _OF_THE_TIME.isdisjoint(_DIRECTIVE.findall(form)) else _iso(found)
+
+
+def _iso(instant: datetime) -> str:
+    return instant.isoformat().replace("+00:00", "Z")
+
+
+def check_date_format(form: str) -> None:
+    """Refuse what is no format of a date.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    found = [each for each in _DIRECTIVE.findall(form) if each != "%"]
+    for each in found:
+        if each not in DIRECTIVES or not each:
+            raise ValueError(f"%{each} stands for nothing; there are {' '.join('%' + one for one in DIRECTIVES)}")
+        if found.count(each) > 1:
+            raise ValueError(f"%{each} stands there twice; say it once")
+    day = {"d"} <= set(found) and not {"m", "b", "B"}.isdisjoint(found)
+    if {"Y", "y"}.isdisjoint(found) or not (day or "j" in found):
+        raise ValueError('use a format with year, month and day, such as "%d.%m.%Y", or leave it out for ISO 8601')
+
+
+@dataclass(frozen=True, slots=True)
+class UrlType:
+    """An http(s) URL in canonical form, relative to the page or its base."""
+
+    name: str = "url"
+
+    def value_of(self, text: str, page: PageAddress) -> Value:
+        """The URL.
+
+        Raises:
+            NoValue: it is none.
+        """
+        url = canonicalize(encode_query(text.strip(), page.charset), page.base)
+        if url is None:
+            raise NoValue(RejectReason.NOT_A_URL, text)
+        return url
+
+
+ValueType = TextType | NumberType | DateType | UrlType

@@ -1,0 +1,112 @@
+"""Which larger pages may become a tree, too: those whose tree cannot grow far beyond the page. Pure, and linear.
+
+HTML lets a tree grow in three ways, and a parser in C cannot be interrupted (decision 0006):
+
+- An unclosed formatting element is opened again in each paragraph. But of equal ones at most three are (the "Noah's Ark
+  clause", 13.2.4.3), and of links one, since a link ends the one before it. So it is bounded by how many *different*
+  formatting tags a page has.
+- The end of a formatting element that is not the innermost one makes up to 32 copies (the "adoption agency",
+  13.2.6.4.7: eight rounds of three and one).
+- Each attribute of a tag is compared with all before it, and an end tag with what is open.
+
+A small page (`links.is_small`) may be parsed whatever it has; decision 0045 says what the others must be. What cannot
+be told apart quickly gets no tree.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dhtcrawl.fetch.links import TREE_BYTES_MAX, TREE_TAGS_MAX
+from dhtcrawl.fetch.tags import AFTER_NAME, COMMENT, NAME_REST, RAW_TEXT_NAMES, VALUE, raw_text
+
+NODES_MAX: Final = (TREE_TAGS_MAX // 2) ** 2  # what a small page may become: 100 MB and 0.3 s
+BYTES_MAX: Final = 512 * 1024
+TAGS_MAX: Final = 32_768  # an end tag is compared with what is open: half of these with the other half, 0.3 s
+ATTRIBUTES_MAX: Final = 128  # of a tag
+_COPIES_MAX: Final = 8 * 4
+
+_SPACE: Final = rb"[ \t\n\f\r/]*+"
+_ATTRIBUTES: Final = (
+    rb"(?:" + _SPACE + rb"[^ \t\n\f\r/>]" + NAME_REST + rb"(?:" + VALUE + rb")?+){0,%d}+" % ATTRIBUTES_MAX + _SPACE
+)
+_REST: Final = AFTER_NAME + _ATTRIBUTES + rb">"
+_END: Final = rb"[ \t\n\f\r]*+>"
+
+
+def _only_text_in(*names: bytes) -> bytes:
+    return rb"|".join(rb"<" + name + _REST + rb"[^<]*+</" + name + _END for name in names)
+
+
+def _element(name: bytes, inside: bytes, *with_text: bytes) -> bytes:
+    """An element in which there are only tags with the names `inside`, and text."""
+    of_text = rb"|" + _only_text_in(*with_text) if with_text else b""
+    tags = rb"</?(?:" + inside + rb")" + _REST
+    return rb"<" + name + _REST + rb"(?:[^<]++|" + COMMENT + rb"|" + tags + of_text + rb")*+</" + name + _END
+
+
+# In a drawing and a formula nothing is raw text, and what ends them is intricate: only plain ones are taken. The same
+# holds for a list of options, in which parsers drop tags.
+_SVG: Final = (
+    rb"a|g|path|rect|circle|ellipse|line|poly(?:line|gon)|use|symbol|defs|(?:linear|radial)gradient|stop|clippath|mask"
+    rb"|filter|fe[a-z]++|animate(?:motion|transform)?+|set|pattern|marker|text(?:path)?+|tspan|image|view|switch|metadata"
+)
+_MATH: Final = (
+    rb"semantics|annotation|m(?:row|frac|sqrt|root|style|error|padded|phantom|fenced|enclose|sub|sup|subsup|under|over"
+    rb"|underover|multiscripts|prescripts|table|tr|td|labeledtr|space|action)"
+)
+_OPTIONS: Final = rb"option|optgroup|hr"
+_SPECIAL: Final = b"|".join((*RAW_TEXT_NAMES, b"plaintext", b"svg", b"math", b"select", b"frameset"))
+# Of a page in lower case. Most tags are told from the special ones by their first letter.
+_PAGE: Final = re.compile(
+    rb"(?:[^<]++"
+    rb"|<(?:/[a-z]|[abcdeghjkloqruvwyz]|(?!(?:" + _SPECIAL + rb")" + AFTER_NAME + rb")[finmpstx])[^ \t\n\f\r/>]*+"
+    rb"(?:>|" + _ATTRIBUTES + rb">)"
+    rb"|" + COMMENT + rb"|<(?:!(?!--)|\?|/(?![a-z]))[^>]*+(?:>|\Z)"
+    rb"|<(?![a-z!?/])"
+    rb"|" + b"|".join(rb"<" + name + _REST + raw_text(name) for name in RAW_TEXT_NAMES) + rb""
+    rb"|" + _element(rb"svg", _SVG, rb"title", rb"desc", rb"style") + rb""
+    rb"|" + _element(rb"math", _MATH, rb"mi", rb"mo", rb"mn", rb"ms", rb"mtext") + rb""
+    rb"|" + _element(rb"select", _OPTIONS) + rb")*+"
+)
+# Formatting elements but for links.
+_FORMATTING: Final = re.compile(rb"<(?:b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike)" + AFTER_NAME + rb"[^>]*+")
+# What may end a formatting element: a link and a nobr end the one before them.
+_ENDING: Final = re.compile(rb"<(?:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))" + AFTER_NAME)
+# A tag that certainly ends at the first `>`.
+_PLAIN: Final = re.compile(
+    rb"""[^"'>]*+|[^ \t\n\f\r/>"']++(?:[ \t\n\f\r]++[a-z][a-z0-9_:.-]*+=(?:"[^"<>]*+"|'[^'<>]*+'))*+[ \t\n\f\r]*+/?""",
+    re.IGNORECASE,
+)
+
+
+def may_be_parsed(page: bytes) -> bool:
+    """Whether a page in UTF-8 may become a tree."""
+    tags = page.count(b"<")
+    if tags <= TREE_TAGS_MAX and len(page) <= TREE_BYTES_MAX:  # `is_small`
+        return True
+    if tags > TAGS_MAX or len(page) > BYTES_MAX:
+        return False
+    lower = page.lower()
+    if _nodes_at_most(page, lower, tags) > NODES_MAX:
+        return False
+    # After a `<col>` in a template tags are dropped, and what follows them is no raw text.
+    return not (b"<template" in lower and b"<col" in lower) and _PAGE.fullmatch(lower) is not None
+
+
+def _nodes_at_most(page: bytes, lower: bytes, tags: int) -> int:
+    """More elements and texts than the tree of a page can have, if that is not too many."""
+    different: set[bytes] = set()
+    unclear = 0
+    for tag in _FORMATTING.finditer(lower):
+        text = page[tag.start() : tag.end()]  # values differ by upper and lower case, too
+        if text not in different:
+            if _PLAIN.fullmatch(text) is None:
+                unclear += 1
+            else:
+                different.add(text)
+    nodes = tags * (2 + 1 + 3 * len(different) + unclear)
+    if nodes + _COPIES_MAX * tags <= NODES_MAX:
+        return nodes + _COPIES_MAX * tags
+    return nodes + _COPIES_MAX * len(_ENDING.findall(lower))
