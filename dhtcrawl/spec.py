@@ -25,10 +25,11 @@ from dhtcrawl.searches import Search, Searches, read_searches
 from dhtcrawl.url import CANON_VERSION, canonicalize, host_of
 
 NONCE_BYTES = 16
+RULES_CHARS_MAX: Final = 256 << 10
 
 _CREDENTIALS = re.compile(r"[A-Za-z]+://[^/?#]*@")
 # Settings of later versions stand in the spec only where they are not this: what a crawl was before, it still is.
-_SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": [], "searches": {}}
+_SINCE: Final[dict[str, Any]] = {"copies": 1, "policy_options": [], "searches": {}, "rules": ""}
 # How far and how fast a crawl goes. It may be changed once the crawl has begun, since it does not say what a crawl is.
 CHANGEABLE: Final = ("delay_s", "max_pages", "size_limit_bytes", "time_limit_s")
 # `localhost:8000` has a port, `mailto:me@example.org` a scheme.
@@ -43,6 +44,7 @@ class CrawlSpec:
     settings: CrawlSettings
     canon_version: int = CANON_VERSION
     searches: Searches = field(default_factory=Searches)
+    rules: str = ""  # of extraction, the text of their file; empty: nothing is extracted
     keys: TaskKeys = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +83,7 @@ class CrawlSpec:
             "seeds": list(self.seeds),
             "canon_version": self.canon_version,
             "searches": self.searches.plain(),
+            "rules": self.rules,
             **{name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(self.settings).items()},
         }
         said = {name: value for name, value in fields.items() if name not in _SINCE or value != _SINCE[name]}
@@ -102,7 +105,8 @@ class CrawlSpec:
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items() if k in names}
         seeds = tuple(fields["seeds"])
         searches = read_searches(fields.get("searches", {}), len(seeds))
-        return cls(seeds, CrawlSettings(**values), fields["canon_version"], searches)
+        rules = fields.get("rules", "")
+        return cls(seeds, CrawlSettings(**values), fields["canon_version"], searches, rules)
 
 
 def typed_url(text: str) -> str | None:

@@ -35,7 +35,16 @@ NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 MODULES = {path: path.read_text("utf-8") for path in (ROOT / "dhtcrawl").rglob("*.py")}
 SOURCE = "\n".join(MODULES.values())
 SETTINGS = set(all_settings())
-OTHERS_NAMES = {"DIR.node", "args.get", "dhtcrawl.policies", "urllib.parse", "urllib.robotparser", "www.example.org"}
+OTHERS_NAMES = {
+    "DIR.node",
+    "args.get",
+    "example.org",
+    "offers.price",
+    "dhtcrawl.policies",
+    "urllib.parse",
+    "urllib.robotparser",
+    "www.example.org",
+}
 A_FILE = re.compile(r"\.(json|jsonl|md|py|sh|toml|txt|cdxj|lock|yml|gz|idx|csv|wacz)$")
 # Figures are pictures: a fence with a language is a file or commands, one without is neither.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -77,6 +77,7 @@ class NodeClient:
 
     async def submit(self, spec: CrawlSpec) -> dict[str, Any]:
         body = {"seeds": list(spec.seeds), "settings": asdict(spec.settings), "searches": spec.searches.plain()}
+        body |= {"rules": spec.rules} if spec.rules else {}
         return await self._map("POST", "/crawls", body=body)
 
     async def crawl(self, crawl: str) -> dict[str, Any]:

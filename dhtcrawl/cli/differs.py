@@ -23,16 +23,19 @@ class Plain(NamedTuple):
     seeds: object
     settings: object
     searches: object
+    rules: object
 
 
 def plain(spec: CrawlSpec) -> Plain:
     """What a spec says."""
-    return Plain(list(spec.seeds), json.loads(json.dumps(dataclasses.asdict(spec.settings))), spec.searches.plain())
+    return Plain(
+        list(spec.seeds), json.loads(json.dumps(dataclasses.asdict(spec.settings))), spec.searches.plain(), spec.rules
+    )
 
 
 def told(spec: object) -> Plain:
     """What a node tells of a crawl's spec."""
-    return Plain(*map(spec.get, Plain._fields)) if isinstance(spec, Mapping) else Plain(None, None, None)
+    return Plain(*map(spec.get, Plain._fields)) if isinstance(spec, Mapping) else Plain(None, None, None, None)
 
 
 def refusal(out: Path, begun: Plain, spec: CrawlSpec) -> UsageError:
@@ -75,7 +78,7 @@ def changes_told(begun: Plain, spec: CrawlSpec) -> str:
 
 
 def _differences(begun: Plain, now: Plain) -> list[str]:
-    (seeds, settings, searches), (seeds_now, settings_now, searches_now) = begun, now
+    seeds, settings, seeds_now, settings_now = begun.seeds, begun.settings, now.seeds, now.settings
     told = []
     if isinstance(seeds, list) and seeds != seeds_now:
         told.append(f"the seeds were {_shown(seeds)}, not {_shown(seeds_now)}")
@@ -85,7 +88,9 @@ def _differences(begun: Plain, now: Plain) -> list[str]:
             if before != settings_now[name]:
                 option = option_of(f"crawl.{name}")
                 told.append(f"{option} was {_shown(before)}, not {_shown(settings_now[name])}")
-    if not told and isinstance(searches, Mapping) and searches != searches_now:
+    if isinstance(begun.rules, str) and begun.rules != now.rules:
+        told.append("--rules says other rules")
+    if not told and isinstance(begun.searches, Mapping) and begun.searches != now.searches:
         told.append("--template says other tasks for the same pages, or other delays")
     return told
 

@@ -13,6 +13,7 @@ from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.node.single import FORGET_AT_ONCE
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OUTPUT_FILES
+from dhtcrawl.storage.outputs.record_files import record_files
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.files import DiskDirectory
 from dhtcrawl.storage.store.txn import Txn
@@ -35,8 +36,8 @@ def command(crawl: str, out: str | None, data_dir: str | None, outputs: bool) ->
         (record,) = chosen(catalog.crawls(txn), crawl)
         if outputs and out_dir is not None:
             archive.forget(DiskDirectory(out_dir / ARCHIVE_DIR), txn, record.crawl_id)
-            for name in OUTPUT_FILES:
-                (out_dir / name).unlink(missing_ok=True)
+            for path in (*(out_dir / name for name in OUTPUT_FILES), *record_files(out_dir)):
+                path.unlink(missing_ok=True)
         writes: dict[bytes, bytes | None] = {}
         # So that no other node of a swarm brings it back (for 30 days that this one runs).
         catalog.put_closed(Txn(engine, writes), record.crawl_id)

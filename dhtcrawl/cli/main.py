@@ -38,6 +38,8 @@ class _Commands(click.Group):
         "why": "dhtcrawl.cli.why",
         "explain-host": "dhtcrawl.cli.look:explain_host",
         "expand": "dhtcrawl.cli.expand",
+        "try-rules": "dhtcrawl.cli.try_rules",
+        "extract": "dhtcrawl.cli.extract",
         "policies": "dhtcrawl.cli.policies",
         "export": "dhtcrawl.cli.export",
         "verify": "dhtcrawl.cli.verify",

@@ -1,4 +1,4 @@
-"""Where the seeds of a command come from, and the crawl that they make."""
+"""Where the seeds and the rules of a command come from, and the crawl that they make."""
 
 from __future__ import annotations
 
@@ -21,20 +21,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def seed_options(command: F) -> F:
-    """Where seeds come from besides the command line; `spec_of` takes them."""
+    """What a crawl is made of besides the URLs of the command line; `spec_of` takes it."""
+    command = click.option(
+        "--rules", metavar="FILE", help="Rules (TOML) by which records are extracted from its pages."
+    )(command)
     command = click.option(
         "--template", metavar="FILE", help="Task templates (TOML): their pages of results are seeds, too."
     )(command)
     return click.option("--seed-file", metavar="FILE", help="More seeds, one a line; '#' starts a comment.")(command)
 
 
-def spec_of(config: Config, urls: Iterable[str], seed_file: str | None, template: str | None) -> CrawlSpec:
+def spec_of(
+    config: Config, urls: Iterable[str], seed_file: str | None, template: str | None, rules: str | None
+) -> CrawlSpec:
     """The crawl that a command asks for.
 
     Raises:
         UsageError: a seed is no http(s) URL, or there is none; a file cannot be read.
-        ConfigError: the templates say what makes no sense.
+        ConfigError: the templates or the rules say what makes no sense.
     """
+    spec = _without_rules(config, urls, seed_file, template)
+    if rules is None:
+        return spec
+    require_readable("--rules", rules)
+    from dhtcrawl.cli.rules_files import checked_rules  # few crawls have rules
+
+    return replace(spec, rules=checked_rules(Path(rules)))
+
+
+def _without_rules(config: Config, urls: Iterable[str], seed_file: str | None, template: str | None) -> CrawlSpec:
     seeds = [*urls, *read_seeds(seed_file)]
     if template is None:
         if config.crawl.key == "search":

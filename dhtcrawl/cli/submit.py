@@ -51,7 +51,7 @@ def command(urls: tuple[str, ...], wait: bool, out: str | None, as_json: bool, *
     if out is not None and not wait:
         raise UsageError("--out: there is nothing to gather before the crawl has ended; add --wait")
     config = read_settings(options)
-    spec = spec_of(config, urls, options.pop("seed_file"), options.pop("template"))
+    spec = spec_of(config, urls, options.pop("seed_file"), options.pop("template"), options.pop("rules"))
     if config.origins.get("fetch.concurrency") == "flag":
         tell("--concurrency is each node's own, set where it is started; this crawl takes the nodes as they are")
     admin = admin_of(config)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from dhtcrawl.cli.text_files import text_of
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.searches import Search, Searches, searches_of
@@ -59,23 +60,10 @@ def read_template(path: Path) -> tuple[TemplateFile, Dictionary]:
         ConfigError: a file cannot be read, or says what makes no sense.
     """
     installed = [package for package in SEGMENTERS.values() if find_spec(package) is not None]
-    template = read(str(path), _text_of(path), installed)
+    template = read(str(path), text_of(path, FILE_BYTES_MAX), installed)
     words = list(template.words)
     if template.words_file:
-        lines = map(str.strip, _text_of(path.parent / template.words_file).splitlines())
+        lines = map(str.strip, text_of(path.parent / template.words_file, FILE_BYTES_MAX).splitlines())
         words += (line for line in lines if line and not line.startswith("#"))
     package = SEGMENTERS.get(template.segmenter)
     return template, Dictionary(words, None if package is None else import_module(package).cut)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            raise ConfigError(f"{path} is larger than {FILE_BYTES_MAX >> 20} MiB; use several files")
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8, at byte {error.start}; save it as UTF-8") from error

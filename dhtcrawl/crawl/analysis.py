@@ -33,6 +33,8 @@ class Unparsed(NamedTuple):
 
 # Asked with a page in UTF-8, and the charset that it was in: its links, or None if it has to be parsed.
 WithoutParser = Callable[[bytes, str], Unparsed | None]
+# Asked with a page in UTF-8, and the charset that it was in: what rules find on it, as it is stored.
+FindRecords = Callable[[bytes, str], "str | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Analysis:
     error: str | None = None
     query_charset: str | None = None
     unparsed: Unparsed | None = None
+    records: str | None = None  # what rules found on it, as it is stored; None: nothing was looked for
 
 
 class PageLink(NamedTuple):
@@ -73,10 +76,11 @@ def analyse(
     html_bytes_max: int,
     query_charset: str | None = None,
     without_parser: WithoutParser | None = None,
+    find_records: FindRecords | None = None,
 ) -> Analysis:
     """Analyse a response; `raw` is its body as sent. Queries are in `query_charset`; None: in the page's charset.
 
-    `without_parser` is asked first, if there is one, whether a page has to be parsed.
+    `without_parser` is asked first, if there is one, whether a page has to be parsed for its links.
 
     Links are taken from 2xx HTML only: the links of an error page are, at best,
     the site's navigation once more.
@@ -91,12 +95,15 @@ def analyse(
     if html is None:
         return Analysis(media_type, base=url, error=error)
     xhtml = media_type == _XHTML
+    records = None if find_records is None else find_records(links.utf_8(html), name)
     if without_parser is not None and not xhtml:
         html = links.utf_8(html)
         unparsed = without_parser(html, name)
         if unparsed is not None:
             title = links.title_of(html)
-            return Analysis(media_type or "text/html", name, title, url, error=error, unparsed=unparsed)
+            return Analysis(
+                media_type or "text/html", name, title, url, error=error, unparsed=unparsed, records=records
+            )
     page = links.extract(html, xhtml=xhtml)
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
@@ -114,6 +121,7 @@ def analyse(
         found.nofollow,
         error=error,
         query_charset=None if found is written else query_charset or name,
+        records=records,
     )
 
 
@@ -123,6 +131,17 @@ def _redirect(url: str, media_type: str, targets: list[str]) -> Analysis:
     target = targets[0] if targets else None
     nowhere = target is None or canonicalize(target, url) is None
     return Analysis(media_type, base=url, redirect=target, error=NOWHERE if nowhere else None)
+
+
+def page_html(
+    status: int, headers: header_fields.Headers, raw: bytes, *, html_bytes_max: int
+) -> tuple[bytes, str] | None:
+    """The HTML of a response in UTF-8, and the charset that it was in; None for what `analyse` does not look into."""
+    if not 200 <= status < 300:
+        return None
+    content_type = header_fields.content_type(headers)
+    html, name, _ = _html_of(content_type, charset.media_type_of(content_type), headers, raw, html_bytes_max)
+    return None if html is None else (links.utf_8(html), name)
 
 
 class _Links(NamedTuple):

@@ -17,6 +17,7 @@ from dhtcrawl.crawl.frontier import Job
 from dhtcrawl.crawl.origins import log_hold
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.ports import Assignment, TaskOutcome
+from dhtcrawl.crawl.record_finder import finder_of
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher, item_of, log_outcome, shown
 from dhtcrawl.crawl.rounds import Fetched, Kill
 from dhtcrawl.crawl.services import Services
@@ -53,6 +54,7 @@ class Fetcher:
         self._assignment = assignment
         fetch = services.config.fetch
         self._html_bytes_max = fetch.html_bytes_max
+        self._finder = finder_of(spec)
         self._requests = PageRequests.of(fetch, spec)
         self._robots_fetcher = RobotsFetcher(services, spec, parts, self._requests)
 
@@ -180,7 +182,14 @@ class Fetcher:
     async def _process(self, job: Job, task: Queued, exchange: Exchange) -> None:
         """Analyse a response and give the page and its links to the next round."""
         content = exchange.body
-        look = partial(analyse, task.url, exchange.status, exchange.headers, html_bytes_max=self._html_bytes_max)
+        look = partial(
+            analyse,
+            task.url,
+            exchange.status,
+            exchange.headers,
+            html_bytes_max=self._html_bytes_max,
+            find_records=None if self._finder is None else self._finder(task.url),
+        )
         if content.size <= INLINE_BYTES_MAX and not content.spooled:
             without_parser = partial(self._parts.discovery.without_parser, url=task.url, depth=task.depth)
             analysis = look(content.data, without_parser=without_parser)
@@ -205,6 +214,8 @@ class Fetcher:
         }
         if analysis.query_charset is not None:
             fields["query_charset"] = analysis.query_charset
+        if analysis.records is not None:
+            fields["records"] = analysis.records
         alias = found.alias
         if alias is not None and not self._s.ports.ownership.alone:
             # All nodes must know the wider scope before one of them gets a link that only it covers.

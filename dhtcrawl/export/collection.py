@@ -104,14 +104,7 @@ class Collection:
         Raises:
             StorageError: it cannot be read, or is damaged.
         """
-        path = self.root / ARCHIVE_DIR / member.file
-        where = f"{path} at {member.offset}"
-        try:
-            with path.open("rb") as file:
-                file.seek(member.offset)
-                return read_record(file.read(min(member.length, RECORD_BYTES_MAX)), where=where)
-        except OSError as error:
-            raise storage_error(error, f"cannot read {path}") from error
+        return read_response(self.root, member)
 
     def outcome(self, url: str) -> int | str | None:
         """What came of a URL: the HTTP status of its page, why it was skipped, or None where neither is known."""
@@ -207,6 +200,22 @@ class Collection:
                 line = _index_line(page, page.member)
                 if line is not None:
                     self._places.put_line(line)
+
+
+def read_response(root: Path, member: ResponsePlace) -> WarcRecord:
+    """Read a response from the archive below `root`.
+
+    Raises:
+        StorageError: it cannot be read, or is damaged.
+    """
+    path = root / ARCHIVE_DIR / member.file
+    where = f"{path} at {member.offset}"
+    try:
+        with path.open("rb") as file:
+            file.seek(member.offset)
+            return read_record(file.read(min(member.length, RECORD_BYTES_MAX)), where=where)
+    except OSError as error:
+        raise storage_error(error, f"cannot read {path}") from error
 
 
 @contextmanager

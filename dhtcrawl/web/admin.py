@@ -4,7 +4,7 @@
     GET   /healthz                                   "ok" while the node answers
     GET   /metrics                                   Prometheus
     GET   /api/v1/status, peers, crawls
-    POST  /api/v1/crawls                             {"seeds", "settings", "searches"} → {"crawl"}
+    POST  /api/v1/crawls                             {"seeds", "settings", "searches", "rules"} → {"crawl"}
     GET   /api/v1/crawls/ID, crawls/ID/hosts
     POST  /api/v1/crawls/ID/pause, resume, stop
     GET   /api/v1/crawls/ID/given-up

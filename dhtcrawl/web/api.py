@@ -17,7 +17,7 @@ from dhtcrawl.errors import ConfigError, UsageError
 from dhtcrawl.policy.registry import check as check_policy
 from dhtcrawl.policy.registry import check_needs, is_own
 from dhtcrawl.searches import read_searches
-from dhtcrawl.spec import CHANGEABLE, CrawlSpec, make_spec, typed_url
+from dhtcrawl.spec import CHANGEABLE, RULES_CHARS_MAX, CrawlSpec, make_spec, typed_url
 
 Action = Literal["pause", "resume", "stop"]
 Decision = Literal["release", "drop"]
@@ -174,9 +174,10 @@ class NodeApi(Protocol):
 
 
 def submission(body: object) -> CrawlSpec:
-    """What a client asks to crawl, from the JSON it sent: `{"seeds": […], "settings": {…}, "searches": {…}}`.
+    """What a client asks to crawl, from the JSON it sent.
 
-    The last two may be missing; `dhtcrawl.searches` says what the third is.
+    That is `{"seeds": […], "settings": {…}, "searches": {…}, "rules": "…"}`. All but the seeds may be
+    missing; `dhtcrawl.searches` says what the third is, and the fourth is the text of a file of rules.
 
     Raises:
         ApiError: 400, it is no such thing, or a seed, a setting or a search is not good; 422, this node lacks what its
@@ -196,6 +197,7 @@ def submission(body: object) -> CrawlSpec:
         spec = make_spec(seeds, load(flags={f"crawl.{name}": value for name, value in settings.items()}).crawl)
         check_policy(spec.settings.policy, spec.settings.policy_options)
         searches = read_searches(body.get("searches", {}), len(spec.seeds))
+        rules = _rules(body.get("rules", ""))
     except (ConfigError, UsageError, ValueError) as error:
         raise ApiError(400, str(error)) from error
     if searches and list(spec.seeds) != seeds:
@@ -205,7 +207,23 @@ def submission(body: object) -> CrawlSpec:
             check_needs(spec.settings.policy)
     except ConfigError as error:
         raise ApiError(422, str(error)) from error
-    return replace(spec, searches=searches)
+    return replace(spec, searches=searches, rules=rules)
+
+
+def _rules(rules: object) -> str:
+    """The text of a file of rules.
+
+    Raises:
+        ConfigError: what they say makes no sense.
+        ValueError: they are no text, or too long.
+    """
+    if not isinstance(rules, str) or len(rules) > RULES_CHARS_MAX:
+        raise ValueError(f"rules is no string of up to {RULES_CHARS_MAX} characters; send the text of a file of rules")
+    if rules:
+        from dhtcrawl.extract.rules_file import read as read_rules  # few crawls have rules
+
+        read_rules("rules", rules)
+    return rules
 
 
 def changes_in(body: object) -> dict[str, Any]:

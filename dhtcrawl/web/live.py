@@ -134,7 +134,7 @@ def _cut(crawl: Mapping[str, Any]) -> dict[str, Any]:
     rows = sorted(crawl.get("per_node") or (), key=lambda row: row.get("state") == "active")
     return {
         **crawl,
-        "spec": {**spec, "seeds": list(seeds[:SEEDS_MAX]), "searches": {}},
+        "spec": {**spec, "seeds": list(seeds[:SEEDS_MAX]), "searches": {}, "rules": ""},
         "seeds_total": len(seeds),
         "per_node": rows[:ROWS_MAX],
         "nodes_total": len(rows),

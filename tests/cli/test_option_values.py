@@ -54,6 +54,12 @@ OTHERS = {
     ("submit", "seed_file"): ("missing.txt", "--seed-file missing.txt: cannot be read"),
     ("crawl", "template"): ("missing.toml", "--template missing.toml: cannot be read"),
     ("submit", "template"): ("missing.toml", "--template missing.toml: cannot be read"),
+    ("crawl", "rules"): ("missing.toml", "--rules missing.toml: cannot be read"),
+    ("submit", "rules"): ("missing.toml", "--rules missing.toml: cannot be read"),
+    ("try-rules", "rules"): ("missing.toml", "--rules missing.toml: cannot be read"),
+    ("try-rules", "url"): ("mailto:x", "--url mailto:x is no http(s) URL"),
+    ("extract", "rules"): ("missing.toml", "--rules missing.toml: cannot be read"),
+    ("extract", "processes"): ("0", "--processes"),
     ("sim", "nodes"): ("none", "--nodes"),
     ("sim", "seed"): ("x", "--seed"),
     ("sim", "seeds"): ("0", "--seeds"),
@@ -81,9 +87,9 @@ UNCHECKED = {
 }  # fmt: skip
 ARGUMENTS = {
     "urls": ["http://a.example/"], "url": ["http://a.example/"], "crawl": ["abc"], "crawl_prefix": ["abc"],
-    "host": ["a.example"], "directory": ["."], "file": ["a.toml"],
+    "host": ["a.example"], "directory": ["."], "file": ["a.toml"], "page": ["http://a.example/"],
 }  # fmt: skip
-REQUIRED = {"name": "csv"}  # of an option that has to be there, a right value; others take any
+REQUIRED = {"name": "csv", "rules": "r.toml"}  # of an option that has to be there, a right value; others take any
 
 
 def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

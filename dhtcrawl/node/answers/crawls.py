@@ -69,6 +69,7 @@ class CrawlAnswers(Answers):
                 "seeds": list(record.spec.seeds),
                 "settings": dataclasses.asdict(record.settings),
                 "searches": record.spec.searches.plain(),
+                "rules": record.spec.rules,
             },
             "state": state_of(record),
             "ended": record.ended,

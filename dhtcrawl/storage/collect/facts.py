@@ -139,6 +139,8 @@ def summarise(
         errors=totals.errors,
         errors_by_kind=dict(sorted(totals.errors_by_kind.items())),
         skipped=dict(sorted(totals.skipped.items())),
+        records=dict(sorted(totals.records.items())),
+        rejected=dict(sorted(totals.rejected.items())),
         bytes=totals.bytes,
         urls_seen=totals.urls_seen,
         links=_sum(nodes, "links"),

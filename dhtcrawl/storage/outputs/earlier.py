@@ -1,6 +1,6 @@
 """Moves the outputs of an earlier crawl out of the way of the one that begins in its directory.
 
-    OUT/earlier/CRAWL/    archive, indexes, pages, reports and summary.json, as they were
+    OUT/earlier/CRAWL/    archive, indexes, pages, records, reports and summary.json, as they were
 
 A crawl that brought nothing but redirects and errors is begun anew by the same command; the answers that it got are
 kept here until a person removes them. Files are renamed one by one, the archive first: what a crash leaves behind is
@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, OUTPUT_FILES, PAGES_DIR, PAGES_FILE
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, record_files
 from dhtcrawl.storage.store.engine import storage_error
 
 EARLIER_DIR = "earlier"
@@ -32,7 +33,7 @@ def set_aside(out: Path, crawl: bytes) -> Path | None:
     archive = sorted((out / ARCHIVE_DIR).glob(f"{name_begins}-*"))
     names = [f"{ARCHIVE_DIR}/{path.name}" for path in archive]
     try:
-        for name in (*names, *OUTPUT_FILES):
+        for name in (*names, *OUTPUT_FILES, *(f"{RECORDS_DIR}/{path.name}" for path in record_files(out))):
             if (out / name).exists():
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 (out / name).replace(target / name)

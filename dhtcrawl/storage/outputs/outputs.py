@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.outputs.found_by import FoundBy
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, REJECTED_FILE, RecordFiles, stored_records
 from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store import keys, outcomes
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
@@ -36,11 +38,12 @@ OUTPUT_FILES = (
     f"{INDEXES_DIR}/{INDEX_FILE}",
     f"{REPORTS_DIR}/{SKIPPED_FILE}",
     f"{REPORTS_DIR}/{MISSING_FILE}",
+    f"{REPORTS_DIR}/{REJECTED_FILE}",
     SUMMARY_FILE,
 )
 KNOWN_KEYS_MAX = 50_000  # that the audit of links remembers; some 5 MB
 # Fields of a page record for the index, for gathering and for sending links again, not for pages.jsonl.
-_HIDDEN = frozenset(("place", "mime", "copy", "query_charset"))
+_HIDDEN = frozenset(("place", "mime", "copy", "query_charset", "records"))
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -56,6 +59,7 @@ class OutputDirs:
     indexes: Directory
     pages: Directory
     reports: Directory
+    records: Callable[[], Directory]  # made where there are some
     scratch: Path | None  # for sorting more lines than fit into memory
     gathered: bool = False
 
@@ -72,6 +76,7 @@ class OutputDirs:
             DiskDirectory(out / INDEXES_DIR),
             DiskDirectory(out / PAGES_DIR),
             DiskDirectory(out / REPORTS_DIR),
+            partial(DiskDirectory, out / RECORDS_DIR),
             out,
             gathered,
         )
@@ -79,8 +84,8 @@ class OutputDirs:
     @classmethod
     def in_memory(cls) -> OutputDirs:
         """Directories in memory, for tests and the simulator."""
-        root, archive, indexes, pages, reports = (MemoryDirectory() for _ in range(5))
-        return cls(root, archive, indexes, pages, reports, None)
+        root, archive, indexes, pages, reports, records = (MemoryDirectory() for _ in range(6))
+        return cls(root, archive, indexes, pages, reports, lambda: records, None)
 
 
 @dataclass(slots=True)
@@ -100,6 +105,8 @@ class OutputCounters:
     pages_missing: int = 0  # fetched pages whose body is not in the archive
     skipped: Counter[str] = field(default_factory=Counter)
     errors_by_kind: Counter[str] = field(default_factory=Counter)  # by `outcomes.ERROR_KINDS`
+    records: Counter[str] = field(default_factory=Counter)  # by rule
+    rejected: Counter[str] = field(default_factory=Counter)  # by reason
 
     def error(self, kind: str) -> None:
         """Count an error."""
@@ -164,16 +171,23 @@ def write_outputs(
     found_by = FoundBy(txn, crawl, spec) if spec.searches else None
     with ExitStack() as files:
         pages, index = Sorter(dirs.scratch, files), Sorter(dirs.scratch, files)
+        records = RecordFiles(dirs.scratch, files)
         for fields in _records(txn, crawl, keys.PAGE):
             _count_page(totals, fields, archive)
             if found_by is not None:
                 fields["searches"] = found_by.of(fields["url"])
             pages.add(_bytes(f"{fields['fetched_at']} {fields['url']}"), page_line(fields))
             _add_to_index(index, fields)
+            found = stored_records(fields)
+            if found is not None:
+                records.add(fields["url"], fields["fetched_at"], found)
         for fields in _records(txn, crawl, keys.EXTRA):
             _add_to_index(index, fields)
         dirs.pages.replace(PAGES_FILE, pages.lines())
         dirs.indexes.replace(INDEX_FILE, index.lines())
+        if spec.rules:
+            records.write(dirs.records(), dirs.reports)
+            totals.records, totals.rejected = records.records, records.rejected
     skipped = _skipped_lines(txn, crawl, totals, spec, pending_reason, ours)
     _replace_sorted(dirs.reports, SKIPPED_FILE, skipped, dirs.scratch)
     if ours is not None:

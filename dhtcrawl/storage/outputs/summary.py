@@ -37,6 +37,8 @@ class Summary:
     errors: int
     errors_by_kind: dict[str, int]
     skipped: dict[str, int]
+    records: dict[str, int]
+    rejected: dict[str, int]
     bytes: int
     urls_seen: int
     links: int

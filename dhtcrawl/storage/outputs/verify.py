@@ -32,6 +32,7 @@ from dhtcrawl.storage.outputs.outputs import (
     SKIPPED_FILE,
     SUMMARY_FILE,
 )
+from dhtcrawl.storage.outputs.record_files import NUMBER, RECORDS_DIR, URL, order_of, record_files
 from dhtcrawl.storage.outputs.summary import Summary
 
 PROBLEMS_KEPT_MAX = 1_000
@@ -54,7 +55,7 @@ PAGE_FIELDS = (
     "error",
 )
 # Fields of a summary that earlier versions did not write.
-_SINCE = ("pages_undercopied", "copies", "pages_ok", "errors_by_kind", "plans")
+_SINCE = ("pages_undercopied", "copies", "pages_ok", "errors_by_kind", "plans", "records", "rejected")
 SUMMARY_FIELDS = tuple(f.name for f in fields(Summary) if f.name not in _SINCE)
 
 _PAGES, _INDEXES = f"{PAGES_DIR}/*.jsonl", f"{INDEXES_DIR}/*.cdxj"
@@ -73,6 +74,7 @@ class VerifyCounters:
     index_lines: int = 0
     pages: int = 0
     skipped: int = 0
+    extracted: int = 0  # lines of records/
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ def verify(out: Path) -> VerifyReport:
     if places:
         _name_lines_without_record(out, report, places)
     reasons = _read_skipped(out, report)
-    _read_summary(out, report, reasons, _read_missing(out, report))
+    _read_summary(out, report, reasons, _read_missing(out, report), _read_records(out, report))
     return report
 
 
@@ -246,7 +248,28 @@ def _read_missing(out: Path, report: VerifyReport) -> int:
     return count
 
 
-def _read_summary(out: Path, report: VerifyReport, reasons: Counter[str], bodies_missing: int) -> None:
+def _read_records(out: Path, report: VerifyReport) -> Counter[str]:
+    """Check that each record of a rule is there once; return how many each rule has."""
+    counts: Counter[str] = Counter()
+    for path in record_files(out):
+        before = b""
+        for place, row in _objects(out, f"{RECORDS_DIR}/{path.name}", report):
+            counts[path.stem] += 1
+            report.counters.extracted += 1
+            url, number = row.get(URL), row.get(NUMBER)
+            if not (isinstance(url, str) and url and isinstance(number, int)):
+                report.problem(place, f"needs {URL} and {NUMBER}")
+                continue
+            order = order_of(url, number)
+            if order <= before:
+                report.problem(place, "the same record twice" if order == before else "not sorted")
+            before = order
+    return counts
+
+
+def _read_summary(
+    out: Path, report: VerifyReport, reasons: Counter[str], bodies_missing: int, extracted: Counter[str]
+) -> None:
     path = out / SUMMARY_FILE
     try:
         summary = _object(path.read_bytes())
@@ -272,6 +295,9 @@ def _read_summary(out: Path, report: VerifyReport, reasons: Counter[str], bodies
     skipped = summary.get("skipped", {})
     if not isinstance(skipped, dict) or {name: n for name, n in skipped.items() if n != 0} != reasons:
         report.problem(SUMMARY_FILE, f"skipped is {skipped!r}, but the report counts {dict(reasons)!r}")
+    records = summary.get("records", {})  # earlier versions have none
+    if records != extracted:
+        report.problem(SUMMARY_FILE, f"records is {records!r}, but {RECORDS_DIR}/ has {dict(extracted)!r}")
 
 
 def _objects(out: Path, pattern: str, report: VerifyReport) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -37,7 +37,7 @@ from dhtcrawl.config import CrawlSettings, load
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.keyspace import CRAWL_ID_BYTES
 from dhtcrawl.searches import read_searches
-from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
+from dhtcrawl.spec import NONCE_BYTES, RULES_CHARS_MAX, CrawlSpec
 from dhtcrawl.storage.store.setting_changes import SettingChanges, later_changes, next_changes, read_changes
 from dhtcrawl.url import CANON_VERSION, canonicalize
 
@@ -379,11 +379,14 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
         raise NotARecord("spec: not the one that the crawl's id stands for")
     fields = _map(canonical, "spec")
     seeds, canon_version = fields.pop("seeds", None), fields.pop("canon_version", None)
-    searches = fields.pop("searches", {})
+    searches, rules = fields.pop("searches", {}), fields.pop("rules", "")
     if type(canon_version) is not int or canon_version != CANON_VERSION:
         raise NotARecord("spec: another version of canonical URLs; upgrade dhtcrawl")
     if type(seeds) is not list or not seeds or not all(map(_is_canonical, seeds)):
         raise NotARecord("spec: its seeds are no canonical URLs")
+    # What they say is checked where they are used: in the worst case nothing is extracted.
+    if type(rules) is not str or len(rules) > RULES_CHARS_MAX:
+        raise NotARecord("spec: its rules are no text, or too long")
     values: dict[str, Any] = {name: tuple(value) if type(value) is list else value for name, value in fields.items()}
     try:
         typed = load(flags={f"crawl.{name}": value for name, value in values.items()}).crawl
@@ -391,9 +394,10 @@ def _spec(canonical: object, nonce: object, crawl_id: bytes) -> CrawlSpec:
         raise NotARecord(f"spec: {str(error)[:DETAIL_CHARS_MAX]}") from error
     settings = CrawlSettings(**values)
     try:
-        spec = CrawlSpec(tuple(dict.fromkeys(seeds)), settings, searches=read_searches(searches, len(set(seeds))))
+        found = read_searches(searches, len(set(seeds)))
     except ValueError as error:
         raise NotARecord(f"spec: {error}") from None
+    spec = CrawlSpec(tuple(dict.fromkeys(seeds)), settings, searches=found, rules=rules)
     # A node that left out a setting, or took "yes" for true, would crawl other pages than the rest.
     if settings != typed or spec.canonical() != canonical:
         raise NotARecord("spec: not as this version writes it")

@@ -1,0 +1,167 @@
+"""`dhtcrawl try-rules`: what rules find on one page, for the person who writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from dhtcrawl.cli.options import require_readable
+from dhtcrawl.cli.rules_files import rules_in
+from dhtcrawl.clock import SystemClock
+from dhtcrawl.config import Config
+from dhtcrawl.crawl.analysis import REDIRECTS, page_html
+from dhtcrawl.crawl.robots_fetcher import PageRequests
+from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
+from dhtcrawl.extract.records import Extracted, Finding, Record, Reject, extract
+from dhtcrawl.extract.rules_file import RuleFile
+from dhtcrawl.fetch.aiohttp_client import AiohttpClient
+from dhtcrawl.fetch.header_fields import locations
+from dhtcrawl.fetch.http import FetchFailure, HttpRequest
+from dhtcrawl.spec import make_spec, typed_url
+from dhtcrawl.url import canonicalize, host_of
+
+SHOWN_CHARS = 200
+FILE_BYTES_MAX = 64 << 20
+_SCHEMES = ("http://", "https://")
+
+
+@click.command("try-rules")
+@click.argument("page", metavar="URL|FILE")
+@click.option("--rules", required=True, metavar="FILE", type=click.Path(path_type=Path), help="The rules (TOML).")
+@click.option("--url", metavar="URL", help="Which page FILE is: rules are chosen by it, and links are relative to it.")
+@click.option("--allow-private", is_flag=True, help="Allow URL's host on a private address.")
+@click.option("--json", "as_json", is_flag=True, help="Print records, rejects and findings as JSON.")
+def command(page: str, rules: Path, url: str | None, allow_private: bool, as_json: bool) -> int:
+    """Show what each selector of the rules finds on one page, and why a record is rejected.
+
+    A URL is asked for once, without a look at robots.txt, as a browser does.
+    """
+    if url is not None and typed_url(url) is None:
+        raise UsageError(f"--url {url} is no http(s) URL")
+    in_file = None if page.startswith(_SCHEMES) else _address_of_file(page, url)
+    if in_file is None and url is not None:
+        raise UsageError("--url is for a page in a file; leave it out")
+    require_readable("--rules", str(rules))
+    checked = rules_in(rules)
+    if in_file is None:
+        address, html, charset = asyncio.run(_fetched(page, allow_private))
+    else:
+        address, (html, charset) = in_file, _in_file(Path(page))
+    if not checked.rules_of(address):
+        raise UsageError(f"no rule is for {address}; {_why_none(checked, address)}")
+    extracted = extract(checked, address, html, charset, findings=True)
+    if as_json:
+        fields = {"url": address, **{name: [each._asdict() for each in rows] for name, rows in _parts(extracted)}}
+        click.echo(json.dumps(fields, ensure_ascii=False))
+    else:
+        for line in _lines(extracted):
+            click.echo(line)
+    return Exit.COMPLETE if extracted.records else Exit.FAILURE
+
+
+def _parts(extracted: Extracted) -> Iterable[tuple[str, list[Any]]]:
+    return (("records", extracted.records), ("rejects", extracted.rejects), ("findings", extracted.findings))
+
+
+def _why_none(rules: RuleFile, url: str) -> str:
+    """What is next to fitting: rules for the site, else the sites that there are."""
+    here = [rule for rule in rules.rules if rule.is_of_site(url)]
+    if here:
+        return "of its site there is " + ", ".join(f"{rule.name} for {' '.join(rule.pages)}" for rule in here[:5])
+    sites = list(dict.fromkeys(site for rule in rules.rules for site in rule.sites))
+    return (
+        f"there are rules for {', '.join(sites[:5])}{' and others' if len(sites) > 5 else ''}, not for {host_of(url)}"
+    )
+
+
+def _address_of_file(file: str, url: str | None) -> str:
+    if url is None:
+        raise UsageError(f"{file} is taken for a file: say with --url which page it is, or write http:// before a URL")
+    return typed_url(url) or url
+
+
+def _in_file(path: Path) -> tuple[bytes, str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; check the path") from error
+    html = page_html(200, [("content-type", "text/html")], data, html_bytes_max=Config().fetch.html_bytes_max)
+    return html or (b"", "utf-8")
+
+
+async def _fetched(text: str, allow_private: bool) -> tuple[str, bytes, str]:
+    address = typed_url(text)
+    if address is None:
+        raise UsageError(f"{text} is no http(s) URL")
+    config = Config()
+    sent = PageRequests.of(config.fetch, make_spec([address], config.crawl))
+    private = frozenset((host_of(address),)) if allow_private else frozenset()
+    with TemporaryDirectory() as spool:
+        client = AiohttpClient(SystemClock(), Path(spool), connections_max=1, tls_verify=config.fetch.tls_verify)
+        try:
+            exchange = await client.exchange(HttpRequest(address, sent.headers, sent.limits, private))
+            if isinstance(exchange, FetchFailure):
+                raise _NotFetched(f"{address} was not fetched: {exchange.kind}, {exchange.detail}")
+            data = b"".join(exchange.body.chunks())
+            exchange.body.close()
+        finally:
+            await client.close()
+    if exchange.status in REDIRECTS:
+        targets = [canonicalize(target, address) or target for target in locations(exchange.headers)]
+        raise _NotFetched(f"{address} redirects to {' and '.join(targets) or 'nowhere'}; try that")
+    html = page_html(exchange.status, exchange.headers, data, html_bytes_max=config.fetch.html_bytes_max)
+    if html is None:
+        raise _NotFetched(f"{address} has no HTML to look into: status {exchange.status}")
+    return address, *html
+
+
+class _NotFetched(DhtcrawlError):
+    """There is no page to try the rules on."""
+
+
+def _lines(extracted: Extracted) -> Iterable[str]:
+    findings: dict[tuple[str, int], list[Finding]] = {}
+    for finding in extracted.findings:
+        findings.setdefault((finding.rule, finding.number), []).append(finding)
+    rejects = {(reject.rule, reject.number, reject.field): reject for reject in extracted.rejects}
+    records = {(record.rule, record.number): record for record in extracted.records}
+    for reject in extracted.rejects:
+        if reject.number == 0:
+            yield click.style(f"{reject.rule}: {_rejected(reject)}", fg="red")
+    for place, rows in findings.items():
+        yield from _record_lines(place, rows, rejects, records.get(place))
+    yield f"{len(extracted.records)} records, {len(extracted.rejects)} rejects"
+
+
+def _record_lines(
+    place: tuple[str, int],
+    findings: list[Finding],
+    rejects: dict[tuple[str, int, str], Reject],
+    record: Record | None,
+) -> Iterable[str]:
+    rule, number = place
+    verdict = click.style("rejected", fg="red") if record is None else click.style("record", fg="green")
+    yield f"{click.style(f'{rule} {number}', bold=True)}  {verdict}"
+    width = max(len(finding.field) for finding in findings)
+    for finding in findings:
+        reject = rejects.get((*place, finding.field))
+        if finding.reason is None:
+            value = json.dumps(finding.value, ensure_ascii=False)
+            shown = value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + "…"
+            shown = click.style(shown, dim=finding.value in (None, []))
+        else:
+            shown = click.style(_rejected(reject) if reject else str(finding.reason), fg="yellow")
+        where = f"{finding.selector or 'the record'}: {finding.elements}"
+        yield f"  {finding.field:{width}}  {shown}  {click.style(f'({where})', dim=True)}"
+
+
+def _rejected(reject: Reject) -> str:
+    found = f" {reject.found!r}" if reject.found else ""
+    return f"{reject.reason}{found}"

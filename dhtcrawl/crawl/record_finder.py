@@ -1,0 +1,68 @@
+"""Finds the records of a crawl's pages while it runs, by the rules that its spec has."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from dhtcrawl.errors import ConfigError
+from dhtcrawl.spec import CrawlSpec
+
+if TYPE_CHECKING:
+    from dhtcrawl.crawl.analysis import FindRecords
+    from dhtcrawl.extract.records import Extracted
+    from dhtcrawl.extract.rules_file import RuleFile
+
+log = logging.getLogger(__name__)
+
+# Of what a page record has of its records: page records travel between nodes in frames of 1 MiB, some in each.
+STORED_CHARS_MAX: Final = 192 << 10
+
+_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def finder_of(spec: CrawlSpec) -> Callable[[str], FindRecords | None] | None:
+    """What finds the records of the page at a URL, if it may have some; None where the crawl has no rules."""
+    if not spec.rules:
+        return None
+    from dhtcrawl.extract.rules_file import read  # few crawls have rules
+
+    try:
+        rules = read("--rules", spec.rules)
+    except ConfigError as error:
+        # They were checked where the crawl was begun: by a version that knew more, or by nobody.
+        log.warning("the rules of the crawl cannot be used here (%s); nothing is extracted on this node", error)
+        return None
+
+    def finder(url: str) -> FindRecords | None:
+        return partial(found_on, rules, url) if rules.rules_of(url) else None
+
+    return finder
+
+
+def found_on(rules: RuleFile, url: str, html: bytes, charset: str) -> str:
+    """What the page at a canonical URL has, as its page record keeps it; `html` is in UTF-8."""
+    from dhtcrawl.extract.records import extract
+
+    return stored(extract(rules, url, html, charset))
+
+
+def stored(extracted: Extracted) -> str:
+    """What a page record keeps of the records of its page: JSON, of `STORED_CHARS_MAX` characters at most."""
+    from dhtcrawl.extract.records import Reject
+    from dhtcrawl.extract.values import RejectReason
+
+    rejects = [list(reject) for reject in extracted.rejects]
+    records = [list(record) for record in extracted.records]
+    text = _json({"records": records, "rejects": rejects})
+    rule = extracted.records[0].rule if extracted.records else ""
+    while len(text) > STORED_CHARS_MAX:
+        # Half of them, and so on; that some are left out is a reject of the page.
+        records, rejects = records[: len(records) // 2], rejects[: len(rejects) // 2]
+        text = _json(
+            {"records": records, "rejects": [*rejects, list(Reject(rule, 0, "", RejectReason.TOO_LARGE, "", False))]}
+        )
+    return text

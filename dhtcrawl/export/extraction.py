@@ -1,0 +1,236 @@
+"""The records of the pages that a crawl has archived, by rules that it did not have, or has not any more.
+
+The pages are read once more, in pieces of some hundred, by as many processes as are asked for. What a piece brought is
+noted in a journal beside the records before the next one counts, so that what was interrupted goes on where it was:
+
+    records/unfinished-MARK    a line a piece: its number, and what each of its pages has
+
+`MARK` stands for the rules and the pages. The records are put in place when all pages have been read, at once for each
+file, as at the end of a crawl.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from dhtcrawl.config import Config
+from dhtcrawl.crawl.analysis import page_html
+from dhtcrawl.crawl.record_finder import found_on
+from dhtcrawl.crawl.recovery import parse_head
+from dhtcrawl.errors import StorageError
+from dhtcrawl.export.collection import ArchivedPage, Collection, read_response
+from dhtcrawl.export.places import ResponsePlace
+from dhtcrawl.extract.rules_file import RuleFile, read
+from dhtcrawl.fetch.charset import looks_like_html
+from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE, REPORTS_DIR, SUMMARY_FILE
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RecordFiles
+from dhtcrawl.storage.store.engine import storage_error
+from dhtcrawl.storage.store.files import DiskDirectory
+
+PIECE_PAGES: Final = 256
+UNFINISHED: Final = "unfinished-"
+_AHEAD: Final = 3  # pieces for each process that wait for it, or for us
+
+
+class _ToRead(NamedTuple):
+    """What a process needs to know of a page."""
+
+    url: str
+    status: int
+    fetched_at: str
+    member: ResponsePlace
+
+
+class _Brought(NamedTuple):
+    """What one page has."""
+
+    url: str
+    fetched_at: str
+    found: str  # as in a page record; empty: there is no HTML
+    problem: str  # why its response could not be read
+
+
+@dataclass(slots=True)
+class ExtractReport:
+    """What became of the pages."""
+
+    pages: int = 0  # that rules were for
+    records: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+
+def extract_records(
+    collection: Collection, rules: str, processes: int, progress: Callable[[int], None]
+) -> ExtractReport:
+    """Write the records of a collection's pages by the text of a file of rules, which was checked.
+
+    `progress` is told how many pages were read so far. With one process this one reads them.
+
+    Raises:
+        StorageError: the records cannot be written.
+    """
+    report = ExtractReport()
+    records_dir, reports_dir = (
+        DiskDirectory(collection.root / RECORDS_DIR),
+        DiskDirectory(collection.root / REPORTS_DIR),
+    )
+    journal = collection.root / RECORDS_DIR / f"{UNFINISHED}{_mark(collection.root, rules)}"
+    with ExitStack() as stack:
+        files = RecordFiles(collection.root, stack)
+        noted = _Journal(journal, stack)
+        pieces = enumerate(_pieces(_pages_for(collection, read("--rules", rules))))
+        for brought in noted.with_new(_read_all(collection.root, rules, noted.missing(pieces), processes, stack)):
+            for page in brought:
+                if page.problem:
+                    report.problems.append(page.problem)
+                elif page.found:
+                    files.add(page.url, page.fetched_at, page.found)
+            report.pages += len(brought)
+            progress(report.pages)
+        files.write(records_dir, reports_dir)
+        report.records, report.rejected = files.records, files.rejected
+    _count_in_summary(collection, report)
+    for path in (collection.root / RECORDS_DIR).glob(f"{UNFINISHED}*"):
+        path.unlink(missing_ok=True)
+    return report
+
+
+class _Journal:
+    """What pieces have brought, in a file that only grows."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._path = path
+        self._known: set[int] = set()
+        try:
+            whole = self._read()
+            self._file: BinaryIO = stack.enter_context(path.open("ab"))
+            self._file.truncate(whole)
+        except OSError as error:
+            raise storage_error(error, f"cannot write {path}") from error
+
+    def missing(self, pieces: Iterable[tuple[int, list[_ToRead]]]) -> Iterator[tuple[int, list[_ToRead]]]:
+        """The pieces that have to be read."""
+        return (piece for piece in pieces if piece[0] not in self._known)
+
+    def with_new(self, read: Iterable[tuple[int, list[_Brought]]]) -> Iterator[list[_Brought]]:
+        """What was noted, then what is read, which is noted."""
+        yield from self._noted()
+        for number, brought in read:
+            try:
+                self._file.write(json.dumps([number, brought]).encode() + b"\n")
+                self._file.flush()
+            except OSError as error:
+                raise storage_error(error, f"cannot write {self._path}") from error
+            yield brought
+
+    def _read(self) -> int:
+        """Learn which pieces are there; return where the last whole line ends."""
+        whole = 0
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._known.add(int(line[1 : line.index(b",")]))
+                    whole += len(line)
+        return whole
+
+    def _noted(self) -> Iterator[list[_Brought]]:
+        if not self._known:
+            return
+        with self._path.open("rb") as file:
+            for line in islice(file, len(self._known)):
+                yield [_Brought(*page) for page in json.loads(line)[1]]
+
+
+def _mark(root: Path, rules: str) -> str:
+    pages = root / PAGES_DIR / PAGES_FILE
+    status = pages.stat()
+    return hashlib.sha256(f"{rules}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:16]
+
+
+def _pages_for(collection: Collection, rules: RuleFile) -> Iterator[_ToRead]:
+    """The pages that may have records."""
+    for page in collection.pages():
+        if page.member is not None and _is_html(page) and rules.rules_of(page.url):
+            yield _ToRead(page.url, page.status, str(page.fields["fetched_at"]), page.member)
+
+
+def _is_html(page: ArchivedPage) -> bool:
+    media_type = page.fields.get("content_type")
+    return 200 <= page.status < 300 and isinstance(media_type, str) and looks_like_html(media_type, b"")
+
+
+def _pieces(pages: Iterator[_ToRead]) -> Iterator[list[_ToRead]]:
+    while piece := list(islice(pages, PIECE_PAGES)):
+        yield piece
+
+
+def _read_all(
+    root: Path, rules: str, pieces: Iterator[tuple[int, list[_ToRead]]], processes: int, stack: ExitStack
+) -> Iterator[tuple[int, list[_Brought]]]:
+    """What the pieces bring, in any order, with no more of them in memory than the processes need."""
+    first = list(islice(pieces, 2))
+    if processes == 1 or len(first) < 2:  # a single piece is read before a process has begun
+        for number, piece in (*first, *pieces):
+            yield number, _read_piece(root, rules, piece)
+        return
+    # Spawned, so that no child has our files and threads.
+    pool: Executor = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn"), _leave_ctrl_c))
+    stack.callback(pool.shutdown, cancel_futures=True)
+    waiting: list[tuple[int, Future[list[_Brought]]]] = []
+    for number, piece in (*first, *pieces):
+        waiting.append((number, pool.submit(_read_piece, root, rules, piece)))
+        if len(waiting) >= _AHEAD * processes:
+            ready, done = waiting.pop(0)
+            yield ready, done.result()
+    for ready, done in waiting:
+        yield ready, done.result()
+
+
+def _leave_ctrl_c() -> None:
+    """Ctrl-C reaches all processes of a terminal: the one that we work for ends us."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _read_piece(root: Path, rules: str, piece: list[_ToRead]) -> list[_Brought]:
+    """In a process of its own, as a rule."""
+    read_rules = _rules_of(rules)
+    return [_brought(root, read_rules, page) for page in piece]
+
+
+@lru_cache(maxsize=1)
+def _rules_of(rules: str) -> RuleFile:
+    return read("--rules", rules)
+
+
+def _brought(root: Path, rules: RuleFile, page: _ToRead) -> _Brought:
+    try:
+        record = read_response(root, page.member)
+    except StorageError as error:
+        return _Brought(page.url, page.fetched_at, "", str(error))
+    html_bytes_max = Config().fetch.html_bytes_max
+    html = page_html(page.status, parse_head(record.head), record.payload, html_bytes_max=html_bytes_max)
+    return _Brought(page.url, page.fetched_at, "" if html is None else found_on(rules, page.url, *html), "")
+
+
+def _count_in_summary(collection: Collection, report: ExtractReport) -> None:
+    """Say in summary.json, if there is one, what the directory has now."""
+    summary: dict[str, Any] = collection.summary()
+    if summary:
+        counted = {"records": dict(sorted(report.records.items())), "rejected": dict(sorted(report.rejected.items()))}
+        text = json.dumps({**summary, **counted}, indent=2, ensure_ascii=False)
+        DiskDirectory(collection.root).replace(SUMMARY_FILE, [text.encode() + b"\n"])

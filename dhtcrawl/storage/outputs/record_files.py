@@ -1,0 +1,138 @@
+"""Writes the records that rules found on the pages of a crawl, and what they rejected.
+
+    records/RULE.jsonl        the records of a rule, sorted by page
+    reports/rejected.jsonl    what is no record, or has not all fields
+
+What a page has stands in its page record (`crawl.record_finder` put it there), so that there is one line a record,
+whichever nodes have fetched the page, and however often.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from dhtcrawl.storage.outputs.sorting import Sorter
+from dhtcrawl.storage.store.files import Directory
+
+RECORDS_DIR: Final = "records"
+REJECTED_FILE: Final = "rejected.jsonl"  # only in a crawl with rules
+# Of a record's line, besides its fields, whose names begin with a letter.
+URL, NUMBER, FETCHED_AT = "_url", "_record", "_fetched_at"
+
+# It names a file, and page records come from other nodes, too.
+_RULE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def file_of_rule(rule: str) -> str:
+    """The name of the file with the records of a rule."""
+    return f"{rule}.jsonl"
+
+
+def record_files(out: Path) -> list[Path]:
+    """The files of records below a crawl's directory."""
+    return sorted((out / RECORDS_DIR).glob("*.jsonl"))
+
+
+class RecordFiles:
+    """Collects the records of pages, in any order, and writes them."""
+
+    def __init__(self, scratch: Path | None, files: ExitStack) -> None:
+        """`scratch` is the directory for what does not fit into memory; `files` closes what is opened."""
+        self.records: Counter[str] = Counter()  # by rule
+        self.rejected: Counter[str] = Counter()  # by reason
+        self._records = Sorter(scratch, files)
+        self._rejects = Sorter(scratch, files)
+
+    def add(self, url: str, fetched_at: str, found: str) -> None:
+        """Take what was found on a page, as its page record has it.
+
+        Raises:
+            StorageError: the disk failed, or is full.
+        """
+        try:
+            fields = json.loads(found)
+            records, rejects = fields["records"], fields["rejects"]
+            for rule, number, values in records:
+                _check(rule, number)
+                ours = {URL: url, NUMBER: number, FETCHED_AT: fetched_at}
+                line = {**ours, **values, **ours}
+                self._records.add(_key(rule, url, number), _bytes(f"{rule}\n{_json(line)}\n"))
+                self.records[rule] += 1
+            for rule, number, field, reason, shown, kept in rejects:
+                line = {
+                    "url": url,
+                    "rule": rule,
+                    "record": number,
+                    "field": field,
+                    "reason": reason,
+                    "found": shown,
+                    "kept": kept,
+                }
+                self._rejects.add(_key(url, rule, number), _bytes(_json(line) + "\n"))
+                self.rejected[reason] += 1
+        except (ValueError, KeyError, TypeError):
+            # What is none is told as such, and its page is not lost for it.
+            self.rejected["unreadable"] += 1
+
+    def write(self, records: Directory, reports: Directory) -> None:
+        """Replace the files; those of rules that found nothing are removed.
+
+        Raises:
+            StorageError: a file cannot be written; the old one stays.
+        """
+        names = set()
+        for rule, lines in groupby(self._records.lines(), _rule_of):
+            name = file_of_rule(rule.decode())
+            names.add(name)
+            records.replace(name, _without_rule(lines))
+        for name in records.names():
+            if name.endswith(".jsonl") and name not in names:
+                records.remove(name)
+        reports.replace(REJECTED_FILE, self._rejects.lines())
+
+
+def order_of(url: str, number: int) -> bytes:
+    """What the lines of a file of records are sorted by."""
+    return _bytes(f"{url}\0{number:08}")
+
+
+def _check(rule: str, number: object) -> None:
+    """Whether a record can have such a rule and number.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not _RULE.fullmatch(rule) or type(number) is not int:
+        raise ValueError(rule)
+
+
+def _key(first: str, second: str, number: int) -> bytes:
+    return _bytes(f"{first}\0{second}\0{number:08}")
+
+
+def _rule_of(line: bytes) -> bytes:
+    return line[: line.index(b"\n")]
+
+
+def _without_rule(lines: Iterable[bytes]) -> Iterator[bytes]:
+    for line in lines:
+        yield line[line.index(b"\n") + 1 :]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def stored_records(fields: dict[str, Any]) -> str | None:
+    """What a page record has of its records; None: no rule was for the page."""
+    found = fields.get("records")
+    return found if isinstance(found, str) else None

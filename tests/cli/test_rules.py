@@ -1,0 +1,180 @@
+"""`--rules`, `try-rules` and `extract`: what docs/extraction.md shows is what happens."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.stub import Answer, StubServer
+
+from dhtcrawl.export import extraction
+from dhtcrawl.export.collection import collection, read_response
+from dhtcrawl.export.extraction import UNFINISHED, extract_records
+from dhtcrawl.export.places import ResponsePlace
+from dhtcrawl.storage.archive.warcread import WarcRecord
+
+from .conftest import Here, spawn
+
+DOCS = (Path(__file__).parents[2] / "docs" / "extraction.md").read_text("utf-8")
+FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+RULES = """
+[[rules]]
+name = "r"
+site = "{host}"
+[[rules.fields]]
+name = "title"
+selector = "h1"
+required = true
+"""
+
+
+def fenced(language: str) -> list[str]:
+    return [body for name, body in FENCES if name == language]
+
+
+PRODUCTS, OFFERS = fenced("toml")
+PRODUCT_PAGE, OFFER_PAGE = fenced("html")
+PRODUCT, OFFER = map(json.loads, fenced("json"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("products.toml", PRODUCTS), ("offers.toml", OFFERS), ("page.html", PRODUCT_PAGE)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "offers.html").write_text(OFFER_PAGE)
+    return tmp_path
+
+
+def found(here: Here, rules: str, page: str, url: str) -> Any:
+    return json.loads(here("try-rules", "--rules", rules, page, "--url", url, "--json").stdout)
+
+
+def test_the_examples_of_the_page_give_the_records_that_stand_there(home: Path, here: Here) -> None:
+    product = found(here, "products.toml", "page.html", "http://shop.example/p/7")
+    assert [row["fields"] for row in product["records"]] == [PRODUCT]
+    offers = found(here, "offers.toml", "offers.html", "http://de.market.example/today")
+    assert [row["fields"] for row in offers["records"]] == [OFFER]
+    rejects = [f"{row['rule']} {row['number']} {row['field']} {row['reason']}" for row in offers["rejects"]]
+    (listed,) = [body for body in fenced("") if body.startswith("offers 1")]
+    assert rejects == listed.splitlines()
+
+
+def test_a_person_sees_what_each_selector_found(home: Path, here: Here) -> None:
+    ended = here("try-rules", "--rules", "products.toml", "page.html", "--url", "http://shop.example/p/7")
+    (shown,) = [body for body in fenced("") if body.startswith("products 1")]
+    assert (ended.code, ended.stdout) == (0, shown)
+    offers = here("try-rules", "--rules", "offers.toml", "offers.html", "--url", "http://de.market.example/today")
+    assert "offers 2  rejected\n" in offers.stdout
+    assert "  title    missing  (h2: 0)" in offers.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["page.html"], "say with --url which page it is"),
+        (["page.html", "--url", "http://a.example/"], "there are rules for shop.example, not for a.example"),
+        (["page.html", "--url", "http://shop.example/q"], "of its site there is products for /p/*"),
+        (["http://a.example/", "--url", "http://a.example/"], "--url is for a page in a file; leave it out"),
+        (["missing.html", "--url", "http://shop.example/p/7"], "cannot read missing.html"),
+    ],
+)
+def test_what_cannot_be_tried_is_told(args: list[str], says: str, home: Path, here: Here) -> None:
+    ended = here("try-rules", "--rules", "products.toml", *args)
+    assert ended.code == 2
+    assert says in ended.message()
+
+
+def test_a_url_is_asked_for_once(home: Path, here: Here) -> None:
+    with StubServer() as server:
+        server.page("/p/1")
+        server.answers["/old"] = Answer(b"", 302, {"Location": "/p/1"})
+        (home / "r.toml").write_text(RULES.format(host="127.0.0.1").replace('"h1"', '"body"'))
+        args = ["try-rules", "--rules", "r.toml", "--allow-private", "--json"]
+        ended = here(*args, server.url + "/p/1")
+        assert ended.code in (0, 1), ended
+        assert server.paths() == ["/p/1"]
+        assert f"redirects to {server.url}/p/1; try that" in here(*args, server.url + "/old").message()
+        refused = here(*args[:3], server.url + "/p/1")
+        assert refused.code == 1
+        assert "private-address" in refused.message()
+
+
+@pytest.mark.parametrize("command", ["crawl", "submit", "try-rules", "extract"])
+def test_rules_that_make_no_sense_end_a_command_with_file_line_and_remedy(command: str, home: Path, here: Here) -> None:
+    (home / "bad.toml").write_text(PRODUCTS.replace('"h1"', '"h1 ~ p"'))
+    rest = {"extract": ["."], "try-rules": ["http://shop.example/p/7"]}.get(command, ["http://shop.example/"])
+    ended = here(command, "--rules", "bad.toml", *rest)
+    assert ended.code == 4
+    line = 1 + PRODUCTS.splitlines().index('selector = "h1"')
+    assert ended.message().startswith(f"dhtcrawl: bad.toml:{line}: rules.1.fields.1.selector is 'h1 ~ p'; use + or")
+    assert f"products.toml:{line}: rules.1.fields.1.selector is" in DOCS
+
+
+def shop(server: StubServer, pages: int) -> None:
+    for number in range(pages):
+        server.page(f"/{number}", *([f"/{number + 1}"] if number + 1 < pages else []))
+
+
+def test_other_rules_are_another_crawl_and_the_same_go_on(home: Path) -> None:
+    with StubServer() as server:
+        shop(server, 3)
+        (home / "r.toml").write_text(RULES.format(host="127.0.0.1").replace('"h1"', '"a"'))
+        args = ["crawl", server.url + "/0", "--allow-private", "--delay", "0", "--out", "out"]
+        first = spawn(home, *args, "--rules", "r.toml")
+        assert first.code == 0, first
+        lines = (home / "out" / "records" / "r.jsonl").read_text().splitlines()
+        assert [json.loads(line)["_url"] for line in lines] == [f"{server.url}/{number}" for number in range(2)]
+        rejects = (home / "out" / "reports" / "rejected.jsonl").read_text().splitlines()
+        assert [json.loads(line)["reason"] for line in rejects] == ["missing"]
+        again = spawn(home, *args, "--rules", "r.toml")
+        assert "out holds this crawl, complete" in again.message()
+        (home / "r.toml").write_text(RULES.format(host="127.0.0.1"))
+        other = spawn(home, *args, "--rules", "r.toml")
+        assert other.code == 2
+        assert "--rules says other rules" in other.message()
+        assert spawn(home, "forget", "", "--out", "out", "--outputs").code == 2
+        crawl = json.loads((home / "out" / "summary.json").read_text())["crawl"]
+        assert spawn(home, "forget", crawl, "--out", "out", "--outputs").code == 0
+        assert not (home / "out" / "records" / "r.jsonl").exists()
+
+
+def test_what_was_interrupted_goes_on_and_nothing_stands_there_twice(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extraction, "PIECE_PAGES", 2)
+    with StubServer() as server:
+        shop(server, 9)
+        args = ["crawl", server.url + "/0", "--allow-private", "--delay", "0", "--out", "out"]
+        assert spawn(home, *args).code == 0
+    out, rules = home / "out", RULES.format(host="127.0.0.1").replace('"h1"', '"a"')
+    seen: list[int] = []
+
+    def interrupt(pages: int) -> None:
+        seen.append(pages)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with collection(out) as opened, pytest.raises(KeyboardInterrupt):
+        extract_records(opened, rules, 1, interrupt)
+    (journal,) = (out / "records").glob(f"{UNFINISHED}*")
+    journal.write_bytes(journal.read_bytes()[:-3])  # killed while it was written
+    assert list((out / "records").glob("*.jsonl")) == []
+    read = []
+
+    def count(root: Path, member: ResponsePlace) -> WarcRecord:
+        read.append(member)
+        return read_response(root, member)
+
+    monkeypatch.setattr(extraction, "read_response", count)
+    with collection(out) as opened:
+        report = extract_records(opened, rules, 1, seen.append)
+    assert report.pages == 9
+    assert len(read) == 7, "all but those of the piece that was noted whole"
+    lines = (out / "records" / "r.jsonl").read_text().splitlines()
+    assert [json.loads(line)["_url"] for line in lines] == [f"{server.url}/{number}" for number in range(8)]
+    assert [path.name for path in (out / "records").iterdir()] == ["r.jsonl"]
+    assert spawn(home, "verify", "out").code == 0

@@ -1,0 +1,77 @@
+"""Records of pages become a file a rule, each record once, whatever other nodes have put into page records."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dhtcrawl.storage.outputs.record_files import REJECTED_FILE, RecordFiles
+from dhtcrawl.storage.store.files import MemoryDirectory
+
+AT = "2026-01-31T12:00:00.000Z"
+
+
+def written(pages: list[tuple[str, str]], records: MemoryDirectory | None = None) -> tuple[dict[str, Any], Any]:
+    """The rows of each file of records, and those of the rejects."""
+    records, reports = records or MemoryDirectory(), MemoryDirectory()
+    with ExitStack() as stack:
+        files = RecordFiles(None, stack)
+        for url, found in pages:
+            files.add(url, AT, found)
+        files.write(records, reports)
+    assert sum(files.records.values()) == sum(len(rows(records, name)) for name in records.names())
+    return {name: rows(records, name) for name in records.names()}, rows(reports, REJECTED_FILE)
+
+
+def rows(directory: MemoryDirectory, name: str) -> list[Any]:
+    return [json.loads(line) for line in directory.read(name, 0, 1 << 20).splitlines()]
+
+
+def page(*records: Any, rejects: Any = ()) -> str:
+    return json.dumps({"records": records, "rejects": rejects})
+
+
+def test_each_rule_has_a_file_sorted_by_page_and_number() -> None:
+    found, rejected = written(
+        [
+            ("http://b/", page(["x", 2, {"f": 2}], ["x", 1, {"f": 1}])),
+            ("http://a/", page(["y", 1, {"g": "ü\n"}], rejects=[["x", 0, "", "no-tree", "", False]])),
+            ("http://a/10", page(["x", 1, {"f": None}])),
+        ]
+    )
+    assert found == {
+        "x.jsonl": [
+            {"_url": "http://a/10", "_record": 1, "_fetched_at": AT, "f": None},
+            {"_url": "http://b/", "_record": 1, "_fetched_at": AT, "f": 1},
+            {"_url": "http://b/", "_record": 2, "_fetched_at": AT, "f": 2},
+        ],
+        "y.jsonl": [{"_url": "http://a/", "_record": 1, "_fetched_at": AT, "g": "ü\n"}],
+    }
+    assert rejected == [
+        {"url": "http://a/", "rule": "x", "record": 0, "field": "", "reason": "no-tree", "found": "", "kept": False}
+    ]
+
+
+def test_a_rule_that_finds_nothing_any_more_has_no_file() -> None:
+    records = MemoryDirectory()
+    written([("http://a/", page(["x", 1, {}]))], records)
+    assert written([("http://a/", page())], records) == ({}, [])
+
+
+def test_a_rule_of_another_node_names_no_file_elsewhere() -> None:
+    for name in ("../../up", "a/b", "", ".x", "x\n", "x" * 65):
+        assert written([("http://a/", page([name, 1, {}]))]) == ({}, [])
+
+
+@given(
+    st.recursive(st.none() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.text(), each))
+)
+def test_what_is_none_takes_no_page_with_it(value: Any) -> None:
+    for found in (json.dumps(value), page(value), page(rejects=value), str(value)):
+        records, rejected = written([("http://a/", found), ("http://b/", page(["x", 1, {"f": 1}]))])
+        assert [row["_url"] for row in records["x.jsonl"]][-1:] == ["http://b/"]
+        assert rejected is not None
