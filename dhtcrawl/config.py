@@ -168,6 +168,11 @@ class NodeSettings:
     advertise: str = setting("", "the address that others are told; empty: the one it listens on", "address")
     bootstrap: tuple[str, ...] = setting((), "nodes to join through; none: a new swarm", "address")
     admin: str = setting("127.0.0.1:8469", "where the node answers commands and browsers, HTTP", "address")
+    admin_token_file: str = setting(
+        "",
+        "a file, open to its owner alone, with the token that the admin port asks for; needed beyond loopback",
+        "path",
+    )
     labels: tuple[str, ...] = setting((), "what policies may know of this node", "pair")
     allowed_policies: tuple[str, ...] = setting(
         (), "policies of your own that crawls may name, and this node then imports, as module:Class", "class"

@@ -14,7 +14,8 @@
     ├── BootstrapUnreachable        30   none of the given nodes answered
     ├── LeftWork                    31   a node left before others had all it held
     ├── IdentityError               32   the node's key is unreadable or refused
-    └── SwarmRefused                32   other machines, and neither a secret nor an open swarm
+    ├── SwarmRefused                32   other machines, and neither a secret nor an open swarm
+    └── TokenRefused                32   the admin port's token is missing, another, or open to others
 
 Messages are one line, name the thing and say the remedy. Expected outcomes of
 a fetch (a 404, a refused connection) are values, see `dhtcrawl.fetch.http`.
@@ -126,5 +127,11 @@ class IdentityError(DhtcrawlError):
 
 class SwarmRefused(DhtcrawlError):
     """To talk with other machines it takes a secret, or a word that the swarm is open."""
+
+    exit_code = Exit.IDENTITY
+
+
+class TokenRefused(DhtcrawlError):
+    """A node's admin port asks for its token, and that is missing, is another, or can be read by others."""
 
     exit_code = Exit.IDENTITY

@@ -2,7 +2,8 @@
 
 Without a secret, any machine that reaches a node's port takes part: it may hand
 out tasks and store records. So nothing but loopback is listened on or joined
-through unless `--open-swarm` says that this is meant.
+through unless `--open-swarm` says that this is meant. The admin port does what it is told by whoever
+reaches it, so beyond loopback it asks for a token.
 """
 
 from __future__ import annotations
@@ -75,11 +76,18 @@ def join_options_of(config: Config, as_json: bool = False) -> JoinOptions:
         raise config.refusal(
             "node.admin", ": a node needs an address for commands; use 127.0.0.1:8469, or port 0 for any"
         )
+    admin = parse_address(node.admin)
+    if not (node.admin_token_file or is_loopback(admin[0])):
+        raise config.refusal(
+            "node.admin",
+            f" {format_address(admin)}: whoever reaches it could command this node; "
+            "have it ask for a token with --admin-token-file FILE",
+        )
     return JoinOptions(
         bootstrap=bootstrap,
         listen=listen,
         advertise=_advertise(config, listen, bootstrap),
-        admin=parse_address(node.admin),
+        admin=admin,
         open_swarm=node.open_swarm,
         as_json=as_json,
     )

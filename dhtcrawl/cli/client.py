@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote
@@ -16,9 +16,10 @@ import aiohttp
 import msgpack
 from yarl import URL
 
+from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.options import load_config
 from dhtcrawl.config import Config
-from dhtcrawl.errors import ConfigError, DhtcrawlError, NodeUnreachable, NotNow, UsageError
+from dhtcrawl.errors import ConfigError, DhtcrawlError, NodeUnreachable, NotNow, TokenRefused, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
 from dhtcrawl.web.api import Action, Decision, Row
@@ -35,7 +36,20 @@ ANSWER_BYTES_MAX = 64 << 20
 _API = "/api/v1"
 _USAGE = (400, 403, 404, 408, 409, 413)
 _CONFIG = 422
+_TOKEN = 401
 _NOT_NOW = 503
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAccess:
+    """Where a node is asked, and the token it is shown; "" for none."""
+
+    address: Address
+    token: str = field(default="", repr=False)
+
+    def client(self) -> NodeClient:
+        """What asks it."""
+        return NodeClient(self.address, self.token)
 
 
 class NodeClient:
@@ -45,18 +59,20 @@ class NodeClient:
         NodeUnreachable: no node answers there.
         NotNow: the node says that it cannot tell yet.
         UsageError: the node says that this cannot be asked.
+        TokenRefused: the node asks for a token, and this is not it.
         ConfigError: the node lacks what the crawl's policy needs.
         DhtcrawlError: it failed, or what answers is no node.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, token: str = "") -> None:
         host, port = address
         self.name = format_address(address)
         if is_wildcard(host):  # a node listens there, but is not reached there
             host = "::1" if ":" in host else "127.0.0.1"
         self._base = f"http://{format_address((host, port))}"
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False, headers=headers)
 
     async def __aenter__(self) -> Self:
         return self
@@ -209,6 +225,8 @@ class NodeClient:
             message = str(json.loads(answer)["error"])
         except (ValueError, TypeError, LookupError):
             return self._no_node()
+        if status == _TOKEN:
+            return TokenRefused(f"the node at {self.name}: {message}")
         if status in _USAGE:
             return UsageError(message)
         if status == _CONFIG:
@@ -241,47 +259,49 @@ def _about(url: str, crawl: str | None) -> dict[str, str]:
     return {"url": url} | ({} if crawl is None else {"crawl": crawl})
 
 
-def admin_address(options: dict[str, Any]) -> Address:
+def admin_access(options: dict[str, Any]) -> NodeAccess:
     """The node that a command asks: `--admin`, else the setting.
 
     Raises:
         ConfigError: it is no address, or another setting is not good.
         UsageError: the same, and the option gave it.
+        TokenRefused: the file with its token can be read by others.
     """
     return admin_of(load_config(options))
 
 
-def admin_of(config: Config) -> Address:
+def admin_of(config: Config) -> NodeAccess:
     """The node to ask.
 
     Raises:
-        ConfigError: the setting is empty.
-        UsageError: the option is.
+        ConfigError: the setting is empty, or the file with the token holds none.
+        UsageError: the same, of an option.
+        TokenRefused: the file with the token can be read by others.
     """
     if not config.node.admin:
         raise config.refusal("node.admin", " is empty; name a running node with --admin HOST:PORT")
-    return parse_address(config.node.admin)
+    return NodeAccess(parse_address(config.node.admin), token_of(config))
 
 
 def asked(options: dict[str, Any], question: Callable[[NodeClient], Awaitable[T]]) -> T:
     """What the node answers to a question.
 
     Raises:
-        ConfigError, UsageError: `admin_address` finds no address.
+        ConfigError, UsageError, TokenRefused: what `admin_access` raises.
         DhtcrawlError: what `NodeClient` raises.
     """
-    return asked_at(admin_address(options), question)
+    return asked_at(admin_access(options), question)
 
 
-def asked_at(address: Address, question: Callable[[NodeClient], Awaitable[T]]) -> T:
-    """What the node at `address` answers to a question.
+def asked_at(access: NodeAccess, question: Callable[[NodeClient], Awaitable[T]]) -> T:
+    """What a node answers to a question.
 
     Raises:
         DhtcrawlError: what `NodeClient` raises.
     """
 
     async def main() -> T:
-        async with NodeClient(address) as client:
+        async with access.client() as client:
             return await question(client)
 
     return asyncio.run(main())

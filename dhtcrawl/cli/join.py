@@ -10,8 +10,10 @@ import click
 import platformdirs
 
 from dhtcrawl.cli.addresses import join_options_of
+from dhtcrawl.cli.admin_token import make_missing_token
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.machine import usable_cores
+from dhtcrawl.cli.main import tell
 from dhtcrawl.cli.options import AUTO, config_options, join_options, log_options, node_options, nodes_option
 
 
@@ -30,6 +32,9 @@ def command(nodes: int, as_json: bool, **options: Any) -> int:
     """
     config = read_settings(options)
     join = join_options_of(config, as_json)
+    made = make_missing_token(config)
+    if made is not None:
+        tell(f"a token for the admin port was made: {made}; commands need it, too, with --admin-token-file")
     if not config.node.data_dir:
         node = dataclasses.replace(config.node, data_dir=str(default_data_dir()))
         config = dataclasses.replace(config, node=node)

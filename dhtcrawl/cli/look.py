@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dhtcrawl.cli.client import NodeClient, admin_address
+from dhtcrawl.cli.client import NodeClient, admin_access
 from dhtcrawl.cli.manual import decide, given_up, list_of
 from dhtcrawl.cli.options import F, admin_option, json_option
 from dhtcrawl.cli.table import Column, columns_there, fields, short, table, wrapped
@@ -39,13 +39,13 @@ def look(options: dict[str, Any], question: Question, words: Words, *, as_json: 
     """Ask a node and print the answer, with `watch` again and again.
 
     Raises:
-        ConfigError, UsageError: `admin_address` finds no address.
+        ConfigError, UsageError, TokenRefused: what `admin_access` raises.
         DhtcrawlError: what `NodeClient` raises.
     """
-    address = admin_address(options)
+    access = admin_access(options)
 
     async def main() -> None:
-        async with NodeClient(address) as client:
+        async with access.client() as client:
             while True:
                 answer = await question(client)
                 text = json.dumps(answer, ensure_ascii=False) if as_json else words(answer, columns_there())

@@ -71,11 +71,18 @@ _LOG: _Table = [
     (("--log-format",), "node.log_format", {"metavar": "FORMAT"}, "text, or json: each line on stderr is JSON."),
 ]
 _PLACE = {"metavar": "HOST:PORT"}
+_FILE = {"metavar": "FILE"}
 _JOIN: _Table = [
     (("--bootstrap",), "node.bootstrap", {"multiple": True} | _PLACE, "A node to join through (repeatable)."),
     (("--listen",), "node.listen", _PLACE, "Where other nodes reach this one; default: 127.0.0.1:8468."),
     (("--advertise",), "node.advertise", _PLACE, "The address that others are told, where it is another."),
     (("--admin",), "node.admin", _PLACE, "Where commands and browsers reach it; default: 127.0.0.1:8469."),
+    (
+        ("--admin-token-file",),
+        "node.admin_token_file",
+        _FILE,
+        "The token that --admin asks for; made if it is not there.",
+    ),
     (("--label",), "node.labels", _PAIR, "What policies may know of this node, such as type=meta (repeatable)."),
     (
         ("--allow-policy",),
@@ -85,7 +92,10 @@ _JOIN: _Table = [
     ),
     (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
 ]
-_ADMIN: _Table = [(("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469.")]
+_ADMIN: _Table = [
+    (("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469."),
+    (("--admin-token-file",), "node.admin_token_file", _FILE, "The token that the node asks for, if it does."),
+]
 _TABLES = (_CRAWL, _FETCH, _NODE, _LOG, _JOIN)
 # Settings that are lists: several --set make one.
 _LISTS = (

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dhtcrawl.cli.causes import ASKED_IN_SWARM, first_causes, in_swarm, nothing_fetched, shown
-from dhtcrawl.cli.client import NodeClient, admin_of
+from dhtcrawl.cli.client import NodeAccess, NodeClient, admin_of
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.main import tell
@@ -28,7 +28,6 @@ from dhtcrawl.errors import DhtcrawlError, Exit, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.outputs.outputs import SUMMARY_FILE
 from dhtcrawl.storage.outputs.summary import Summary
-from dhtcrawl.units import Address
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +60,8 @@ def command(urls: tuple[str, ...], wait: bool, out: str | None, as_json: bool, *
     return asyncio.run(_submit(admin, spec, wait=wait, out=out_dir, as_json=as_json))
 
 
-async def _submit(address: Address, spec: CrawlSpec, *, wait: bool, out: Path | None, as_json: bool) -> int:
-    async with NodeClient(address) as client:
+async def _submit(access: NodeAccess, spec: CrawlSpec, *, wait: bool, out: Path | None, as_json: bool) -> int:
+    async with access.client() as client:
         crawl = str((await client.submit(spec)).get("crawl", ""))
         log.info("the node at %s has taken crawl %s", client.name, short(crawl), extra={"crawl": crawl})
         if not wait:

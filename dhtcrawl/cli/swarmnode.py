@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.addresses import JoinOptions
+from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.main import fail, tell
@@ -27,7 +28,7 @@ from dhtcrawl.node.planes import NetworkConfig
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.engine import storage_error
-from dhtcrawl.units import Address, format_address
+from dhtcrawl.units import Address, format_address, is_loopback
 from dhtcrawl.web.admin import serve
 
 CRAWLS_DIR = "crawls"
@@ -39,14 +40,15 @@ def run_node(config: Config, join: JoinOptions) -> int:
     Raises:
         BootstrapUnreachable: none of the nodes to join through answered.
         UsageError: an address is taken, or another process holds the data directory.
+        TokenRefused, ConfigError: the file with the admin port's token is open to others, or holds none.
         StorageError: the data directory cannot be used.
     """
-    data_dir = Path(config.node.data_dir)
+    data_dir, token = Path(config.node.data_dir), token_of(config)
     with locked(data_dir):
-        return run_loop(lambda: _run(config, join, data_dir))
+        return run_loop(lambda: _run(config, join, data_dir, token))
 
 
-async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
+async def _run(config: Config, join: JoinOptions, data_dir: Path, token: str) -> int:
     async with real_node(config, data_dir) as node:
         # A crawl's outputs are made where they are first written to.
         made: dict[bytes, OutputDirs] = {}
@@ -62,7 +64,8 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path) -> int:
         network = NetworkConfig(join.listen, join.advertise, join.bootstrap)
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)
-        async with serve(api, *join.admin, is_open=swarm.opened.is_set) as admin, asyncio.TaskGroup() as group:
+        admin_port = serve(api, *join.admin, token=token, is_open=swarm.opened.is_set)
+        async with admin_port as admin, asyncio.TaskGroup() as group:
             announcing = group.create_task(_announce(swarm, admin, join))
             signals = orderly_end(
                 partial(_leave, swarm), at_once="stopped at once; the other nodes take over from what is on their disks"
@@ -129,6 +132,8 @@ async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None
         return
     if join.open_swarm:
         tell("this swarm is open: whoever reaches its ports takes part; keep them inside networks you trust")
+    if not is_loopback(admin[0]):
+        tell(f"the admin port {where['admin']} is not encrypted: reach it by a tunnel, or through a proxy with TLS")
     click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: http://{where['admin']}/")
 
 

@@ -50,6 +50,7 @@ from dhtcrawl.web import metrics
 from dhtcrawl.web.api import Action, ApiError, NodeApi, changes_in, decision_in, submission
 from dhtcrawl.web.bodies import BodyReader
 from dhtcrawl.web.guard import (
+    bearer,
     bytes_argument,
     count_argument,
     doorkeeper,
@@ -73,16 +74,17 @@ _ACTIONS = ("pause", "resume", "stop")
 
 @asynccontextmanager
 async def serve(
-    api: NodeApi, host: str, port: int, *, is_open: Callable[[], bool] = lambda: True
+    api: NodeApi, host: str, port: int, *, token: str = "", is_open: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[Address]:
     """Answer on `host` and `port` (0: any free one) until left; yields the address.
 
-    `api` is asked nothing before `is_open`; a client that asks before is told to come again.
+    With a `token`, only who sends it is answered (`dhtcrawl.web.guard`). `api` is asked nothing before `is_open`; a
+    client that asks before is told to come again.
 
     Raises:
         UsageError: the address is taken, or not this machine's.
     """
-    runner = web.AppRunner(application(api, host, is_open), access_log=None, shutdown_timeout=SHUTDOWN_S)
+    runner = web.AppRunner(application(api, host, token, is_open), access_log=None, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     try:
         try:
@@ -99,9 +101,9 @@ async def serve(
         await runner.cleanup()
 
 
-def application(api: NodeApi, host: str, is_open: Callable[[], bool]) -> web.Application:
-    """The application; `host` is what it listens on."""
-    middlewares = [one_line, stranger(host), doorkeeper(is_open)]
+def application(api: NodeApi, host: str, token: str, is_open: Callable[[], bool]) -> web.Application:
+    """The application; `host` is what it listens on, `token` what it asks for, if not empty."""
+    middlewares = [one_line, stranger(host), *([bearer(token)] if token else []), doorkeeper(is_open)]
     app = web.Application(middlewares=middlewares)
     live = LiveFigures(api)
     asks = Handlers(api, live)

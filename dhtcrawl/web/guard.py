@@ -1,8 +1,10 @@
 """Who may speak to the admin HTTP, and how it says no.
 
-There is no password: any program that reaches the port may ask and command. It listens
-on loopback by default, and then two kinds of stranger are left, both of them
-web pages in a browser on this machine:
+On loopback, where it listens by default, any program of this machine may ask and command. With a
+token, as it must have beyond loopback, only who sends it in every request: `Authorization: Bearer TOKEN`
+(RFC 6750). The dashboard's page itself, which says nothing, and whether the node is well, are open.
+
+Two kinds of stranger are left, both of them web pages in a browser on this machine:
 
 - **DNS rebinding**: the page's own host name comes to point here, so that it
   may read what we answer. Its requests carry that name in `Host`; only
@@ -17,6 +19,7 @@ Every refusal and error is one line of JSON, `{"error": "…"}`.
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 import re
@@ -33,6 +36,7 @@ from dhtcrawl.web.api import ApiError
 log = logging.getLogger(__name__)
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?")
+_OPEN_PATHS = ("/", "/healthz")
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -89,6 +93,26 @@ def stranger(bound: str) -> Middleware:
     return check
 
 
+def bearer(token: str) -> Middleware:
+    """Turns away who does not send `token`."""
+    expected = token.encode()
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path not in _OPEN_PATHS and not _sends(request, expected):
+            raise ApiError(401, "this node asks for its token; name the file that holds it with --admin-token-file")
+        return await handler(request)
+
+    return check
+
+
+def _sends(request: web.Request, expected: bytes) -> bool:
+    given = request.headers.getall("Authorization", [])
+    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    # In the same time whatever is wrong, so that it cannot be guessed byte by byte.
+    return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode("utf-8", "replace"), expected)
+
+
 def from_another_site(request: web.Request) -> bool:
     """Whether a web page that is not ours sent the request; its `Host` is known to be ours."""
     origins, host = request.headers.getall("Origin", []), request.headers.get("Host", "")
@@ -136,7 +160,10 @@ def told_of(error: Exception, asked: str) -> tuple[int, str]:
 
 
 def _problem(status: int, message: str) -> web.Response:
-    return json_response({"error": " ".join(message.split())}, status)
+    response = json_response({"error": " ".join(message.split())}, status)
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 def text_argument(request: web.Request, name: str) -> str:

@@ -14,7 +14,7 @@ from dhtcrawl.cli import addresses
 from dhtcrawl.cli.addresses import JoinOptions, join_options_of, own_address
 from dhtcrawl.cli.join import default_data_dir
 from dhtcrawl.config import Config, load
-from dhtcrawl.errors import SwarmRefused, UsageError
+from dhtcrawl.errors import ConfigError, SwarmRefused, UsageError
 from dhtcrawl.units import format_address, is_loopback, is_wildcard, parse_address
 
 from .conftest import Here
@@ -136,6 +136,25 @@ def test_an_address_that_cannot_be_used_so_is_told(arg: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
         options(arg, "open_swarm=on", "listen=127.0.0.1:8468") if not arg.startswith("listen") else options(arg)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.7", "node.example.org"])
+def test_beyond_loopback_the_admin_port_asks_for_a_token(host: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"^--admin .*: whoever reaches it could command this node; .* --admin-token-file"
+    ):
+        options(f"admin={host}:8469")
+    # That the swarm is open does not make it so for commands.
+    with pytest.raises(UsageError, match="--admin-token-file FILE"):
+        options(f"admin={host}:8469", "open_swarm=on", "listen=127.0.0.1:8468")
+    with pytest.raises(ConfigError, match=r"node.admin \(DHTCRAWL_NODE_ADMIN\)"):
+        options(DHTCRAWL_NODE_ADMIN=f"{host}:8469")
+    assert options(f"admin={host}:8469", "admin_token_file=token").admin == parse_address(f"{host}:8469")
+
+
+def test_on_loopback_the_admin_port_may_ask_for_a_token() -> None:
+    assert options("admin_token_file=token").admin == ("127.0.0.1", 8469)
+    assert options("admin=localhost:1").admin == ("localhost", 1)
 
 
 @pytest.mark.parametrize(

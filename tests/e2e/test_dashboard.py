@@ -204,6 +204,38 @@ def test_a_page_says_since_when_it_has_no_connection_and_goes_on_after_it(
             assert page.is_hidden("#trouble")
 
 
+def test_a_node_with_a_token_is_signed_in_to_for_as_long_as_the_tab_is_open(window: Browser) -> None:
+    token, refused = "a-token-that-nobody-guesses", "401"  # the browser itself says so
+    with running(FakeNode(), token) as admin, chrome.looking(window, f"http://{admin}/", unless=refused) as page:
+        page.wait_for_selector("#token")
+        assert (page.is_hidden("#overview"), page.is_hidden("#trouble"), page.inner_text("#link")) == (
+            True,
+            True,
+            "locked",
+        )
+        assert focus(page) == "token"
+        assert chrome.hurdles(page) == []
+        for wrong in ("not-it-at-all-not-it-at-all", "é"):
+            page.fill("#token", wrong)
+            page.press("#token", "Enter")
+            page.wait_for_selector("#sign-in-said:has-text('not the token of this node')")
+        page.fill("#token", f" {token} ")
+        page.press("#token", "Enter")
+        page.wait_for_selector("#crawls tbody tr")
+        assert (page.is_hidden("#sign-in"), page.inner_text("#link"), focus(page)) == (True, "live", "swarm-title")
+        page.goto(f"http://{admin}/#/crawl/{CRAWL.hex()}")
+        page.reload()  # at a crawl's own address, what the stream does not tell is asked for, too
+        page.wait_for_selector("#nodes tbody tr")
+        page.click("#pause")
+        page.wait_for_selector("#done:has-text('Paused')")
+        assert token not in page.content()
+        assert page.evaluate("[localStorage.length, document.cookie, location.href.includes('token')]") == [
+            0,
+            "",
+            False,
+        ]
+
+
 # A host, a URL, a title, the words of another node: whatever stands where text is shown.
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>\"'`&lt;" + (
     "\u202edecnuob\u202c\u2066\u200f\x1b[2J\n\r" + "long" * 500

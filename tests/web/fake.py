@@ -188,14 +188,14 @@ class FakeNode:
 
 
 @contextmanager
-def running(node: FakeNode) -> Iterator[str]:
+def running(node: FakeNode, token: str = "") -> Iterator[str]:
     """Serve `node` from a thread; yields its admin address."""
     address: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     done = asyncio.Event()
 
     async def main() -> None:
-        async with serve(node, "127.0.0.1", 0) as (host, port):
+        async with serve(node, "127.0.0.1", 0, token=token) as (host, port):
             address.append(f"{host}:{port}")
             ready.set()
             await done.wait()

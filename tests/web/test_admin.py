@@ -67,9 +67,9 @@ class Browser:
 
 
 @asynccontextmanager
-async def browsing(node: NodeApi, host: str = LOCAL) -> AsyncIterator[Browser]:
+async def browsing(node: NodeApi, host: str = LOCAL, token: str = "") -> AsyncIterator[Browser]:
     """Serve `node`; yields what asks it."""
-    async with asyncio.timeout(30), serve(node, host, 0) as (_, port), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(30), serve(node, host, 0, token=token) as (_, port), aiohttp.ClientSession() as session:
         yield Browser(session, port)
 
 

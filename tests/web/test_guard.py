@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dhtcrawl.web.guard import host_in, may_name
 
 from .fake import FakeNode
-from .test_admin import Answer, ask, browsing
+from .test_admin import Answer, Browser, ask, browsing
 
 pytestmark = pytest.mark.loops("asyncio")
 
@@ -118,6 +118,70 @@ async def test_a_node_on_every_address_answers_to_addresses_and_not_to_names() -
             ("evil.example", 403),
         ):
             assert (await browser("GET", "/healthz", {"Host": host})).status == status
+
+
+TOKEN = "a-token-that-nobody-guesses"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Authorization": f"Bearer {TOKEN}"}, 200),
+        ({"Authorization": f"bearer  {TOKEN} "}, 200),
+        ({}, 401),
+        ({"Authorization": TOKEN}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": "Bearer"}, 401),
+        ({"Authorization": "Bearer "}, 401),
+        ({"Authorization": f"Bearer {TOKEN[:-1]}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"Authorization": "Bearer é"}, 401),
+    ],
+)
+async def test_with_a_token_only_who_sends_it_is_answered(headers: dict[str, str], status: int) -> None:
+    node = FakeNode()
+    async with browsing(node, token=TOKEN) as browser:
+        for method, path in (("GET", "/api/v1/status"), ("GET", "/metrics"), ("GET", "/api/v1/events"), ("GET", "/no")):
+            answered = await _status(browser, method, path, headers)
+            assert answered == (404 if path == "/no" and status == 200 else status)
+        # Neither a command, nor a body that is read before.
+        assert await _status(browser, "POST", "/api/v1/crawls", headers, b"{") == (400 if status == 200 else 401)
+        assert await _status(browser, "POST", "/api/v1/leave", headers) == status
+    assert (("leave",) in node.asked) is (status == 200)
+
+
+async def _status(browser: Browser, method: str, path: str, headers: dict[str, str], data: bytes | None = None) -> int:
+    """The status; the stream of events has no end, so no answer is read."""
+    url = f"http://127.0.0.1:{browser.port}{path}"
+    async with browser.session.request(method, url, headers=headers, data=data) as response:
+        if response.status == 401:
+            assert response.headers["WWW-Authenticate"] == "Bearer"
+            assert "--admin-token-file" in (await response.json())["error"]
+            assert TOKEN not in await response.text()
+        return response.status
+
+
+async def test_without_the_token_there_is_the_page_to_sign_in_and_whether_the_node_is_well() -> None:
+    node = FakeNode()
+    async with browsing(node, token=TOKEN) as browser:
+        page = await browser("GET", "/")
+        assert (page.status, TOKEN.encode() in page.body) == (200, False)
+        assert (await browser("GET", "/healthz")).body == b"ok\n"
+        # A page of another site may not try tokens, either.
+        answer = await browser("POST", "/api/v1/leave", {"Origin": "http://evil.example"})
+        assert (answer.status, "another site" in answer.error) == (403, True)
+
+
+async def test_two_tokens_in_one_request_are_none() -> None:
+    twice = b"".join(b"Authorization: Bearer " + TOKEN.encode() + b"\r\n" for _ in range(2))
+    node = FakeNode()
+    async with browsing(node, token=TOKEN) as browser:
+        reader, writer = await asyncio.open_connection("127.0.0.1", browser.port)
+        writer.write(b"GET /api/v1/peers HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + twice + b"\r\n")
+        assert (await reader.read()).split()[1] in (b"400", b"401")
+        writer.close()
+        await writer.wait_closed()
+    assert node.asked == []
 
 
 def test_a_node_answers_to_the_name_it_was_told_to_listen_on() -> None:
