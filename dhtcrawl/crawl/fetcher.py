@@ -100,6 +100,7 @@ class Fetcher:
         self._s.observer.event("response", url=task.url, status=outcome.status)
         log_outcome(log, self._parts, task.url, outcome, job.attempt)
         self._origins.note_answer(job.origin, outcome)
+        self._parts.shares.located(job.host, outcome.remote_ip)
         again = retry.STATUSES.get(outcome.status) or (
             retry.TRUNCATIONS.get(outcome.truncated) if outcome.truncated is not None else None
         )

@@ -4,7 +4,8 @@ Priority and politeness are separate. A host's queue (its *back queue*) is sorte
 by depth, then by the order of discovery; among the hosts that may be asked now,
 the one whose first task has the smallest depth goes first, and hosts of equal
 depth take turns. So a crawl is breadth first, spread over hosts, and never
-waits for one host while another is free.
+waits for one host while another is free. Where several sites have work, none
+takes all places: see `dhtcrawl.crawl.slot_shares`.
 
     idle ──add──▶ ready ──next──▶ busy ──finish──▶ waiting ──(delay over)──▶ ready
       ▲                            │                   │
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dhtcrawl.crawl.back_queue import BackQueue
+from dhtcrawl.crawl.slot_shares import SOON_S, SlotShares
 from dhtcrawl.fetch.politeness import HostClock
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.tasks import Queued
@@ -55,11 +57,12 @@ class FrontierLimits(NamedTuple):
 
 
 class _Lines:
-    """Two heaps of hosts: those that may be asked now, and those that may be asked later."""
+    """Two heaps of hosts: those that may be asked now, and those that may be asked later; and who may have a place."""
 
-    __slots__ = ("ready", "turn", "waiting")
+    __slots__ = ("ready", "shares", "turn", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, shares: SlotShares) -> None:
+        self.shares = shares
         self.ready: list[tuple[float, int, str]] = []  # (depth, turn, host)
         self.waiting: list[tuple[float, int, str]] = []  # (due_at, turn, host)
         self.turn = 0  # of the last entry
@@ -91,11 +94,13 @@ class Frontier:
         limits: FrontierLimits | None = None,
         on_quiet: Callable[[str], None] = lambda host: None,
         waits: Callable[[bytes], bool] = lambda key: False,
+        shares: SlotShares | None = None,
     ) -> None:
         """`delay_of(host)` is in seconds; where it is 0, requests may run at once, as `limits` say.
 
         `on_quiet(host)` is called when a host has no task to start for now, in memory or on disk.
         `waits(key)` says whether a task is still to be assigned to a node; `assign` lets it start here.
+        `shares` keeps sites from taking all places; without it there is room for all.
         """
         self._waits = waits
         self._on_quiet = on_quiet
@@ -104,7 +109,7 @@ class Frontier:
         self._robots_known = robots_known
         self._limits = limits or FrontierLimits()
         self._hosts: dict[str, BackQueue] = {}
-        self._lines = _Lines()
+        self._lines = _Lines(shares or SlotShares(0))
         self._low: dict[str, None] = {}  # hosts whose front wants a refill, in order
         self._desks: dict[str, None] = {}  # hosts with tasks that wait to be assigned, in the order of their turns
         self.in_flight = 0
@@ -185,21 +190,12 @@ class Frontier:
             if host is None or host.entry != turn:
                 continue
             host.entry = 0
-            delay_s = self._delay_of(name)
-            # Looked up each time: the host book forgets clocks without a pending wait.
-            clock = self._clock_of(name)
-            if clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
-                self._schedule(host, now)
+            if self._lines.shares.puts_aside(name):
                 continue
-            job = self._take(host, now)
-            if job is not None:
-                clock.begin(now, delay_s)
-                host.in_flight += 1
-                self.in_flight += 1
-            self._schedule(host, now)
+            job = self._start(host, now)
             if job is not None:
                 return job
-        return None
+        return self._start_aside(now)
 
     def soonest(self) -> tuple[float, BackQueue | None]:
         """The host whose next job may start first, and when (minus infinity: now); infinity and None for no such host.
@@ -233,6 +229,10 @@ class Frontier:
             host.robots_busy = False
         elif retry_at is not None:
             host.again(job.task, retry_at, job.attempt + counts)
+        for name in self._lines.shares.ends(job.host):
+            put_aside = self._hosts.get(name)
+            if put_aside is not None:
+                self._schedule(put_aside, now)
         self._schedule(host, now)
 
     def written(self, name: str, key: bytes, now: float) -> None:
@@ -357,6 +357,33 @@ class Frontier:
         host.refilling.doubted = False
         self._schedule(host, now)
 
+    def _start(self, host: BackQueue, now: float) -> Job | None:
+        """The host's next job, begun; None if it has none now."""
+        delay_s = self._delay_of(host.name)
+        # Looked up each time: the host book forgets clocks without a pending wait.
+        clock = self._clock_of(host.name)
+        if clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
+            self._schedule(host, now)
+            return None
+        job = self._take(host, now)
+        if job is not None:
+            clock.begin(now, delay_s)
+            host.in_flight += 1
+            self.in_flight += 1
+            self._lines.shares.begins(host.name)
+        self._schedule(host, now)
+        return job
+
+    def _start_aside(self, now: float) -> Job | None:
+        """A job of a host that was put aside, as no other host takes the place."""
+        while (name := self._lines.shares.again()) is not None:
+            host = self._hosts.get(name)
+            # It may have nothing to do any more, or be in a line again.
+            job = None if host is None or host.entry else self._start(host, now)
+            if job is not None:
+                return job
+        return None
+
     def _take(self, host: BackQueue, now: float) -> Job | None:
         """The host's next job, or None if it has to wait for its robots.txt or a refill."""
         head = host.head(now)
@@ -385,10 +412,13 @@ class Frontier:
         head = host.head(now)
         if head is None and host.complete and not host.refilling.busy:
             self._on_quiet(host.name)
+        shares = self._lines.shares
         if host.idle:
             del self._hosts[host.name]
+            shares.wants(host.name, False)
             return
         due_at = self._due_at(host, head)
+        shares.wants(host.name, head is not None and _wants_place(host, due_at - now))
         if due_at == math.inf:
             host.entry = 0  # `finish`, `refilled`, `add` or `host_free` schedules it again
         elif due_at <= now:
@@ -422,3 +452,8 @@ class Frontier:
 
     def _front_max(self) -> int:
         return max(FRONT_MIN, min(FRONT_MAX, self._limits.tasks_max // (2 * max(1, len(self._hosts)))))
+
+
+def _wants_place(host: BackQueue, wait_s: float) -> bool:
+    """Whether a host with work could use a place; `wait_s` is infinite also where it has no lease yet."""
+    return wait_s <= SOON_S or (wait_s == math.inf and not host.in_flight and not host.robots_busy)

@@ -27,6 +27,7 @@ from dhtcrawl.crawl.round_writer import RoundWriter
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.crawl.services import Services
+from dhtcrawl.crawl.slot_shares import SlotShares
 from dhtcrawl.crawl.wake_up import WakeUp
 from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.fetch.robots_book import RobotsBook
@@ -52,6 +53,7 @@ class CrawlParts:
     intake: Intake
     in_flight: dict[bytes, None]  # task keys of pages that are being fetched
     attempts: Attempts
+    shares: SlotShares
 
     @property
     def counters(self) -> CrawlCounters:
@@ -117,6 +119,7 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
     )
     delays = start.spec.searches.delays
     origins = Origins(settings, config.politeness, robots, services.hosts, services.clock, start.owed, delays)
+    shares = SlotShares(config.fetch.concurrency)
     frontier = Frontier(
         clock_of=services.hosts.clock,
         delay_of=origins.delay_s,
@@ -128,6 +131,7 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         ),
         on_quiet=services.hosts.quiet,
         waits=ports.ownership.waits,
+        shares=shares,
     )
     due, scope = (
         DueTasks(frontier, ports.ownership, services.clock),
@@ -163,4 +167,5 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
         Intake(services, start, frontier, due, next_round, orders, changed),
         {},
         Attempts(),
+        shares,
     )

@@ -195,6 +195,7 @@ class RobotsFetcher:
             self._s.observer.event("robots", url=url, status=outcome.status)
             log_outcome(log, self._parts, url, outcome)
             self._origins.note_answer(job.origin, outcome)
+            self._parts.shares.located(host, outcome.remote_ip)
             return outcome
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
         log_outcome(log, self._parts, url, outcome)

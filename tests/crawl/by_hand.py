@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dhtcrawl.crawl.frontier import Frontier, FrontierLimits, Job
+from dhtcrawl.crawl.slot_shares import SlotShares
 from dhtcrawl.fetch.politeness import HostBook
 from dhtcrawl.storage.store.tasks import Queued
 
@@ -32,6 +33,7 @@ def make(
     hosts_max: int = 100,
     book: HostBook | None = None,
     waits: Callable[[bytes], bool] = lambda key: False,
+    shares: SlotShares | None = None,
 ) -> ByHand:
     """A frontier whose stored queues have been looked through; `robots`: they are asked for."""
     made = ByHand(
@@ -40,6 +42,7 @@ def make(
         robots_known=lambda origin: not robots or origin in (known or ()),
         limits=FrontierLimits(parallel, tasks_max, hosts_max),
         waits=waits,
+        shares=shares,
     )
     made.walk_begins()
     made.walk_ended()
