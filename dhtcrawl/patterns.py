@@ -12,8 +12,9 @@ What they write in two ways is translated: `\Z` is RE2's `\z`, and `{,3}` or `{0
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from dhtcrawl.url import URL_CHARS_MAX
@@ -28,9 +29,18 @@ COMPILED_MAX: Final = 4 * PROGRAM_MAX
 # Instructions times characters of a URL. RE2 keeps its states in a cache, and a URL costs a microsecond or two; a
 # pattern made to fill it costs 9 ns for each instruction and character, so 40 ms. What is longer is not decided.
 MATCH_WORK_MAX: Final = 2**22
+# A page may have 100,000 links, and each could cost that much. So what those cost that take SLOW_S or more is added up,
+# if it is SLOW_TIMES what any pattern costs there at that moment: the machine may be slow, or busy. Once the sum is
+# SLOW_TOTAL_S the patterns decide nothing any more. Usual patterns cost at most twice as much as any.
+SLOW_S: Final = 0.00005
+SLOW_TIMES: Final = 20
+SLOW_TOTAL_S: Final = 1.0
 # Of the program and the cache of states. The package keeps 128 compiled patterns, whoever they are from.
 MEMORY_BYTES_MAX: Final = 1 << 20
 
+log = logging.getLogger(__name__)
+
+_ANY_PATTERN: Final = r"[\x01\x02]"  # reads a URL to its end
 _NO_SUCH_BYTE: Final = "\xff"
 _BEYOND_ASCII: Final = re.compile(r"[^\0-\x7f]")
 _REPEAT: Final = r"\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]*)\}"
@@ -71,23 +81,26 @@ class PatternRefused(ValueError):
 class Patterns:
     """A list of patterns, compiled to one program."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        """Compile them.
+    def __init__(self, texts: Sequence[str], now: Callable[[], float] = float) -> None:
+        """Compile them; `now` gives seconds, by which slow patterns are told apart. By default none are.
 
         Raises:
             PatternRefused: one of them, or all together.
         """
-        self._program = _compiled_together(texts) if texts else None
-        self._chars_max = URL_CHARS_MAX if self._program is None else MATCH_WORK_MAX // self._program.programsize
+        self._program: Any = _compiled_together(texts) if texts else None
+        self._chars_max = MATCH_WORK_MAX // self._program.programsize if texts else URL_CHARS_MAX
+        self._now = now
+        self._first = texts[0] if texts else ""
+        self._slow_s = 0.0
 
     @classmethod
-    def of_record(cls, texts: Sequence[str]) -> Patterns:
+    def of_record(cls, texts: Sequence[str], now: Callable[[], float]) -> Patterns:
         """The patterns of a crawl that may have begun under an earlier version, which took what is refused now.
 
         Such patterns decide about no URL.
         """
         try:
-            return cls(texts)
+            return cls(texts, now)
         except PatternRefused:
             undecided = cls(())
             undecided._chars_max = -1
@@ -96,11 +109,32 @@ class Patterns:
     def matches(self, url: str) -> bool | None:
         """Whether one of the patterns is found anywhere in a canonical URL; None if that cannot be said.
 
-        It cannot where finding it out could cost too much (`MATCH_WORK_MAX`).
+        It cannot where finding it out could cost too much (`MATCH_WORK_MAX`), or the patterns have already (`SLOW_S`).
         """
         if len(url) > self._chars_max:
             return None
-        return self._program is not None and self._program.search(url.encode()) is not None
+        if self._program is None:
+            return False
+        found, took_s = self._timed(self._program, url)
+        if took_s >= SLOW_S:
+            self._look_again(url, took_s)
+        return found
+
+    def _look_again(self, url: str, took_s: float) -> None:
+        # The process may have had to wait, or RE2 made states that it keeps: then a second time is quicker.
+        slow_s = min(took_s, self._timed(self._program, url)[1])
+        if slow_s < max(SLOW_S, SLOW_TIMES * self._timed(_compiled("", _ANY_PATTERN), url)[1]):
+            return
+        self._slow_s += slow_s
+        if self._slow_s >= SLOW_TOTAL_S:
+            self._chars_max = -1
+            log.warning(
+                "%r and the patterns beside it take too long: links are excluded from here on", self._first[:80]
+            )
+
+    def _timed(self, program: Any, url: str) -> tuple[bool, float]:
+        began_at = self._now()
+        return program.search(url.encode()) is not None, self._now() - began_at
 
 
 def _compiled_together(texts: Sequence[str]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from itertools import chain, cycle
 
 import pytest
 from hypothesis import given
@@ -112,9 +113,38 @@ def test_a_url_that_would_cost_too_much_is_not_decided() -> None:
 
 
 def test_patterns_that_an_earlier_version_took_decide_nothing() -> None:
-    earlier = Patterns.of_record(("(?!x)",))
+    earlier = Patterns.of_record(("(?!x)",), float)
     assert earlier.matches("http://a/") is None
-    assert Patterns.of_record(("x",)).matches("http://a/x") is True
+    assert Patterns.of_record(("x",), float).matches("http://a/x") is True
+
+
+class Watch:
+    """A clock by which matches take so long, one after the other, again and again."""
+
+    def __init__(self, *took_s: float) -> None:
+        self._steps = chain.from_iterable((0.0, each) for each in cycle(took_s))
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += next(self._steps)
+        return self._now
+
+
+def test_patterns_that_take_long_decide_nothing_after_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    slow = Patterns(("x",), Watch(0.04, 0.05, 0.000002))  # twice the pattern, then what any pattern takes
+    answers = [slow.matches("http://a/x") for _ in range(100)]
+    assert answers == [True] * 25 + [None] * 75
+    assert [record.getMessage()[:40] for record in caplog.records] == ["'x' and the patterns beside it take too "]
+
+
+def test_what_a_busy_machine_took_is_not_held_against_patterns() -> None:
+    # Asleep: a second look is quick. Busy: whatever is asked takes long.
+    waited = Patterns(("x",), Watch(5.0, 0.00002, 0.000002))
+    assert [waited.matches("http://a/x") for _ in range(200)] == [True] * 200
+    busy = Patterns(("x",), Watch(0.01, 0.01, 0.001))
+    assert [busy.matches("http://a/x") for _ in range(200)] == [True] * 200
+    usual = Patterns(("x",), Watch(0.00004))
+    assert [usual.matches("http://a/x") for _ in range(50_000)] == [True] * 50_000
 
 
 # -- what `re` and RE2 have in common --

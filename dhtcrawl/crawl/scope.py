@@ -15,7 +15,7 @@ may have been meant to be spared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from publicsuffixlist import PublicSuffixList
@@ -44,10 +44,11 @@ def registrable_domain(host: str) -> str:
 class Scope:
     """The scope of a crawl: its kind, seeds, include and exclude patterns."""
 
-    def __init__(self, seeds: Iterable[str], settings: CrawlSettings) -> None:
+    def __init__(self, seeds: Iterable[str], settings: CrawlSettings, now: Callable[[], float] = float) -> None:
+        """`now` gives seconds, by which the patterns are stopped that take too long."""
         self._kind = settings.scope
-        self._include = Patterns.of_record(settings.include) if settings.include else None
-        self._exclude = Patterns.of_record(settings.exclude) if settings.exclude else None
+        self._include = Patterns.of_record(settings.include, now) if settings.include else None
+        self._exclude = Patterns.of_record(settings.exclude, now) if settings.exclude else None
         self._hosts: set[str] = set()
         self._domains: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
