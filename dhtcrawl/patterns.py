@@ -87,8 +87,8 @@ class Patterns:
         Raises:
             PatternRefused: one of them, or all together.
         """
-        self._program: Any = _compiled_together(texts) if texts else None
-        self._chars_max = MATCH_WORK_MAX // self._program.programsize if texts else URL_CHARS_MAX
+        self._program = _compiled_together(texts) if texts else None
+        self._chars_max = URL_CHARS_MAX if self._program is None else MATCH_WORK_MAX // self._program.programsize
         self._now = now
         self._first = texts[0] if texts else ""
         self._slow_s = 0.0
