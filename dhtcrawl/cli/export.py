@@ -14,6 +14,8 @@ from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.collection import Collection, collection, require_collection
 from dhtcrawl.export.form import ExportFormat, ExportReport
 from dhtcrawl.export.formats import FORMATS
+from dhtcrawl.export.record_formats import RECORD_FORMATS, RecordFormat
+from dhtcrawl.export.record_tables import tables
 from dhtcrawl.export.target import check_target, new_file, standard_output
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
 
@@ -22,22 +24,35 @@ _STDOUT = "-"
 
 @click.command("export")
 @click.argument("directory", metavar="DIR")
-@click.option("--format", "name", type=click.Choice(list(FORMATS)), required=True, help="The format to write.")
+@click.option(
+    "--format",
+    "name",
+    type=click.Choice(list(dict.fromkeys((*FORMATS, *RECORD_FORMATS)))),
+    required=True,
+    help="The format to write.",
+)
+@click.option("--rule", metavar="NAME", help="The records of this rule: csv, parquet, sqlite.")
 @click.option(
     "--to", metavar="FILE", help="Where it goes, - for stdout (not wacz); default: beside DIR, named after it."
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
-def command(directory: str, name: str, to: str | None, overwrite: bool) -> int:
+def command(directory: str, name: str, rule: str | None, to: str | None, overwrite: bool) -> int:
     """Write what a crawl or `gather` left in DIR in another format.
 
     wacz: one file to replay the pages from. csv: a row a page, for
     spreadsheets. links: every link of every page, with its target's status,
-    as JSON Lines.
+    as JSON Lines. sqlite: the records of all rules, a table a rule. parquet,
+    and csv with --rule: the records of one.
 
     FILE is there whole or not at all. DIR may be that of a crawl that was
     interrupted.
     """
-    form, root = FORMATS[name], Path(directory)
+    root = Path(directory)
+    if name in RECORD_FORMATS and (rule is not None or name not in FORMATS):
+        return _export_records(RECORD_FORMATS[name], root, rule, to, overwrite)
+    if rule is not None:
+        raise UsageError(f"--rule: a {name} file has pages, no records; leave it out")
+    form = FORMATS[name]
     target = None if to == _STDOUT else _target(root, form, to)
     if to is None:
         _require_pages(root)  # what is wrong with DIR is wrong with the default name, too
@@ -54,6 +69,27 @@ def command(directory: str, name: str, to: str | None, overwrite: bool) -> int:
     return _tell(root, opened, report)
 
 
+def _export_records(form: RecordFormat, root: Path, rule: str | None, to: str | None, overwrite: bool) -> int:
+    form.check()
+    target = None if to == _STDOUT else _named(root, f".{rule}{form.suffix}" if rule else form.suffix, to)
+    if target is not None:
+        check_target(target, overwrite=overwrite)
+    elif not form.streams:
+        raise UsageError(f"--to {to}: a {form.name} file is not written from front to back; name a file")
+    chosen = tables(root, rule)
+    if len(chosen) > 1 and not form.several:
+        names = ", ".join(table.name for table in chosen[:10])
+        raise UsageError(f"--format {form.name} takes the records of one rule; add --rule NAME: {names}")
+    report = ExportReport()
+    with _opened(target, overwrite) as file:
+        form.write(chosen, file, report)
+    if target is not None:
+        click.echo(f"wrote {target}: {report.written} records")
+    for problem in report.problems:
+        fail(problem)
+    return Exit.FAILURE if report.problems else Exit.COMPLETE
+
+
 def _require_pages(root: Path) -> None:
     if nodes_dir(root).is_dir() and not (root / PAGES_DIR / PAGES_FILE).is_file():
         raise UsageError(
@@ -65,11 +101,17 @@ def _require_pages(root: Path) -> None:
 
 def _target(root: Path, form: ExportFormat, to: str | None) -> Path:
     if to is None:
-        named = root if root.name else root.resolve()
-        return named.with_name(named.name + form.suffix)
+        return _named(root, form.suffix, to)
     if form.suffix_matters and not to.endswith(form.suffix):
         raise UsageError(f"--to {to}: the name of a {form.name} file ends in {form.suffix}")
     return Path(to)
+
+
+def _named(root: Path, suffix: str, to: str | None) -> Path:
+    if to is not None:
+        return Path(to)
+    named = root if root.name else root.resolve()
+    return named.with_name(named.name + suffix)
 
 
 def _opened(target: Path | None, overwrite: bool) -> AbstractContextManager[BinaryIO]:

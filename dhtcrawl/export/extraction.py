@@ -100,7 +100,7 @@ def extract_records(
                     files.add(page.url, page.fetched_at, page.found)
             report.pages += len(brought)
             progress(report.pages)
-        files.write(records_dir, reports_dir)
+        files.write(rules, records_dir, reports_dir)
         report.records, report.rejected = files.records, files.rejected
     _count_in_summary(collection, report)
     for path in (collection.root / RECORDS_DIR).glob(f"{UNFINISHED}*"):

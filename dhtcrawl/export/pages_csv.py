@@ -41,14 +41,17 @@ def write(collection: Collection, file: BinaryIO, report: ExportReport) -> None:
         rows = csv.writer(text)
         rows.writerow(COLUMNS)
         for page in collection.pages():
-            rows.writerow([*(_cell(page.fields.get(name)) for name in _OF_THE_PAGE), *(page.member or ("", "", ""))])
+            rows.writerow(
+                [*(safe_cell(page.fields.get(name)) for name in _OF_THE_PAGE), *(page.member or ("", "", ""))]
+            )
             report.written += 1
     finally:
         text.detach()  # the file is not ours to close
 
 
-def _cell(value: object) -> object:
-    if isinstance(value, int) or value is None:
+def safe_cell(value: object) -> object:
+    """A cell that no spreadsheet takes for a formula."""
+    if value is None or isinstance(value, int | float):
         return value
     text = str(value)
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -165,9 +165,13 @@ _TYPES: Final[Mapping[str, Callable[[Table], ValueType]]] = {
 
 
 def _refuse_twice(tables: Iterable[Table], names: list[str], what: str) -> None:
-    for place, (table, name) in enumerate(zip(tables, names, strict=True)):
-        if name in names[:place]:
-            raise table.wrong(f"is {name!r}, and so is that of {what} {names.index(name) + 1}; use another", "name")
+    """Names of files and columns, in which upper and lower case are the same to many."""
+    lowered = [name.lower() for name in names]
+    for place, (table, name) in enumerate(zip(tables, lowered, strict=True)):
+        first = lowered.index(name)
+        if first < place:
+            same = "so is" if names[first] == names[place] else f"in small letters so is {names[first]!r},"
+            raise table.wrong(f"is {names[place]!r}, and {same} that of {what} {first + 1}; use another", "name")
 
 
 def _count(fields: Iterable[Field]) -> int:

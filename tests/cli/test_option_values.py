@@ -76,6 +76,7 @@ OTHERS = {
     ("forget", "data_dir"): ("missing", "missing holds no store"),
     ("forget", "out"): ("missing", "missing.node holds no store"),
     ("export", "name"): ("pdf", "--format"),
+    ("export", "rule"): ("none", "was crawled without --rules"),
     ("export", "to"): ("missing/pages.csv", "--to missing/pages.csv: there is no directory missing"),
 }  # fmt: skip
 EVERYWHERE = {

@@ -17,7 +17,7 @@ from dhtcrawl.cli.runtime import STORE_DIR, locked
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import ARCHIVE_DIR, MISSING_FILE, OUTPUT_FILES, REPORTS_DIR
-from dhtcrawl.storage.outputs.record_files import REJECTED_FILE
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, REJECTED_FILE, RULES_FILE
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.engine import LevelEngine
@@ -26,7 +26,7 @@ from dhtcrawl.storage.store.txn import Txn
 from .conftest import DemoCrawl, Here
 
 MISSING = f"{REPORTS_DIR}/{MISSING_FILE}"  # only where a body is
-REJECTED = f"{REPORTS_DIR}/{REJECTED_FILE}"  # only with rules
+OF_RULES = (f"{REPORTS_DIR}/{REJECTED_FILE}", f"{RECORDS_DIR}/{RULES_FILE}")  # only with rules
 
 
 def written(out: Path) -> set[str]:
@@ -157,7 +157,7 @@ def test_forget_drops_the_records_and_leaves_the_outputs(copy: Path, demo: DemoC
 
 
 def test_what_a_crawl_writes_besides_archive_and_store_is_known_by_name(demo: DemoCrawl) -> None:
-    assert written(demo.out) == set(OUTPUT_FILES) - {MISSING, REJECTED}
+    assert written(demo.out) == set(OUTPUT_FILES) - {MISSING, *OF_RULES}
 
 
 def test_forget_with_outputs_removes_the_files_too(copy: Path, here: Here) -> None:
@@ -196,7 +196,7 @@ def test_forget_refuses_what_names_no_crawl_or_several(prefix: str, says: str, c
     assert says in ended.message()
     with store(copy) as db:
         assert sum(1 for _ in db) == before
-    assert written(copy) == set(OUTPUT_FILES) - {MISSING, REJECTED}
+    assert written(copy) == set(OUTPUT_FILES) - {MISSING, *OF_RULES}
 
 
 # -- verify --

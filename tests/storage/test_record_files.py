@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.storage.outputs.record_files import REJECTED_FILE, RecordFiles
+from dhtcrawl.storage.outputs.record_files import REJECTED_FILE, RULES_FILE, RecordFiles
 from dhtcrawl.storage.store.files import MemoryDirectory
 
 AT = "2026-01-31T12:00:00.000Z"
@@ -22,9 +22,11 @@ def written(pages: list[tuple[str, str]], records: MemoryDirectory | None = None
         files = RecordFiles(None, stack)
         for url, found in pages:
             files.add(url, AT, found)
-        files.write(records, reports)
-    assert sum(files.records.values()) == sum(len(rows(records, name)) for name in records.names())
-    return {name: rows(records, name) for name in records.names()}, rows(reports, REJECTED_FILE)
+        files.write("rules", records, reports)
+    assert records.read(RULES_FILE, 0, 100) == b"rules"
+    names = [name for name in records.names() if name != RULES_FILE]
+    assert sum(files.records.values()) == sum(len(rows(records, name)) for name in names)
+    return {name: rows(records, name) for name in names}, rows(reports, REJECTED_FILE)
 
 
 def rows(directory: MemoryDirectory, name: str) -> list[Any]:

@@ -21,7 +21,7 @@ from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.archive.archive import lengths
 from dhtcrawl.storage.outputs import cdxj
 from dhtcrawl.storage.outputs.found_by import FoundBy
-from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, REJECTED_FILE, RecordFiles, stored_records
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, REJECTED_FILE, RULES_FILE, RecordFiles, stored_records
 from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store import keys, outcomes
 from dhtcrawl.storage.store.files import AppendFile, Directory, DiskDirectory, MemoryDirectory
@@ -39,6 +39,7 @@ OUTPUT_FILES = (
     f"{REPORTS_DIR}/{SKIPPED_FILE}",
     f"{REPORTS_DIR}/{MISSING_FILE}",
     f"{REPORTS_DIR}/{REJECTED_FILE}",
+    f"{RECORDS_DIR}/{RULES_FILE}",
     SUMMARY_FILE,
 )
 KNOWN_KEYS_MAX = 50_000  # that the audit of links remembers; some 5 MB
@@ -186,7 +187,7 @@ def write_outputs(
         dirs.pages.replace(PAGES_FILE, pages.lines())
         dirs.indexes.replace(INDEX_FILE, index.lines())
         if spec.rules:
-            records.write(dirs.records(), dirs.reports)
+            records.write(spec.rules, dirs.records(), dirs.reports)
             totals.records, totals.rejected = records.records, records.rejected
     skipped = _skipped_lines(txn, crawl, totals, spec, pending_reason, ours)
     _replace_sorted(dirs.reports, SKIPPED_FILE, skipped, dirs.scratch)

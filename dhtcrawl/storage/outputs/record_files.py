@@ -1,6 +1,7 @@
 """Writes the records that rules found on the pages of a crawl, and what they rejected.
 
     records/RULE.jsonl        the records of a rule, sorted by page
+    records/rules.toml        the rules
     reports/rejected.jsonl    what is no record, or has not all fields
 
 What a page has stands in its page record (`crawl.record_finder` put it there), so that there is one line a record,
@@ -22,6 +23,7 @@ from dhtcrawl.storage.outputs.sorting import Sorter
 from dhtcrawl.storage.store.files import Directory
 
 RECORDS_DIR: Final = "records"
+RULES_FILE: Final = "rules.toml"  # in it; beside the records
 REJECTED_FILE: Final = "rejected.jsonl"  # only in a crawl with rules
 # Of a record's line, besides its fields, whose names begin with a letter.
 URL, NUMBER, FETCHED_AT = "_url", "_record", "_fetched_at"
@@ -83,12 +85,13 @@ class RecordFiles:
             # What is none is told as such, and its page is not lost for it.
             self.rejected["unreadable"] += 1
 
-    def write(self, records: Directory, reports: Directory) -> None:
-        """Replace the files; those of rules that found nothing are removed.
+    def write(self, rules: str, records: Directory, reports: Directory) -> None:
+        """Replace the files, by the text of the rules; those of rules that found nothing are removed.
 
         Raises:
             StorageError: a file cannot be written; the old one stays.
         """
+        records.replace(RULES_FILE, [rules.encode("utf-8", "replace")])
         names = set()
         for rule, lines in groupby(self._records.lines(), _rule_of):
             name = file_of_rule(rule.decode())

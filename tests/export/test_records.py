@@ -1,0 +1,160 @@
+"""Records as CSV, SQLite and Parquet, with the types that their rules declare."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from dhtcrawl.cli.main import run
+from dhtcrawl.errors import UsageError
+from dhtcrawl.export.form import ExportReport
+from dhtcrawl.export.record_formats import RECORD_FORMATS
+from dhtcrawl.export.record_tables import tables
+
+RULES = """
+[[rules]]
+name = "things"
+site = "a.example"
+fields = [
+  { name = "title", selector = "h1" },
+  { name = "price", selector = "p", type = "number" },
+  { name = "stock", selector = "b", type = "number" },
+  { name = "listed", selector = "i", type = "date" },
+  { name = "seen", selector = "u", type = "date" },
+  { name = "mixed", selector = "s", type = "date" },
+  { name = "tags", selector = "li", list = true },
+  { name = "offers", selector = "tr", type = "records", list = true, fields = [
+    { name = "seller", selector = "td" },
+    { name = "price", selector = "td", type = "number" },
+  ] },
+]
+[[rules]]
+name = "none"
+site = "a.example"
+fields = [{ name = "f", selector = "p" }]
+"""
+AT = "2026-01-31T12:00:00.123Z"
+FIRST: dict[str, Any] = {
+    "_url": "http://a.example/1",
+    "_record": 1,
+    "_fetched_at": AT,
+    "title": "=1+1",
+    "price": 1.5,
+    "stock": 2**60,
+    "listed": "2026-01-31",
+    "seen": "2026-01-31T10:00:00+02:00",
+    "mixed": "2026-01-31",
+    "tags": ["x", "ü"],
+    "offers": [{"seller": "Li", "price": 2}, {"seller": None, "price": 2.5}],
+}
+SECOND: dict[str, Any] = {
+    **dict.fromkeys(FIRST),
+    "_url": "http://a.example/2",
+    "_record": 1,
+    "_fetched_at": AT,
+    "price": -3,
+    "mixed": "2026-01-31T10:00:00Z",
+    "tags": [],
+    "offers": [],
+}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    records = tmp_path / "out" / "records"
+    records.mkdir(parents=True)
+    (records / "rules.toml").write_text(RULES)
+    (records / "things.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (FIRST, SECOND)))
+    return tmp_path / "out"
+
+
+def exported(out: Path, name: str, *options: str) -> Path:
+    file = out.with_name(f"file.{name}")
+    assert run(["export", str(out), "--format", name, "--to", str(file), *options]) == 0
+    return file
+
+
+def test_parquet_has_the_types_of_the_rules_and_lists_and_records_as_such(out: Path) -> None:
+    table = parquet.read_table(exported(out, "parquet", "--rule", "things"))
+    assert {field.name: str(field.type) for field in table.schema} == {
+        "_url": "string",
+        "_record": "int64",
+        "_fetched_at": "timestamp[us, tz=UTC]",
+        "title": "string",
+        "price": "double",
+        "stock": "int64",
+        "listed": "date32[day]",
+        "seen": "timestamp[us, tz=UTC]",
+        "mixed": "string",
+        "tags": "list<element: string>",
+        "offers": "list<element: struct<seller: string, price: double>>",
+    }
+    first, second = table.to_pylist()
+    assert first == FIRST | {
+        "_fetched_at": datetime(2026, 1, 31, 12, 0, 0, 123_000, UTC),
+        "listed": date(2026, 1, 31),
+        "seen": datetime(2026, 1, 31, 8, 0, 0, 0, UTC),
+    }
+    assert second == SECOND | {"_fetched_at": first["_fetched_at"]}
+
+
+def test_sqlite_has_a_table_a_rule_with_lists_as_json(out: Path) -> None:
+    with sqlite3.connect(exported(out, "sqlite")) as base:
+        base.row_factory = sqlite3.Row
+        rows = [dict(row) for row in base.execute("SELECT * FROM things ORDER BY _url")]
+        types = {row["name"]: row["type"] for row in base.execute("PRAGMA table_info(things)")}
+        assert list(base.execute("SELECT * FROM none")) == []
+    in_json = ("tags", "offers")
+    assert [{**row, **{name: json.loads(row[name]) for name in in_json}} for row in rows] == [FIRST, SECOND]
+    assert (types["price"], types["stock"], types["listed"], types["seen"]) == ("REAL", "INTEGER", "DATE", "TIMESTAMP")
+
+
+def test_csv_has_no_formulas_and_only_the_records_of_one_rule(out: Path) -> None:
+    text = exported(out, "csv", "--rule", "things").read_text("utf-8")
+    header, first, second = csv.reader(io.StringIO(text))
+    assert tuple(header) == tuple(FIRST)
+    assert first[3:6] == ["'=1+1", "1.5", str(2**60)]
+    assert json.loads(first[-1]) == FIRST["offers"]
+    assert second[3:6] == ["", "-3", ""]
+
+
+@pytest.mark.parametrize("name", RECORD_FORMATS)
+def test_lines_that_are_no_records_are_left_out_and_told(name: str, out: Path) -> None:
+    with (out / "records" / "things.jsonl").open("ab") as file:
+        file.write(b'{"_url": 1}\n[]\n\xff\n{"_url": "http://a.example/3", "_record": 1, "title": 5, "tags": 1}\n{')
+    report = ExportReport()
+    buffer = io.BytesIO()
+    RECORD_FORMATS[name].write(tables(out, "things"), buffer, report)
+    assert report.written == 3
+    assert report.problems == ["4 lines of the records of things could not be read; they are left out"]
+    assert buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--format", "parquet"], "--format parquet takes the records of one rule; add --rule NAME: things, none"),
+        (["--format", "parquet", "--rule", "other"], "--rule other: there is things, none"),
+        (["--format", "links", "--rule", "things"], "--rule: a links file has pages, no records; leave it out"),
+        (["--format", "sqlite", "--to", "-"], "a sqlite file is not written from front to back"),
+        (["--format", "sqlite", "--to", "missing/x"], "there is no directory missing"),
+    ],
+)
+def test_what_cannot_be_exported_is_told(
+    options: list[str], says: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["export", str(out), *options]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_directory_without_records_says_how_to_have_some(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="was crawled without --rules; see 'dhtcrawl extract --help'"):
+        tables(tmp_path)
