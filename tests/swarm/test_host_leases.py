@@ -16,6 +16,7 @@ from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsKnown, Robo
 from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.fetch.robots import PARSED_BYTES_MAX, RobotsVerdict
 from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.rpc.tasks.messages import Call, Result
 from dhtcrawl.swarm.calls.hosts import SPAN_MS_MAX, AskHosts, AskRow, BackRow, GiveHostsBack
 from dhtcrawl.swarm.hosts.host_leases import RETRY_S, HostLeases
 from dhtcrawl.swarm.hosts.leases import Granted, LeaseAsk, LeaseTerms
@@ -272,6 +273,23 @@ async def test_a_node_that_wants_a_host_to_rest_for_a_day_is_not_believed_and_to
     assert 3590 < state["next_in_s"] <= 3600
     assert nodes[0].gate.office.keeper.shortened == 9
     assert [f"wants {host} to rest for longer than" in message for message in caplog.messages] == [True]
+
+
+async def test_a_gatekeeper_that_names_a_wait_of_a_day_is_asked_again_within_a_minute() -> None:
+    swarm, (a, b) = swarm_of(2)
+    host, server, lies = swarm.host_of(A), Server(), [{"answers": [[2, SPAN_MS_MAX]]}]
+    honest = a.registry.answer
+
+    def answer(asker: bytes, call: Call, group: asyncio.TaskGroup) -> Any:
+        if call.name == "robots_ask":
+            return Result({"wait_ms": SPAN_MS_MAX})
+        return Result(lies.pop()) if call.name == "host_ask" and lies else honest(asker, call, group)
+
+    a.registry.answer = answer  # type: ignore[method-assign]
+    async with running(a.gate, b.gate), asyncio.timeout(60.0):
+        await b.fetch(host, 1.0, 1, server)
+        assert await b.gate.robots(f"http://{host}", "bot") == RobotsWait(1.0)
+    assert not lies
 
 
 async def test_who_waits_for_a_host_asks_the_new_gatekeeper_as_soon_as_there_is_one() -> None:

@@ -32,7 +32,7 @@ from dhtcrawl.swarm.calls import hosts as calls
 from dhtcrawl.swarm.deliver.deliverer import Deliverer
 from dhtcrawl.swarm.deliver.queues import Batch, DeliveryLimits, Rest
 from dhtcrawl.swarm.hosts import wire
-from dhtcrawl.swarm.hosts.gatekeeper import Gatekeeper
+from dhtcrawl.swarm.hosts.gatekeeper import REASK_MAX_S, Gatekeeper
 from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService, gatekeeper_in, log_answer
 from dhtcrawl.swarm.hosts.lease_holder import LeaseHolder
 from dhtcrawl.swarm.hosts.leases import GiveBack, Granted, LeaseAsk, LeaseTerms, RestLimits, Wait
@@ -293,7 +293,8 @@ class HostLeases:
                 loop = asyncio.get_running_loop()
                 self._guards[ask.host].move(loop.time() + self.book.deadline(ask.host) - now)
         elif not ask.lease_id:
-            again_at = now + (RETRY_S if answer is None else answer.after_s)
+            # A gatekeeper has no reason to name a longer wait than ours would.
+            again_at = now + (RETRY_S if answer is None else min(answer.after_s, REASK_MAX_S))
             self.book.waiting(ask.host, again_at, unanswered=unanswered)
 
     async def _send_give_backs(self, batch: Batch[GiveBack]) -> Rest[GiveBack]:

@@ -14,7 +14,7 @@ from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.swarm.calls import hosts as calls
 from dhtcrawl.swarm.hosts import wire
 from dhtcrawl.swarm.hosts.gatekeeper_service import GatekeeperService
-from dhtcrawl.swarm.hosts.robots_table import RobotsTable
+from dhtcrawl.swarm.hosts.robots_table import REASK_S, RobotsTable
 from dhtcrawl.url import host_of
 
 RETRY_S = 0.5
@@ -51,6 +51,8 @@ class SharedRobots:
             answer = None if isinstance(reply, Failure) else wire.robots_answer_of(reply)
             if answer is None:
                 break
+            if isinstance(answer, RobotsWait):
+                return RobotsWait(min(answer.after_s, REASK_S))
             if not isinstance(answer, int):
                 return answer
             room = answer

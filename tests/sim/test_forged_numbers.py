@@ -1,0 +1,81 @@
+"""A member that names absurd numbers of others: nobody is lost for it, and a crawl goes on, stops and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from dhtcrawl.config import load
+from dhtcrawl.keyspace import INCARNATION_MAX
+from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState
+from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
+from dhtcrawl.sim.pages import WebShape
+from dhtcrawl.sim.swarm import SimHost, SimSwarm
+from dhtcrawl.sim.trace import Trace
+from dhtcrawl.sim.web import SimWeb
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store.crawl_record import COMPLETE, PAUSED, RUNNING, VERSION_MAX, changed, to_wire
+from dhtcrawl.swarm.calls.lifecycle import TellCrawl
+
+
+def gossip_of(host: SimHost) -> MemberRecord:
+    assert host.swarm is not None
+    return host.swarm.gossip.members.me
+
+
+async def until(true: Callable[[], bool], within_s: float = 300.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not true():  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
+
+
+def all_active(hosts: list[SimHost]) -> bool:
+    return all(host.swarm is not None and host.swarm.gossip.view.active == len(hosts) for host in hosts)
+
+
+async def test_a_victim_of_forged_numbers_is_a_member_again_also_after_a_restart_and_a_crawl_ends() -> None:
+    config = load(flags={"crawl.delay_s": "0", "fetch.concurrency": 4})
+    web = SimWeb(1, WebShape(hosts=3, pages=30, flaky=0.0))
+    async with asyncio.TaskGroup() as group:
+        swarm = SimSwarm(group, 1, config, web, Trace(asyncio.get_running_loop().time))
+        hosts = [swarm.add() for _ in range(3)]
+        for number, host in enumerate(hosts):
+            await host.start(hosts[:number])
+        await until(lambda: all_active(hosts))
+        victim, bad, _ = hosts
+        assert bad.swarm is not None
+
+        forged = replace(gossip_of(victim).turned(NodeState.DEAD), incarnation=INCARNATION_MAX, epoch=EPOCH_MAX)
+        for host in hosts:
+            await bad.swarm.peers.call(host.id, ExchangeMembers((forged.row(),), b"", 9))
+        await asyncio.sleep(5)
+        assert gossip_of(victim).incarnation > 1_000
+        await until(lambda: all_active(hosts))
+        told = gossip_of(victim).incarnation
+        await victim.crash()
+        await victim.start([bad])
+        assert told < gossip_of(victim).incarnation < INCARNATION_MAX
+        await until(lambda: all_active(hosts))
+
+        record = await victim.submit(make_spec(web.seeds(), config.crawl), b"n" * 16)
+        lie = replace(record, version=VERSION_MAX, state=PAUSED)
+        for host in hosts:
+            await bad.swarm.peers.call(host.id, TellCrawl(to_wire(lie)))
+        crawls = [host.swarm.crawls for host in hosts if host.swarm is not None]
+
+        def states() -> set[str]:
+            return {known.state for each in crawls if (known := each.get(record.crawl_id)) is not None}
+
+        await until(lambda: states() == {PAUSED})
+        known = crawls[0].get(record.crawl_id)
+        assert known is not None
+        await crawls[0].publish(changed(known, RUNNING))
+        await until(lambda: states() == {RUNNING})
+
+        def ended() -> set[str]:
+            return {known.ended for each in crawls if (known := each.get(record.crawl_id)) is not None}
+
+        await until(lambda: ended() == {COMPLETE})
+        for host in hosts:
+            await host.stop()
