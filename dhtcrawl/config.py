@@ -173,6 +173,10 @@ class NodeSettings:
         "a file, open to its owner alone, with the token that the admin port asks for; needed beyond loopback",
         "path",
     )
+    admin_cert: str = setting(
+        "", "a certificate, PEM: the admin port speaks TLS, and commands ask a node that shows this one", "path"
+    )
+    admin_key: str = setting("", "its key, open to its owner alone; empty: it stands in the same file", "path")
     labels: tuple[str, ...] = setting((), "what policies may know of this node", "pair")
     allowed_policies: tuple[str, ...] = setting(
         (), "policies of your own that crawls may name, and this node then imports, as module:Class", "class"

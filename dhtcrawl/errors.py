@@ -15,7 +15,7 @@
     ├── LeftWork                    31   a node left before others had all it held
     ├── IdentityError               32   the node's key is unreadable or refused
     ├── SwarmRefused                32   other machines, and neither a secret nor an open swarm
-    └── TokenRefused                32   the admin port's token is missing, another, or open to others
+    └── AdminRefused                32   the admin port's token or certificate is another, or its key open to others
 
 Messages are one line, name the thing and say the remedy. Expected outcomes of
 a fetch (a 404, a refused connection) are values, see `dhtcrawl.fetch.http`.
@@ -131,7 +131,7 @@ class SwarmRefused(DhtcrawlError):
     exit_code = Exit.IDENTITY
 
 
-class TokenRefused(DhtcrawlError):
-    """A node's admin port asks for its token, and that is missing, is another, or can be read by others."""
+class AdminRefused(DhtcrawlError):
+    """A node's admin port asks for another token, or shows another certificate; or others can read what is secret."""
 
     exit_code = Exit.IDENTITY

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dhtcrawl.config import Config
-from dhtcrawl.errors import TokenRefused
+from dhtcrawl.errors import AdminRefused
 
 _SETTING: Final = "node.admin_token_file"
 _BYTES: Final = 32  # of chance in a token that we make
@@ -48,7 +48,7 @@ def token_of(config: Config) -> str:
 
     Raises:
         UsageError, ConfigError: there is no token in it, or it cannot be read; by whether an option named it.
-        TokenRefused: others can read it.
+        AdminRefused: others can read it.
     """
     if not config.node.admin_token_file:
         return ""
@@ -60,7 +60,7 @@ def token_of(config: Config) -> str:
     except OSError as error:
         raise config.refusal(_SETTING, f" {path}: cannot be read ({error.strerror}); check the path") from error
     if mode & 0o077:
-        raise TokenRefused(f"{path} can be read by others; run: chmod 600 {path}")
+        raise AdminRefused(f"{path} can be read by others; run: chmod 600 {path}")
     if not _TOKEN.fullmatch(text):
         raise config.refusal(
             _SETTING,

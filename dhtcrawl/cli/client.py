@@ -16,10 +16,11 @@ import aiohttp
 import msgpack
 from yarl import URL
 
+from dhtcrawl.cli.admin_tls import fingerprint_of
 from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.options import load_config
 from dhtcrawl.config import Config
-from dhtcrawl.errors import ConfigError, DhtcrawlError, NodeUnreachable, NotNow, TokenRefused, UsageError
+from dhtcrawl.errors import AdminRefused, ConfigError, DhtcrawlError, NodeUnreachable, NotNow, UsageError
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.units import Address, format_address, is_wildcard, parse_address
 from dhtcrawl.web.api import Action, Decision, Row
@@ -42,14 +43,15 @@ _NOT_NOW = 503
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """Where a node is asked, and the token it is shown; "" for none."""
+    """Where a node is asked, the token it is shown ("" for none), and by what it is known."""
 
     address: Address
     token: str = field(default="", repr=False)
+    certificate: bytes | None = None  # SHA-256 of the one that it shows; None: it speaks plain HTTP
 
     def client(self) -> NodeClient:
         """What asks it."""
-        return NodeClient(self.address, self.token)
+        return NodeClient(self.address, self.token, self.certificate)
 
 
 class NodeClient:
@@ -59,17 +61,18 @@ class NodeClient:
         NodeUnreachable: no node answers there.
         NotNow: the node says that it cannot tell yet.
         UsageError: the node says that this cannot be asked.
-        TokenRefused: the node asks for a token, and this is not it.
+        AdminRefused: the node asks for another token, or shows another certificate.
         ConfigError: the node lacks what the crawl's policy needs.
         DhtcrawlError: it failed, or what answers is no node.
     """
 
-    def __init__(self, address: Address, token: str = "") -> None:
+    def __init__(self, address: Address, token: str = "", certificate: bytes | None = None) -> None:
         host, port = address
         self.name = format_address(address)
         if is_wildcard(host):  # a node listens there, but is not reached there
             host = "::1" if ":" in host else "127.0.0.1"
-        self._base = f"http://{format_address((host, port))}"
+        self._base = f"{'http' if certificate is None else 'https'}://{format_address((host, port))}"
+        self._tls: bool | aiohttp.Fingerprint = True if certificate is None else aiohttp.Fingerprint(certificate)
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False, headers=headers)
@@ -202,13 +205,21 @@ class NodeClient:
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
             async with self._session.request(
-                method, url, data=data, timeout=timeout, allow_redirects=False
+                method, url, data=data, timeout=timeout, allow_redirects=False, ssl=self._tls
             ) as response:
                 answer = await _read(response)
                 status = response.status
         except TimeoutError as error:
             raise NodeUnreachable(
                 f"the node at {self.name} does not answer; see its log, or name another with --admin"
+            ) from error
+        except aiohttp.ServerFingerprintMismatch as error:
+            raise AdminRefused(
+                f"what answers at {self.name} shows another certificate than --admin-cert; copy the node's own again"
+            ) from error
+        except aiohttp.ServerDisconnectedError as error:
+            raise NodeUnreachable(
+                f"what answers at {self.name} hangs up; if the node speaks TLS, name its certificate with --admin-cert"
             ) from error
         except (aiohttp.ClientConnectionError, OSError) as error:
             raise NodeUnreachable(
@@ -226,7 +237,7 @@ class NodeClient:
         except (ValueError, TypeError, LookupError):
             return self._no_node()
         if status == _TOKEN:
-            return TokenRefused(f"the node at {self.name}: {message}")
+            return AdminRefused(f"the node at {self.name}: {message}")
         if status in _USAGE:
             return UsageError(message)
         if status == _CONFIG:
@@ -265,7 +276,7 @@ def admin_access(options: dict[str, Any]) -> NodeAccess:
     Raises:
         ConfigError: it is no address, or another setting is not good.
         UsageError: the same, and the option gave it.
-        TokenRefused: the file with its token can be read by others.
+        AdminRefused: the file with its token can be read by others.
     """
     return admin_of(load_config(options))
 
@@ -276,18 +287,18 @@ def admin_of(config: Config) -> NodeAccess:
     Raises:
         ConfigError: the setting is empty, or the file with the token holds none.
         UsageError: the same, of an option.
-        TokenRefused: the file with the token can be read by others.
+        AdminRefused: the file with the token can be read by others.
     """
     if not config.node.admin:
         raise config.refusal("node.admin", " is empty; name a running node with --admin HOST:PORT")
-    return NodeAccess(parse_address(config.node.admin), token_of(config))
+    return NodeAccess(parse_address(config.node.admin), token_of(config), fingerprint_of(config))
 
 
 def asked(options: dict[str, Any], question: Callable[[NodeClient], Awaitable[T]]) -> T:
     """What the node answers to a question.
 
     Raises:
-        ConfigError, UsageError, TokenRefused: what `admin_access` raises.
+        ConfigError, UsageError, AdminRefused: what `admin_access` raises.
         DhtcrawlError: what `NodeClient` raises.
     """
     return asked_at(admin_access(options), question)

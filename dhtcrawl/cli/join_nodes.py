@@ -89,9 +89,10 @@ class _Node:
         if self.place.join.as_json:
             click.echo(json.dumps({**said, "data_dir": str(self.place.data_dir)}))
         else:
+            scheme = "https" if self._config.node.admin_cert else "http"
             click.echo(
                 f"node {self.place.number} of {of}, {said['node'][:12]}, at {said['address']}; "
-                f"commands and browsers: http://{said['admin']}/; data: {self.place.data_dir}"
+                f"commands and browsers: {scheme}://{said['admin']}/; data: {self.place.data_dir}"
             )
         return True
 

@@ -39,7 +39,7 @@ def look(options: dict[str, Any], question: Question, words: Words, *, as_json: 
     """Ask a node and print the answer, with `watch` again and again.
 
     Raises:
-        ConfigError, UsageError, TokenRefused: what `admin_access` raises.
+        ConfigError, UsageError, AdminRefused: what `admin_access` raises.
         DhtcrawlError: what `NodeClient` raises.
     """
     access = admin_access(options)

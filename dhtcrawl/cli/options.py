@@ -83,6 +83,8 @@ _JOIN: _Table = [
         _FILE,
         "The token that --admin asks for; made if it is not there.",
     ),
+    (("--admin-cert",), "node.admin_cert", _FILE, "A certificate, PEM: --admin speaks TLS."),
+    (("--admin-key",), "node.admin_key", _FILE, "Its key, where that is in another file."),
     (("--label",), "node.labels", _PAIR, "What policies may know of this node, such as type=meta (repeatable)."),
     (
         ("--allow-policy",),
@@ -95,6 +97,7 @@ _JOIN: _Table = [
 _ADMIN: _Table = [
     (("--admin",), "node.admin", _PLACE, "The node to ask; default: 127.0.0.1:8469."),
     (("--admin-token-file",), "node.admin_token_file", _FILE, "The token that the node asks for, if it does."),
+    (("--admin-cert",), "node.admin_cert", _FILE, "The certificate that the node shows, if it speaks TLS."),
 ]
 _TABLES = (_CRAWL, _FETCH, _NODE, _LOG, _JOIN)
 # Settings that are lists: several --set make one.

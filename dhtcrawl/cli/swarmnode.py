@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from dhtcrawl.cli.addresses import JoinOptions
+from dhtcrawl.cli.admin_tls import server_context
 from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
@@ -29,7 +30,7 @@ from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.units import Address, format_address, is_loopback
-from dhtcrawl.web.admin import serve
+from dhtcrawl.web.admin import Access, serve
 
 CRAWLS_DIR = "crawls"
 
@@ -40,15 +41,17 @@ def run_node(config: Config, join: JoinOptions) -> int:
     Raises:
         BootstrapUnreachable: none of the nodes to join through answered.
         UsageError: an address is taken, or another process holds the data directory.
-        TokenRefused, ConfigError: the file with the admin port's token is open to others, or holds none.
+        AdminRefused: others can read the admin port's token or key.
+        ConfigError: the file with one of them holds none.
         StorageError: the data directory cannot be used.
     """
-    data_dir, token = Path(config.node.data_dir), token_of(config)
+    data_dir = Path(config.node.data_dir)
+    access = Access(token_of(config), server_context(config))
     with locked(data_dir):
-        return run_loop(lambda: _run(config, join, data_dir, token))
+        return run_loop(lambda: _run(config, join, data_dir, access))
 
 
-async def _run(config: Config, join: JoinOptions, data_dir: Path, token: str) -> int:
+async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access) -> int:
     async with real_node(config, data_dir) as node:
         # A crawl's outputs are made where they are first written to.
         made: dict[bytes, OutputDirs] = {}
@@ -64,9 +67,9 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, token: str) ->
         network = NetworkConfig(join.listen, join.advertise, join.bootstrap)
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)
-        admin_port = serve(api, *join.admin, token=token, is_open=swarm.opened.is_set)
+        admin_port = serve(api, *join.admin, access=access, is_open=swarm.opened.is_set)
         async with admin_port as admin, asyncio.TaskGroup() as group:
-            announcing = group.create_task(_announce(swarm, admin, join))
+            announcing = group.create_task(_announce(swarm, admin, join, encrypted=access.tls is not None))
             signals = orderly_end(
                 partial(_leave, swarm), at_once="stopped at once; the other nodes take over from what is on their disks"
             )
@@ -116,7 +119,7 @@ def _boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None:
+async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions, *, encrypted: bool) -> None:
     if join.as_soon:
         await swarm.opened.wait()
         click.echo(format_address(swarm.address))
@@ -132,9 +135,10 @@ async def _announce(swarm: SwarmNode, admin: Address, join: JoinOptions) -> None
         return
     if join.open_swarm:
         tell("this swarm is open: whoever reaches its ports takes part; keep them inside networks you trust")
-    if not is_loopback(admin[0]):
-        tell(f"the admin port {where['admin']} is not encrypted: reach it by a tunnel, or through a proxy with TLS")
-    click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: http://{where['admin']}/")
+    if not (encrypted or is_loopback(admin[0])):
+        tell(f"the admin port {where['admin']} is not encrypted: name a certificate with --admin-cert, or use a tunnel")
+    browsers = f"{'https' if encrypted else 'http'}://{where['admin']}/"
+    click.echo(f"node {swarm.id.hex()[:12]} at {where['address']}; commands and browsers: {browsers}")
 
 
 def _leave(swarm: SwarmNode) -> None:

@@ -16,7 +16,7 @@ from dhtcrawl.cli.store import chosen, opened
 from dhtcrawl.cli.table import printable
 from dhtcrawl.crawl.explain import explain
 from dhtcrawl.crawl.url_story import url_story
-from dhtcrawl.errors import DhtcrawlError, Exit, NodeUnreachable, StoreInUse, TokenRefused, UsageError
+from dhtcrawl.errors import AdminRefused, DhtcrawlError, Exit, NodeUnreachable, StoreInUse, UsageError
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.spec import web_address
 from dhtcrawl.storage.store import catalog
@@ -90,7 +90,7 @@ def _from_holder(
             # Another node may listen where we look, and knows other crawls.
             if (await client.status()).get("node") != load_or_create(data_dir).hex():
                 return None
-        except TokenRefused:
+        except AdminRefused:
             raise
         except DhtcrawlError:
             return None

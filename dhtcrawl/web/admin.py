@@ -31,8 +31,10 @@ import json
 import os
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, cast
 
@@ -72,23 +74,31 @@ API = "/api/v1"
 _ACTIONS = ("pause", "resume", "stop")
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may speak to the port, and how."""
+
+    token: str = field(default="", repr=False)  # that a client has to send (`dhtcrawl.web.guard`); "": none
+    tls: ssl.SSLContext | None = None
+
+
 @asynccontextmanager
 async def serve(
-    api: NodeApi, host: str, port: int, *, token: str = "", is_open: Callable[[], bool] = lambda: True
+    api: NodeApi, host: str, port: int, *, access: Access | None = None, is_open: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[Address]:
     """Answer on `host` and `port` (0: any free one) until left; yields the address.
 
-    With a `token`, only who sends it is answered (`dhtcrawl.web.guard`). `api` is asked nothing before `is_open`; a
-    client that asks before is told to come again.
+    `api` is asked nothing before `is_open`; a client that asks before is told to come again.
 
     Raises:
         UsageError: the address is taken, or not this machine's.
     """
-    runner = web.AppRunner(application(api, host, token, is_open), access_log=None, shutdown_timeout=SHUTDOWN_S)
+    access = access or Access()
+    runner = web.AppRunner(application(api, host, access.token, is_open), access_log=None, shutdown_timeout=SHUTDOWN_S)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, ssl_context=access.tls).start()
         except OSError as error:
             # The loop's own text repeats the address.
             known = error.errno is not None and not isinstance(error, socket.gaierror)

@@ -116,7 +116,7 @@ def _sends(request: web.Request, expected: bytes) -> bool:
 def from_another_site(request: web.Request) -> bool:
     """Whether a web page that is not ours sent the request; its `Host` is known to be ours."""
     origins, host = request.headers.getall("Origin", []), request.headers.get("Host", "")
-    own = all(origin.lower() == f"http://{host.strip().lower()}" for origin in origins)
+    own = all(origin.lower() == f"{request.scheme}://{host.strip().lower()}" for origin in origins)
     return not own or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
 
 

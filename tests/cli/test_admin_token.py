@@ -13,7 +13,8 @@ from web.fake import CRAWL, FakeNode, running
 from dhtcrawl.cli.admin_token import make_missing_token, token_of
 from dhtcrawl.cli.client import NodeAccess
 from dhtcrawl.config import Config, load
-from dhtcrawl.errors import ConfigError, TokenRefused, UsageError
+from dhtcrawl.errors import AdminRefused, ConfigError, UsageError
+from dhtcrawl.web.admin import Access
 
 from .conftest import Here
 
@@ -34,7 +35,7 @@ def written(path: Path, text: str = TOKEN + "\n", mode: int = 0o600) -> Path:
 @pytest.fixture
 def locked_admin(node: FakeNode) -> Iterator[str]:
     """The address of a node that asks for `TOKEN`."""
-    with running(node, TOKEN) as address:
+    with running(node, Access(TOKEN)) as address:
         yield address
 
 
@@ -55,7 +56,7 @@ def test_a_token_is_the_line_in_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o666])
 def test_a_file_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
     path = written(tmp_path / "token", mode=mode)
-    with pytest.raises(TokenRefused, match=f"{path} can be read by others; run: chmod 600 {path}") as caught:
+    with pytest.raises(AdminRefused, match=f"{path} can be read by others; run: chmod 600 {path}") as caught:
         token_of(config_of(path))
     assert caught.value.exit_code == 32
 

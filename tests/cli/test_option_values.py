@@ -44,6 +44,8 @@ WRONG = {
     "node.advertise": ("8468", "use HOST:PORT"),
     "node.admin": ("8469", "use HOST:PORT"),
     "node.admin_token_file": ("a\nb", "has a control character; remove it"),
+    "node.admin_cert": ("a\nb", "has a control character; remove it"),
+    "node.admin_key": ("a\nb", "has a control character; remove it"),
     "node.labels": ("fast", "is no NAME=VALUE"),
     "node.allowed_policies": ("os", "'os' is no module:Class; write it as in my_policies:Nearest"),
 }

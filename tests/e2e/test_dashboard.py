@@ -11,6 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 from web.fake import CRAWL, NODE, FakeNode, running
 
+from dhtcrawl.web.admin import Access
+
 from . import browser as chrome
 from .crawler import Crawler
 from .deadline import until
@@ -206,7 +208,10 @@ def test_a_page_says_since_when_it_has_no_connection_and_goes_on_after_it(
 
 def test_a_node_with_a_token_is_signed_in_to_for_as_long_as_the_tab_is_open(window: Browser) -> None:
     token, refused = "a-token-that-nobody-guesses", "401"  # the browser itself says so
-    with running(FakeNode(), token) as admin, chrome.looking(window, f"http://{admin}/", unless=refused) as page:
+    with (
+        running(FakeNode(), Access(token)) as admin,
+        chrome.looking(window, f"http://{admin}/", unless=refused) as page,
+    ):
         page.wait_for_selector("#token")
         assert (page.is_hidden("#overview"), page.is_hidden("#trouble"), page.inner_text("#link")) == (
             True,

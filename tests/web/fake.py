@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dhtcrawl.spec import CrawlSpec
-from dhtcrawl.web.admin import serve
+from dhtcrawl.web.admin import Access, serve
 from dhtcrawl.web.api import Action, ApiError, Decision, Row
 
 NODE, OTHER = bytes(range(20)), bytes(range(20, 40))
@@ -188,14 +188,14 @@ class FakeNode:
 
 
 @contextmanager
-def running(node: FakeNode, token: str = "") -> Iterator[str]:
+def running(node: FakeNode, access: Access | None = None) -> Iterator[str]:
     """Serve `node` from a thread; yields its admin address."""
     address: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     done = asyncio.Event()
 
     async def main() -> None:
-        async with serve(node, "127.0.0.1", 0, token=token) as (host, port):
+        async with serve(node, "127.0.0.1", 0, access=access) as (host, port):
             address.append(f"{host}:{port}")
             ready.set()
             await done.wait()

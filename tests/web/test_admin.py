@@ -22,7 +22,7 @@ from dhtcrawl.errors import ConfigError, StorageError, StorageFull, UsageError
 from dhtcrawl.searches import Search, searches_of
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.web import bodies
-from dhtcrawl.web.admin import serve
+from dhtcrawl.web.admin import Access, serve
 from dhtcrawl.web.api import ApiError, NodeApi
 
 from .fake import BODY, CRAWL, NODE, OTHER, TWIN, FakeNode
@@ -69,7 +69,11 @@ class Browser:
 @asynccontextmanager
 async def browsing(node: NodeApi, host: str = LOCAL, token: str = "") -> AsyncIterator[Browser]:
     """Serve `node`; yields what asks it."""
-    async with asyncio.timeout(30), serve(node, host, 0, token=token) as (_, port), aiohttp.ClientSession() as session:
+    async with (
+        asyncio.timeout(30),
+        serve(node, host, 0, access=Access(token)) as (_, port),
+        aiohttp.ClientSession() as session,
+    ):
         yield Browser(session, port)
 
 
