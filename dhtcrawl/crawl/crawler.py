@@ -209,11 +209,13 @@ class Crawl:
             log.info("%d hosts had asked for longer waits, up to %.3g s, which begin again", count, longest_s)
         for host, wait_s in self.parts.start.owed.items():
             self._s.hosts.clock(host).hold(self._time.started_at, wait_s, HoldReason(Cause.RESTART))
+        self.parts.shares.run()
         try:
             await self._run()
         finally:
             # Cancelled or not: no timer of this crawl may fire from here on.
             self._stage.ending = True
+            self.parts.shares.close()
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -287,6 +289,8 @@ class Crawl:
 
     def _start_jobs(self) -> None:
         now, fetchers = self._s.clock.monotonic(), self._fetchers
+        pages = self.parts.next_round.unwritten_pages + fetchers.pages
+        self.parts.shares.may_start = self._budget.may_start(pages)
         while self._may_start():
             job = self.parts.frontier.next(now)
             if job is None:

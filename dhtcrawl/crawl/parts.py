@@ -119,7 +119,7 @@ def build(services: Services, start: CrawlStart, next_round: NextRound, live: Li
     )
     delays = start.spec.searches.delays
     origins = Origins(settings, config.politeness, robots, services.hosts, services.clock, start.owed, delays)
-    shares = SlotShares(config.fetch.concurrency)
+    shares = SlotShares(config.fetch.concurrency, crawls=services.crawls)
     frontier = Frontier(
         clock_of=services.hosts.clock,
         delay_of=origins.delay_s,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from dhtcrawl.clock import Clock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.ports import CrawlPorts
+from dhtcrawl.crawl.slot_shares import NodeShares
 from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
@@ -54,6 +55,7 @@ class Services:
     ports: CrawlPorts
     gate: HostAccess = field(default_factory=UnleasedHosts)
     observer: Observer = field(default_factory=Silent)
+    crawls: NodeShares = field(default_factory=NodeShares)  # of the node: they share its connections
 
     def new_record_id(self) -> str:
         """A new WARC-Record-ID: a random UUID (RFC 9562, 5.4), written here for a third of what `uuid.UUID` takes."""

@@ -8,12 +8,15 @@ quarter, half of all places at most. So a site that is alone has them all, sites
 that could not use more than they have leave the rest to the others, and one that
 holds its places for long, as it drips, leaves some.
 
+Crawls of one node share its connections. What another crawl could use soon, up
+to a quarter, counts as what sites of others could.
+
     wants    a host could use a place: a request may begin now or soon, or once the host is leased to this node
     begins   ... it has one
     ends     ... it has not
     put aside  it has to wait until others of its site end, or more places are free than others need
 
-Only the frontier calls this, but for `located`.
+Only the frontier calls this, but for `located` and what a crawl says of itself.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from dhtcrawl.loop_state import loop_state
 
 SHARE: Final = 4  # the part of the places that each site has: one in so many
 SOON_S: Final = 10.0  # a host that may be asked within this time wants a place
-ADDRESSES_MAX: Final = 65_536
+ADDRESSES_MAX: Final = 16_384  # four times the hosts that a frontier has in memory by default
 
 
 class _Sites:
@@ -69,20 +72,58 @@ class _Sites:
 
 
 @loop_state
+class NodeShares:
+    """The crawls that run on a node: what they have of its places, and need."""
+
+    def __init__(self) -> None:
+        self._shares: dict[SlotShares, None] = {}
+
+    def add(self, shares: SlotShares) -> None:
+        """A crawl runs from here on."""
+        self._shares[shares] = None
+
+    def remove(self, shares: SlotShares) -> None:
+        """It has ended."""
+        self._shares.pop(shares, None)
+
+    def beside(self, shares: SlotShares) -> tuple[int, int]:
+        """Of the other crawls: requests under way, and places that they could use, each up to a quarter."""
+        others = [each for each in self._shares if each is not shares]
+        return sum(each.in_flight for each in others), sum(each.needed for each in others)
+
+
+@loop_state
 class SlotShares:
     """Says which hosts may have one of `slots` places; with 0 there is no end of them."""
 
-    def __init__(self, slots: int, site_of: Callable[[str], str] = registrable_domain) -> None:
+    def __init__(
+        self, slots: int, site_of: Callable[[str], str] = registrable_domain, crawls: NodeShares | None = None
+    ) -> None:
         """`site_of(host)` is looked up only where it matters: the list of suffixes takes time to read."""
+        self.in_flight = 0
+        self.may_start = True  # the crawl begins requests: it is not paused, and has no limit reached
+        self._crawls = crawls or NodeShares()
         self.quarter = max(1, slots // SHARE)
         self._slots = slots
         self._site_of = site_of
-        self._in_flight = 0
         self._busy: dict[str, int] = {}
         self._wanting: dict[str, None] = {}
         self._addresses: OrderedDict[str, str] = OrderedDict()
         self._sites: tuple[_Sites, _Sites] | None = None  # by domain and by address, once they matter
         self._aside: dict[tuple[int, str], dict[str, None]] = {}  # by what they wait for
+
+    @property
+    def needed(self) -> int:
+        """Places that this crawl could use, up to a quarter."""
+        return min(max(0, self.quarter - self.in_flight), len(self._wanting)) if self.may_start else 0
+
+    def run(self) -> None:
+        """The crawl runs: others leave it places."""
+        self._crawls.add(self)
+
+    def close(self) -> None:
+        """The crawl has ended."""
+        self._crawls.remove(self)
 
     # -- what the frontier says --
 
@@ -100,13 +141,13 @@ class SlotShares:
 
     def begins(self, host: str) -> None:
         """Note that a request of a host has a place."""
-        self._in_flight += 1
+        self.in_flight += 1
         self._busy[host] = self._busy.get(host, 0) + 1
         self._begin(host, 1)
 
     def ends(self, host: str) -> list[str]:
         """Note that a request of a host has none any more; the hosts of its sites that are put aside no more for it."""
-        self._in_flight -= 1
+        self.in_flight -= 1
         self._busy[host] -= 1
         if not self._busy[host]:
             del self._busy[host]
@@ -132,7 +173,7 @@ class SlotShares:
 
     def puts_aside(self, host: str) -> bool:
         """Whether a host has to let others go first; `ends` and `again` name it when it may have a place."""
-        blocked_by = self._blocked_by(host, 0)
+        blocked_by = self._blocked_by(host)
         if blocked_by is None:
             return False
         self._aside.setdefault(blocked_by, {})[host] = None
@@ -140,23 +181,30 @@ class SlotShares:
 
     def again(self) -> str | None:
         """A host that was put aside and may have a place now, as no other host takes it."""
-        free = self._slots - self._in_flight
-        # Half of the places are kept free for others at most: they may not come, such as hosts that other nodes lease.
-        spare = math.inf if free > self._slots // 2 else free - 1
         for place in list(self._aside):
             host = next(iter(self._aside[place]))
-            if self._blocked_by(host, spare) is None:
+            if self._blocked_by(host, last=True) is None:
                 return self._take(place, host)
         return None
 
-    def _blocked_by(self, host: str, spare: float) -> tuple[int, str] | None:
-        """The site of a host that has its quarter while others need more than `spare` places; None: there is none."""
-        if not self._slots or self._in_flight < self.quarter or self._alone():
+    def _blocked_by(self, host: str, *, last: bool = False) -> tuple[int, str] | None:
+        """The site of a host that has its quarter and leaves a place to others; None: there is none.
+
+        With `last` no other host takes the place now, and it only has to leave enough of them free.
+        """
+        if not self._slots or self.in_flight < self.quarter:
             return None
+        begun, needed = self._crawls.beside(self)
+        if not begun and not needed and self._alone():
+            return None
+        free = self._slots - self.in_flight - begun
+        # Half of the places are kept free for others at most: they may not come, such as hosts that other nodes lease.
+        spare = 0 if not last else math.inf if free > self._slots // 2 else max(0, free - 1)
         sites = self._sites or self._tell_apart()
         for kind, site in enumerate(self._names(host)):
             # A site that has its quarter needs nothing: all that is needed is for others.
-            if sites[kind].busy.get(site, 0) >= self.quarter and self._needed(sites[kind], kind) > spare:
+            has_quarter = sites[kind].busy.get(site, 0) >= self.quarter
+            if has_quarter and (free < 1 or self._needed(sites[kind], kind) + needed > spare):
                 return kind, site
         return None
 

@@ -27,6 +27,7 @@ from dhtcrawl.crawl.ports import CrawlPorts
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.crawl.services import Observer, Services
 from dhtcrawl.crawl.single_node import PORTS, NoAssignment, SoleBudget
+from dhtcrawl.crawl.slot_shares import NodeShares
 from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
@@ -84,6 +85,7 @@ class Node:
         self.committer = committer
         self.incarnation = incarnation
         self._runner = runner
+        self._shares = NodeShares()
         self._hosts = HostBook(started_at=ports.clock.monotonic(), fresh=incarnation == 1)
 
     async def crawls(self) -> list[CrawlRecord]:
@@ -174,6 +176,7 @@ class Node:
             ports=ports,
             gate=gate,
             observer=self.ports.observer,
+            crawls=self._shares,
         )
 
     async def prepare(

@@ -120,6 +120,28 @@ async def test_a_good_host_is_finished_while_forty_names_drip(names: str) -> Non
     assert errors["http://good.test/"] is None
 
 
+async def test_a_good_host_of_another_crawl_on_the_node_is_finished_while_a_site_drips() -> None:
+    clock, watch = VirtualClock(asyncio.get_running_loop()), Watch()
+    config, web = load(flags={}), DrippingWeb(clock, watch, "11.0.0.1")
+    places = asyncio.Semaphore(config.fetch.concurrency)  # as the client's connections: of all crawls together
+    exchange = web.exchange
+
+    async def in_turn(request: HttpRequest) -> Exchange | FetchFailure:
+        async with places:
+            return await exchange(request)
+
+    web.exchange = in_turn  # type: ignore[method-assign]
+    async with open_node(config, ports_of(clock, web)) as node, asyncio.TaskGroup() as group:
+        drips = [f"http://n{number}.drip.test/" for number in range(200)]
+        good = await prepared(node, ["http://good.test/"], config.crawl, OutputDirs.in_memory())
+        bad = await prepared(node, drips, config.crawl, OutputDirs.in_memory())
+        dripping = group.create_task(bad.run())
+        summary, _ = await good.run()
+        assert not dripping.done()
+        assert (summary.pages, watch.over_then) == (PAGES, 0)
+        await dripping
+
+
 class Names:
     """Every name is on this machine."""
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl.frontier import Job
-from dhtcrawl.crawl.slot_shares import ADDRESSES_MAX, SHARE, SlotShares
+from dhtcrawl.crawl.slot_shares import ADDRESSES_MAX, SHARE, NodeShares, SlotShares
 from dhtcrawl.fetch.politeness import HostBook
 
 from .by_hand import NOW, ByHand, make, over
@@ -111,6 +111,58 @@ def test_a_host_that_may_not_be_asked_for_long_keeps_no_place_free() -> None:
     book.clock(GOOD).end(NOW)
     frontier.add([task(f"http://{host}/", 1) for host in [*DRIPS, GOOD]], NOW)
     assert len(started(frontier)) == SLOTS
+
+
+def two_crawls() -> tuple[SlotShares, SlotShares]:
+    node = NodeShares()
+    both = SlotShares(SLOTS, crawls=node), SlotShares(SLOTS, crawls=node)
+    for shares in both:
+        shares.run()
+    return both
+
+
+def fill(shares: SlotShares, host: str, at_most: int = SLOTS) -> int:
+    """How many requests of a host begin."""
+    for begun in range(at_most):
+        shares.wants(host, True)
+        if shares.puts_aside(host) and shares.again() is None:
+            return begun
+        shares.begins(host)
+    return at_most
+
+
+def test_a_site_that_is_alone_in_its_crawl_leaves_what_another_crawl_could_use() -> None:
+    drips, good = two_crawls()
+    good.wants(GOOD, True)
+    assert fill(drips, "drip.example") == SLOTS - 1
+    assert fill(good, GOOD, 1) == 1
+    assert drips.needed == 0
+
+
+@pytest.mark.parametrize("why", ["paused", "ended", "nothing to do"])
+def test_a_crawl_that_begins_no_requests_keeps_no_place_from_another(why: str) -> None:
+    drips, good = two_crawls()
+    good.wants(GOOD, True)
+    if why == "paused":
+        good.may_start = False
+    elif why == "ended":
+        good.close()
+    else:
+        good.wants(GOOD, False)
+    assert fill(drips, "drip.example") == SLOTS
+
+
+def test_two_crawls_of_one_site_each_share_the_places_and_each_has_a_quarter() -> None:
+    one, other = two_crawls()
+    other.wants("b.example", True)
+    assert fill(one, "a.example") == SLOTS - 1
+    assert fill(other, "b.example") == SLOTS // SHARE
+    for _ in range(SLOTS):
+        one.ends("a.example")
+        fill(one, "a.example")
+        fill(other, "b.example")
+    assert one.in_flight + other.in_flight <= SLOTS + SLOTS // SHARE
+    assert min(one.in_flight, other.in_flight) >= SLOTS // SHARE
 
 
 def test_the_list_of_suffixes_is_not_read_where_no_site_could_take_too_much() -> None:
