@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dhtcrawl.cli.addresses import JoinOptions
+from dhtcrawl.config import NodeSettings
 from dhtcrawl.errors import UsageError
 from dhtcrawl.identity import FILE_NAME
 from dhtcrawl.units import Address, format_address, is_wildcard
@@ -64,6 +65,19 @@ def counted(nodes: int, join: JoinOptions, data_dir: Path) -> list[NodePlace]:
         )
         for number, directory in zip(range(1, nodes + 1), _directories(data_dir), strict=False)
     ]
+
+
+def command_of(place: NodePlace, node: NodeSettings) -> str:
+    """What starts one of the nodes again alone; `node` are the settings of all."""
+    places = (("--listen", place.join.listen), ("--admin", place.join.admin))
+    files = (
+        ("--admin-token-file", node.admin_token_file),
+        ("--admin-cert", node.admin_cert),
+        ("--admin-key", node.admin_key),
+    )
+    options = [f"{name} {format_address(address)}" for name, address in places if address[1]]
+    options += [f"{name} {file}" for name, file in files if file]
+    return " ".join(["dhtcrawl join", f"--data-dir {place.data_dir}", *options])
 
 
 def not_run(nodes: int, data_dir: Path) -> list[Path]:

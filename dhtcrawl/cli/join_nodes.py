@@ -22,14 +22,14 @@ import click
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.cli.child import order_of
 from dhtcrawl.cli.children import Child, started
-from dhtcrawl.cli.counted import NodePlace, counted, not_run
+from dhtcrawl.cli.counted import NodePlace, command_of, counted, not_run
 from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.runtime import raise_file_limit
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.config import Config
 from dhtcrawl.errors import Exit
-from dhtcrawl.units import format_address, parse_address
+from dhtcrawl.units import parse_address
 
 
 def run_nodes(nodes: int, config: Config, join: JoinOptions) -> int:
@@ -98,10 +98,7 @@ class _Node:
 
     def command(self) -> str:
         """What starts it again alone."""
-        join = self.place.join
-        places = (("--listen", join.listen), ("--admin", join.admin))
-        options = [f"{name} {format_address(address)}" for name, address in places if address[1]]
-        return " ".join(["dhtcrawl join", f"--data-dir {self.place.data_dir}", *options])
+        return command_of(self.place, self._config.node)
 
 
 class _Nodes:

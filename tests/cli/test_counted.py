@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.cli.addresses import JoinOptions
-from dhtcrawl.cli.counted import counted, not_run
+from dhtcrawl.cli.counted import command_of, counted, not_run
+from dhtcrawl.config import NodeSettings
 from dhtcrawl.errors import UsageError
 from dhtcrawl.units import Address
 
@@ -62,3 +63,11 @@ def test_directories_of_nodes_that_do_not_run_now_are_known(tmp_path: Path) -> N
         (tmp_path / f"d-{number}" / "identity.pem").touch()
     assert not_run(2, tmp_path / "d") == [tmp_path / "d-3", tmp_path / "d-4"]
     assert not_run(4, tmp_path / "d") == []
+
+
+def test_the_command_that_starts_a_node_again_names_the_files_of_its_admin_port() -> None:
+    second = counted(2, dataclasses.replace(DEFAULT, admin=("0.0.0.0", 8469)), Path("d"))[1]
+    alone = "dhtcrawl join --data-dir d-2 --listen 127.0.0.1:8470 --admin 0.0.0.0:8471"
+    assert command_of(second, NodeSettings()) == alone
+    node = NodeSettings(admin_token_file="token", admin_cert="cert.pem", admin_key="key.pem")
+    assert command_of(second, node) == f"{alone} --admin-token-file token --admin-cert cert.pem --admin-key key.pem"
