@@ -122,6 +122,7 @@ SKIPPED: Final = {
     "excluded": "a pattern of the crawl excludes it",
     "depth": "it lies deeper than the crawl goes",
     "nofollow": "the link, or the page it is on, says nofollow",
+    "rules": "the rules for the page it is on follow other links only",
     "robots": "its site's robots.txt disallows it",
     "failed": "no attempt brought a page",
     "private-address": "its host has a private address",

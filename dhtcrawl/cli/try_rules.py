@@ -13,6 +13,7 @@ import click
 
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.cli.rules_files import rules_in
+from dhtcrawl.cli.words import some
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.analysis import REDIRECTS, page_html
@@ -57,7 +58,9 @@ def command(page: str, rules: Path, url: str | None, allow_private: bool, as_jso
         raise UsageError(f"no rule is for {address}; {_why_none(checked, address)}")
     extracted = extract(checked, address, html, charset, findings=True)
     if as_json:
-        fields = {"url": address, **{name: [each._asdict() for each in rows] for name, rows in _parts(extracted)}}
+        follow = None if extracted.follow is None else sorted(extracted.follow)
+        parts = {name: [each._asdict() for each in rows] for name, rows in _parts(extracted)}
+        fields = {"url": address, **parts, "follow": follow}
         click.echo(json.dumps(fields, ensure_ascii=False))
     else:
         for line in _lines(extracted):
@@ -137,6 +140,8 @@ def _lines(extracted: Extracted) -> Iterable[str]:
             yield click.style(f"{reject.rule}: {_rejected(reject)}", fg="red")
     for place, rows in findings.items():
         yield from _record_lines(place, rows, rejects, records.get(place))
+    if extracted.follow is not None:
+        yield f"follows {some(sorted(extracted.follow)) if extracted.follow else 'no link of this page'}"
     yield f"{len(extracted.records)} records, {len(extracted.rejects)} rejects"
 
 

@@ -33,17 +33,26 @@ class Unparsed(NamedTuple):
 
 # Asked with a page in UTF-8, and the charset that it was in: its links, or None if it has to be parsed.
 WithoutParser = Callable[[bytes, str], Unparsed | None]
-# Asked with a page in UTF-8, and the charset that it was in: what rules find on it, as it is stored.
-FindRecords = Callable[[bytes, str], "str | None"]
+
+
+class PageRecords(NamedTuple):
+    """What rules find on a page: its records as they are stored, and the links that are followed; None: all."""
+
+    stored: str
+    follow: frozenset[str] | None  # as written
+
+
+# Asked with a page in UTF-8, and the charset that it was in.
+FindRecords = Callable[[bytes, str], PageRecords]
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """What a page says. `base` is the URL that its links are relative to.
 
-    `hrefs` and `nofollow` are as written, but for queries, which are in the page's charset. `query_charset` names it
-    where that changed one of them, so that they come out the same when the page is analysed again. With `unparsed` the
-    page was not parsed, and there are no hrefs.
+    `hrefs`, `nofollow` and `left`, which rules leave out, are as written, but for queries, which are in the page's
+    charset. `query_charset` names it where that changed one of them, so that they come out the same when the page is
+    analysed again. With `unparsed` the page was not parsed, and there are no hrefs.
     """
 
     content_type: str = ""
@@ -57,6 +66,7 @@ class Analysis:
     query_charset: str | None = None
     unparsed: Unparsed | None = None
     records: str | None = None  # what rules found on it, as it is stored; None: nothing was looked for
+    left: list[str] = field(default_factory=list)
 
 
 class PageLink(NamedTuple):
@@ -95,8 +105,8 @@ def analyse(
     if html is None:
         return Analysis(media_type, base=url, error=error)
     xhtml = media_type == _XHTML
-    records = None if find_records is None else find_records(links.utf_8(html), name)
-    if without_parser is not None and not xhtml:
+    records, follow = (None, None) if find_records is None else find_records(links.utf_8(html), name)
+    if without_parser is not None and follow is None and not xhtml:
         html = links.utf_8(html)
         unparsed = without_parser(html, name)
         if unparsed is not None:
@@ -108,9 +118,12 @@ def analyse(
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
         hrefs, nofollow = [], hrefs + nofollow
+    left = [] if follow is None else [href for href in hrefs if href not in follow]
+    if follow is not None:
+        hrefs = [href for href in hrefs if href in follow]
     if page.refresh is not None:
         hrefs = [*hrefs, page.refresh]
-    written = _Links(hrefs, nofollow, [page.base] if page.base is not None else [])
+    written = _Links(hrefs, nofollow, [page.base] if page.base is not None else [], left)
     found = written.in_charset(query_charset or name)
     return Analysis(
         media_type or "text/html",
@@ -122,6 +135,7 @@ def analyse(
         error=error,
         query_charset=None if found is written else query_charset or name,
         records=records,
+        left=found.left,
     )
 
 
@@ -145,11 +159,12 @@ def page_html(
 
 
 class _Links(NamedTuple):
-    """The links of a page, and its base if it has one."""
+    """The links of a page, its base if it has one, and the links that rules leave out."""
 
     hrefs: list[str]
     nofollow: list[str]
     base: list[str]
+    left: list[str]
 
     def in_charset(self, charset: str) -> _Links:
         """These links with their queries in `charset`; the same object where that changes none."""
@@ -176,7 +191,7 @@ def page_links(
     xhtml = media_type == _XHTML
     base, written = links.written_links(html, xhtml=xhtml)
     written += links.embedded_links(html, xhtml=xhtml)
-    found = _Links([link.href for link in written], [], [base] if base is not None else []).in_charset(name)
+    found = _Links([link.href for link in written], [], [base] if base is not None else [], []).in_charset(name)
     start = (canonicalize(found.base[0], url) if found.base else None) or url
     pairs = zip(written, found.hrefs, strict=True)
     return list(dict.fromkeys(PageLink(_target(href, start), link.kind, link.rel) for link, href in pairs))

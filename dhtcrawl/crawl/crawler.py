@@ -26,6 +26,7 @@ from dhtcrawl.crawl.host_standing import frontier_obstacle
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.places import PlaceLimits
 from dhtcrawl.crawl.ports import Assignment, Budget
+from dhtcrawl.crawl.record_finder import finder_of
 from dhtcrawl.crawl.refill import Refill
 from dhtcrawl.crawl.resends import Resends
 from dhtcrawl.crawl.rounds import CrawlCounters
@@ -115,7 +116,8 @@ class Crawl:
         self._time = _RunTime(services, parts.counters)
         crawl = parts.start.crawl_id
         self._refill = Refill(services, crawl, parts.frontier, parts.due, refilled=self._dispatch)
-        self._resends = Resends(services, crawl, parts.next_round, parts.discovery, resent=self._dispatch)
+        finder = finder_of(parts.start.spec)
+        self._resends = Resends(services, crawl, parts.next_round, parts.discovery, finder, resent=self._dispatch)
         self._fetcher = Fetcher(services, parts.start.spec, parts, assignment)
         self._timer: asyncio.TimerHandle | None = None
         parts.changed.listen(self._dispatch)

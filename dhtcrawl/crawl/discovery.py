@@ -81,7 +81,8 @@ class Discovery:
         if self._spec.settings.ignore_robots:
             follow = follow + analysis.nofollow
         else:
-            self._skip_nofollow(base, analysis.nofollow, skipped)
+            self._skip(base, analysis.nofollow, SkipReason.NOFOLLOW, skipped)
+        self._skip(base, analysis.left, SkipReason.RULES, skipped)
         found = self._targets(base, follow, skipped)
         self._known.keep_bound()
         limit = self._spec.settings.depth
@@ -125,14 +126,14 @@ class Discovery:
             return Resolved(b"", "")
         return Resolved(self._spec.key_of(target), target)
 
-    def _skip_nofollow(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> None:
+    def _skip(self, base: str, hrefs: list[str], reason: str, skipped: list[tuple[str, str]]) -> None:
         known = self._known.of(base)
         for href in hrefs:
             href = href.partition("#")[0]
             if href not in known.nofollow:
                 target = canonicalize(href, base)
                 if target is not None:
-                    skipped.append((target, self._scope.refuses(target) or SkipReason.NOFOLLOW))
+                    skipped.append((target, self._scope.refuses(target) or reason))
                 self._known.note_nofollow(known, href)
 
     def _redirect(self, url: str, location: str, *, depth: int, hops: int, seed: bool) -> Found:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
+from dhtcrawl.crawl.analysis import FindRecords, PageRecords
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.spec import CrawlSpec
 
 if TYPE_CHECKING:
-    from dhtcrawl.crawl.analysis import FindRecords
     from dhtcrawl.extract.records import Extracted
     from dhtcrawl.extract.rules_file import RuleFile
 
@@ -24,17 +24,13 @@ STORED_CHARS_MAX: Final = 192 << 10
 _json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
-def finder_of(spec: CrawlSpec) -> Callable[[str], FindRecords | None] | None:
-    """What finds the records of the page at a URL, if it may have some; None where the crawl has no rules."""
-    if not spec.rules:
-        return None
-    from dhtcrawl.extract.rules_file import read  # few crawls have rules
+Finder = Callable[[str], FindRecords | None]
 
-    try:
-        rules = read("--rules", spec.rules)
-    except ConfigError as error:
-        # They were checked where the crawl was begun: by a version that knew more, or by nobody.
-        log.warning("the rules of the crawl cannot be used here (%s); nothing is extracted on this node", error)
+
+def finder_of(spec: CrawlSpec) -> Finder | None:
+    """What finds the records of the page at a URL, if it may have some; None where the crawl has no rules."""
+    rules = _rules_in(spec.rules) if spec.rules else None
+    if rules is None:
         return None
 
     def finder(url: str) -> FindRecords | None:
@@ -43,11 +39,24 @@ def finder_of(spec: CrawlSpec) -> Callable[[str], FindRecords | None] | None:
     return finder
 
 
-def found_on(rules: RuleFile, url: str, html: bytes, charset: str) -> str:
+@lru_cache(maxsize=8)
+def _rules_in(text: str) -> RuleFile | None:
+    from dhtcrawl.extract.rules_file import read  # few crawls have rules
+
+    try:
+        return read("--rules", text)
+    except ConfigError as error:
+        # They were checked where the crawl was begun: by a version that knew more, or by nobody.
+        log.warning("the rules of the crawl cannot be used here (%s); nothing is extracted on this node", error)
+        return None
+
+
+def found_on(rules: RuleFile, url: str, html: bytes, charset: str) -> PageRecords:
     """What the page at a canonical URL has, as its page record keeps it; `html` is in UTF-8."""
     from dhtcrawl.extract.records import extract
 
-    return stored(extract(rules, url, html, charset))
+    extracted = extract(rules, url, html, charset)
+    return PageRecords(stored(extracted), extracted.follow)
 
 
 def stored(extracted: Extracted) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dhtcrawl.crawl.analysis import Analysis, analyse
+from dhtcrawl.crawl.analysis import Analysis, FindRecords, analyse
 from dhtcrawl.crawl.discovery import Discovery, Found
 from dhtcrawl.fetch.heads import header_pairs
 from dhtcrawl.fetch.query_charset import UTF_8
@@ -39,8 +39,11 @@ def read_page(txn: Txn, *, crawl: bytes, key: bytes, archive: Archive) -> Stored
     return StoredPage(task, fields, archive.read(fields["place"]))
 
 
-def look_again(page: StoredPage, html_bytes_max: int) -> Analysis:
-    """Analyse a stored page as when it arrived; takes long for a big page."""
+def look_again(page: StoredPage, html_bytes_max: int, find_records: FindRecords | None = None) -> Analysis:
+    """Analyse a stored page as when it arrived; takes long for a big page.
+
+    `find_records` says which links rules leave out.
+    """
     fields = page.fields
     return analyse(
         page.task.url,
@@ -50,6 +53,7 @@ def look_again(page: StoredPage, html_bytes_max: int) -> Analysis:
         html_bytes_max=html_bytes_max,
         # Versions that knew no charset of queries wrote none, and had them all in UTF-8.
         query_charset=str(fields.get("query_charset") or UTF_8),
+        find_records=find_records,
     )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from dhtcrawl.crawl import recovery
 from dhtcrawl.crawl.discovery import Discovery
 from dhtcrawl.crawl.next_round import NextRound
+from dhtcrawl.crawl.record_finder import Finder
 from dhtcrawl.crawl.rounds import Relinked
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.loop_state import loop_state
@@ -27,14 +28,16 @@ class Resends:
         crawl: bytes,
         next_round: NextRound,
         discovery: Discovery,
+        finder: Finder | None,
         resent: Callable[[], None],
     ) -> None:
-        """`resent` is called after each page."""
+        """`finder` is that of `record_finder`; `resent` is called after each page."""
         self._s = services
         self._crawl = crawl
         self._pages = next_round.resends
         self._next = next_round
         self._discovery = discovery
+        self._finder = finder
         self._resent = resent
         self._added = asyncio.Event()
         self._pages.added.listen(self._added.set)
@@ -56,7 +59,8 @@ class Resends:
                 self._pages.done()
                 self._resent()
                 continue
-            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max)
+            find = None if self._finder is None else self._finder(page.task.url)
+            look = partial(recovery.look_again, page, self._s.config.fetch.html_bytes_max, find)
             found = recovery.links_of(page, await self._s.offload(look), self._discovery)
             self._next.send_again(key, found.links, Relinked(found.link_keys, found.skipped))
             self._pages.done()

@@ -24,6 +24,7 @@ _REASONS: Final = {
     SkipReason.EXCLUDED: "--include or --exclude keeps the crawl from it",
     SkipReason.DEPTH: "it is deeper than --depth",
     SkipReason.NOFOLLOW: "the page that leads there says nofollow",
+    SkipReason.RULES: "--rules follow other links of the page that leads there",
     SkipReason.REDIRECT_LIMIT: "it comes after too many redirects in a row; see fetch.redirects_max",
     SkipReason.NOT_A_URL: "it is no web address",
 }

@@ -64,6 +64,7 @@ class Extracted(NamedTuple):
     records: list[Record]
     rejects: list[Reject]
     findings: list[Finding]  # only where they were asked for
+    follow: frozenset[str] | None = None  # the links, as written, that rules follow; None: all
 
 
 def extract(rules: RuleFile, url: str, html: bytes | str, charset: str, *, findings: bool = False) -> Extracted:
@@ -87,7 +88,20 @@ def extract(rules: RuleFile, url: str, html: bytes | str, charset: str, *, findi
         except _TooMuchText:
             extracted.rejects.append(Reject(rule.name, 0, "", RejectReason.TOO_MUCH_TEXT, "", False))
             break
-    return extracted
+    following = [selector for rule in applying for selector in rule.follow]
+    return extracted._replace(follow=_links_in(tree, following)) if following else extracted
+
+
+def _links_in(tree: LexborHTMLParser, selectors: Iterable[Selector]) -> frozenset[str]:
+    """The links of what the selectors find, and of all that is in it."""
+    found = set()
+    for selector in selectors:
+        for outer in selector.find_apart(tree):
+            # What lies in it is asked for with it: `css` of an element looks at the element itself, too.
+            for node in outer.css("a[href],area[href],iframe[src],frame[src]"):
+                href = node.attributes.get("href" if node.tag in ("a", "area") else "src")
+                found.add((href or "").strip(" \t\n\f\r"))
+    return frozenset(found)
 
 
 class _TooMuchText(Exception):

@@ -65,6 +65,7 @@ class Rule:
     pages: tuple[str, ...]  # patterns of paths, where * stands for anything
     records: tuple[Selector, ...]  # the first that finds something counts; none: the page is the record
     fields: tuple[Field, ...]
+    follow: tuple[Selector, ...]  # the links in what all of them find are followed; none: all of the page
 
     def applies_to(self, url: str) -> bool:
         """Whether the page at a canonical URL may have such records."""
@@ -113,6 +114,7 @@ def _rule(table: Table) -> Rule:
         table.read("pages", _some(_pattern), ("*",)),
         table.read("record", _some(parse_selector), ()),
         _fields(table, 0),
+        table.read("follow", _some(parse_selector), ()),
     )
     table.done()
     if _count(rule.fields) > FIELDS_MAX:

@@ -178,3 +178,26 @@ def test_what_was_interrupted_goes_on_and_nothing_stands_there_twice(
     assert [json.loads(line)["_url"] for line in lines] == [f"{server.url}/{number}" for number in range(8)]
     assert sorted(path.name for path in (out / "records").iterdir()) == ["r.jsonl", "rules.toml"]
     assert spawn(home, "verify", "out").code == 0
+
+
+FOLLOW = RULES.replace('site = "{host}"', 'site = "{host}"\npages = "/list/*"\nfollow = ["ul.products", "a.next"]')
+LIST = b"""<h1>L</h1><nav><a href=/about>a</a></nav><ul class=products><li><a href=/p/1>1</a><li><a href=/p/2#x>2</a>
+</ul><a href=/p/2>again</a> <a class=next href=/list/2>on</a> <a href=/imprint rel=nofollow>i</a>"""
+
+
+def test_only_the_links_that_rules_follow_lead_on_and_the_others_are_told(home: Path, here: Here) -> None:
+    with StubServer() as server:
+        server.answers["/list/1"] = Answer(LIST, headers={"Content-Type": "text/html"})
+        server.page("/list/2", "/other")
+        for path in ("/p/1", "/p/2"):
+            server.page(path)
+        (home / "r.toml").write_text(FOLLOW.format(host="127.0.0.1"))
+        tried = here("try-rules", "--rules", "r.toml", server.url + "/list/1", "--allow-private")
+        assert "follows /list/2 and 2 more\n" in tried.stdout
+        args = ["--allow-private", "--delay", "0", "--rules", "r.toml", "--out", "out", "--depth", "1"]
+        ended = spawn(home, "crawl", server.url + "/list/1", *args)
+        assert ended.code == 0, ended
+        assert sorted(server.paths()[1:]) == ["/list/1", "/list/2", "/p/1", "/p/2"]
+        rows = map(json.loads, (home / "out" / "reports" / "skipped.jsonl").read_text().splitlines())
+        skipped = {row["url"].removeprefix(server.url): row["reason"] for row in rows}
+        assert skipped == {"/about": "rules", "/imprint": "nofollow", "/other": "rules"}

@@ -14,9 +14,9 @@ from fetch.test_links import MONSTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.extract.records import RECORDS_MAX, TEXT_CHARS_MAX, Record, Reject, extract
+from dhtcrawl.extract.records import RECORDS_MAX, TEXT_CHARS_MAX, Extracted, Record, Reject, extract
 from dhtcrawl.extract.rules_file import read
-from dhtcrawl.extract.values import VALUE_CHARS_MAX, VALUES_MAX
+from dhtcrawl.extract.values import VALUE_CHARS_MAX, VALUES_MAX, RejectReason
 
 from .made_rules import URL, found, rules, toml, value
 
@@ -154,9 +154,9 @@ def test_a_page_gives_so_many_records_and_so_much_text() -> None:
 )
 def test_a_page_that_gets_no_tree_is_rejected_once_a_rule(page: str) -> None:
     got = found(page, {"name": "f", "selector": "p"})
-    assert got == ([], [Reject("r", 0, "", "no-tree", "", False)], [])  # type: ignore[arg-type]
+    assert got == Extracted([], [Reject("r", 0, "", RejectReason.NO_TREE, "", False)], [])
     elsewhere = extract(rules({"name": "f"}), "http://other.example/", page, "utf-8")
-    assert elsewhere == ([], [], [])
+    assert elsewhere == Extracted([], [], [])
 
 
 # Of everything something.

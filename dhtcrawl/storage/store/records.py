@@ -82,6 +82,7 @@ class SkipReason:
     EXCLUDED = "excluded"
     DEPTH = "depth"
     NOFOLLOW = "nofollow"
+    RULES = "rules"
     ROBOTS = "robots"
     FAILED = "failed"
     PRIVATE_ADDRESS = "private-address"
