@@ -35,7 +35,7 @@ def fenced(language: str) -> list[str]:
     return [body for name, body in FENCES if name == language]
 
 
-PRODUCTS, OFFERS = fenced("toml")
+PRODUCTS, OFFERS, _ = fenced("toml")
 PRODUCT_PAGE, OFFER_PAGE = fenced("html")
 PRODUCT, OFFER = map(json.loads, fenced("json"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,41 +19,9 @@ from .sites import POSTGRESQL, SQLITE, DocSite
 from .swarm import CLEAN, IN_FLIGHT, Swarm, submitted
 
 Row = dict[str, Any]
+DOCS = Path(__file__).parents[2] / "docs" / "extraction.md"
+# The rules for PostgreSQL's documentation that stand there, and these.
 RULES = """
-[[rules]]
-name = "commands"
-site = "127.0.0.1"
-pages = "/sql-*.html"
-[[rules.fields]]
-name = "title"
-selector = ".refnamediv h2 .refentrytitle"
-required = true
-[[rules.fields]]
-name = "purpose"
-selector = ".refnamediv p"
-transforms = [{ after = "—" }, "collapse"]
-[[rules.fields]]
-name = "synopses"
-selector = "pre.synopsis"
-list = true
-[[rules.fields]]
-name = "links"
-selector = ".refsect1:last-of-type a.xref"
-take = "@href"
-type = "url"
-list = true
-[[rules.fields]]
-name = "sections"
-type = "records"
-list = true
-selector = "div.refsect1"
-[[rules.fields.fields]]
-name = "heading"
-selector = "h2"
-[[rules.fields.fields]]
-name = "first"
-selector = "p"
-
 [[rules]]
 name = "interfaces"
 site = "127.0.0.1"
@@ -137,7 +106,8 @@ INTERFACES = Case(SQLITE, "/c3ref/funclist.html", "interfaces", interface_by_han
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     file = tmp_path / "rules.toml"
-    file.write_text(RULES)
+    (commands,) = re.findall(r"^# postgresql.toml\n(.*?)^```$", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    file.write_text(commands.replace("www.postgresql.org", "127.0.0.1") + RULES)
     return file
 
 
