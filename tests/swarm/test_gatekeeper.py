@@ -443,9 +443,23 @@ def test_a_robots_txt_that_one_could_not_fetch_is_fetched_by_the_next(how: str) 
     assert desk.ask("http://h", "bot", asker, now) == RobotsFetch()
 
 
+@pytest.mark.parametrize("verdict", list(RobotsVerdict))
+def test_what_a_node_says_of_a_robots_txt_counts_only_if_it_was_to_fetch_it(verdict: RobotsVerdict) -> None:
+    desk = RobotsTable(ttl_s=100.0)
+    desk.tell("http://h", "bot", C, verdict, b"forged", 0.0)
+    assert desk.ask("http://h", "bot", A, 0.0) == RobotsFetch(), "nothing is known before"
+    desk.tell("http://h", "bot", C, verdict, b"forged", 1.0)
+    assert isinstance(desk.ask("http://h", "bot", B, 1.0), RobotsWait), "nor during the fetch"
+    desk.tell("http://h", "bot", A, RobotsVerdict.PARSE, b"rules", 2.0)
+    desk.tell("http://h", "bot", C, verdict, b"forged", 3.0)
+    desk.tell("http://h", "bot", A, verdict, b"another", 3.0)
+    assert desk.ask("http://h", "bot", B, 3.0) == RobotsKnown(RobotsVerdict.PARSE, b"rules", 1.0), "nor after it"
+
+
 def test_the_desk_forgets_what_was_asked_for_longest_ago() -> None:
     desk = RobotsTable(ttl_s=100.0, entries_max=10, bytes_max=25)
     for number in range(4):
+        desk.ask(f"http://h{number}", "bot", A, 0.0)
         desk.tell(f"http://h{number}", "bot", A, RobotsVerdict.PARSE, bytes(10), 0.0)
     assert len(desk) == 2
     assert desk.explain("http://h3", 0.0) == {"bot": "parse"}

@@ -17,7 +17,17 @@ from dhtcrawl.fetch.politeness import HoldReason
 from dhtcrawl.fetch.robots import PARSED_BYTES_MAX, RobotsVerdict
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.rpc.tasks.messages import Call, Result
-from dhtcrawl.swarm.calls.hosts import SPAN_MS_MAX, AskHosts, AskRow, BackRow, GiveHostsBack
+from dhtcrawl.swarm.calls.hosts import (
+    SPAN_MS_MAX,
+    AskHosts,
+    AskRobots,
+    AskRow,
+    BackRow,
+    GiveHostsBack,
+    RobotsAnswered,
+    RobotsTold,
+    TellRobots,
+)
 from dhtcrawl.swarm.hosts.host_leases import RETRY_S, HostLeases
 from dhtcrawl.swarm.hosts.leases import Granted, LeaseAsk, LeaseTerms
 
@@ -447,6 +457,24 @@ async def test_one_node_fetches_a_robots_txt_for_all_however_long_it_is() -> Non
     assert len(swarm.calls("robots_ask")) == 2 + 2 + 2, "a long body is asked for twice"
     assert keeper.explain(host)["robots"][origin] == {"bot": "parse"}
     assert isinstance(await UnleasedHosts().robots(origin, "bot"), RobotsFetch)
+
+
+async def test_rules_that_nobody_was_told_to_fetch_are_not_believed_and_strangers_are_not_told_to() -> None:
+    swarm, (a, keeper, stranger) = swarm_of(3)
+    swarm.leave(C)
+    origin = f"http://{swarm.host_of(B)}"
+    swarm.tell()
+    forged = TellRobots(origin, "bot", RobotsVerdict.DISALLOW_ALL.value, b"")
+    assert await stranger.call(B, AskRobots(origin, "bot", 100)) == RobotsAnswered(wait_ms=1000)
+    assert await stranger.call(B, forged) == RobotsTold()
+    assert isinstance(await a.gate.robots(origin, "bot"), RobotsFetch), "there is no claim, and nothing is known"
+    await stranger.call(B, forged)
+    await a.gate.robots_tell(origin, "bot", RobotsVerdict.PARSE, b"rules")
+    await stranger.call(B, forged)
+    for gate in (a.gate, keeper.gate):
+        known = await gate.robots(origin, "bot")
+        assert isinstance(known, RobotsKnown)
+        assert (known.verdict, known.body) == (RobotsVerdict.PARSE, b"rules")
 
 
 async def test_a_robots_txt_that_failed_is_for_the_next_and_an_absent_gatekeeper_is_waited_for() -> None:

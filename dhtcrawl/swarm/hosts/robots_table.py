@@ -4,9 +4,9 @@
                         │
                         └──failed, or 60 s without news──▶ unknown
 
-The first node that asks fetches, the others wait for what it tells. A host's
-gatekeeper keeps the table; times are seconds on its clock. A host may send each
-agent another file, so each is known for one agent.
+The first node that asks fetches, the others wait for what it tells; what any other
+node tells does not count. A host's gatekeeper keeps the table; times are seconds on
+its clock. A host may send each agent another file, so each is known for one agent.
 """
 
 from __future__ import annotations
@@ -68,13 +68,16 @@ class RobotsTable:
     def tell(
         self, origin: str, agent: str, node: bytes, verdict: RobotsVerdict | None, body: bytes, now: float
     ) -> None:
-        """Note the verdict of a fetch; None: it failed, and the next node that asks fetches."""
+        """Note the verdict of the node that was to fetch; None: it failed, and the next node that asks fetches."""
         key = (origin, agent)
         entry = self._entries.get(key)
-        if verdict is not None:
-            self._put(key, _RobotsEntry(now + self._ttl_s, now, verdict, body))
-        elif entry is not None and entry.fetcher == node:
+        if entry is None or entry.fetcher != node:
+            # Anybody could say anything of any host. Where an honest node's claim was lost, another fetches once more.
+            return
+        if verdict is None:
             self._drop(key)
+        else:
+            self._put(key, _RobotsEntry(now + self._ttl_s, now, verdict, body))
 
     def keep_claims(self, nodes: set[bytes]) -> None:
         """Drop the claims of all other nodes, so that the next node that asks fetches."""

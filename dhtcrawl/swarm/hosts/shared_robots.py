@@ -69,6 +69,9 @@ class SharedRobots:
     def _on_ask(self, node: bytes, args: calls.AskRobots) -> calls.RobotsAnswered:
         if not self._office.is_ours(host_of(f"{args.origin}/")):
             return calls.RobotsAnswered(moved=True)
+        if node not in self._peers.view:
+            # It has no claim, nor keeps others from theirs. A newcomer that is not known here yet comes again.
+            return wire.robots_answered(RobotsWait(REASK_S), args.body_bytes_max)
         answer = self.desk.ask(args.origin, args.agent, node, self._clock.monotonic())
         return wire.robots_answered(answer, args.body_bytes_max)
 
