@@ -88,6 +88,8 @@ class NodeShares:
 
     def beside(self, shares: SlotShares) -> tuple[int, int]:
         """Of the other crawls: requests under way, and places that they could use, each up to a quarter."""
+        if len(self._shares) < 2:
+            return 0, 0
         others = [each for each in self._shares if each is not shares]
         return sum(each.in_flight for each in others), sum(each.needed for each in others)
 

@@ -7,6 +7,7 @@ import pytest
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.storage.store.crawl_record import RUNNING, changed, with_settings
+from dhtcrawl.swarm.calls.lifecycle import EPOCH_MAX, ClaimPages
 from dhtcrawl.swarm.lifecycle.board import PageNeed
 
 from .five_nodes import CrawlWorld, Job, Weather, a_swarm
@@ -133,6 +134,22 @@ async def test_a_newcomer_that_coordinates_learns_what_is_out_at_the_dead() -> N
         await swarm.ended("page limit", within_s=120.0)
         assert first.pages > 3
     assert 200 <= swarm.pages <= 250
+
+
+async def test_after_a_claim_with_the_last_of_all_epochs_the_next_coordinators_still_hand_out_pages(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_swarm(crawl=CrawlSettings(max_pages=40)) as swarm:
+        first, *members = swarm.ranked()
+        await after(swarm, 0.1)
+        for member in members:  # somebody speaks for the coordinator
+            member.registered["pages_claim"](first.node_id, ClaimPages(swarm.crawl_id, EPOCH_MAX))
+        members[2].accept(TREE)
+        await swarm.until(lambda: swarm.pages >= 10)
+        swarm.kill(first)
+        await swarm.ended("page limit", within_s=60.0)
+    assert 30 <= swarm.pages <= 40
+    assert [message for message in caplog.messages if f"coordinator number {EPOCH_MAX >> 32}" in message]
 
 
 async def test_nobody_is_given_a_page_that_no_successor_knows_of() -> None:

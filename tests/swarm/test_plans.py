@@ -165,10 +165,13 @@ async def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes
         assert world.adopted == [(1, {"weights": {OWN: 1.0}}), (42, {"weights": {OWN: 1.0}})]
 
 
-async def test_after_the_last_of_all_epochs_is_named_plans_are_still_published_and_taken() -> None:
+async def test_after_the_last_of_all_epochs_is_named_plans_are_still_published_and_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with a_world(crawl_of(OWN)) as world:
         await asyncio.sleep(1)
         world.hears(epoch=PLAN_EPOCH_MAX)
+        assert [f"epoch {PLAN_EPOCH_MAX}, where 1 is known" in message for message in caplog.messages] == [True]
         await asyncio.sleep(EVERY_S)
         world.hears(rate=3.0)
         await asyncio.sleep(EVERY_S)

@@ -118,6 +118,7 @@ class Plans:
         self._adopt = adopt
         self._plan = Plan(0, {}, b"")
         self._highest = 0  # epoch that a member has named
+        self.leaps = 0  # epochs of others that were lowered
         self._reports: dict[bytes, Table] = {}
         self._wake = asyncio.Event()
         self._counted: dict[str, float] = {}  # plans made here, by what made them, that were not collected yet
@@ -136,7 +137,7 @@ class Plans:
         report = unpacked(args.report, PLAN_REPORT_BYTES_MAX)
         if report is None:
             raise BadArguments("report")
-        self._highest = max(self._highest, min(args.epoch, max(self._highest, self._plan.epoch) + EPOCH_STEP_MAX))
+        self._highest = max(self._highest, self._stepped(args.epoch, max(self._highest, self._plan.epoch)))
         self._reports[asker] = report
         return calls.PlanTable(self._plan.epoch, self._plan.packed if self._plan.epoch > args.epoch else None)
 
@@ -177,7 +178,7 @@ class Plans:
             return
         table = unpacked(answer.table, PLAN_TABLE_BYTES_MAX)
         if table is not None and self._plan.epoch < answer.epoch:
-            self._take(min(answer.epoch, self._plan.epoch + EPOCH_STEP_MAX), table)
+            self._take(self._stepped(answer.epoch, self._plan.epoch), table)
 
     async def _make_plan(self) -> None:
         """Make a table of the reports and publish it if it is new; ours again if a member names a later epoch."""
@@ -194,6 +195,19 @@ class Plans:
             count_plan(self._counted, made)
         if (table and table != plan.table) or (plan.table and self._highest > plan.epoch):
             self._take(max(self._highest, plan.epoch) + 1, table or plan.table)
+
+    def _stepped(self, epoch: int, known: int) -> int:
+        """How far an epoch that another node names is believed; the first that is lowered is told of."""
+        if epoch <= known + EPOCH_STEP_MAX:
+            return epoch
+        self.leaps += 1
+        if self.leaps == 1:
+            text = (
+                "a plan of crawl %s is said to be of epoch %d, where %d is known here; epochs of others are taken in"
+                " steps of %d, and from now on this is only counted"
+            )
+            log.warning(text, self._crawl_id.hex()[:12], epoch, known, EPOCH_STEP_MAX)
+        return known + EPOCH_STEP_MAX
 
     def _take(self, epoch: int, table: Table) -> None:
         self._plan = Plan(epoch, table, msgpack.packb(table))

@@ -8,6 +8,7 @@ writes its book to the members that may be next (`pages_claim`, `pages_ask`, `pa
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -21,6 +22,8 @@ from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.lifecycle.board import PageNeed
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance, PageBlocks, PageBook, PagesAsk, next_epoch, stepped
+
+log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.25
 SUCCESSORS: Final = 3  # R: the members that may coordinate next
@@ -113,6 +116,7 @@ class PageBlockService:
         if not self.allowance.limit:
             # Another node has heard of a limit before this one did; until then nothing is counted here.
             self.allowance.change(0, self._need().used)
+        self._note_leap(args.epoch, self.allowance.epoch)
         out = self.allowance.claim(args.epoch)
         if out is None:
             return calls.PagesClaimed(self.allowance.epoch)
@@ -173,10 +177,24 @@ class PageBlockService:
         if max(self._epoch_seen, blocks.book.epoch) > epoch:
             blocks.depose()  # and begin again above it, at the next turn
 
+    def _note_leap(self, epoch: int, seen: int) -> None:
+        """Count an epoch that is not believed as it is, and tell of the first."""
+        book = self._blocks.book
+        if stepped(epoch, seen) == epoch:
+            return
+        book.leaps += 1
+        if book.leaps == 1:
+            text = (
+                "pages of crawl %s are claimed by coordinator number %d, where %d are known here; that many are not"
+                " believed at once, and from now on this is only counted"
+            )
+            log.warning(text, self._crawl_id.hex()[:12], epoch >> 32, seen >> 32)
+
     def _learn(self, node: bytes, answer: calls.PagesClaimed) -> None:
         """Take a member's answer to our claim."""
         if answer.out is None or answer.serial is None or answer.book is None:
             seen = max(self._epoch_seen, self._blocks.epoch)
+            self._note_leap(answer.epoch, seen)
             self._epoch_seen = max(self._epoch_seen, stepped(answer.epoch, seen))
         else:
             self._blocks.book.learn(answer.book)

@@ -92,6 +92,7 @@ class PageBook:
 
     def __init__(self) -> None:
         self.version = 0  # grows with every change, here only
+        self.leaps = 0  # epochs of others that were lowered
         self._rows: dict[bytes, _Row] = {}
         self._changed: dict[bytes, int] = {}  # the version of each row's last change
 
@@ -136,6 +137,7 @@ class PageBook:
         for node, *row in _ROW.iter_unpack(rows):
             epoch, number, out = row
             if epoch <= EPOCH_MAX and number <= COUNT_MAX and out <= PAGES_MAX:
+                self.leaps += stepped(epoch, seen) < epoch
                 self.put(node, (stepped(epoch, seen), number, out))
 
 
