@@ -184,9 +184,16 @@ class SlotShares:
     def again(self) -> str | None:
         """A host that was put aside and may have a place now, as no other host takes it."""
         for place in list(self._aside):
-            host = next(iter(self._aside[place]))
-            if self._blocked_by(host, last=True) is None:
-                return self._take(place, host)
+            while place in self._aside:
+                host = next(iter(self._aside[place]))
+                blocked_by = self._blocked_by(host, last=True)
+                if blocked_by == place:
+                    break
+                self._take(place, host)
+                if blocked_by is None:
+                    return host
+                # It waits for something else by now, and those behind it do not.
+                self._aside.setdefault(blocked_by, {})[host] = None
         return None
 
     def _blocked_by(self, host: str, *, last: bool = False) -> tuple[int, str] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from harness.memory import entries
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl.frontier import Job
@@ -194,6 +194,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(["end", "locate", "pause", "add"]), s
 
 @settings(deadline=None)
 @given(st.integers(1, 9), st.sampled_from([0.0, 1.0]), STEPS)
+# The first in a line waited for something else by then, and those behind it for nothing.
+@example(4, 0.0, [("locate", 0), ("add", 14), ("end", 1), ("end", 1), ("locate", 14), ("locate", 57)])
 def test_no_place_stays_empty_for_nothing_and_every_task_is_started_once(
     slots: int, delay_s: float, steps: list[tuple[str, int]]
 ) -> None:
