@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from dhtcrawl.errors import ConfigError, DhtcrawlError, UsageError
 from dhtcrawl.patterns import PatternRefused, Patterns
-from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit, parse_duration, parse_size
+from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit, parse_duration, parse_networks, parse_size
 
 UNLIMITED: Final = 0
 PAIR_VALUE_CHARS_MAX: Final = 200
@@ -180,6 +180,12 @@ class NodeSettings:
     labels: tuple[str, ...] = setting((), "what policies may know of this node", "pair")
     allowed_policies: tuple[str, ...] = setting(
         (), "policies of your own that crawls may name, and this node then imports, as module:Class", "class"
+    )
+    private_networks: tuple[str, ...] = setting(
+        (),
+        "the private networks that this node may reach, where a crawl allows it, too: networks, addresses, loopback, "
+        "none; empty: none, but in a swarm on loopback all",
+        "network",
     )
     open_swarm: bool = setting(False, "talk with other machines without a secret: any that reaches the port takes part")
 
@@ -399,6 +405,10 @@ def _strings(value: object, kind: str) -> tuple[str, ...]:
         raise ValueError("use a string or a list of strings")
     if kind == "address":  # a variable holds one string, and a name no comma
         return tuple(_address(part) for item in items for part in item.split(","))
+    if kind == "network":  # nor does a network have one
+        items = [part.strip() for item in items for part in item.split(",")]
+        for item in filter(None, items):
+            parse_networks(item)
     if kind == "pair":
         pairs(items)
     if kind == "class":

@@ -18,6 +18,7 @@ PORT_MAX: Final = 65_535
 HOST_CHARS_MAX: Final = 253  # RFC 1035, 2.3.4, without the last dot
 
 Address = tuple[str, int]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _DURATION_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _SIZE_BYTES: Final = {
@@ -121,6 +122,35 @@ def is_wildcard(host: str) -> bool:
     """Whether listening on `host` means every address of this machine."""
     address = ip_of(host)
     return address is not None and address.is_unspecified
+
+
+LOOPBACK_NETWORKS: Final[tuple[Network, ...]] = (
+    ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"),
+)  # fmt: skip
+_NETWORK_HINT = 'use a network such as "10.1.0.0/16", an address, "loopback" or "none"'
+_IPV4_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")  # RFC 4291, 2.5.5.2
+
+
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """The networks that one word names: CIDR, an address, `loopback`, or `none`, which names none.
+
+    Raises:
+        ValueError: with what would be right.
+    """
+    word = text.strip().lower()
+    if word in ("loopback", "none"):
+        return LOOPBACK_NETWORKS if word == "loopback" else ()
+    try:
+        network = ipaddress.ip_network(word, strict=False)
+    except ValueError:
+        raise ValueError(_NETWORK_HINT) from None
+    if "%" in word:
+        raise ValueError("a network of one interface; leave out what follows the %, it counts for all of them")
+    if "/" in word and ipaddress.ip_interface(word).ip != network.network_address:
+        raise ValueError(f'an address inside of a network; use "{network}" for the network')
+    if isinstance(network, ipaddress.IPv6Network) and network.overlaps(_IPV4_MAPPED) and network.prefixlen >= 96:
+        raise ValueError("IPv4 written as IPv6; write it as IPv4")
+    return (network,)
 
 
 def _scaled(value: object, units: Mapping[str, float], hint: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -279,3 +280,24 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
 def test_a_name_stands_in_pairs_once() -> None:
     with pytest.raises(ConfigError, match="mode stands there twice; say it once"):
         load(flags={"crawl.policy_options": ["mode=pso", "mode=exact"]})
+
+
+def test_networks_are_words_networks_and_addresses_also_several_in_a_variable() -> None:
+    config = load(environ={"DHTCRAWL_NODE_PRIVATE_NETWORKS": "loopback, 10.0.0.0/8,fd00::/8"})
+    assert config.node.private_networks == ("loopback", "10.0.0.0/8", "fd00::/8")
+    assert load(environ={"DHTCRAWL_NODE_PRIVATE_NETWORKS": ""}).node.private_networks == ("",)
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("intranet", "use a network such as"),
+        ("10.0.0.0/33", "use a network such as"),
+        ("fe80::1%eth0", "leave out what follows the %"),
+        ("10.1.2.3/8", 'use "10.0.0.0/8" for the network'),
+        ("::ffff:10.0.0.0/104", "write it as IPv4"),
+    ],
+)
+def test_what_is_no_network_is_refused_with_the_remedy(word: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(remedy)):
+        load(flags={"node.private_networks": [word]})

@@ -36,6 +36,12 @@ class JoinOptions:
     as_soon: bool = False  # before that a line as soon as it listens: its address
     gathered: bool = False  # what it crawls is gathered, so it writes no outputs of its own but the archive
 
+    @property
+    def on_loopback(self) -> bool:
+        """Whether all of these addresses are on loopback, so that no other machine takes part."""
+        others = (self.listen, *self.bootstrap, *(() if self.advertise is None else (self.advertise,)))
+        return all(is_loopback(host) for host, _ in others)
+
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes the same options of."""
         return asdict(self)

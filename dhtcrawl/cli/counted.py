@@ -77,6 +77,7 @@ def command_of(place: NodePlace, node: NodeSettings) -> str:
     )
     options = [f"{name} {format_address(address)}" for name, address in places if address[1]]
     options += [f"{name} {file}" for name, file in files if file]
+    options += [f"--allow-network {network}" for network in node.private_networks if network]
     return " ".join(["dhtcrawl join", f"--data-dir {place.data_dir}", *options])
 
 

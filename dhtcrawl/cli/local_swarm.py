@@ -207,6 +207,7 @@ class _Process:
             log_format="json",
             labels=said.labels,
             allowed_policies=said.allowed_policies,
+            private_networks=said.private_networks,
         )
         join = JoinOptions(
             bootstrap=(parse_address(bootstrap),) if bootstrap is not None else (),

@@ -92,6 +92,12 @@ _JOIN: _Table = [
         {"multiple": True, "metavar": "MODULE:CLASS"},
         "A policy of your own that crawls may name (repeatable).",
     ),
+    (
+        ("--allow-network",),
+        "node.private_networks",
+        {"multiple": True, "metavar": "CIDR"},
+        "A private network that crawls may reach from here, such as loopback (repeatable).",
+    ),
     (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
 ]
 _ADMIN: _Table = [
@@ -103,6 +109,7 @@ _TABLES = (_CRAWL, _FETCH, _NODE, _LOG, _JOIN)
 # Settings that are lists: several --set make one.
 _LISTS = (
     "crawl.include", "crawl.exclude", "crawl.policy_options", "node.bootstrap", "node.labels", "node.allowed_policies",
+    "node.private_networks",
 )  # fmt: skip
 
 

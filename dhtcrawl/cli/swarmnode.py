@@ -52,7 +52,7 @@ def run_node(config: Config, join: JoinOptions) -> int:
 
 
 async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access) -> int:
-    async with real_node(config, data_dir) as node:
+    async with real_node(config, data_dir, on_loopback=join.on_loopback) as node:
         # A crawl's outputs are made where they are first written to.
         made: dict[bytes, OutputDirs] = {}
 

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from dhtcrawl.crawl.analysis import REDIRECTS
+from dhtcrawl.fetch.guard import NODE_REFUSES
 from dhtcrawl.storage.store.outcomes import is_content
 from dhtcrawl.storage.store.records import SkipReason
 
@@ -33,6 +34,7 @@ _REMEDIES: Final = {
     SkipReason.ROBOTS: "ask the site's owner, or use --ignore-robots on your own site",
     SkipReason.FAILED: "check the address, and whether the site is up",
 }
+_NODE_REMEDY: Final = "if it is yours, start that node, and others that may get it, with join --allow-network"
 _BUSY: Final = "try again later, or with a longer --delay"
 _TROUBLE: Final = "the site has trouble: try again later"
 _NOT_THERE: Final = "check the address"
@@ -79,7 +81,7 @@ def _end(step: Answer) -> str:
     if state == UNTOLD:
         return f"cannot be told now: {step.get('detail')}"
     if state == "dead":
-        remedy = _REMEDIES.get(str(reason), "")
+        remedy = _NODE_REMEDY if NODE_REFUSES in str(step.get("detail")) else _REMEDIES.get(str(reason), "")
         return f"{step.get('detail') or reason}" + (f"; {remedy}" if remedy else "")
     if state in ("skipped", "unknown"):
         return _REASONS.get(str(reason), str(reason)) if reason else "it was never queued"

@@ -23,6 +23,7 @@ import math
 import socket
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from dhtcrawl.fetch.body_rate import BodyRate
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import REQUEST_ERRORS, failure_of
 from dhtcrawl.fetch.flight import FLIGHT, Flight, GuardedResolver, Spoiled
+from dhtcrawl.fetch.guard import AS_CRAWLS_ALLOW, PrivateNetworks
 from dhtcrawl.fetch.heads import header_pairs, request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.reply_handler import Begun, ReplyConnector
@@ -66,14 +68,15 @@ class AiohttpClient:
         resolver: Resolver | None = None,
         tls_verify: bool = True,
         spool_bytes: int = SPOOL_BYTES,
+        private_networks: PrivateNetworks = AS_CRAWLS_ALLOW,
     ) -> None:
         self._clock = clock
-        self._spool_dir = spool_dir
         self._connections_max = connections_max
         self._resolver = resolver or SystemResolver(clock)
         self._tls_verify = tls_verify
-        self._spool_bytes = spool_bytes
+        self._private_networks = private_networks
         self._spooler = ThreadPoolExecutor(_SPOOL_THREADS, thread_name_prefix="spool")
+        self._new_spool = partial(Spool, spool_dir, spool_bytes, self._spooler)
         self._slots = asyncio.Semaphore(connections_max)
         self._connector: ReplyConnector | None = None
         # What the connector wants to know of an origin, the one not asked for longest first.
@@ -85,7 +88,7 @@ class AiohttpClient:
     async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         """See `HttpClient.exchange`; waits while `connections_max` others are under way."""
         async with self._slots:
-            flight = Flight(request, self._idle, self._clock.monotonic(), self._clock.wall())
+            flight = Flight(request, self._private_networks, self._idle, self._clock.monotonic(), self._clock.wall())
             token = FLIGHT.set(flight)
             self._active += 1
             try:
@@ -161,7 +164,7 @@ class AiohttpClient:
         if begun.rest is None:
             data, most = begun.body, flight.limits.body_bytes_max
             return (Body(data), None) if len(data) <= most else (Body(data[:most]), Truncated.LENGTH)
-        spool = Spool(self._spool_dir, self._spool_bytes, self._spooler)
+        spool = self._new_spool()
         try:
             truncated = await _stream(begun.rest, spool, flight.limits)
             return await spool.finish(), truncated

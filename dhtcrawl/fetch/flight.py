@@ -23,7 +23,7 @@ from aiohttp.connector import Connection
 
 from dhtcrawl.fetch.deadline import Deadline
 from dhtcrawl.fetch.failures import AddressRefused
-from dhtcrawl.fetch.guard import permits
+from dhtcrawl.fetch.guard import PrivateNetworks, permits, refusal
 from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest
 from dhtcrawl.fetch.reply_handler import ReplyHandler
 from dhtcrawl.fetch.resolver import Resolver
@@ -38,16 +38,22 @@ class Flight:
     """What the hooks below need to know about the exchange they run in."""
 
     __slots__ = (
-        "deadline", "fetched_at", "fresh", "host", "idle", "limits", "phase", "private_hosts", "remote_ip",
-        "started_at", "transport",
+        "deadline", "fetched_at", "fresh", "host", "idle", "limits", "networks", "phase", "private_hosts",
+        "remote_ip", "started_at", "transport",
     )  # fmt: skip
 
     def __init__(
-        self, request: HttpRequest, idle: OrderedDict[asyncio.Transport, None], started_at: float, fetched_at: datetime
+        self,
+        request: HttpRequest,
+        networks: PrivateNetworks,
+        idle: OrderedDict[asyncio.Transport, None],
+        started_at: float,
+        fetched_at: datetime,
     ) -> None:
         self.host = host_of(request.url)
         self.limits = request.limits
         self.private_hosts = request.private_hosts
+        self.networks = networks
         self.idle = idle
         self.started_at = started_at
         self.fetched_at = fetched_at
@@ -57,14 +63,18 @@ class Flight:
         self.transport: asyncio.Transport | None = None
         self.deadline: Deadline
 
+    def permits(self, ip: str) -> bool:
+        """Whether this request may talk to `ip`."""
+        return permits(self.host, ip, self.private_hosts, self.networks)
+
     def check(self, ip: str) -> None:
         """Let this request talk to `ip`.
 
         Raises:
             AddressRefused: it may not.
         """
-        if not permits(self.host, ip, self.private_hosts):
-            raise AddressRefused(f"{self.host} is at {ip}, which is not a public address")
+        if not self.permits(ip):
+            raise AddressRefused(refusal(self.host, ip, self.private_hosts))
 
     def board(self, connection: Connection) -> ReplyHandler:
         """Look at the connection before anything is sent on it, and take it.
@@ -106,7 +116,7 @@ class GuardedResolver(AbstractResolver):
         flight.phase = FetchFailureKind.DNS
         found = await self._resolver.addresses(host)
         flight.phase = FetchFailureKind.CONNECT
-        allowed = [ip for ip in found if permits(flight.host, ip, flight.private_hosts)]
+        allowed = [ip for ip in found if flight.permits(ip)]
         if not allowed:
             flight.check(found[0])
         return [

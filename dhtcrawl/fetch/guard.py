@@ -6,6 +6,10 @@ lends strangers its place in the network (server-side request forgery). The
 client asks `permits` for each address it is about to connect to, and again
 for the address it is connected to.
 
+A crawl may come from another machine, so what it allows is not enough: a
+private address is reached only where the crawl allows its host, and the node
+the network that it is in.
+
 `is_public` is stricter than `ipaddress.is_global`: an address that carries
 another one inside (IPv4-mapped, 6to4, Teredo, NAT64) is as private as the
 innermost, since a translator on the way would deliver to that.
@@ -13,8 +17,13 @@ innermost, since a translator on the way would deliver to that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Final, Self
+
+from dhtcrawl.units import Network, parse_networks
 
 # RFC 6052: the well-known prefix whose last 32 bits are the IPv4 address.
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -29,12 +38,53 @@ _SITE_LOCAL = IPv6Network("fec0::/10")
 _CACHE_ADDRESSES = 16_384
 
 
-def permits(host: str, ip: str, private_hosts: frozenset[str]) -> bool:
+@dataclass(frozen=True, slots=True)
+class PrivateNetworks:
+    """Where a node may go besides the public internet; None: wherever a crawl allows."""
+
+    networks: tuple[Network, ...] | None
+
+    @classmethod
+    def named(cls, words: Iterable[str]) -> Self:
+        """What these words of a setting name.
+
+        Raises:
+            ValueError: one names nothing.
+        """
+        return cls(tuple(network for word in words if word for network in parse_networks(word)))
+
+    def have(self, ip: str) -> bool:
+        """Whether `ip` is in one of them; of an address that carries another one, the innermost counts."""
+        if self.networks is None:
+            return True
+        try:
+            address = ip_address(ip)
+        except ValueError:
+            return False
+        inner = _inner_v4(address) if isinstance(address, IPv6Address) else None
+        return any((inner or address) in network for network in self.networks)
+
+
+AS_CRAWLS_ALLOW: Final = PrivateNetworks(None)
+
+
+def permits(host: str, ip: str, private_hosts: frozenset[str], networks: PrivateNetworks = AS_CRAWLS_ALLOW) -> bool:
     """Whether a request to `host` (`hostname[:non-default port]`) may go to `ip`.
 
-    `private_hosts` are the hosts that seeds named under --allow-private.
+    `private_hosts` are the hosts that seeds named under --allow-private, `networks` those that the node may reach.
     """
-    return host in private_hosts or is_public(ip)
+    return is_public(ip) or (host in private_hosts and networks.have(ip))
+
+
+# Whoever tells people why a seed brought nothing finds by it which machine has to allow more.
+NODE_REFUSES: Final = "not the node that was to fetch it"
+
+
+def refusal(host: str, ip: str, private_hosts: frozenset[str]) -> str:
+    """Why `permits` says no, for people."""
+    if host in private_hosts:
+        return f"{host} is at {ip}, which the crawl allows, but {NODE_REFUSES} (node.private_networks)"
+    return f"{host} is at {ip}, which is not a public address"
 
 
 @lru_cache(maxsize=_CACHE_ADDRESSES)
@@ -77,6 +127,7 @@ def _inner_v4(address: IPv6Address) -> IPv4Address | None:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    if address in _NAT64 or address in _IPV4_COMPATIBLE:
+    # `::` and `::1` stand in the compatible range and are none (RFC 4291, 2.5.2 and 2.5.3).
+    if address in _NAT64 or (address in _IPV4_COMPATIBLE and int(address) > 1):
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return None

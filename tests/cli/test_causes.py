@@ -14,8 +14,10 @@ from sim.test_hostile import Answer, ScriptedClient, page
 from dhtcrawl.cli.causes import first_causes, nothing_fetched, shown
 from dhtcrawl.config import load
 from dhtcrawl.crawl.explain import explain
+from dhtcrawl.crawl.seed_causes import seed_cause
 from dhtcrawl.crawl.services import Silent
 from dhtcrawl.errors import Exit
+from dhtcrawl.fetch.guard import refusal
 from dhtcrawl.fetch.http import FetchFailureKind
 from dhtcrawl.node.single import Ports, open_node
 from dhtcrawl.sim.committer import LoopCommitter
@@ -93,6 +95,21 @@ async def test_a_seed_at_a_private_address_is_told_with_the_option_for_it() -> N
     _, code, error, _ = await told(lambda url: FetchFailureKind.PRIVATE_ADDRESS)
     assert code is Exit.NOTHING_FETCHED
     assert "private-address: as scripted; if it is yours, use --allow-private" in error
+
+
+async def test_a_seed_that_only_the_node_refuses_is_told_with_the_option_of_the_node() -> None:
+    cause = {
+        "state": "dead",
+        "reason": "private-address",
+        "detail": refusal("a.test", "10.0.0.1", frozenset({"a.test"})),
+    }
+
+    async def ask(url: str) -> dict[str, str]:
+        return {"url": url, **cause}
+
+    told_as = await seed_cause(SEED, ask)
+    assert told_as.startswith("a.test is at 10.0.0.1, which the crawl allows, but not the node that was to fetch it")
+    assert told_as.endswith("start that node, and others that may get it, with join --allow-network")
 
 
 async def test_a_seed_that_robots_txt_forbids_is_told_as_that() -> None:

@@ -181,6 +181,22 @@ def test_an_address_is_written_as_it_is_read() -> None:
     assert [is_wildcard(host) for host in ("0.0.0.0", "::", "localhost", "127.0.0.1")] == [True, True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("args", "alone"),
+    [
+        ([], True),
+        (["listen=[::1]:1", "advertise=127.0.0.1:2", "bootstrap=localhost:3"], True),
+        (["open_swarm=on", "listen=127.0.0.1:1"], True),
+        (["open_swarm=on", "advertise=192.0.2.7:1"], False),
+        (["open_swarm=on", "listen=10.0.0.5:1"], False),
+        (["open_swarm=on", "listen=127.0.0.1:1", "advertise=10.0.0.5:1"], False),
+        (["open_swarm=on", "listen=127.0.0.1:1", "bootstrap=node-1.example.org:1"], False),
+    ],
+)
+def test_a_node_whose_addresses_are_all_on_loopback_is_among_its_own(args: list[str], alone: bool) -> None:
+    assert options(*args).on_loopback is alone
+
+
 # -- the command --
 
 

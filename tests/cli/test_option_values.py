@@ -48,6 +48,7 @@ WRONG = {
     "node.admin_key": ("a\nb", "has a control character; remove it"),
     "node.labels": ("fast", "is no NAME=VALUE"),
     "node.allowed_policies": ("os", "'os' is no module:Class; write it as in my_policies:Nearest"),
+    "node.private_networks": ("10.1.2.3/8", 'an address inside of a network; use "10.0.0.0/8" for the network'),
 }
 # (command, option) → the same, of options that are no settings
 OTHERS = {

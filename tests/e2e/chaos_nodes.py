@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from .crawler import Crawler, Running
-from .netns import Hosts
+from .netns import SUBNET, Hosts
 from .swarm import Node, Swarm
 
 PORT = 8468
@@ -57,6 +57,10 @@ class OnHost(Crawler):
         return super().start(*argv, env=self._env | dict(env or {}), wrapper=[*self._wrapper, *wrapper])
 
 
+# They are each other's other machines, and the site is on their network.
+REACHABLE = ["--open-swarm", "--allow-network", f"{SUBNET}.0/24"]
+
+
 class Guests(Swarm):
     """Nodes on hosts."""
 
@@ -72,7 +76,7 @@ class Guests(Swarm):
 
     def add(self, *options: str) -> Node:
         name = f"node{len(self.nodes)}"
-        guest = Guest(self._hosts, name, self._home / name, ["--open-swarm", *self._options, *options])
+        guest = Guest(self._hosts, name, self._home / name, [*REACHABLE, *self._options, *options])
         self.nodes.append(guest)
         self.guests.append(guest)
         return guest

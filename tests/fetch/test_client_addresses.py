@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from dhtcrawl.fetch import resolver as resolver_module
+from dhtcrawl.fetch.guard import PrivateNetworks
 from dhtcrawl.fetch.http import FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.fetch.reply_handler import trusting_the_system
 from dhtcrawl.fetch.resolver import NameFailure, SystemResolver
@@ -63,6 +64,29 @@ async def test_a_private_name_that_a_seed_names_is_reached(tmp_path: Path) -> No
         host = f"intranet.example:{server.port}"
         request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
         assert exchange_of(await client.exchange(request)).remote_ip == "127.0.0.1"
+
+
+async def test_a_node_that_names_no_network_sends_nothing_to_a_seed_that_the_crawl_allows(tmp_path: Path) -> None:
+    resolver = FakeResolver({"intranet.example": ["127.0.0.1"]})
+    options = {"resolver": resolver, "private_networks": PrivateNetworks.named(["10.0.0.0/8"])}
+    async with serving(sends(page())) as server, client_in(tmp_path, **options) as client:
+        for host in (server.host, f"intranet.example:{server.port}", f"[::ffff:127.0.0.1]:{server.port}"):
+            request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+            failure = failure_of(await client.exchange(request))
+            assert failure.kind is FetchFailureKind.PRIVATE_ADDRESS
+            assert "the crawl allows, but not the node" in failure.detail
+        assert server.connections == 0
+
+
+async def test_of_a_names_addresses_those_in_the_nodes_networks_are_tried(tmp_path: Path) -> None:
+    resolver = FakeResolver({"intranet.example": ["10.0.0.1", "127.0.0.1"]})
+    options = {"resolver": resolver, "private_networks": PrivateNetworks.named(["loopback"])}
+    async with serving(sends(page())) as server, client_in(tmp_path, **options) as client:
+        host = f"intranet.example:{server.port}"
+        request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
+        assert exchange_of(await client.exchange(request)).remote_ip == "127.0.0.1"
+        failure = failure_of(await client.exchange(asked(server, private_hosts=frozenset())))
+        assert "not a public address" in failure.detail
 
 
 async def test_a_connection_kept_alive_by_one_crawl_is_no_way_in_for_another(tmp_path: Path) -> None:

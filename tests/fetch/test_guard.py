@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dhtcrawl.fetch.guard import is_public, permits
+from dhtcrawl.fetch.guard import AS_CRAWLS_ALLOW, PrivateNetworks, is_public, permits, refusal
 
 PRIVATE = [
     "127.0.0.1",
@@ -100,3 +100,46 @@ def test_a_public_name_that_resolves_to_loopback_is_refused() -> None:
 
 def test_a_public_address_needs_no_leave() -> None:
     assert permits("example.org", "93.184.216.34", frozenset())
+
+
+ANYTHING = PrivateNetworks.named(["0.0.0.0/0", "::/0"])
+networks = st.ip_addresses().flatmap(
+    lambda ip: st.integers(0, ip.max_prefixlen).map(lambda bits: str(ipaddress.ip_network((ip, bits), strict=False)))
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "inside", "outside"),
+    [
+        (["loopback"], ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"], ["0.0.0.0", "::", "10.0.0.1", "fe80::1"]),
+        (["none"], [], ["127.0.0.1", "::1", "169.254.169.254"]),
+        ([], [], ["127.0.0.1", "::1", "169.254.169.254"]),
+        (["10.20.0.0/16"], ["10.20.3.4", "::ffff:10.20.3.4", "64:ff9b::a14:304"], ["10.21.0.1", "169.254.169.254", ""]),
+        (["10.0.0.5"], ["10.0.0.5"], ["10.0.0.4", "10.0.0.6"]),
+        (["::1"], ["::1"], ["127.0.0.1", "0.0.0.1", "::2"]),
+        # An IPv6 network has no IPv4 address, however that is written.
+        (["::/0"], ["fd00::1", "fe80::1%eth0"], ["::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "::10.0.0.1"]),
+        (["fe80::/10", "none"], ["fe80::1%eth0"], ["::1"]),
+    ],
+)  # fmt: skip
+def test_a_node_reaches_the_private_networks_that_it_names(
+    words: list[str], inside: list[str], outside: list[str]
+) -> None:
+    named, hosts = PrivateNetworks.named(words), frozenset({"a.example"})
+    assert [ip for ip in inside + outside if permits("a.example", ip, hosts, named)] == inside
+
+
+@given(st.ip_addresses().map(str), st.lists(networks, max_size=3), st.booleans())
+def test_crawl_and_node_each_only_narrow_what_the_other_allows(ip: str, named: list[str], by_crawl: bool) -> None:
+    hosts = frozenset({"a.example"}) if by_crawl else frozenset()
+    permitted = permits("a.example", ip, hosts, PrivateNetworks.named(named))
+    assert permitted <= permits("a.example", ip, hosts, AS_CRAWLS_ALLOW)
+    assert permitted <= permits("a.example", ip, frozenset({"a.example"}), PrivateNetworks.named(named))
+    assert permits("a.example", ip, hosts, ANYTHING) == permits("a.example", ip, hosts, AS_CRAWLS_ALLOW)
+    if is_public(ip):
+        assert permitted, "nobody has to name the internet"
+
+
+def test_a_refusal_says_which_of_both_refuses() -> None:
+    assert refusal("a.example", "10.0.0.1", frozenset()) == "a.example is at 10.0.0.1, which is not a public address"
+    assert "node.private_networks" in refusal("a.example", "10.0.0.1", frozenset({"a.example"}))

@@ -1,0 +1,110 @@
+"""A node that others can reach goes only to the private networks that it names, whatever a crawl allows."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dhtcrawl.config import CrawlSettings
+from dhtcrawl.rpc.tasks import frame, messages, signals
+from dhtcrawl.rpc.tasks.frame import Kind
+from dhtcrawl.spec import make_spec
+from dhtcrawl.storage.store.crawl_record import CrawlRecord, to_wire
+from dhtcrawl.swarm.calls.lifecycle import TellCrawl
+
+from .crawler import Crawler
+from .deadline import until
+from .stub import StubServer
+from .swarm import ASK_EVERY_S, DEADLINE_S, Node, Swarm
+from .test_swarm_stock import address_of
+
+# It listens on loopback, as every test does, and says that other machines reach it (RFC 5737: nobody has that address).
+REACHABLE = ["--open-swarm", "--advertise", "192.0.2.7:8468"]
+
+
+@contextmanager
+def a_node(home: Path, *options: str) -> Iterator[Node]:
+    with Swarm(home, *options) as swarm:
+        node = swarm.add()
+        listens_at = node.address.removesuffix(":0") + ":8468"  # nobody else has this address
+        node.start(listen=listens_at).ready()
+        node.address = listens_at
+        yield node
+        swarm.check()
+
+
+def told_by_a_stranger(node: Node, seed: str) -> str:
+    """Give the node a crawl over a connection that only says HELLO, and wait for the end of it; its id."""
+    spec, nonce = make_spec([seed], CrawlSettings(allow_private=True, delay_s=0.0)), os.urandom(16)
+    record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
+    args = TellCrawl(record=to_wire(record)).to_map()
+    hello = signals.encode_signal(signals.Hello(os.urandom(20), 1, "active", ("xor",), 0))
+    answers: list[int] = []
+    with socket.create_connection(address_of(node.address), DEADLINE_S) as stranger:
+        stranger.settimeout(DEADLINE_S)
+        stranger.sendall(hello + messages.encode(1, messages.Call("crawl_tell", args)))
+        decoder = frame.Decoder()
+        while Kind.RESULT not in answers:
+            data = stranger.recv(65_536)
+            assert data, f"it ended the connection after {answers}"
+            answers += [kind for kind, _ in decoder.feed(data)]
+    crawl = record.crawl_id.hex()
+    until(partial(has_ended, node, crawl), "the crawl ends", DEADLINE_S, ASK_EVERY_S)
+    return crawl
+
+
+def has_ended(node: Node, crawl: str) -> bool:
+    return any(row["crawl"] == crawl and row["ended"] for row in node.ask("crawls"))
+
+
+@pytest.mark.parametrize("networks", [[], ["--allow-network", "10.0.0.0/8"]], ids=["none", "another"])
+def test_a_stranger_has_no_reachable_node_fetch_from_its_own_loopback(
+    networks: list[str], tmp_path: Path, stub: StubServer
+) -> None:
+    stub.page("/")
+    with a_node(tmp_path, *REACHABLE, *networks) as node:
+        crawl = told_by_a_stranger(node, f"{stub.url}/")
+        (story,) = node.ask(f"why?url={stub.url}/&crawl={crawl}")
+        assert stub.asked == [], "not even for its robots.txt"
+        assert (story["state"], story["reason"]) == ("dead", "private-address")
+        assert "node.private_networks" in story["detail"]
+
+
+@pytest.mark.parametrize("options", [[], [*REACHABLE, "--allow-network", "loopback"]], ids=["on-loopback", "named"])
+def test_a_node_that_names_loopback_or_is_there_alone_reaches_what_the_crawl_allows(
+    options: list[str], tmp_path: Path, stub: StubServer
+) -> None:
+    stub.page("/")
+    with a_node(tmp_path, *options) as node:
+        told_by_a_stranger(node, f"{stub.url}/")
+        assert stub.paths() == ["/"]
+
+
+def test_who_submits_is_told_that_the_node_has_to_allow_it(tmp_path: Path, stub: StubServer, crawler: Crawler) -> None:
+    stub.page("/")
+    with a_node(tmp_path / "swarm", *REACHABLE) as node:
+        argv = ["submit", f"{stub.url}/", "--allow-private", "--delay", "0", "--wait", "--admin", node.admin]
+        ended = crawler.run(*argv).ended_with(9)
+        assert "start that node, and others that may get it, with join --allow-network" in ended.stderr
+        assert stub.asked == []
+
+
+def test_a_crawl_of_one_machine_reaches_what_it_allows_unless_a_setting_says_less(
+    tmp_path: Path, stub: StubServer, crawler: Crawler
+) -> None:
+    stub.page("/")
+    argv = ["crawl", f"{stub.url}/", "--allow-private", "--delay", "0", "--out"]
+    for nodes in ("1", "2"):
+        narrowed = crawler.run(
+            *argv, str(tmp_path / f"less{nodes}"), "--nodes", nodes, "--set", "node.private_networks=10.0.0.0/8"
+        ).ended_with(9)
+        assert "--allow-network" in narrowed.stderr
+    assert stub.asked == []
+    crawler.run(*argv, str(tmp_path / "all")).ended_with(0)
+    assert stub.paths() == ["/"]
