@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dhtcrawl.cli.machine import Machine
+from dhtcrawl.cli.reach import NetworkReach
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.clock import SystemClock
 from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
 from dhtcrawl.errors import StorageError, StoreInUse
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
-from dhtcrawl.fetch.guard import AS_CRAWLS_ALLOW, PrivateNetworks
 from dhtcrawl.identity import load_or_create
 from dhtcrawl.node.single import Node, Ports, open_node
 from dhtcrawl.storage.store.committer import ThreadCommitter
@@ -142,11 +142,10 @@ def locked(data_dir: Path) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def real_node(config: Config, data_dir: Path, *, on_loopback: bool = True) -> AsyncIterator[Node]:
+async def real_node(config: Config, data_dir: Path, reach: NetworkReach | None = None) -> AsyncIterator[Node]:
     """A node on this machine's disk, clocks and network; `data_dir` is locked by the caller.
 
-    `on_loopback` says that no other machine takes part: then crawls are this machine's own, and may say which
-    private addresses are reached, unless a setting does.
+    Without `reach` no other machine takes part.
 
     Raises:
         IdentityError, StoreTooNew, StorageError: the data directory cannot be used.
@@ -165,7 +164,7 @@ async def real_node(config: Config, data_dir: Path, *, on_loopback: bool = True)
             data_dir,
             connections_max=config.fetch.concurrency,
             tls_verify=config.fetch.tls_verify,
-            private_networks=_private_networks(config, on_loopback),
+            private_networks=partial(getattr, reach or NetworkReach(config, on_loopback=True), "networks"),
         ),
         engine=engine,
         make_committer=ThreadCommitter,
@@ -177,11 +176,6 @@ async def real_node(config: Config, data_dir: Path, *, on_loopback: bool = True)
     )
     async with open_node(config, ports) as node:
         yield node
-
-
-def _private_networks(config: Config, on_loopback: bool) -> PrivateNetworks:
-    words = [word for word in config.node.private_networks if word]  # an empty one is an unset variable
-    return AS_CRAWLS_ALLOW if on_loopback and not words else PrivateNetworks.named(words)
 
 
 async def _aside(function: Callable[[], Any]) -> Any:

@@ -20,6 +20,7 @@ from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.reach import NetworkReach
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.config import Config
@@ -52,7 +53,8 @@ def run_node(config: Config, join: JoinOptions) -> int:
 
 
 async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access) -> int:
-    async with real_node(config, data_dir, on_loopback=join.on_loopback) as node:
+    reach = NetworkReach(config, on_loopback=join.on_loopback)
+    async with real_node(config, data_dir, reach) as node:
         # A crawl's outputs are made where they are first written to.
         made: dict[bytes, OutputDirs] = {}
 
@@ -64,7 +66,7 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
         def disk_used(_crawl: bytes) -> Callable[[], Awaitable[bool]]:
             return disk_watch(config.storage.disk_limit, [data_dir])
 
-        network = NetworkConfig(join.listen, join.advertise, join.bootstrap)
+        network = NetworkConfig(join.listen, join.advertise, join.bootstrap, met=reach.met)
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)
         admin_port = serve(api, *join.admin, access=access, is_open=swarm.opened.is_set)

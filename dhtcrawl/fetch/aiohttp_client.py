@@ -22,6 +22,7 @@ import asyncio
 import math
 import socket
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -68,8 +69,9 @@ class AiohttpClient:
         resolver: Resolver | None = None,
         tls_verify: bool = True,
         spool_bytes: int = SPOOL_BYTES,
-        private_networks: PrivateNetworks = AS_CRAWLS_ALLOW,
+        private_networks: Callable[[], PrivateNetworks] = lambda: AS_CRAWLS_ALLOW,
     ) -> None:
+        """`private_networks()` is asked for each exchange."""
         self._clock = clock
         self._connections_max = connections_max
         self._resolver = resolver or SystemResolver(clock)
@@ -88,7 +90,7 @@ class AiohttpClient:
     async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         """See `HttpClient.exchange`; waits while `connections_max` others are under way."""
         async with self._slots:
-            flight = Flight(request, self._private_networks, self._idle, self._clock.monotonic(), self._clock.wall())
+            flight = Flight(request, self._private_networks(), self._idle, self._clock.monotonic(), self._clock.wall())
             token = FLIGHT.set(flight)
             self._active += 1
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dhtcrawl.rpc.contact import Address
@@ -16,12 +16,17 @@ LISTEN_TRIES = 10  # attempts to find a port that is free for both, if any port 
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
-    """A node's addresses. `source` is the local address of its outgoing connections, if it must be a certain one."""
+    """A node's addresses. `source` is the local address of its outgoing connections, if it must be a certain one.
+
+    `met` is told the addresses of other nodes: of those that are remembered, before any crawl goes on, and, with each
+    new view, of all members.
+    """
 
     listen: Address
     advertise: Address | None = None
     bootstrap: tuple[Address, ...] = ()
     source: str | None = None
+    met: Callable[[Iterable[Address]], None] = lambda addresses: None
 
 
 async def listen(

@@ -203,7 +203,9 @@ class SwarmNode:
         await parts.lifecycle.runs.load(crawl_starter(self._ground, group, parts).start)
         self.opened.set()
         log.info("this node listens at %s", format_address(parts.planes.address))
-        if not await peer_store.find(self._ground.network.bootstrap):
+        found = await peer_store.find(self._ground.network.bootstrap)
+        self._ground.network.met(peer_store.addresses)
+        if not found:
             log.info("there is no swarm to join: this node begins one")
             join.state.begin_alone()
         group.create_task(join.run())

@@ -32,6 +32,7 @@ class ViewEvents:
 
     def _view_changed(self, view: View) -> None:
         parts = self.parts
+        self.ground.network.met(member.address for member in view.members)
         runs, gossip = parts.lifecycle.runs, parts.planes.gossip
         parts.planes.peers.view_changed(view)
         crawling = runs.records.running

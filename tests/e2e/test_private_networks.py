@@ -86,6 +86,18 @@ def test_a_node_that_names_loopback_or_is_there_alone_reaches_what_the_crawl_all
         assert stub.paths() == ["/"]
 
 
+def test_a_loopback_node_that_comes_into_a_swarm_of_several_machines_reaches_no_private_addresses(
+    tmp_path: Path,
+) -> None:
+    with a_node(tmp_path / "others", *REACHABLE) as door, Swarm(tmp_path / "swarm") as swarm:
+        node = swarm.add().start(door.address)
+
+        def narrowed() -> bool:
+            return "from now on this one reaches no private addresses" in node.running.stderr
+
+        until(narrowed, "it has met a node of another machine", DEADLINE_S, ASK_EVERY_S)
+
+
 def test_who_submits_is_told_that_the_node_has_to_allow_it(tmp_path: Path, stub: StubServer, crawler: Crawler) -> None:
     stub.page("/")
     with a_node(tmp_path / "swarm", *REACHABLE) as node:

@@ -68,7 +68,7 @@ async def test_a_private_name_that_a_seed_names_is_reached(tmp_path: Path) -> No
 
 async def test_a_node_that_names_no_network_sends_nothing_to_a_seed_that_the_crawl_allows(tmp_path: Path) -> None:
     resolver = FakeResolver({"intranet.example": ["127.0.0.1"]})
-    options = {"resolver": resolver, "private_networks": PrivateNetworks.named(["10.0.0.0/8"])}
+    options = {"resolver": resolver, "private_networks": lambda: PrivateNetworks.named(["10.0.0.0/8"])}
     async with serving(sends(page())) as server, client_in(tmp_path, **options) as client:
         for host in (server.host, f"intranet.example:{server.port}", f"[::ffff:127.0.0.1]:{server.port}"):
             request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))
@@ -80,7 +80,7 @@ async def test_a_node_that_names_no_network_sends_nothing_to_a_seed_that_the_cra
 
 async def test_of_a_names_addresses_those_in_the_nodes_networks_are_tried(tmp_path: Path) -> None:
     resolver = FakeResolver({"intranet.example": ["10.0.0.1", "127.0.0.1"]})
-    options = {"resolver": resolver, "private_networks": PrivateNetworks.named(["loopback"])}
+    options = {"resolver": resolver, "private_networks": lambda: PrivateNetworks.named(["loopback"])}
     async with serving(sends(page())) as server, client_in(tmp_path, **options) as client:
         host = f"intranet.example:{server.port}"
         request = HttpRequest(f"http://{host}/", limits=LIMITS, private_hosts=frozenset({host}))

@@ -76,6 +76,16 @@ async def test_members_of_the_last_time_are_asked_too_and_each_once() -> None:
     assert gossip.joined == [("10.0.0.1", 2), ("10.0.0.1", 3)]
 
 
+async def test_whom_it_remembers_is_known_before_they_answer() -> None:
+    gossip, start = gossip_and_store()
+    await start().remember()
+    gossip.there = False
+    again = start()
+    assert again.addresses == []
+    await again.find([])
+    assert again.addresses == [("10.0.0.1", 2), ("10.0.0.1", 3)]
+
+
 async def test_nobody_that_was_named_answers_is_an_error_that_names_them() -> None:
     gossip, start = gossip_and_store()
     gossip.there = False

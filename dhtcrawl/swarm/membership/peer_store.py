@@ -91,6 +91,11 @@ class PeerStore:
             raise BootstrapUnreachable(f"bootstrap: {names} answers, but not as a member of a swarm; name one that is")
         return bool(bootstrap or known)
 
+    @property
+    def addresses(self) -> list[Address]:
+        """Of the nodes that are there, and of those that were."""
+        return [*self._there.values(), *self._away.values()]
+
     async def remember(self) -> None:
         """Note who is there and who was, where that has changed: who forgot the others would begin another swarm."""
         self.lost_contact()  # so that it is known since when
