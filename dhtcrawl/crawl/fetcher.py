@@ -20,6 +20,7 @@ from dhtcrawl.crawl.ports import Assignment, TaskOutcome
 from dhtcrawl.crawl.record_finder import finder_of
 from dhtcrawl.crawl.robots_fetcher import PageRequests, RobotsFetcher, item_of, log_outcome, shown
 from dhtcrawl.crawl.rounds import Fetched, Kill
+from dhtcrawl.crawl.scope_check import AGAIN_S, ScopeCheck
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch import retry
 from dhtcrawl.fetch.header_fields import content_type
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 # A larger page is parsed off the loop: a megabyte of HTML takes about 10 ms.
 INLINE_BYTES_MAX = 512 << 10
+BEYOND = "another node queued it, and no member knows it to be within the crawl's scope"
 NO_ROBOTS = "robots.txt answers with errors, so nothing may be fetched (RFC 9309, 2.3.1.4)"
 
 
@@ -56,14 +58,50 @@ class Fetcher:
         self._html_bytes_max = fetch.html_bytes_max
         self._finder = finder_of(spec)
         self._requests = PageRequests.of(fetch, spec)
+        self._scope_check = ScopeCheck(parts.scope, services.ports.record, services.clock.monotonic)
         self._robots_fetcher = RobotsFetcher(services, spec, parts, self._requests)
 
     async def run(self, job: Job) -> None:
         """Do one job: fetch a page or a robots.txt."""
+        # A crawl without other nodes has only links that it found itself.
+        if not self._s.ports.ownership.alone and await self._is_beyond(job):
+            return
         if job.task is None:
             await self._robots_fetcher.run(job)
         else:
             await self._fetch_page(job, job.task)
+
+    async def _is_beyond(self, job: Job) -> bool:
+        """Whether a job is beyond the crawl's scope, or was until now; then it is over, or done again later."""
+        if self._beyond(job) is None:
+            # The scope may have grown since its origin was given up; then its robots.txt has not been asked for.
+            self._origins.pardon(job.origin)
+            if job.task is None or self._origins.may_ask(job.origin):
+                return False
+            self._s.hosts.clock(job.host).cancel()
+            now = self._s.clock.monotonic()
+            self._again(job, job.task, now, now, counts=False)
+            return True
+        self._s.hosts.clock(job.host).cancel()
+        sure, reason = await self._scope_check.sure(), self._beyond(job)
+        now = self._s.clock.monotonic()
+        if job.task is None:
+            if reason is not None and sure:
+                self._origins.give_up(job.origin, reason, BEYOND)
+            elif reason is not None:
+                self._s.hosts.step_back(job.host, now, now + AGAIN_S)
+            self._frontier.finish(job, now)
+        elif reason is not None and sure:
+            self._frontier.finish(job, now)
+            self._kill(job, job.task, reason, BEYOND)
+        else:
+            self._again(job, job.task, now, now if reason is None else now + AGAIN_S, counts=False)
+        return True
+
+    def _beyond(self, job: Job) -> str | None:
+        if job.task is not None:
+            return self._scope_check.rules_out(job.task.url)
+        return None if self._scope_check.reaches(job.host) else SkipReason.OUT_OF_SCOPE
 
     async def _fetch_page(self, job: Job, task: Queued) -> None:
         clock = self._s.hosts.clock(job.host)

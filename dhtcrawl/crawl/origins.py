@@ -108,6 +108,11 @@ class Origins:
             # An origin that is forgotten and met again is tried again.
             self._given_up.popitem(last=False)
 
+    def pardon(self, origin: str) -> None:
+        """Send requests to an origin again that was given up because it was taken for one beyond the scope."""
+        if origin in self._given_up and self._given_up[origin].reason == SkipReason.OUT_OF_SCOPE:
+            del self._given_up[origin]
+
     def forgive(self) -> None:
         """Try all given-up origins again as if they were new, because a user asked for it."""
         for origin in self._given_up:

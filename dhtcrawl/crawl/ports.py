@@ -171,6 +171,14 @@ class SharedRecord(Protocol):
         """Tell every node of further seeds; await this before links to them go out."""
         ...
 
+    def catch_up(self) -> Awaitable[bool]:
+        """Learn what the record of each other member has more; whether all of them answered."""
+        ...
+
+    def has_room(self) -> bool:
+        """Whether the record could take a further seed; one that it cannot take is known to its node alone."""
+        ...
+
     def took_part(self, nodes: Sequence[str]) -> None:
         """Note that these nodes (ids in hex) fetched pages of the crawl."""
         ...

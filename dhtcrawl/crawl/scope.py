@@ -80,6 +80,22 @@ class Scope:
             return SkipReason.EXCLUDED
         return None
 
+    def rules_out(self, url: str) -> str | None:
+        """As `refuses`, of a URL that another node has followed: what patterns cannot decide is left to that node."""
+        if url in self._seeds:
+            return None
+        if not self._covers(url):
+            return SkipReason.OUT_OF_SCOPE
+        if self._include is not None and self._include.matches(url) is False:
+            return SkipReason.EXCLUDED
+        if self._exclude is not None and self._exclude.matches(url) is True:
+            return SkipReason.EXCLUDED
+        return None
+
+    def reaches(self, host: str) -> bool:
+        """Whether a page of `host`, as `host_of` gives it, may be within the scope."""
+        return host in self._hosts or self._kind == "any" or registrable_domain(host) in self._domains
+
     def _covers(self, url: str) -> bool:
         if self._kind == "host":
             return host_of(url) in self._hosts

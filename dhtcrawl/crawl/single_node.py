@@ -105,6 +105,12 @@ class OwnRecord:
     async def announce(self, aliases: Sequence[str]) -> None:
         return
 
+    async def catch_up(self) -> bool:
+        return True
+
+    def has_room(self) -> bool:
+        return True
+
     def took_part(self, nodes: Sequence[str]) -> None:
         raise AssertionError("no other node can have fetched a page")
 

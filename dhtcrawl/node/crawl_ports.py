@@ -81,12 +81,20 @@ class SwarmRecord:
 
     crawl: bytes
     tell: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    ask: Callable[[bytes], Awaitable[bool]]  # (crawl): whether all members answered
+    room: Callable[[bytes], bool]  # (crawl)
     end: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
     participants: Participants
     absences: Absences
 
     async def announce(self, aliases: Sequence[str]) -> None:
         await self.tell(self.crawl, aliases)
+
+    async def catch_up(self) -> bool:
+        return await self.ask(self.crawl)
+
+    def has_room(self) -> bool:
+        return self.room(self.crawl)
 
     def took_part(self, nodes: Sequence[str]) -> None:
         self.participants.met(nodes)

@@ -62,7 +62,7 @@ def crawl_starter(ground: Ground, group: asyncio.TaskGroup, parts: SwarmParts) -
         reconciling=lambda: join.state.busy,
         lost_contact=parts.membership.peer_store.lost_contact,
         tell_crawl=crawls.tell,
-        announce=crawls.announce,
+        records=crawls,
         stop_crawl=crawls.stop,
         policies=Policies(ground.id, node.ports.aside, node.config.node.allowed_policies),
         merge=records.merger.merge,

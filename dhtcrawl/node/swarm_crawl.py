@@ -37,6 +37,7 @@ from dhtcrawl.swarm.bodies.missing import MissingBodies
 from dhtcrawl.swarm.hosts.host_leases import HostLeases
 from dhtcrawl.swarm.lifecycle.audit import Auditor, CrawlAudit
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
+from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
@@ -65,7 +66,7 @@ class Shared:
     reconciling: Callable[[], bool]
     lost_contact: Callable[[], LostContact | None]
     tell_crawl: Callable[[bytes, bytes], Awaitable[object]]  # (node, crawl)
-    announce: Callable[[bytes, Sequence[str]], Awaitable[None]]  # (crawl, aliases)
+    records: CrawlRecords
     stop_crawl: Callable[[bytes, str], Awaitable[None]]  # (crawl, cause)
     policies: Policies
     merge: Callable[[bytes, list[TaskReplica]], Awaitable[Merged]]  # (crawl, records of another node)
@@ -121,7 +122,15 @@ async def compose(
     ports = CrawlPorts(
         given.ownership,
         SwarmReplication(record.crawl_id, shared.replicator, shared.owner_news, links, copier, given.ownership),
-        SwarmRecord(record.crawl_id, shared.announce, shared.stop_crawl, given.participants, given.absences),
+        SwarmRecord(
+            record.crawl_id,
+            shared.records.announce,
+            shared.records.catch_up,
+            shared.records.has_room,
+            shared.stop_crawl,
+            given.participants,
+            given.absences,
+        ),
     )
     services = node.services(recovered, ports, (shared.gate.book, shared.gate))
     parts = build(services, start, next_round, live)

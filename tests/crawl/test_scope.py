@@ -54,6 +54,24 @@ def test_include_and_exclude_narrow_the_scope_but_never_a_seed() -> None:
     assert scope.refuses("http://b/docs/x") == "out-of-scope"
 
 
+@pytest.mark.parametrize("kind", ["page", "prefix", "host", "domain", "any"])
+def test_the_hosts_that_are_reached_are_those_of_all_pages_within_the_scope(kind: str) -> None:
+    scope = Scope([SEED], CrawlSettings(scope=kind))
+    hosts = ["www.example.co.uk", "www.example.co.uk:81", "a.example.co.uk", "other.org"]
+    assert [scope.reaches(host) for host in hosts] == [True, *[kind in ("domain", "any")] * 2, kind == "any"]
+
+
+def test_what_patterns_cannot_decide_is_followed_by_nobody_but_stays_where_it_was() -> None:
+    long = "http://a/docs/" + "x" * 8_000
+    for settings in (CrawlSettings(include=("(a{1,30}b?){30}",)), CrawlSettings(exclude=("(a{1,30}b?){30}",))):
+        scope = Scope(["http://a/"], settings)
+        assert scope.refuses(long) == "excluded"
+        assert scope.rules_out(long) is None
+    scope = Scope(["http://a/"], CrawlSettings(include=("/docs/",), exclude=(r"\.pdf$",)))
+    urls = ["http://a/", "http://a/docs/x", "http://a/x", "http://a/docs/x.pdf", "http://b/docs/x"]
+    assert [scope.rules_out(url) for url in urls] == [scope.refuses(url) for url in urls]
+
+
 def test_a_pattern_that_backtracks_takes_no_longer_than_others() -> None:
     # With `re` this link alone takes longer than anybody waits, and the node does nothing else meanwhile.
     scope = Scope(["http://a/"], CrawlSettings(exclude=(r"/(([a-z])+.)+[A-Z]([a-z])+$",)))

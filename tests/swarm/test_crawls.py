@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness.bench import Bench
+from harness.world import GONE
 from storage.stores import SPEC, link
 
 from dhtcrawl.config import CrawlSettings
@@ -177,6 +178,37 @@ async def test_a_newcomer_pulls_a_crawl_that_was_changed_thousands_of_times() ->
         world.peers.calls["crawl_get"] = always({"record": to_wire(told)})
         assert await world.crawls.pull(node(1))
         assert world.crawls.get(told.crawl_id) == told
+
+
+async def test_who_catches_up_learns_the_aliases_that_a_member_knows_and_hears_who_is_silent() -> None:
+    async with a_world() as world:
+        crawl = (await world.crawls.learn(record())).crawl_id
+        told = record(aliases=["http://b.example/"])
+        world.peers.calls["crawl_list"] = always({"crawls": [[crawl, told.digest]]})
+        world.peers.calls["crawl_get"] = lambda args: {"record": to_wire(told)}
+        assert await world.crawls.catch_up(crawl)
+        assert world.crawls.get(crawl) == told
+        del world.peers.called[:]
+        assert await world.crawls.catch_up(crawl)
+        assert [name for _, name, _ in world.peers.called] == ["crawl_list"] * 2, "there is nothing to learn"
+        world.peers.calls["crawl_list"] = always({"crawls": []})
+        assert await world.crawls.catch_up(crawl), "one that does not know the crawl has answered"
+        world.peers.calls["crawl_list"] = lambda args: GONE
+        assert not await world.crawls.catch_up(crawl)
+
+
+async def test_a_record_has_room_for_an_alias_until_it_is_nearly_full() -> None:
+    rng = random.Random(1)
+    urls: list[str] = []
+    for step in (500, 50, 5):
+        while fits_the_wire(record(aliases=sorted(urls))):
+            urls += [f"http://b.example/{rng.randbytes(300).hex()}" for _ in range(step)]
+        del urls[-step:]
+    async with a_world() as world:
+        crawl = (await world.crawls.learn(record(aliases=sorted(urls[:-50])))).crawl_id
+        assert world.crawls.has_room(crawl)
+        await world.crawls.learn(record(aliases=sorted(urls)))
+        assert not world.crawls.has_room(crawl)
 
 
 async def test_two_changes_that_together_could_not_be_told_any_more_are_not_both_learned() -> None:

@@ -225,10 +225,16 @@ def _digest_of(alike: CrawlRecord) -> bytes:
 
 def fits_the_wire(record: CrawlRecord) -> bool:
     """Whether other nodes can read the record; that of a crawl with a hundred thousand seeds is too long."""
+    return has_room(record, 0)
+
+
+def has_room(record: CrawlRecord, more_bytes: int) -> bool:
+    """Whether other nodes could read the record if it were so many bytes longer."""
     if len(record.spec.canonical()) > SPEC_BYTES_MAX:
         return False
     sent = to_wire(record)
-    return len(sent) <= WIRE_BYTES_MAX and len(zlib.decompress(sent)) < INFLATED_BYTES_MAX
+    inflated_bytes = len(zlib.decompress(sent))
+    return len(sent) + more_bytes <= WIRE_BYTES_MAX and inflated_bytes + more_bytes < INFLATED_BYTES_MAX
 
 
 def to_wire(record: CrawlRecord, since: CrawlRecord | None = None, among: Sequence[bytes] = ()) -> bytes:

@@ -27,6 +27,7 @@ from dhtcrawl.storage.store.crawl_record import (
     NotARecord,
     changed,
     from_wire,
+    has_room,
     heir_of,
     lowered,
     merge_crawls,
@@ -36,6 +37,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.calls import lifecycle as calls
 from dhtcrawl.swarm.calls.words import Done
 from dhtcrawl.swarm.lifecycle.waves import view_fingerprint
+from dhtcrawl.url import URL_CHARS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +140,28 @@ class CrawlRecords:
         further = [alias for alias in aliases if alias not in record.aliases]
         await self.publish(dataclasses.replace(record, aliases=[*record.aliases, *further]))
 
+    async def catch_up(self, crawl: bytes) -> bool:
+        """Learn what the record of each other member has more; whether all of them answered."""
+        others = [member.id for member in self._peers.view.members if member.id != self._peers.node_id]
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(self._catch_up_with(node, crawl)) for node in others]
+        return all(each.result() for each in asked)
+
+    async def _catch_up_with(self, node: bytes, crawl: bytes) -> bool:
+        # A list that begins with this crawl: the digest says whether there is anything to learn.
+        number = int.from_bytes(crawl, "big")
+        before = (number - 1).to_bytes(len(crawl), "big") if number else b""
+        reply = await self._peers.call(node, calls.ListCrawls(before))
+        if isinstance(reply, Failure):
+            return False
+        ours = self._records.get(crawl)
+        told = [digest for known, digest in reply.crawls[:1] if known == crawl]
+        return all(ours is not None and ours.digest == digest for digest in told) or await self._pull_one(node, crawl)
+
+    def has_room(self, crawl: bytes) -> bool:
+        """Whether a crawl's record could take a further alias, however long."""
+        return has_room(self._records[crawl], URL_CHARS_MAX)
+
     async def name_heir(self, crawl: bytes, node: bytes) -> None:
         """Tell every member that what `node` has of a crawl is here, too, for when it is gone."""
         record = self._records.get(crawl)
@@ -186,12 +210,14 @@ class CrawlRecords:
             log_leap(record)
         return False
 
-    async def _pull_one(self, node: bytes, crawl: bytes) -> None:
+    async def _pull_one(self, node: bytes, crawl: bytes) -> bool:
+        """Learn a crawl's record from a node; whether it gave a valid one."""
         for _ in range(PULLS_MAX):
             reply = await self._peers.call(node, calls.GetCrawl(crawl))
             record = None if isinstance(reply, Failure) else _parsed(reply.record)
             if record is None or await self.hear(record):
-                return
+                return record is not None
+        return True
 
     async def _on_tell(self, _asker: bytes, args: calls.TellCrawl) -> Done | Refused:
         view = self._peers.view
