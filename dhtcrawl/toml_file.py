@@ -114,7 +114,7 @@ class TomlFile:
         self._text = text
         try:
             values = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
             raise ConfigError(f"{name} is not valid TOML: {error or 'too deep'}") from error
         self.root = Table(self, (), values)
 
@@ -127,7 +127,10 @@ class TomlFile:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -13,9 +13,10 @@ from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.cli.rules_files import checked_rules
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.errors import Exit
+from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.collection import collection, require_collection
 from dhtcrawl.export.extraction import ExtractReport, extract_records
+from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE, SUMMARY_FILE
 
 PROBLEMS_TOLD = 10
 
@@ -36,6 +37,10 @@ def command(directory: Path, rules: Path, processes: int | None, as_json: bool) 
     text = checked_rules(rules)
     require_collection(directory)
     screen = _PagesRead()
+    if not (directory / PAGES_DIR / PAGES_FILE).stat().st_size and not (directory / SUMMARY_FILE).exists():
+        raise UsageError(
+            f"{directory} has no pages yet: repeat the crawl's command to go on with it, and then this one"
+        )
     with collection(directory) as opened:
         report = extract_records(opened, text, processes or usable_cores(), screen.show_pages)
     screen.clear()

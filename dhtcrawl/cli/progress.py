@@ -76,6 +76,7 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
         f"fetched twice: {summary.refetches})",
     ]
     lines += counted("  errors     ", summary.errors_by_kind) + counted("  skipped    ", summary.skipped)
+    lines += counted("  records    ", summary.records) + counted("  rejected   ", summary.rejected)
     if summary.plans:
         lines.append(f"  plans by   {', '.join(in_words(summary.plans))}")
     if summary.pages_missing:

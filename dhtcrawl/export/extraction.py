@@ -1,6 +1,6 @@
 """The records of the pages that a crawl has archived, by rules that it did not have, or has not any more.
 
-The pages are read once more, in pieces of some hundred, by as many processes as are asked for. What a piece brought is
+The pages are read once more, in pieces of some dozens, by as many processes as are asked for. What a piece brought is
 noted in a journal beside the records before the next one counts, so that what was interrupted goes on where it was:
 
     records/unfinished-MARK    a line a piece: its number, and what each of its pages has
@@ -39,7 +39,7 @@ from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RecordFiles
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import DiskDirectory
 
-PIECE_PAGES: Final = 256
+PIECE_PAGES: Final = 64
 UNFINISHED: Final = "unfinished-"
 _AHEAD: Final = 3  # pieces for each process that wait for it, or for us
 

@@ -92,7 +92,8 @@ def _fill(base: sqlite3.Connection, table: RecordTable, report: ExportReport) ->
     declared = ", ".join(f"{_quoted(column.name)} {_sql_type(column)}" for column in columns)
     key = ", ".join(_quoted(column.name) for column in columns[:2])
     base.execute(f"CREATE TABLE {_quoted(table.name)} ({declared}, PRIMARY KEY ({key}))")
-    insert = f"INSERT INTO {_quoted(table.name)} VALUES ({', '.join('?' * len(columns))})"
+    # A line that stands there twice, as no crawl writes it, counts once.
+    insert = f"INSERT OR REPLACE INTO {_quoted(table.name)} VALUES ({', '.join('?' * len(columns))})"
     for rows in _batches(table.rows()):
         base.executemany(insert, ([_flat(row.get(column.name)) for column in columns] for row in rows))
         base.commit()

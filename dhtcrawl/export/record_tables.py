@@ -17,7 +17,15 @@ from typing import Any, Final, NamedTuple
 from dhtcrawl.errors import UsageError
 from dhtcrawl.extract.rules_file import Field, Rule, read
 from dhtcrawl.extract.values import DateType, NumberType
-from dhtcrawl.storage.outputs.record_files import FETCHED_AT, NUMBER, RECORDS_DIR, RULES_FILE, URL, file_of_rule
+from dhtcrawl.storage.outputs.record_files import (
+    FETCHED_AT,
+    INTEGER_MAX,
+    NUMBER,
+    RECORDS_DIR,
+    RULES_FILE,
+    URL,
+    file_of_rule,
+)
 from dhtcrawl.storage.store.engine import storage_error
 
 Row = dict[str, Any]
@@ -124,9 +132,9 @@ def _typed_one(column: RecordColumn, value: Any) -> Any:
     if column.kind is ColumnKind.RECORDS:
         return typed_row(column.columns, value) if isinstance(value, dict) else None
     if column.kind is ColumnKind.NUMBER:
-        return float(value) if _is_number(value) else None
+        return float(value) if _is_number(value) and abs(value) <= INTEGER_MAX else None
     if column.kind is ColumnKind.INTEGER:
-        return value if _is_number(value) else None
+        return value if _is_number(value) and abs(value) <= INTEGER_MAX else None
     if not isinstance(value, str):
         return None
     try:
@@ -202,9 +210,9 @@ class _Seen:
 def _row(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) and isinstance(row.get(URL), str) and _is_number(row.get(NUMBER)) else None
+    return row if isinstance(row, dict) and isinstance(row.get(URL), str) and type(row.get(NUMBER)) is int else None
 
 
 def _is_number(value: object) -> bool:

@@ -7,10 +7,11 @@ Lists, records, values and the text of all values together have limits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from dhtcrawl.extract.rules_file import HTML, TEXT, Field, Rule, RuleFile
 from dhtcrawl.extract.selectors import Selector
@@ -20,7 +21,14 @@ from dhtcrawl.fetch.tree_size import may_be_parsed
 from dhtcrawl.url import canonicalize
 
 RECORDS_MAX: Final = 1_000  # of a rule on a page
-TEXT_CHARS_MAX: Final = 4 << 20  # of all values of a page
+TEXT_CHARS_MAX: Final = 4 << 20  # of all values of a page, before and after each transform
+REJECTS_MAX: Final = 1_000  # of a page
+# What a page may cost, in looks: a selector that finds nothing in a small element takes one, some 4 us.
+LOOKS_MAX: Final = 100_000
+_ELEMENTS_A_LOOK: Final = 400
+_FOUND_A_LOOK: Final = 10
+_SIBLINGS_A_LOOK: Final = 1_200  # pairs of them
+_LISTED_APART: Final = 16  # values of a list of which no one asks whether they lie within each other
 SHOWN_CHARS: Final = 200
 
 Scope = LexborHTMLParser | LexborNode
@@ -77,35 +85,85 @@ def extract(rules: RuleFile, url: str, html: bytes | str, charset: str, *, findi
     if not applying:
         return extracted
     page = utf_8(html)
-    if not may_be_parsed(page):
+    tree = _parsed(page)
+    if tree is None:
         extracted.rejects.extend(Reject(rule.name, 0, "", RejectReason.NO_TREE, "", False) for rule in applying)
         return extracted
-    tree = LexborHTMLParser(page)
-    reader = _PageReader(tree, PageAddress(_base(tree, url), charset), extracted, findings)
-    for rule in applying:
-        try:
+    budget = _Budget(tree, page.count(b"<"))
+    reader = _PageReader(tree, PageAddress(_base(tree, url), charset), extracted, findings, budget)
+    follow = None
+    rule = applying[0]
+    try:
+        follow = _links_in(tree, [selector for rule in applying for selector in rule.follow], budget)
+        for rule in applying:
             reader.read(rule)
-        except _TooMuchText:
-            extracted.rejects.append(Reject(rule.name, 0, "", RejectReason.TOO_MUCH_TEXT, "", False))
-            break
-    following = [selector for rule in applying for selector in rule.follow]
-    return extracted._replace(follow=_links_in(tree, following)) if following else extracted
+    except _TooMuch as much:
+        extracted.rejects.append(Reject(rule.name, 0, "", much.reason, "", False))
+    return extracted._replace(follow=follow)
 
 
-def _links_in(tree: LexborHTMLParser, selectors: Iterable[Selector]) -> frozenset[str]:
-    """The links of what the selectors find, and of all that is in it."""
+def _parsed(page: bytes) -> LexborHTMLParser | None:
+    if not may_be_parsed(page):
+        return None
+    try:
+        return LexborHTMLParser(page)
+    except SelectolaxError:
+        return None  # no memory
+
+
+class _TooMuch(Exception):
+    """The page costs more than it may; what was found so far stands."""
+
+    def __init__(self, reason: RejectReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Budget:
+    """What a page may still cost, in looks."""
+
+    def __init__(self, tree: LexborHTMLParser, tags: int) -> None:
+        self._tree = tree
+        self._left = float(LOOKS_MAX)
+        self._siblings: int | None = None
+        self.elements = tags  # of the page, about
+
+    def spend(self, looks: float) -> None:
+        self._left -= looks
+        if self._left < 0:
+            raise _TooMuch(RejectReason.TOO_MUCH_WORK)
+
+    def find(self, selector: Selector, scope: Scope, elements: int, *, apart: bool) -> list[LexborNode]:
+        """What a selector finds in a scope of about so many elements."""
+        siblings = self._most_siblings() if selector.counts_siblings else 0
+        each = elements / _ELEMENTS_A_LOOK + elements * siblings / _SIBLINGS_A_LOOK
+        self.spend(len(selector.parts) * each)
+        find = selector.find_apart if apart else selector.find
+        return find(scope, lambda looks, found: self.spend(looks + found / _FOUND_A_LOOK))
+
+    def _most_siblings(self) -> int:
+        if self._siblings is None:
+            nodes = self._tree.css("*")
+            self.spend(len(nodes) / _FOUND_A_LOOK)
+            parents = Counter(parent.mem_id for node in nodes if (parent := node.parent) is not None)
+            self._siblings = max(parents.values(), default=0)
+        return self._siblings
+
+
+def _links_in(tree: LexborHTMLParser, selectors: Iterable[Selector], budget: _Budget) -> frozenset[str] | None:
+    """The links of what the selectors find, and of all that is in it; None without selectors."""
+    if not selectors:
+        return None
     found = set()
     for selector in selectors:
-        for outer in selector.find_apart(tree):
+        outers = budget.find(selector, tree, budget.elements, apart=True)
+        budget.spend(len(outers) + budget.elements / _ELEMENTS_A_LOOK)
+        for outer in outers:
             # What lies in it is asked for with it: `css` of an element looks at the element itself, too.
             for node in outer.css("a[href],area[href],iframe[src],frame[src]"):
                 href = node.attributes.get("href" if node.tag in ("a", "area") else "src")
                 found.add((href or "").strip(" \t\n\f\r"))
     return frozenset(found)
-
-
-class _TooMuchText(Exception):
-    """The values of the page are too long together."""
 
 
 def _base(tree: LexborHTMLParser, url: str) -> str:
@@ -117,8 +175,11 @@ def _base(tree: LexborHTMLParser, url: str) -> str:
 class _PageReader:
     """Reads the records of one page."""
 
-    def __init__(self, tree: LexborHTMLParser, address: PageAddress, extracted: Extracted, findings: bool) -> None:
+    def __init__(
+        self, tree: LexborHTMLParser, address: PageAddress, extracted: Extracted, findings: bool, budget: _Budget
+    ) -> None:
         self._tree = tree
+        self._budget = budget
         self._address = address
         self._extracted = extracted
         self._findings = findings
@@ -128,27 +189,32 @@ class _PageReader:
 
     def read(self, rule: Rule) -> None:
         self._rule = rule.name
-        _, scopes = _found(rule.records, self._tree, apart=True) if rule.records else (None, [self._tree])
+        elements = self._budget.elements
+        _, scopes = self._found(rule.records, self._tree, elements, apart=True)
         if len(scopes) > RECORDS_MAX:
             self._reject(0, "", NoValue(RejectReason.TOO_MANY_RECORDS, str(len(scopes))), kept=False)
             scopes = scopes[:RECORDS_MAX]
         for scope in scopes:
             self._number += 1
-            fields = self._fields(rule.fields, scope, "")
+            fields = self._fields(rule.fields, scope, elements // len(scopes), "")
             if fields is not None:
                 self._extracted.records.append(Record(rule.name, self._number, fields))
 
-    def _fields(self, fields: Iterable[Field], scope: Scope, within: str) -> Fields | None:
-        """The fields of a record; None where it lacks one that is required, which is noted."""
+    def _fields(self, fields: Iterable[Field], scope: Scope, elements: int, within: str) -> Fields | None:
+        """The fields of a record; None where it lacks one that is required, which is noted.
+
+        The scope has about so many `elements`: scopes lie apart, so that what is too little for one is too much for
+        another.
+        """
         found: Fields = {}
         whole = True
         for field in fields:
             name = within + field.name
-            selector, nodes = _found(field.selectors, scope, apart=bool(field.fields))
+            selector, nodes = self._found(field.selectors, scope, elements, apart=bool(field.fields))
             reason = None
             value: Any = [] if field.is_list else None
             try:
-                value = self._value(field, nodes, name)
+                value = self._value(field, nodes, elements, name)
                 if field.required and value in (None, []):
                     raise NoValue(RejectReason.MISSING)
             except NoValue as none:
@@ -162,19 +228,24 @@ class _PageReader:
                 self._extracted.findings.append(finding)
         return found if whole else None
 
-    def _value(self, field: Field, nodes: list[Scope], name: str) -> Any:
+    def _value(self, field: Field, nodes: list[Scope], elements: int, name: str) -> Any:
         """The value of a field: None, or an empty list, where there is none."""
         if field.is_list and len(nodes) > VALUES_MAX:
             raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(nodes)))
         if not field.is_list:
             nodes = nodes[:1]
         if field.fields:
-            records = [self._fields(field.fields, node, f"{name}.") for node in nodes]
+            records = [self._fields(field.fields, node, elements // len(nodes), f"{name}.") for node in nodes]
             values: list[Any] = [record for record in records if record is not None]
         else:
-            values = [value for node in nodes for value in self._values(field, node)]
-            if len(values) > VALUES_MAX:
-                raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(values)))
+            values = []
+            # Elements that may lie within each other may each have the text of all that follow.
+            whole = elements if len(nodes) > _LISTED_APART else elements // (len(nodes) or 1)
+            for node in nodes:
+                self._budget.spend(0.1 + (whole / _ELEMENTS_A_LOOK if _has_elements(node) else 0))
+                values += self._values(field, node)
+                if len(values) > VALUES_MAX:
+                    raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(values)))
         if field.is_list:
             return values
         return values[0] if values else None
@@ -182,29 +253,50 @@ class _PageReader:
     def _values(self, field: Field, node: Scope) -> list[Value]:
         text = _taken(field.take, node)
         texts = [] if text is None else [text]
-        self._chars_left -= len(text or "")
-        if self._chars_left < 0:
-            raise _TooMuchText
-        if text is not None and len(text) > VALUE_CHARS_MAX:
-            raise NoValue(RejectReason.TOO_LONG, text)
+        self._take(texts)
         for transform in field.transforms:
             texts = [result for each in texts for result in transform(each)]
+            self._take(texts)
         return [field.type.value_of(each, self._address) for each in texts if each]
+
+    def _take(self, texts: list[str]) -> None:
+        chars = sum(map(len, texts))
+        # What has no text costs time all the same.
+        self._chars_left -= chars + len(texts)
+        if self._chars_left < 0:
+            raise _TooMuch(RejectReason.TOO_MUCH_TEXT)
+        if chars > VALUE_CHARS_MAX:
+            raise NoValue(RejectReason.TOO_LONG, texts[0])
+        if len(texts) > VALUES_MAX:
+            raise NoValue(RejectReason.TOO_MANY_VALUES, str(len(texts)))
+
+    def _found(
+        self, selectors: tuple[Selector, ...], scope: Scope, elements: int, *, apart: bool
+    ) -> tuple[Selector | None, list[Scope]]:
+        """The first selector that finds something, and what it finds; without selectors the scope itself."""
+        if not selectors:
+            return None, [scope]
+        for selector in selectors:
+            nodes = self._budget.find(selector, scope, elements, apart=apart)
+            if nodes:
+                return selector, list(nodes)
+        return selectors[0], []
 
     def _reject(self, number: int, field: str, none: NoValue, *, kept: bool) -> None:
         reject = Reject(self._rule, number, field, none.reason, none.shown[:SHOWN_CHARS], kept)
-        self._extracted.rejects.append(reject)
+        rejects = self._extracted.rejects
+        if len(rejects) < REJECTS_MAX:
+            rejects.append(reject)
+        elif len(rejects) == REJECTS_MAX:
+            rejects.append(Reject(self._rule, 0, "", RejectReason.TOO_MANY_REJECTS, "", True))
 
 
-def _found(selectors: tuple[Selector, ...], scope: Scope, *, apart: bool) -> tuple[Selector | None, list[Scope]]:
-    """The first selector that finds something, and what it finds; without selectors the scope itself."""
-    if not selectors:
-        return None, [scope]
-    for selector in selectors:
-        nodes = selector.find_apart(scope) if apart else selector.find(scope)
-        if nodes:
-            return selector, list(nodes)
-    return selectors[0], []
+def _has_elements(node: Scope) -> bool:
+    """Whether a node has more in it than a text."""
+    if isinstance(node, LexborHTMLParser):
+        return True
+    child = node.child
+    return child is not None and (child.next is not None or child.child is not None)
 
 
 def _taken(take: str, node: Scope) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from dhtcrawl.errors import ConfigError
 from dhtcrawl.extract.selectors import Selector, parse_selector
 from dhtcrawl.extract.values import (
     SIMPLE,
@@ -30,6 +31,7 @@ from dhtcrawl.url import canonicalize, host_of, hostname_of, path_of
 RULES_MAX: Final = 1_000
 FIELDS_MAX: Final = 100  # of a rule, those of nested records included
 NESTING_MAX: Final = 4  # records within records
+DOTS_MAX: Final = 400  # of a line
 LIST_MAX: Final = 20  # of selectors, formats, transforms, patterns
 LITERAL_CHARS_MAX: Final = 200
 STARS_MAX: Final = 8  # of a pattern
@@ -95,6 +97,9 @@ def read(name: str, text: str) -> RuleFile:
     Raises:
         ConfigError: it is no TOML, lacks something, or says something that makes no sense.
     """
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > DOTS_MAX:  # keys with dots take time in proportion to the square of them
+            raise ConfigError(f"{name}:{number}: has more than {DOTS_MAX} dots; break the line")
     root = TomlFile(name, text).root
     tables = root.tables("rules")
     root.done()
@@ -230,6 +235,8 @@ def _some(parse: Callable[[str], T]) -> Callable[[Any], tuple[T, ...]]:
 def _name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError("use up to 64 letters, digits, - and _, a letter first")
+    if value.lower().startswith("sqlite_"):
+        raise ValueError("use another beginning: names that begin with sqlite_ are SQLite's own")
     return value
 
 

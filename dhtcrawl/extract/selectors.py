@@ -3,7 +3,8 @@
 Lexbor looks for a selector's ancestors from each element upwards, and tries all of them again for each of theirs: with
 `a b c d` that is the depth of the tree to the third power, and `~` does the same with siblings. So a selector is taken
 apart at its descendant combinators. Each part is looked for below the outermost elements that the one before it has
-found: these do not contain each other, so that a part looks at each element once. What a part could do worse is no
+found: these do not contain each other, so that a part looks at each element once, and `:nth-child()` and the like at
+its siblings. What a part could do worse is no
 selector here: `~`, `:has()`, and combinators within `:not()` and `:is()`.
 
 What a selector names lies within what it is looked for in. That is stricter than `querySelectorAll`, which takes
@@ -13,7 +14,7 @@ ancestors from anywhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -37,6 +38,9 @@ _COMPOUND: Final = re.compile(rf"(?:(?:{_NAME}|\*){_ALL_TESTS}*+|{_ALL_TESTS}++)
 _COMBINATOR: Final = re.compile(r"[ \t]*+([>+~,]?)[ \t]*+")
 
 
+Spend = Callable[[int, int], None]
+
+
 class _SelectorPart(NamedTuple):
     """What stands between two descendant combinators, and how many parents it names."""
 
@@ -51,16 +55,29 @@ class Selector:
     text: str
     parts: tuple[_SelectorPart, ...]
 
-    def find(self, scope: LexborHTMLParser | LexborNode) -> list[LexborNode]:
-        """The elements within `scope`, in the order of the document."""
+    @property
+    def counts_siblings(self) -> bool:
+        """Whether a part looks at all siblings of each element."""
+        return ":nth-" in self.text.lower()
+
+    def find(self, scope: LexborHTMLParser | LexborNode, spend: Spend = lambda looks, found: None) -> list[LexborNode]:
+        """The elements within `scope`, in the order of the document.
+
+        `spend` is told after each part how many times one was looked for, and what was found; it may raise.
+        """
         found = _within(scope, self.parts[0])
+        spend(1, len(found))
         for before, part in zip(self.parts, self.parts[1:], strict=False):
-            found = [node for outer in _outermost(found, before.css) for node in _within(outer, part)]
+            outers = list(_outermost(found, before.css))
+            found = [node for outer in outers for node in _within(outer, part)]
+            spend(2 * len(outers), len(found))
         return found
 
-    def find_apart(self, scope: LexborHTMLParser | LexborNode) -> list[LexborNode]:
+    def find_apart(
+        self, scope: LexborHTMLParser | LexborNode, spend: Spend = lambda looks, found: None
+    ) -> list[LexborNode]:
         """The same without those that lie within another one."""
-        return list(_outermost(self.find(scope), self.parts[-1].css))
+        return list(_outermost(self.find(scope, spend), self.parts[-1].css))
 
 
 def parse_selector(text: str) -> Selector:

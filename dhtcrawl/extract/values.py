@@ -35,6 +35,8 @@ class RejectReason(StrEnum):
     TOO_MANY_VALUES = "too-many-values"
     TOO_MANY_RECORDS = "too-many-records"  # on a page
     TOO_MUCH_TEXT = "too-much-text"  # on a page
+    TOO_MUCH_WORK = "too-much-work"  # on a page, for what the rules ask
+    TOO_MANY_REJECTS = "too-many-rejects"  # on a page
     TOO_LARGE = "too-large"  # all of a page's records together, for its page record
     NO_TREE = "no-tree"  # the page is too deep or too large for one
 
@@ -137,7 +139,8 @@ def _runs(text: str, marks: str) -> list[tuple[str, str]]:
     for run in pattern.finditer(text):
         before = text[max(0, run.start() - 2) : run.start()]
         negative = before[-1:] in ("-", "\u2212") and not before[:-1].isalnum()
-        found.append(("-" if negative else "", run[0]))
+        odd = before != "" and before[-1] in marks and not before[:-1].isalnum()  # as that of ".50"
+        found.append(("-" if negative else "", before[-1:] + run[0] if odd else run[0]))
         if len(found) > 1:
             break
     return found
@@ -181,7 +184,8 @@ def _date_of(text: str, form: str) -> str:
 
 
 def _iso(instant: datetime) -> str:
-    return instant.isoformat().replace("+00:00", "Z")
+    text = instant.isoformat()
+    return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") and text.count("+") == 1 else text
 
 
 def check_date_format(form: str) -> None:
@@ -196,6 +200,8 @@ def check_date_format(form: str) -> None:
             raise ValueError(f"%{each} stands for nothing; there are {' '.join('%' + one for one in DIRECTIVES)}")
         if found.count(each) > 1:
             raise ValueError(f"%{each} stands there twice; say it once")
+    if "p" in found and "I" not in found:
+        raise ValueError("%p needs the hour of twelve; use %I")
     day = {"d"} <= set(found) and not {"m", "b", "B"}.isdisjoint(found)
     if {"Y", "y"}.isdisjoint(found) or not (day or "j" in found):
         raise ValueError('use a format with year, month and day, such as "%d.%m.%Y", or leave it out for ISO 8601')

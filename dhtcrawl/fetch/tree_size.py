@@ -1,13 +1,14 @@
 """Which larger pages may become a tree, too: those whose tree cannot grow far beyond the page. Pure, and linear.
 
-HTML lets a tree grow in three ways, and a parser in C cannot be interrupted (decision 0006):
+HTML lets a tree grow in these ways, and a parser in C cannot be interrupted (decision 0006):
 
 - An unclosed formatting element is opened again in each paragraph. But of equal ones at most three are (the "Noah's Ark
   clause", 13.2.4.3), and of links one, since a link ends the one before it. So it is bounded by how many *different*
-  formatting tags a page has.
+  formatting tags a page has, and by how long they are, as their attributes are copied.
 - The end of a formatting element that is not the innermost one makes up to 32 copies (the "adoption agency",
-  13.2.6.4.7: eight rounds of three and one).
-- Each attribute of a tag is compared with all before it, and an end tag with what is open.
+  13.2.6.4.7: eight rounds of three and one), and looks at all that is open in each round.
+- Each attribute of a tag is compared with all before it, those of all `<html>` and `<body>` tags together.
+- A block looks for what it closes among all that is open.
 
 A small page (`links.is_small`) may be parsed whatever it has; decision 0045 says what the others must be. What cannot
 be told apart quickly gets no tree.
@@ -23,9 +24,13 @@ from dhtcrawl.fetch.tags import AFTER_NAME, COMMENT, NAME_REST, RAW_TEXT_NAMES, 
 
 NODES_MAX: Final = (TREE_TAGS_MAX // 2) ** 2  # what a small page may become: 100 MB and 0.3 s
 BYTES_MAX: Final = 512 * 1024
-TAGS_MAX: Final = 32_768  # an end tag is compared with what is open: half of these with the other half, 0.3 s
+TAGS_MAX: Final = 12_288  # each may look at all that is open: 0.4 s
+ENDINGS_MAX: Final = 1 << 26  # looks at what is open for the ends of formatting elements: 0.7 s
+COPIED_BYTES_MAX: Final = 128 << 20
 ATTRIBUTES_MAX: Final = 128  # of a tag
-_COPIES_MAX: Final = 8 * 4
+ROOTS_MAX: Final = 4  # tags of html and body
+_ROUNDS: Final = 8
+_COPIES_MAX: Final = _ROUNDS * 4
 
 _SPACE: Final = rb"[ \t\n\f\r/]*+"
 _ATTRIBUTES: Final = (
@@ -70,15 +75,25 @@ _PAGE: Final = re.compile(
     rb"|" + _element(rb"math", _MATH, rb"mi", rb"mo", rb"mn", rb"ms", rb"mtext") + rb""
     rb"|" + _element(rb"select", _OPTIONS) + rb")*+"
 )
-# Formatting elements but for links.
-_FORMATTING: Final = re.compile(rb"<(?:b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike)" + AFTER_NAME + rb"[^>]*+")
-# What may end a formatting element: a link and a nobr end the one before them.
-_ENDING: Final = re.compile(rb"<(?:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))" + AFTER_NAME)
-# A tag that certainly ends at the first `>`.
-_PLAIN: Final = re.compile(
-    rb"""[^"'>]*+|[^ \t\n\f\r/>"']++(?:[ \t\n\f\r]++[a-z][a-z0-9_:.-]*+=(?:"[^"<>]*+"|'[^'<>]*+'))*+[ \t\n\f\r]*+/?""",
+# The attributes of a formatting element as they are, if they are few and short; else nothing. What is looked at lies
+# ahead, so that what only looks like a tag hides none.
+_SHORT_VALUE: Final = (
+    rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]{0,2048}+"|'[^']{0,2048}+'|[^ \t\n\f\r>"'][^ \t\n\f\r>]{0,2048}+)"""
+)
+_FORMATTING: Final = re.compile(
+    rb"<(a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike)"
+    + AFTER_NAME
+    + rb"(?=((?:"
+    + _SPACE
+    + rb"[^ \t\n\f\r/>][^ \t\n\f\r/>=]{0,64}+(?:"
+    + _SHORT_VALUE
+    + rb")?+){0,32}+"
+    + _SPACE
+    + rb">)?)",
     re.IGNORECASE,
 )
+# What may end a formatting element: a link and a nobr end the one before them.
+_ENDING: Final = re.compile(rb"<(?:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))" + AFTER_NAME)
 
 
 def may_be_parsed(page: bytes) -> bool:
@@ -89,24 +104,28 @@ def may_be_parsed(page: bytes) -> bool:
     if tags > TAGS_MAX or len(page) > BYTES_MAX:
         return False
     lower = page.lower()
-    if _nodes_at_most(page, lower, tags) > NODES_MAX:
+    if not _grows_little(page, lower, tags) or lower.count(b"<html") + lower.count(b"<body") > ROOTS_MAX:
         return False
     # After a `<col>` in a template tags are dropped, and what follows them is no raw text.
     return not (b"<template" in lower and b"<col" in lower) and _PAGE.fullmatch(lower) is not None
 
 
-def _nodes_at_most(page: bytes, lower: bytes, tags: int) -> int:
-    """More elements and texts than the tree of a page can have, if that is not too many."""
-    different: set[bytes] = set()
-    unclear = 0
-    for tag in _FORMATTING.finditer(lower):
-        text = page[tag.start() : tag.end()]  # values differ by upper and lower case, too
-        if text not in different:
-            if _PLAIN.fullmatch(text) is None:
-                unclear += 1
-            else:
-                different.add(text)
-    nodes = tags * (2 + 1 + 3 * len(different) + unclear)
-    if nodes + _COPIES_MAX * tags <= NODES_MAX:
-        return nodes + _COPIES_MAX * tags
-    return nodes + _COPIES_MAX * len(_ENDING.findall(lower))
+def _grows_little(page: bytes, lower: bytes, tags: int) -> bool:
+    """Whether what is opened again, copied and looked at for that stays within bounds."""
+    different: set[tuple[bytes, bytes]] = set()
+    longest_link = 0
+    for name, attributes in _FORMATTING.findall(page):
+        if not attributes:
+            return False  # they are many or long, or the page ends in them
+        if name in b"aA":
+            longest_link = max(longest_link, len(attributes))
+        else:
+            different.add((name, attributes))
+    opened_again = 1 + 3 * len(different)
+    bytes_opened_again = longest_link + 3 * sum(len(name) + len(attributes) for name, attributes in different)
+    endings = len(_ENDING.findall(lower))
+    return (
+        tags * (2 + opened_again) + _COPIES_MAX * endings <= NODES_MAX
+        and (tags + _COPIES_MAX * endings) * bytes_opened_again <= COPIED_BYTES_MAX
+        and _ROUNDS * endings * tags <= ENDINGS_MAX
+    )

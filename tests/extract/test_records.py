@@ -150,7 +150,7 @@ def test_a_page_gives_so_many_records_and_so_much_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["<p>" * 32_769, "<p>" + "x" * 524_288, "".join(f"<b a={n}>" for n in range(200)) + "<p>x" * 1_000]
+    "page", ["<p>" * 12_289, "<p>" + "x" * 524_288, "".join(f"<b a={n}>" for n in range(200)) + "<p>x" * 1_000]
 )
 def test_a_page_that_gets_no_tree_is_rejected_once_a_rule(page: str) -> None:
     got = found(page, {"name": "f", "selector": "p"})
@@ -266,6 +266,54 @@ def _by_hand(article: turbohtml.Element) -> dict[str, Any]:
             for row in article.select("table tr")
         ],
     }
+
+
+# What takes long where nothing is counted, within the limits of pages and rules: rules, and a page for them.
+_SELECTORS = ["q"] * 20
+DEAR: dict[str, tuple[list[dict[str, Any]], str, str, str]] = {
+    "many selectors in many records": (
+        [{"name": f"f{n}", "selector": _SELECTORS} for n in range(100)], "i", "<i>a</i>" * 1_000, "too-much-work",
+    ),
+    "records within records, and what they lack": (
+        [{"name": "l", "type": "records", "list": True, "selector": "x", "fields": [
+            {"name": f"f{n}", "selector": "q", "required": True} for n in range(60)]}],
+        "div", ("<div>" + "<x></x>" * 40 + "</div>") * 120, "too-many-rejects",
+    ),
+    "siblings": ([{"name": f"f{n}", "selector": "*:nth-of-type(7n+3)"} for n in range(100)], "", "<hr>" * 12_000,
+                 "too-much-work"),
+    "no text within each other": (
+        [{"name": f"f{n}", "selector": "x", "list": True} for n in range(100)], "", "<x>" * 900 + "<br>" * 11_000,
+        "too-much-work",
+    ),
+    "a small page that grows": (
+        [{"name": f"f{n}", "selector": "b", "list": True} for n in range(100)], "",
+        "<p>" + "".join(f"<b i={n}>" for n in range(510)) + "<p>y" * 512, "too-much-work",
+    ),
+    "texts that multiply": (
+        [{"name": f"f{n}", "selector": "p", "list": True, "transforms": [
+            {"split": "|"}, {"replace": ["a", "b" * 200]}, {"replace": ["b", "😀" * 10]}]} for n in range(100)],
+        "", "<p>" + ("a" * 32 + "|") * 999, "too-much-text",
+    ),
+}  # fmt: skip
+DEAR_CHILD = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+from dhtcrawl.crawl.record_finder import stored
+from extract.made_rules import found
+from extract.test_records import DEAR
+fields, record, page, reason = DEAR[sys.argv[1]]
+extracted = found(page, *fields, **({"record": record} if record else {}))
+stored(extracted)
+print(reason in {reject.reason for reject in extracted.rejects})
+"""
+
+
+@pytest.mark.parametrize("name", DEAR)
+def test_what_rules_ask_of_a_page_costs_neither_the_process_nor_a_gigabyte(name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", DEAR_CHILD, name], capture_output=True, timeout=200, check=False,
+                          env={"PYTHONPATH": ":".join(sys.path)})  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"True\n"), done.stderr[-500:]
 
 
 CHILD = """

@@ -48,6 +48,11 @@ def nodes_of(page: bytes) -> int:
         b"x" * TREE_BYTES_MAX + b'<b x=a" y=">"' + many(b' a%d=">"') + b">",
         b"x" * TREE_BYTES_MAX + b"<svg><style><a x='</style>" + many(b" a%d") + b"'>",
         b"<p>" * (TAGS_MAX + 1),
+        b"".join(b"<html %s>" % b" ".join(b"a%x" % (100 * n + i) for i in range(100)) for n in range(100))
+        + many(b"<p>"),
+        b'<p><b title="' + b"x" * 400_000 + b'">' + b"<p>y" * 5_000,
+        b'<p><a title="' + b"x" * 1_500 + b'">' + many(b"<i x=%d>")[:6_000] + b"<p>y" * 9_000,
+        b"<b>" * 8 + b"<div>" * 9_000 + b"</b>" * 3_000,
         b"x" * (BYTES_MAX + 1),
         b"<template><col><script><a x='</script>" + many(b"<p>") + b"'></template>",
     ],
@@ -71,7 +76,8 @@ def test_what_could_grow_is_not_parsed(page: bytes) -> None:
     ],
 )
 def test_honest_pages_are_parsed(piece: bytes) -> None:
-    page = b"<!doctype html><html><head><title>T</title></head><body>" + many(piece) + b"</body></html>"
+    pieces = b"".join(piece.replace(b"%d", b"%d" % n) for n in range(400))
+    page = b"<!doctype html><html><head><title>T</title></head><body>" + pieces + b"x" * TREE_BYTES_MAX
     assert may_be_parsed(page)
     assert nodes_of(page) <= page.count(b"<") + 100
 

@@ -6,6 +6,7 @@ import json
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,30 @@ def test_a_rule_that_finds_nothing_any_more_has_no_file() -> None:
 def test_a_rule_of_another_node_names_no_file_elsewhere() -> None:
     for name in ("../../up", "a/b", "", ".x", "x\n", "x" * 65):
         assert written([("http://a/", page([name, 1, {}]))]) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        "[" * 5_000,
+        '{"records": [["r", 1, {"t": ' + "[" * 2_000 + "]" * 2_000 + '}]], "rejects": []}',
+        page(["r", 1, {"n": 10**30}]),
+        page(["r", 10**30, {}]),
+        page(["r", -5, {}]),
+        page(["r", True, {}]),
+        page(["r", 1, {}], ["r", 1, {}]),
+        '{"records": [["r", 1, {"n": NaN}]], "rejects": []}',
+        '{"records": [["r", 1, {"n": 1e999}]], "rejects": []}',
+        page(rejects=[["r", 1, "f", 5, "x", True]]),
+        page(rejects=[["r", 1, "f", "x" * 100, "x", True]]),
+        page(rejects=[["r", 1, 7, "missing", "x", True]]),
+    ],
+)
+def test_what_no_extraction_finds_is_unreadable_and_nothing_of_the_page_is_taken(found: str) -> None:
+    with ExitStack() as stack:
+        files = RecordFiles(None, stack)
+        files.add("http://a/", AT, found)
+        assert (dict(files.records), dict(files.rejected)) == ({}, {"unreadable": 1})
 
 
 @given(

@@ -11,6 +11,7 @@ whichever nodes have fetched the page, and however often.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,7 +32,14 @@ URL, NUMBER, FETCHED_AT = "_url", "_record", "_fetched_at"
 # It names a file, and page records come from other nodes, too.
 _RULE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_REASON: Final = re.compile(r"[a-z-]{1,40}")
+UNREADABLE: Final = "unreadable"
+NUMBER_MAX: Final = 1_000_000
+INTEGER_MAX: Final = 2**63 - 1
+DEPTH_MAX: Final = 12  # of lists and nested records
+
+_decode = json.JSONDecoder().decode
+_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def file_of_rule(rule: str) -> str:
@@ -61,29 +69,17 @@ class RecordFiles:
             StorageError: the disk failed, or is full.
         """
         try:
-            fields = json.loads(found)
-            records, rejects = fields["records"], fields["rejects"]
-            for rule, number, values in records:
-                _check(rule, number)
-                ours = {URL: url, NUMBER: number, FETCHED_AT: fetched_at}
-                line = {**ours, **values, **ours}
-                self._records.add(_key(rule, url, number), _bytes(f"{rule}\n{_json(line)}\n"))
-                self.records[rule] += 1
-            for rule, number, field, reason, shown, kept in rejects:
-                line = {
-                    "url": url,
-                    "rule": rule,
-                    "record": number,
-                    "field": field,
-                    "reason": reason,
-                    "found": shown,
-                    "kept": kept,
-                }
-                self._rejects.add(_key(url, rule, number), _bytes(_json(line) + "\n"))
-                self.rejected[reason] += 1
-        except (ValueError, KeyError, TypeError):
+            records, rejects = _read(url, fetched_at, found)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             # What is none is told as such, and its page is not lost for it.
-            self.rejected["unreadable"] += 1
+            self.rejected[UNREADABLE] += 1
+            return
+        for rule, number, line in records:
+            self._records.add(_key(rule, url, number), _bytes(f"{rule}\n{line}\n"))
+            self.records[rule] += 1
+        for rule, number, reason, line in rejects:
+            self._rejects.add(_key(url, rule, number), _bytes(line + "\n"))
+            self.rejected[reason] += 1
 
     def write(self, rules: str, records: Directory, reports: Directory) -> None:
         """Replace the files, by the text of the rules; those of rules that found nothing are removed.
@@ -108,14 +104,64 @@ def order_of(url: str, number: int) -> bytes:
     return _bytes(f"{url}\0{number:08}")
 
 
-def _check(rule: str, number: object) -> None:
+def _read(url: str, at: str, found: str) -> tuple[list[tuple[str, int, str]], list[tuple[str, int, str, str]]]:
+    """The records and rejects of a page as lines, with what they are sorted and counted by; all of them or none.
+
+    Raises:
+        ValueError: they cannot be what a page has; so do KeyError, TypeError, RecursionError and OverflowError.
+    """
+    fields = _decode(found)
+    records: dict[tuple[str, int], str] = {}
+    for rule, number, values in fields["records"]:
+        _check(rule, number, at_least=1)
+        if (rule, number) in records:
+            raise ValueError("twice")
+        ours = {URL: url, NUMBER: number, FETCHED_AT: at}
+        records[rule, number] = _json({**ours, **{name: _sound(value, 0) for name, value in values.items()}, **ours})
+    rejects = []
+    for rule, number, field, reason, shown, kept in fields["rejects"]:
+        _check(rule, number, at_least=0)
+        if not (isinstance(field, str) and isinstance(shown, str) and isinstance(kept, bool)):
+            raise ValueError(rule)
+        if not (isinstance(reason, str) and _REASON.fullmatch(reason)):
+            raise ValueError(rule)
+        line = {
+            "url": url,
+            "rule": rule,
+            "record": number,
+            "field": field,
+            "reason": reason,
+            "found": shown,
+            "kept": kept,
+        }
+        rejects.append((rule, number, reason, _json(line)))
+    return [(*place, line) for place, line in records.items()], rejects
+
+
+def _check(rule: str, number: object, *, at_least: int) -> None:
     """Whether a record can have such a rule and number.
 
     Raises:
         ValueError: it cannot.
     """
-    if not _RULE.fullmatch(rule) or type(number) is not int:
+    if not _RULE.fullmatch(rule) or type(number) is not int or not at_least <= number <= NUMBER_MAX:
         raise ValueError(rule)
+
+
+def _sound(value: Any, depth: int) -> Any:
+    """A value that extraction can have found.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if isinstance(value, list) and depth <= DEPTH_MAX:
+        return [_sound(each, depth + 1) for each in value]
+    if isinstance(value, dict) and depth <= DEPTH_MAX:
+        return {name: _sound(each, depth + 1) for name, each in value.items()}
+    plain = value is None or isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
+    if plain or (type(value) is int and abs(value) <= INTEGER_MAX):
+        return value
+    raise ValueError("no value")
 
 
 def _key(first: str, second: str, number: int) -> bytes:
