@@ -231,7 +231,7 @@ class Frontier:
             host.again(job.task, retry_at, job.attempt + counts)
         for name in self._lines.shares.ends(job.host):
             put_aside = self._hosts.get(name)
-            if put_aside is not None:
+            if put_aside is not None and put_aside is not host:  # which may be idle now, and gone after its turn
                 self._schedule(put_aside, now)
         self._schedule(host, now)
 
