@@ -103,9 +103,15 @@ def test_a_public_address_needs_no_leave() -> None:
 
 
 ANYTHING = PrivateNetworks.named(["0.0.0.0/0", "::/0"])
-networks = st.ip_addresses().flatmap(
-    lambda ip: st.integers(0, ip.max_prefixlen).map(lambda bits: str(ipaddress.ip_network((ip, bits), strict=False)))
-).filter(lambda network: not network.startswith("::ffff:"))  # IPv4 written as IPv6 names nothing
+networks = (
+    st.ip_addresses()
+    .flatmap(
+        lambda ip: st.integers(0, ip.max_prefixlen).map(
+            lambda bits: str(ipaddress.ip_network((ip, bits), strict=False))
+        )
+    )
+    .filter(lambda network: not network.startswith("::ffff:"))
+)  # IPv4 written as IPv6 names nothing
 
 
 @pytest.mark.parametrize(

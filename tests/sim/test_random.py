@@ -1,4 +1,4 @@
-"""Some fifty scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""Some thirty scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ ONCE_BROKEN = (230, 449, 513, 582, 685, 751, 939, 992, 1051)
 ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced"), (20, "dynamic")]
 # fmt: off
 QUICK = (
-    4, 26, 38, 87, 144, 205, 253, 295, 326, 364, 400, 431, 463, 488, 520, 537, 550, 583, 664, 695,
-    739, 744, 793, 856, 923, 944, 962, 990,
+    4, 38, 253, 400, 463, 520, 537, 583, 664, 739, 962, 990,
 )
 # fmt: on
 # Quick ones with many kinds of faults.
-QUICK_UNDER = (41, 110, 65, 26, 79, 108, 90, 178, 103, 3)
+QUICK_UNDER = (41, 110, 65, 26, 79)
 SEEDS = ONCE_BROKEN + QUICK
 POLICIES = [name for name in OURS if name != Scenario().policy]
 
