@@ -75,13 +75,13 @@ _PAGE: Final = re.compile(
     rb"|" + _element(rb"math", _MATH, rb"mi", rb"mo", rb"mn", rb"ms", rb"mtext") + rb""
     rb"|" + _element(rb"select", _OPTIONS) + rb")*+"
 )
-# The attributes of a formatting element as they are, if they are few and short; else nothing. What is looked at lies
-# ahead, so that what only looks like a tag hides none.
+# The names of formatting elements, and a few that are none, with few alternatives; and the attributes as they are, if
+# they are few and short, else nothing. What is looked at lies ahead, so that what only looks like a tag hides none.
 _SHORT_VALUE: Final = (
     rb"""[ \t\n\f\r]*+=[ \t\n\f\r]*+(?:"[^"]{0,2048}+"|'[^']{0,2048}+'|[^ \t\n\f\r>"'][^ \t\n\f\r>]{0,2048}+)"""
 )
 _FORMATTING: Final = re.compile(
-    rb"<(a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike)"
+    rb"<([aAbBiIcCeEsStTuUfFnN](?i:ode|m|trong|mall|t|ont|ig|obr|trike)?+)"
     + AFTER_NAME
     + rb"(?=((?:"
     + _SPACE
@@ -90,7 +90,6 @@ _FORMATTING: Final = re.compile(
     + rb")?+){0,32}+"
     + _SPACE
     + rb">)?)",
-    re.IGNORECASE,
 )
 # What may end a formatting element: a link and a nobr end the one before them.
 _ENDING: Final = re.compile(rb"<(?:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))" + AFTER_NAME)
@@ -123,9 +122,13 @@ def _grows_little(page: bytes, lower: bytes, tags: int) -> bool:
             different.add((name, attributes))
     opened_again = 1 + 3 * len(different)
     bytes_opened_again = longest_link + 3 * sum(len(name) + len(attributes) for name, attributes in different)
-    endings = len(_ENDING.findall(lower))
-    return (
-        tags * (2 + opened_again) + _COPIES_MAX * endings <= NODES_MAX
-        and (tags + _COPIES_MAX * endings) * bytes_opened_again <= COPIED_BYTES_MAX
-        and _ROUNDS * endings * tags <= ENDINGS_MAX
-    )
+
+    def fits(endings: int) -> bool:
+        return (
+            tags * (2 + opened_again) + _COPIES_MAX * endings <= NODES_MAX
+            and (tags + _COPIES_MAX * endings) * bytes_opened_again <= COPIED_BYTES_MAX
+            and _ROUNDS * endings * tags <= ENDINGS_MAX
+        )
+
+    # Most pages need not be read for them.
+    return fits(tags) or fits(len(_ENDING.findall(lower)))
