@@ -1,11 +1,11 @@
-"""The CSS selectors of rules, in a time that grows with the tree alone. No I/O.
+"""The CSS selectors of rules, taken apart so that they are looked for in linear time. No I/O.
 
 Lexbor looks for a selector's ancestors from each element upwards, and tries all of them again for each of theirs: with
 `a b c d` that is the depth of the tree to the third power, and `~` does the same with siblings. So a selector is taken
 apart at its descendant combinators. Each part is looked for below the outermost elements that the one before it has
 found: these do not contain each other, so that a part looks at each element once, and `:nth-child()` and the like at
-its siblings. What a part could do worse is no
-selector here: `~`, `:has()`, and combinators within `:not()` and `:is()`.
+its siblings, which `records` counts. What a part could do worse is no selector here: `~`, `:has()`, and combinators
+within `:not()` and `:is()`.
 
 What a selector names lies within what it is looked for in. That is stricter than `querySelectorAll`, which takes
 ancestors from anywhere.

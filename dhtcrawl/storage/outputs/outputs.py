@@ -179,7 +179,7 @@ def write_outputs(
                 fields["searches"] = found_by.of(fields["url"])
             pages.add(_bytes(f"{fields['fetched_at']} {fields['url']}"), page_line(fields))
             _add_to_index(index, fields)
-            found = stored_records(fields)
+            found = stored_records(fields) if spec.rules else None
             if found is not None:
                 records.add(fields["url"], fields["fetched_at"], found)
         for fields in _records(txn, crawl, keys.EXTRA):
