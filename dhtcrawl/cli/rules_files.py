@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from dhtcrawl.cli.text_files import text_of
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.extract.rules_file import RuleFile, read
+from dhtcrawl.extract.rules_file import SOURCES_NEED, RuleFile, read
 from dhtcrawl.spec import RULES_CHARS_MAX
 
 
@@ -17,7 +18,7 @@ def checked_rules(path: Path) -> str:
         ConfigError: it cannot be read, or says what makes no sense.
     """
     text = text_of(path, 4 * RULES_CHARS_MAX)
-    read(str(path), text)
+    read(str(path), text, {SOURCES_NEED} if find_spec(SOURCES_NEED) else ())
     if len(text) > RULES_CHARS_MAX:
         raise ConfigError(f"{path} has more than {RULES_CHARS_MAX >> 10} Ki characters; use fewer rules")
     return text

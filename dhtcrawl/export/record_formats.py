@@ -129,6 +129,7 @@ def _arrow_type(pyarrow: Any, column: RecordColumn) -> Any:
     else:
         one = {
             ColumnKind.TEXT: pyarrow.string(),
+            ColumnKind.JSON: pyarrow.string(),
             ColumnKind.INTEGER: pyarrow.int64(),
             ColumnKind.NUMBER: pyarrow.float64(),
             ColumnKind.DATE: pyarrow.date32(),

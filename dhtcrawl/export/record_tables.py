@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from dhtcrawl.errors import UsageError
 from dhtcrawl.extract.rules_file import Field, Rule, read
-from dhtcrawl.extract.values import DateType, NumberType
+from dhtcrawl.extract.values import DateType, JsonType, NumberType
 from dhtcrawl.storage.outputs.record_files import (
     FETCHED_AT,
     INTEGER_MAX,
@@ -42,6 +42,7 @@ class ColumnKind(StrEnum):
     INSTANT = "instant"  # with the offset from UTC
     LOCAL_TIME = "local-time"  # without
     RECORDS = "records"
+    JSON = "json"  # anything, as a text
 
 
 class RecordColumn(NamedTuple):
@@ -129,6 +130,8 @@ def typed(column: RecordColumn, value: Any) -> Any:
 
 
 def _typed_one(column: RecordColumn, value: Any) -> Any:
+    if column.kind is ColumnKind.JSON:
+        return None if value is None else json.dumps(value, ensure_ascii=False)
     if column.kind is ColumnKind.RECORDS:
         return typed_row(column.columns, value) if isinstance(value, dict) else None
     if column.kind is ColumnKind.NUMBER:
@@ -204,7 +207,7 @@ class _Seen:
                 return ColumnKind.INSTANT
             # Instants and local times have no order among each other: they stay as they are written.
             return ColumnKind.TEXT if zones.zoned else ColumnKind.LOCAL_TIME
-        return ColumnKind.TEXT
+        return ColumnKind.JSON if isinstance(self._field.type, JsonType) else ColumnKind.TEXT
 
 
 def _row(line: bytes) -> Row | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
+from dhtcrawl.extract.page_sources import PageSources, SourceRecord
 from dhtcrawl.extract.rules_file import HTML, TEXT, Field, Rule, RuleFile
 from dhtcrawl.extract.selectors import Selector
 from dhtcrawl.extract.values import VALUE_CHARS_MAX, VALUES_MAX, NoValue, PageAddress, RejectReason, Value
@@ -91,12 +92,17 @@ def extract(rules: RuleFile, url: str, html: bytes | str, charset: str, *, findi
         return extracted
     budget = _Budget(tree, page.count(b"<"))
     reader = _PageReader(tree, PageAddress(_base(tree, url), charset), extracted, findings, budget)
+    sources = PageSources(page, url)
     follow = None
     rule = applying[0]
     try:
         follow = _links_in(tree, [selector for rule in applying for selector in rule.follow], budget)
         for rule in applying:
-            reader.read(rule)
+            if rule.sources:
+                for source in rule.sources:
+                    reader.take(rule, source, sources.records(source))
+            else:
+                reader.read(rule)
     except _TooMuch as much:
         extracted.rejects.append(Reject(rule.name, 0, "", much.reason, "", False))
     return extracted._replace(follow=follow)
@@ -199,6 +205,32 @@ class _PageReader:
             fields = self._fields(rule.fields, scope, elements // len(scopes), "")
             if fields is not None:
                 self._extracted.records.append(Record(rule.name, self._number, fields))
+
+    def take(self, rule: Rule, source: str, found: Iterable[SourceRecord | NoValue]) -> None:
+        """Take what the page says of itself."""
+        self._rule = rule.name
+        for place, each in enumerate(found):
+            if place >= RECORDS_MAX:
+                self._reject(0, source, NoValue(RejectReason.TOO_MANY_RECORDS), kept=False)
+                return
+            if isinstance(each, NoValue):
+                self._reject(0, source, each, kept=False)
+                continue
+            self._number += 1
+            try:
+                self._take(each.texts)
+            except NoValue as none:
+                self._reject(self._number, source, none, kept=False)
+                continue
+            for name, lack in each.none:
+                self._reject(self._number, name, lack, kept=True)
+            self._extracted.records.append(Record(rule.name, self._number, each.fields))
+            if self._findings:
+                reasons = {name: lack.reason for name, lack in each.none}
+                self._extracted.findings.extend(
+                    Finding(rule.name, self._number, name, source, 1, value, reasons.get(name))
+                    for name, value in each.fields.items()
+                )
 
     def _fields(self, fields: Iterable[Field], scope: Scope, elements: int, within: str) -> Fields | None:
         """The fields of a record; None where it lacks one that is required, which is noted.

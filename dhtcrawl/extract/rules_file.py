@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -17,6 +17,7 @@ from dhtcrawl.extract.values import (
     SIMPLE,
     WITH_LITERAL,
     DateType,
+    JsonType,
     NumberType,
     TextType,
     Transform,
@@ -37,6 +38,11 @@ LITERAL_CHARS_MAX: Final = 200
 STARS_MAX: Final = 8  # of a pattern
 
 TEXT, HTML = "text", "html"  # what is taken, unless it is the attribute behind an @
+ANY_SITE: Final = "*"
+# What a page says of itself, in the place of selectors and fields.
+MAIN_TEXT, JSON_LD, MICRODATA, OPENGRAPH = "main-text", "json-ld", "microdata", "opengraph"
+SOURCES_NEED: Final = "turbohtml"  # the package that reads it
+SOURCES_EXTRA: Final = "structured"  # which brings that package
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _ATTRIBUTE: Final = re.compile(r"@[A-Za-z_:][A-Za-z0-9_:.-]{0,63}")
@@ -63,11 +69,12 @@ class Rule:
     """Which pages have records, and of what they consist."""
 
     name: str
-    sites: tuple[str, ...]  # hosts; with *. in front those below one
+    sites: tuple[str, ...]  # hosts; with *. in front those below one; ANY_SITE
     pages: tuple[str, ...]  # patterns of paths, where * stands for anything
     records: tuple[Selector, ...]  # the first that finds something counts; none: the page is the record
     fields: tuple[Field, ...]
     follow: tuple[Selector, ...]  # the links in what all of them find are followed; none: all of the page
+    sources: tuple[str, ...]  # what the page says of itself, in the place of selectors; then the fields are fixed
 
     def applies_to(self, url: str) -> bool:
         """Whether the page at a canonical URL may have such records."""
@@ -91,8 +98,8 @@ class RuleFile:
         return [rule for rule in self.rules if rule.applies_to(url)]
 
 
-def read(name: str, text: str) -> RuleFile:
-    """What the file with this name says.
+def read(name: str, text: str, installed: Container[str] = frozenset((SOURCES_NEED,))) -> RuleFile:
+    """What the file with this name says; `installed` are the packages that are there, of those that rules may need.
 
     Raises:
         ConfigError: it is no TOML, lacks something, or says something that makes no sense.
@@ -107,19 +114,21 @@ def read(name: str, text: str) -> RuleFile:
         raise root.wrong("has no rule; write [[rules]] with its name and site")
     if len(tables) > RULES_MAX:
         raise root.wrong(f"has {len(tables)} rules; use up to {RULES_MAX}")
-    rules = [_rule(table) for table in tables]
+    rules = [_rule(table, installed) for table in tables]
     _refuse_twice(tables, [rule.name for rule in rules], "rule")
     return RuleFile(tuple(rules))
 
 
-def _rule(table: Table) -> Rule:
+def _rule(table: Table, installed: Container[str]) -> Rule:
+    sources = table.read("source", _sources(installed), ())
     rule = Rule(
         table.read("name", _name),
         table.read("site", _some(_site)),
         table.read("pages", _some(_pattern), ("*",)),
-        table.read("record", _some(parse_selector), ()),
-        _fields(table, 0),
+        () if sources else table.read("record", _some(parse_selector), ()),
+        _fields_of(sources) if sources else _fields(table, 0),
         table.read("follow", _some(parse_selector), ()),
+        sources,
     )
     table.done()
     if _count(rule.fields) > FIELDS_MAX:
@@ -154,6 +163,18 @@ def _field(table: Table, depth: int) -> Field:
         field = Field(name, selectors, take, _TYPES[kind](table), transforms, required, is_list, ())
     table.done()
     return field
+
+
+def _fields_of(sources: tuple[str, ...]) -> tuple[Field, ...]:
+    """The fields of what a page says of itself."""
+
+    def field(name: str, kind: ValueType, *, is_list: bool = False) -> Field:
+        return Field(name, (), TEXT, kind, (), False, is_list, ())
+
+    if sources == (MAIN_TEXT,):
+        texts = [field(name, TextType()) for name in ("title", "author", "language", "text")]
+        return (*texts[:2], field("date", DateType()), *texts[2:])
+    return (field("source", TextType()), field("types", TextType(), is_list=True), field("properties", JsonType()))
 
 
 def _number_type(table: Table) -> NumberType:
@@ -255,12 +276,27 @@ def _one_of(*known: str) -> Callable[[Any], str]:
     return parse
 
 
+def _sources(installed: Container[str]) -> Callable[[Any], tuple[str, ...]]:
+    def parse_sources(value: object) -> tuple[str, ...]:
+        described = _some(_one_of(JSON_LD, MICRODATA, OPENGRAPH, f"or {MAIN_TEXT} alone"))
+        found = (MAIN_TEXT,) if value == MAIN_TEXT else described(value)
+        if len(set(found)) < len(found):
+            raise ValueError("name each once")
+        if SOURCES_NEED not in installed:
+            raise ValueError(f"it needs the package {SOURCES_NEED}; run 'pip install dhtcrawl[{SOURCES_EXTRA}]'")
+        return found
+
+    return parse_sources
+
+
 def _site(value: str) -> str:
+    if value == ANY_SITE:
+        return value
     below = value.startswith("*.")
     host = value[2:] if below else value
     url = canonicalize(f"http://{host}/")
     if url is None or url.count("/") != 3 or path_of(url) != "/" or "@" in host:
-        raise ValueError("use a host such as example.org, or *.example.org for all below one")
+        raise ValueError("use a host such as example.org, *.example.org for all below one, or * for any")
     return f"*.{host_of(url)}" if below else host_of(url)
 
 

@@ -39,6 +39,9 @@ class RejectReason(StrEnum):
     TOO_MANY_REJECTS = "too-many-rejects"  # on a page
     TOO_LARGE = "too-large"  # all of a page's records together, for its page record
     NO_TREE = "no-tree"  # the page is too deep or too large for one
+    NOT_JSON = "not-json"  # what a page says of itself
+    TOO_DEEP = "too-deep"  # what is nested in that
+    NOT_INSTALLED = "not-installed"  # the package that reads it, on the node that fetched the page
 
 
 class NoValue(Exception):
@@ -96,6 +99,13 @@ class TextType:
 
     def value_of(self, text: str, page: PageAddress) -> Value:
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class JsonType(TextType):
+    """Anything that JSON has, as pages say it of themselves; no field of a rule asks for it."""
+
+    name: str = "json"
 
 
 @dataclass(frozen=True, slots=True)

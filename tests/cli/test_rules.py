@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ def fenced(language: str) -> list[str]:
     return [body for name, body in FENCES if name == language]
 
 
-PRODUCTS, OFFERS, _ = fenced("toml")
-PRODUCT_PAGE, OFFER_PAGE = fenced("html")
-PRODUCT, OFFER = map(json.loads, fenced("json"))
+PRODUCTS, OFFERS, SAID, _ = fenced("toml")
+PRODUCT_PAGE, OFFER_PAGE, STORY_PAGE = fenced("html")
+PRODUCT, OFFER, *STORY = [json.loads(line) for body in fenced("json") for line in body.splitlines()]
 
 
 @pytest.fixture
@@ -46,6 +47,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (("products.toml", PRODUCTS), ("offers.toml", OFFERS), ("page.html", PRODUCT_PAGE)):
         (tmp_path / name).write_text(text)
     (tmp_path / "offers.html").write_text(OFFER_PAGE)
+    (tmp_path / "said.toml").write_text(SAID)
+    (tmp_path / "story.html").write_text(STORY_PAGE)
     return tmp_path
 
 
@@ -61,6 +64,9 @@ def test_the_examples_of_the_page_give_the_records_that_stand_there(home: Path, 
     rejects = [f"{row['rule']} {row['number']} {row['field']} {row['reason']}" for row in offers["rejects"]]
     (listed,) = [body for body in fenced("") if body.startswith("offers 1")]
     assert rejects == listed.splitlines()
+    story = found(here, "said.toml", "story.html", "http://www.news.example/story/1")
+    assert [row["fields"] for row in story["records"]] == STORY
+    assert [row["rule"] for row in story["records"]] == ["said"] * 3 + ["texts"]
 
 
 def test_a_person_sees_what_each_selector_found(home: Path, here: Here) -> None:
@@ -112,6 +118,21 @@ def test_rules_that_make_no_sense_end_a_command_with_file_line_and_remedy(comman
     line = 1 + PRODUCTS.splitlines().index('selector = "h1"')
     assert ended.message().startswith(f"dhtcrawl: bad.toml:{line}: rules.1.fields.1.selector is 'h1 ~ p'; use + or")
     assert f"products.toml:{line}: rules.1.fields.1.selector is" in DOCS
+
+
+@pytest.mark.parametrize("command", ["crawl", "submit", "try-rules", "extract"])
+def test_a_package_that_is_missing_is_named_with_how_to_get_it(
+    command: str, home: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "turbohtml", None)
+    rest = {"extract": ["."], "try-rules": ["http://shop.example/p/7"]}.get(command, ["http://shop.example/"])
+    ended = here(command, "--rules", "said.toml", *rest)
+    assert ended.code == 4
+    line = 1 + SAID.splitlines().index('source = ["json-ld", "microdata", "opengraph"]')
+    assert ended.message() == (
+        f"dhtcrawl: said.toml:{line}: rules.1.source is ['json-ld', 'microdata', 'opengraph']; it needs the package "
+        "turbohtml; run 'pip install dhtcrawl[structured]'"
+    )
 
 
 def shop(server: StubServer, pages: int) -> None:

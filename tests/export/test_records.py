@@ -106,6 +106,25 @@ def test_parquet_has_the_types_of_the_rules_and_lists_and_records_as_such(out: P
     assert second == SECOND | {"_fetched_at": first["_fetched_at"]}
 
 
+def test_what_pages_say_of_themselves_is_json_in_tables(out: Path) -> None:
+    (out / "records" / "rules.toml").write_text("""[[rules]]\nname = "said"\nsite = "*"\nsource = "json-ld"\n""")
+    (out / "records" / "things.jsonl").unlink()
+    properties = {"name": "ü", "offers": [{"price": 1.5, "new": True}, None]}
+    row = {"_url": "http://a.example/1", "_record": 1, "_fetched_at": AT}
+    row |= {"source": "json-ld", "types": ["Product"], "properties": properties}
+    (out / "records" / "said.jsonl").write_text(json.dumps(row) + "\n")
+    table = parquet.read_table(exported(out, "parquet", "--rule", "said"))
+    assert [str(table.schema.field(name).type) for name in ("types", "properties")] == [
+        "list<element: string>",
+        "string",
+    ]
+    (read,) = table.to_pylist()
+    assert (read["types"], json.loads(read["properties"])) == (["Product"], properties)
+    with sqlite3.connect(exported(out, "sqlite")) as base:
+        ((types, text),) = base.execute("SELECT types, properties FROM said")
+    assert (json.loads(types), json.loads(text)) == (["Product"], properties)
+
+
 def test_sqlite_has_a_table_a_rule_with_lists_as_json(out: Path) -> None:
     with sqlite3.connect(exported(out, "sqlite")) as base:
         base.row_factory = sqlite3.Row

@@ -326,6 +326,9 @@ page = sys.stdin.buffer.read()
 found(page, *FIELDS)
 for record in ("div", "b", "p", "*"):
     found(page, *FIELDS, record=record)
+from extract.test_page_sources import SAID, TEXTS, URL, extract
+for rules in (SAID, TEXTS):
+    extract(rules, URL, page, "utf-8")
 print("done")
 """
 

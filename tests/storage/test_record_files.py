@@ -94,6 +94,12 @@ def test_what_no_extraction_finds_is_unreadable_and_nothing_of_the_page_is_taken
         assert (dict(files.records), dict(files.rejected)) == ({}, {"unreadable": 1})
 
 
+def test_all_that_json_has_can_be_a_value() -> None:
+    value = {"a": [True, None, 1.5, {"b": "c"}]}
+    records, _ = written([("http://a/", page(["r", 1, {"properties": value}]))])
+    assert records["r.jsonl"][0]["properties"] == value
+
+
 @given(
     st.recursive(st.none() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.text(), each))
 )

@@ -158,7 +158,7 @@ def _sound(value: Any, depth: int) -> Any:
         return [_sound(each, depth + 1) for each in value]
     if isinstance(value, dict) and depth <= DEPTH_MAX:
         return {name: _sound(each, depth + 1) for name, each in value.items()}
-    plain = value is None or isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
+    plain = value is None or isinstance(value, str | bool) or (isinstance(value, float) and math.isfinite(value))
     if plain or (type(value) is int and abs(value) <= INTEGER_MAX):
         return value
     raise ValueError("no value")
