@@ -1,4 +1,4 @@
-"""What a page costs as the swarm grows: CPU, bytes and messages at 10, 100 and 1,000 simulated nodes.
+"""What a page costs as the swarm grows, at 10, 100 and 1,000 simulated nodes; with --real how fast real ones are.
 
 The nodes are the real ones, on a virtual clock and networks in memory; every
 swarm has as many pages for each node, on as many hosts, with as many links a
@@ -23,6 +23,12 @@ that, and no more work, tell ten swarms of a hundred that run side by side, in
 turns of a millisecond. The target is for what comes on top of it.
 
     python scripts/bench_scale.py [--quick] [--json FILE] [--plot FILE.svg]
+
+With `--real`, processes on this machine crawl a web that is slow to answer (`scale_nodes.py`): speed, E(N) = the speed
+of N nodes over N times that of one, CPU and bytes a page, how even the shares are, and by the web's own count what was
+asked for twice, lost, or asked for too soon. Each swarm has as many pages for each node.
+
+    python scripts/bench_scale.py --real 1,2,4,8,16 [--policies xor,balanced] [--keys url] [--csv FILE]
 """
 
 from __future__ import annotations
@@ -33,19 +39,25 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import scale_report
+from scale_nodes import RealSample, Trial, as_json
+from scale_nodes import run as run_real
 from scale_swarms import Sample, Spent, note, run
 
 NODES = (10, 100, 1_000)
 QUICK_NODES = (5, 15)
 PAGES = 20
 QUICK_PAGES = 8
+REAL_PAGES = 1_000
 # A page may cost a swarm ten times as large as one of a hundred so much more.
 RATIO_MAX = 1.3
 FLAT_FROM, FLAT_TO = 100, 1_000
@@ -174,10 +186,42 @@ def plot(rows: list[benchmark.Row], sizes: list[int]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def real(args: argparse.Namespace) -> int:
+    """The real swarms that were asked for, in rounds; the exit code."""
+    sizes = [int(n) for n in args.real.split(",")]
+    # The web's pages are a tree that is dealt out to its hosts: with fewer pages than hosts there would be empty ones.
+    more: dict[str, Any] = {"hosts": 16, "delay_s": 0.05, "latency_s": 0.1} if args.quick else {}
+    pages = args.pages or (40 if args.quick else REAL_PAGES)
+    if args.flight:
+        more["flight"] = args.flight
+    samples: dict[tuple[str, str, int], list[RealSample]] = {}
+    for _ in range(args.rounds):
+        for policy in args.policies.split(","):
+            for key in args.keys.split(","):
+                for nodes in sizes:
+                    trial = Trial(nodes, pages, policy=policy, key=key, **more)
+                    note(f"{nodes} real nodes, {pages} pages each, {policy}, by {key}")
+                    with tempfile.TemporaryDirectory(prefix="bench-scale-") as home:
+                        samples.setdefault((policy, key, nodes), []).append(run_real(trial, Path(home)))
+    rows = scale_report.rows_of(samples)
+    benchmark.print_table(rows, " ")
+    if args.plot:
+        Path(args.plot).write_text(scale_report.plot(samples))
+    if args.csv:
+        Path(args.csv).write_text(scale_report.csv_text(samples))
+    return benchmark.finish(rows, args.json, runs=[as_json(sample) for some in samples.values() for sample in some])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Measures what a page costs in simulated swarms of several sizes.")
     benchmark.add_options(parser, "small swarms and few pages; under a minute, no target")
+    parser.add_argument("--real", metavar="N,N", help="real nodes on this machine instead, in swarms of these sizes")
+    parser.add_argument("--policies", default="xor,balanced", metavar="NAME,…", help="of real nodes")
+    parser.add_argument("--keys", default="url", metavar="NAME,…", help="of real nodes: url, host or both")
+    parser.add_argument("--rounds", type=int, default=1, help="of real swarms, in turns (default 1)")
+    parser.add_argument("--flight", type=int, metavar="N", help="requests at once, of a real node (default 4)")
+    parser.add_argument("--csv", metavar="FILE", help="write a line for each real swarm there")
     parser.add_argument("--plot", metavar="FILE", help="write a plot there, as SVG")
     parser.add_argument("--nodes", help="sizes of swarms, such as 10,100,1000")
     parser.add_argument("--pages", type=int, help=f"for each node (default {PAGES})")
@@ -187,6 +231,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.one:
         print(json.dumps(dataclasses.asdict(run(*json.loads(args.one)))))
         return 0
+    if args.real:
+        return real(args)
     sizes = [int(n) for n in args.nodes.split(",")] if args.nodes else list(QUICK_NODES if args.quick else NODES)
     pages = args.pages or (QUICK_PAGES if args.quick else PAGES)
     seeds = range(1, args.seeds + 1)

@@ -1,0 +1,191 @@
+"""A made-up web of many hosts that answers after a while and counts what a crawler does to it: a process of its own.
+
+    python scripts/scale_site.py --port N --hosts N --pages N [--latency SECONDS] [--delay SECONDS]
+
+Each host is a loopback address, 127.77.x.y, all with the same port. The pages are one tree, as `slow_site.py` has it,
+dealt out to the hosts in turn, so that most links lead to another host. `/totals` of any host says, in JSON, what all
+of them were asked for.
+
+A page asked for sooner than `--delay` after the last answer of its host, or while its host answers another one, came
+*too soon*: it is this server that counts, and it knows nothing of the crawler's own clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, cast
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from policy_bench.slow_site import PAGE_BYTES, TOTALS_PATH, links_of
+from web_server import WebServer, free_port
+
+_TEXT = "what a page says that nobody reads " * 1_000
+
+
+class Asked(NamedTuple):
+    """What was asked for so far, of all hosts; robots.txt and `/totals` are no pages."""
+
+    at: float  # seconds on the server's clock
+    pages: int  # requests for pages
+    again: int  # of them, for pages that had been asked for before
+    too_soon: int  # of them, that came too soon
+    elsewhere: int  # requests for anything else: what no page leads to
+
+
+def host_of(number: int) -> str:
+    """The address of a host; a /16 of loopback has room for 60,000."""
+    return f"127.77.{number // 250}.{number % 250 + 1}"
+
+
+class Web:
+    """The hosts, and what is counted. No I/O."""
+
+    def __init__(self, hosts: int, pages: int, port: int, delay_s: float) -> None:
+        self._hosts, self._pages, self._port, self._delay_s = hosts, pages, port, delay_s
+        self._asked: set[int] = set()
+        self._answering = [0] * hosts
+        self._answered_at = [float("-inf")] * hosts
+        self._pages_asked = self._too_soon = self._elsewhere = 0
+
+    def totals(self, now: float) -> Asked:
+        """So far."""
+        again = self._pages_asked - len(self._asked)
+        return Asked(now, self._pages_asked, again, self._too_soon, self._elsewhere)
+
+    def begin(self, path: str, now: float) -> int | None:
+        """A request comes; the number of its page, None where there is none."""
+        name = path[1:]
+        if not (name.isascii() and name.isdigit() and int(name) < self._pages):
+            self._elsewhere += path != "/robots.txt"
+            return None
+        number = int(name)
+        host = number % self._hosts
+        self._pages_asked += 1
+        self._asked.add(number)
+        self._too_soon += self._answering[host] > 0 or now < self._answered_at[host] + self._delay_s
+        self._answering[host] += 1
+        return number
+
+    def end(self, number: int, now: float) -> None:
+        """Its answer leaves."""
+        self._answering[number % self._hosts] -= 1
+        self._answered_at[number % self._hosts] = now
+
+    def page(self, number: int) -> str:
+        """Its HTML."""
+        links = "".join(
+            f'<li><a href="http://{host_of(link % self._hosts)}:{self._port}/{link}">{link}</a>'
+            for link in links_of(number, self._pages)
+        )
+        text = _TEXT[: max(0, PAGE_BYTES - len(links))]
+        return f"<!doctype html><html><head><title>{number}</title></head><body><ul>{links}</ul><p>{text}</body></html>"
+
+
+def seeds_of(hosts: int, port: int) -> list[str]:
+    """The first page of each host: private addresses are crawled where a seed names them."""
+    return [f"http://{host_of(number)}:{port}/{number}" for number in range(hosts)]
+
+
+class _Connection(asyncio.Protocol):
+    """HTTP/1.1 as far as a crawler needs it: GET without a body, one request at a time."""
+
+    def __init__(self, web: Web, latency_s: float) -> None:
+        self._web = web
+        self._latency_s = latency_s
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's is one by what it does, not by its class.
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        head, end, self._head = (self._head + data).partition(b"\r\n\r\n")
+        if not end:
+            self._head = head
+            return
+        path, now = head.split(b" ", 2)[1].decode("latin-1"), time.monotonic()
+        if path == TOTALS_PATH:
+            self._send("200 OK", json.dumps(self._web.totals(now)._asdict()))
+        elif (number := self._web.begin(path, now)) is None:
+            self._send("404 Not Found", "")
+        else:
+            asyncio.get_running_loop().call_later(self._latency_s, self._answer, number)
+
+    def _answer(self, number: int) -> None:
+        self._web.end(number, time.monotonic())
+        self._send("200 OK", self._web.page(number))
+
+    def _send(self, status: str, text: str) -> None:
+        if not self._transport.is_closing():
+            body = text.encode()
+            head = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n\r\n"
+            self._transport.write(head.encode() + body)
+
+
+class ScaleSite(WebServer):
+    """The process; started and ended by `with`. Its `url` is that of the first host."""
+
+    def __init__(self, home: Path, hosts: int, pages: int, latency_s: float, delay_s: float) -> None:
+        port = free_port()
+        argv = [sys.executable, __file__, "--port", str(port), "--hosts", str(hosts), "--pages", str(pages)]
+        argv += ["--latency", str(latency_s), "--delay", str(delay_s)]
+        super().__init__("the made-up web", argv, port, home / "web.log")
+        self.url = f"http://{host_of(0)}:{port}"
+        self.seeds = seeds_of(hosts, port)
+
+    def _answers(self) -> bool:
+        try:
+            self.totals()
+        except OSError:
+            return False
+        return True
+
+    def totals(self) -> Asked:
+        """So far."""
+        with urllib.request.urlopen(self.url + TOTALS_PATH, timeout=60) as answer:
+            return Asked(**json.load(answer))
+
+
+@contextmanager
+def scale_site(home: Path, hosts: int, pages: int, latency_s: float, delay_s: float) -> Iterator[ScaleSite]:
+    """A web whose pages take `latency_s`, and that wants to be left alone for `delay_s` after each."""
+    with ScaleSite(home, hosts, pages, latency_s, delay_s) as site:
+        yield site
+
+
+async def serve(web: Web, hosts: int, port: int, latency_s: float) -> None:
+    """Until the process is ended."""
+    addresses = [host_of(number) for number in range(hosts)]
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(web, latency_s), addresses, port, backlog=512)
+    await server.serve_forever()
+
+
+def main() -> None:
+    """The command line."""
+    import uvloop
+
+    parser = argparse.ArgumentParser(description="Serves a made-up web of many hosts, slowly.")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--hosts", type=int, required=True)
+    parser.add_argument("--pages", type=int, required=True, help="of all hosts together")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="until a page is answered")
+    parser.add_argument(
+        "--delay", type=float, default=0.0, metavar="SECONDS", help="wanted after each answer of a host"
+    )
+    args = parser.parse_args()
+    web = Web(args.hosts, args.pages, args.port, args.delay)
+    uvloop.run(serve(web, args.hosts, args.port, args.latency))
+
+
+if __name__ == "__main__":
+    main()
