@@ -25,8 +25,8 @@ from dhtcrawl.units import INT_MAX, parse_address, parse_disk_limit, parse_durat
 UNLIMITED: Final = 0
 PAIR_VALUE_CHARS_MAX: Final = 200
 
-# Variables that name a file, and switch on the debug mode (docs/development.md).
-_NO_SETTINGS = frozenset({"DHTCRAWL_CONFIG", "DHTCRAWL_CHECK_THREADS"})
+# Variables that name a file, switch on the debug mode (docs/development.md), and hold a secret, which no setting does.
+_NO_SETTINGS = frozenset({"DHTCRAWL_CONFIG", "DHTCRAWL_CHECK_THREADS", "DHTCRAWL_SECRET"})
 
 
 def setting(
@@ -162,7 +162,7 @@ class NodeSettings:
     )
     listen: str = setting(
         "",
-        "where other nodes reach this one, TCP and UDP; empty: 127.0.0.1:8468, in an open swarm [::]:8468",
+        "where other nodes reach this one, TCP and UDP; empty: 127.0.0.1:8468, with a secret or open_swarm [::]:8468",
         "address",
     )
     advertise: str = setting("", "the address that others are told; empty: the one it listens on", "address")
@@ -186,6 +186,12 @@ class NodeSettings:
         "the private networks that this node may reach, where a crawl allows it, too: networks, addresses, loopback, "
         "none; empty: none, but in a swarm on loopback all",
         "network",
+    )
+    secret_file: str = setting(
+        "",
+        "a file, open to its owner alone, with the secret of a closed swarm; -: standard input; "
+        "empty: secret in the data directory, where there is one",
+        "path",
     )
     open_swarm: bool = setting(False, "talk with other machines without a secret: any that reaches the port takes part")
 

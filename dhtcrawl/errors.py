@@ -15,6 +15,7 @@
     ├── LeftWork                    31   a node left before others had all it held
     ├── IdentityError               32   the node's key is unreadable or refused
     ├── SwarmRefused                32   other machines, and neither a secret nor an open swarm
+    ├── SecretRefused               32   the swarm's secret is none, open to others, or another than the others have
     └── AdminRefused                32   the admin port's token or certificate is another, or its key open to others
 
 Messages are one line, name the thing and say the remedy. Expected outcomes of
@@ -127,6 +128,12 @@ class IdentityError(DhtcrawlError):
 
 class SwarmRefused(DhtcrawlError):
     """To talk with other machines it takes a secret, or a word that the swarm is open."""
+
+    exit_code = Exit.IDENTITY
+
+
+class SecretRefused(DhtcrawlError):
+    """The swarm's secret is malformed or open to others, or the nodes to join through have another."""
 
     exit_code = Exit.IDENTITY
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from dhtcrawl.errors import IdentityError, StorageFull
 from dhtcrawl.keyspace import node_id_of
@@ -29,6 +29,15 @@ def load_or_create(data_dir: Path) -> bytes:
     Raises:
         IdentityError: the key is unreadable, no Ed25519 key, or open to others.
         StorageFull: no space for a new one.
+    """
+    return node_id_of(public_key(data_dir).public_bytes_raw())
+
+
+def public_key(data_dir: Path) -> Ed25519PublicKey:
+    """The public half of the key in `data_dir`, which is made where there is none.
+
+    Raises:
+        IdentityError, StorageFull: what `load_or_create` raises.
     """
     path = data_dir / FILE_NAME
     try:
@@ -48,7 +57,7 @@ def load_or_create(data_dir: Path) -> bytes:
         raise IdentityError(f"{path} is no private key; restore it, or remove it to get a new node id") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise IdentityError(f"{path} is no Ed25519 key; restore it, or remove it to get a new node id")
-    return node_id_of(key.public_key().public_bytes_raw())
+    return key.public_key()
 
 
 def _create(path: Path) -> None:

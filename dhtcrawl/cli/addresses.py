@@ -2,25 +2,30 @@
 
 Without a secret, any machine that reaches a node's port takes part: it may hand
 out tasks and store records. So nothing but loopback is listened on or joined
-through unless `--open-swarm` says that this is meant. The admin port does what it is told by whoever
-reaches it, so beyond loopback it asks for a token.
+through unless there is a secret, or `--open-swarm` says that this is meant. The
+admin port does what it is told by whoever reaches it, so beyond loopback it
+asks for a token.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from dhtcrawl.cli.swarm_secret import NodeSecrets
 from dhtcrawl.config import Config
 from dhtcrawl.errors import SwarmRefused, UsageError
 from dhtcrawl.units import Address, format_address, ip_of, is_loopback, is_wildcard, parse_address
 
 PORT = 8468
-LISTEN_CLOSED: Address = ("127.0.0.1", PORT)
-LISTEN_OPEN: Address = ("::", PORT)
-_REMEDY = "in a network where you trust every machine, add --open-swarm"
+LISTEN_LOOPBACK: Address = ("127.0.0.1", PORT)
+LISTEN_ALL: Address = ("::", PORT)
+_REMEDY = (
+    "make one with 'dhtcrawl secret new FILE', copy it to each of them and name it with --secret-file FILE; "
+    "or in a network where you trust every machine, add --open-swarm"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class JoinOptions:
     open_swarm: bool
     as_json: bool = False  # one line on stdout once it takes part, for scripts
     as_soon: bool = False  # before that a line as soon as it listens: its address
+    secrets: str = field(default="", repr=False)  # as `Ring.text` has them; "": none, so no closed swarm
+    secret_file: str = ""  # where they may change while the node runs
     gathered: bool = False  # what it crawls is gathered, so it writes no outputs of its own but the archive
 
     @property
@@ -58,23 +65,30 @@ class JoinOptions:
             open_swarm=fields["open_swarm"],
             as_json=fields["as_json"],
             as_soon=fields["as_soon"],
+            secrets=fields["secrets"],
+            secret_file=fields["secret_file"],
             gathered=fields["gathered"],
         )
 
 
-def join_options_of(config: Config, as_json: bool = False) -> JoinOptions:
-    """The addresses of the settings, once they fit together.
+def join_options_of(config: Config, as_json: bool = False, secrets: NodeSecrets | None = None) -> JoinOptions:
+    """The addresses of the settings, once they fit together with each other and the secrets that there are.
 
     Raises:
-        SwarmRefused: another machine would take part, and the swarm is not open.
+        SwarmRefused: another machine would take part, and the swarm is neither closed nor open.
         UsageError: an address that an option gave cannot be used so, or one is missing.
         ConfigError: an address from elsewhere cannot be used so.
     """
     node = config.node
+    if node.open_swarm and secrets is not None:
+        raise config.refusal(
+            "node.open_swarm", ": this node has a secret, and an open swarm has none; leave out one of the two"
+        )
+    may_leave = node.open_swarm or secrets is not None
     bootstrap = tuple(_bootstrap(config, text) for text in node.bootstrap if text)
-    listen = _listen(config)
+    listen = _listen(config, may_leave)
     for option, (host, port) in [("--listen", listen), *(("--bootstrap", address) for address in bootstrap)]:
-        if not (node.open_swarm or is_loopback(host)):
+        if not (may_leave or is_loopback(host)):
             raise SwarmRefused(
                 f"{option} {format_address((host, port))}: other machines could take part without a secret; {_REMEDY}"
             )
@@ -92,10 +106,12 @@ def join_options_of(config: Config, as_json: bool = False) -> JoinOptions:
     return JoinOptions(
         bootstrap=bootstrap,
         listen=listen,
-        advertise=_advertise(config, listen, bootstrap),
+        advertise=_advertise(config, listen, bootstrap, may_leave),
         admin=admin,
         open_swarm=node.open_swarm,
         as_json=as_json,
+        secrets="" if secrets is None else secrets.ring.text(),
+        secret_file="" if secrets is None else secrets.file,
     )
 
 
@@ -106,15 +122,15 @@ def _bootstrap(config: Config, text: str) -> Address:
     return host, port
 
 
-def _listen(config: Config) -> Address:
+def _listen(config: Config, may_leave: bool) -> Address:
     node = config.node
     if not node.listen:
-        return LISTEN_OPEN if node.open_swarm else LISTEN_CLOSED
+        return LISTEN_ALL if may_leave else LISTEN_LOOPBACK
     host, port = parse_address(node.listen)
     return _ip(config, "node.listen", host, port), port
 
 
-def _advertise(config: Config, listen: Address, bootstrap: tuple[Address, ...]) -> Address | None:
+def _advertise(config: Config, listen: Address, bootstrap: tuple[Address, ...], may_leave: bool) -> Address | None:
     node = config.node
     if node.advertise:
         host, port = parse_address(node.advertise)
@@ -123,7 +139,7 @@ def _advertise(config: Config, listen: Address, bootstrap: tuple[Address, ...]) 
             raise config.refusal(
                 "node.advertise", f" {node.advertise}: others cannot reach that; name an address and port"
             )
-        if not (node.open_swarm or is_loopback(address[0])):
+        if not (may_leave or is_loopback(address[0])):
             raise SwarmRefused(f"--advertise {node.advertise}: that is for other machines; {_REMEDY}")
         return address
     if not is_wildcard(listen[0]):
@@ -134,7 +150,7 @@ def _advertise(config: Config, listen: Address, bootstrap: tuple[Address, ...]) 
             f" {format_address(listen)} is every address of this machine; "
             "say at which one others reach it with --advertise HOST:PORT"
         )
-        # Where nothing says where to listen, `--open-swarm` does; then an option is missing.
+        # Where nothing says where to listen, a secret or `--open-swarm` does; then an option is missing.
         raise config.refusal("node.listen", problem) if node.listen else UsageError(f"--listen{problem}")
     return own, listen[1]
 

@@ -71,6 +71,7 @@ def command_of(place: NodePlace, node: NodeSettings) -> str:
     """What starts one of the nodes again alone; `node` are the settings of all."""
     places = (("--listen", place.join.listen), ("--admin", place.join.admin))
     files = (
+        ("--secret-file", place.join.secret_file),
         ("--admin-token-file", node.admin_token_file),
         ("--admin-cert", node.admin_cert),
         ("--admin-key", node.admin_key),

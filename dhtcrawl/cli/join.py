@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dhtcrawl.cli.logs import read_settings
 from dhtcrawl.cli.machine import usable_cores
 from dhtcrawl.cli.main import tell
 from dhtcrawl.cli.options import AUTO, config_options, join_options, log_options, node_options, nodes_option
+from dhtcrawl.cli.swarm_secret import secrets_of
 
 
 @click.command("join")
@@ -31,13 +33,13 @@ def command(nodes: int, as_json: bool, **options: Any) -> int:
     With --nodes several run, with ports and directories counted up.
     """
     config = read_settings(options)
-    join = join_options_of(config, as_json)
     made = make_missing_token(config)
     if made is not None:
         tell(f"a token for the admin port was made: {made}; commands need it, too, with --admin-token-file")
     if not config.node.data_dir:
         node = dataclasses.replace(config.node, data_dir=str(default_data_dir()))
         config = dataclasses.replace(config, node=node)
+    join = join_options_of(config, as_json, secrets_of(config, os.environ, Path(config.node.data_dir)))
     if nodes == AUTO:
         nodes = usable_cores()
     # The rest needs LevelDB and the network.

@@ -87,6 +87,9 @@ _PEERS = [
 ]
 
 
+_SECRET = Column("secret", lambda row: str(row.get("secret") or ""))
+
+
 @click.command("peers")
 @look_options
 def peers(as_json: bool, watch: bool, **options: Any) -> int:
@@ -94,7 +97,9 @@ def peers(as_json: bool, watch: bool, **options: Any) -> int:
     return look(
         options,
         lambda client: client.peers(),
-        lambda rows, width: table(rows, _PEERS, width),
+        lambda rows, width: table(
+            rows, [*_PEERS, *([_SECRET] if any(row.get("secret") for row in rows) else [])], width
+        ),
         as_json=as_json,
         watch=watch,
     )

@@ -46,6 +46,7 @@ class _Commands(click.Group):
         "fsck": "dhtcrawl.cli.fsck",
         "forget": "dhtcrawl.cli.forget",
         "config": "dhtcrawl.cli.config",
+        "secret": "dhtcrawl.cli.secret",
         "sim": "dhtcrawl.cli.sim",
     }
 

@@ -98,6 +98,7 @@ _JOIN: _Table = [
         {"multiple": True, "metavar": "CIDR"},
         "A private network that crawls may reach from here, such as loopback (repeatable).",
     ),
+    (("--secret-file",), "node.secret_file", _FILE, "The secret of a closed swarm; -: standard input."),
     (("--open-swarm",), "node.open_swarm", {"is_flag": True}, "Talk with other machines, without a secret."),
 ]
 _ADMIN: _Table = [

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,8 +24,10 @@ from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.reach import NetworkReach
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.signals import orderly_end
+from dhtcrawl.closed.secret import Ring, parse_ring
 from dhtcrawl.config import Config
-from dhtcrawl.errors import Exit, UsageError
+from dhtcrawl.errors import BootstrapUnreachable, Exit, UsageError
+from dhtcrawl.identity import FILE_NAME, public_key
 from dhtcrawl.node.api import Api
 from dhtcrawl.node.planes import NetworkConfig
 from dhtcrawl.node.swarm_node import SwarmNode
@@ -32,6 +35,9 @@ from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.units import Address, format_address, is_loopback
 from dhtcrawl.web.admin import Access, serve
+
+if TYPE_CHECKING:
+    from dhtcrawl.closed.tls import SwarmTls
 
 CRAWLS_DIR = "crawls"
 
@@ -41,18 +47,41 @@ def run_node(config: Config, join: JoinOptions) -> int:
 
     Raises:
         BootstrapUnreachable: none of the nodes to join through answered.
+        SecretRefused: the same, for want of the right secret.
         UsageError: an address is taken, or another process holds the data directory.
         AdminRefused: others can read the admin port's token or key.
         ConfigError: the file with one of them holds none.
         StorageError: the data directory cannot be used.
     """
     data_dir = Path(config.node.data_dir)
+    ring = parse_ring(join.secrets, "secrets") if join.secrets else None
     access = Access(token_of(config), server_context(config))
     with locked(data_dir):
-        return run_loop(lambda: _run(config, join, data_dir, access))
+        try:
+            return run_loop(lambda: _run(config, join, data_dir, access, ring))
+        except BootstrapUnreachable as error:
+            from dhtcrawl.cli.no_way_in import why_refused
+
+            tls = None if ring is None else _tls_of(data_dir, ring)
+            refusal = why_refused(join.bootstrap, tls, "" if ring is None else ring.used.name)
+            raise refusal or error from error
 
 
-async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access) -> int:
+def _tls_of(data_dir: Path, ring: Ring) -> SwarmTls:
+    """What a member's connections speak.
+
+    Raises:
+        StorageError: its certificate cannot be written.
+    """
+    from dhtcrawl.closed.tls import SwarmTls
+
+    try:
+        return SwarmTls.of(ring, data_dir, data_dir / FILE_NAME, public_key(data_dir))
+    except OSError as error:
+        raise storage_error(error, f"cannot write a certificate to {data_dir}") from error
+
+
+async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access, ring: Ring | None) -> int:
     reach = NetworkReach(config, on_loopback=join.on_loopback)
     async with real_node(config, data_dir, reach) as node:
         # A crawl's outputs are made where they are first written to.
@@ -66,12 +95,18 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
         def disk_used(_crawl: bytes) -> Callable[[], Awaitable[bool]]:
             return disk_watch(config.storage.disk_limit, [data_dir])
 
-        network = NetworkConfig(join.listen, join.advertise, join.bootstrap, met=reach.met)
+        tls = None if ring is None else _tls_of(data_dir, ring)
+        network = NetworkConfig(join.listen, join.advertise, join.bootstrap, ring=ring, tls=tls, met=reach.met)
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)
         admin_port = serve(api, *join.admin, access=access, is_open=swarm.opened.is_set)
         async with admin_port as admin, asyncio.TaskGroup() as group:
-            announcing = group.create_task(_announce(swarm, admin, join, encrypted=access.tls is not None))
+            beside = [group.create_task(_announce(swarm, admin, join, encrypted=access.tls is not None))]
+            if ring is not None:
+                from dhtcrawl.cli.secret_watch import SecretWatch
+
+                watch = SecretWatch(ring, join.secret_file, partial(_tls_of, data_dir), swarm.use_secrets)
+                beside.append(group.create_task(watch.run()))
             signals = orderly_end(
                 partial(_leave, swarm), at_once="stopped at once; the other nodes take over from what is on their disks"
             )
@@ -86,7 +121,8 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
                         f"--listen {format_address(join.listen)}: {reason}; name another with --listen"
                     ) from errors
                 finally:
-                    announcing.cancel()
+                    for task in beside:
+                        task.cancel()
     if not handed_over:
         fail(f"{swarm.handed.refused} records were not handed over; start the node again with the same --data-dir")
         return Exit.LEFT_WORK

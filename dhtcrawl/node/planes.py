@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from dhtcrawl.closed.secret import Ring
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.server import RoutingServer
+from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 
 LISTEN_TRIES = 10  # attempts to find a port that is free for both, if any port will do
@@ -19,13 +21,15 @@ class NetworkConfig:
     """A node's addresses. `source` is the local address of its outgoing connections, if it must be a certain one.
 
     `met` is told the addresses of other nodes: of those that are remembered, before any crawl goes on, and, with each
-    new view, of all members.
+    new view, of all members. `ring` and `tls` are those of a closed swarm.
     """
 
     listen: Address
     advertise: Address | None = None
     bootstrap: tuple[Address, ...] = ()
     source: str | None = None
+    ring: Ring | None = None
+    tls: TlsContexts | None = None
     met: Callable[[Iterable[Address]], None] = lambda addresses: None
 
 

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from dhtcrawl.closed.secret import Ring
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.node.crawl_starter import crawl_starter
 from dhtcrawl.node.planes import NetworkConfig, listen
@@ -28,6 +29,7 @@ from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.rpc.tasks.connection import Handler
+from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store import catalog
@@ -91,9 +93,12 @@ class SwarmNode:
             OSError: the address is taken, or not ours.
         """
         network, ports, reception = self._ground.network, self.node.ports, self._ground.reception
-        async with TaskTransport(reception.hello, reception.handle, source=network.source) as transport:
+        transport = TaskTransport(reception.hello, reception.handle, source=network.source, tls=network.tls)
+        async with transport:
             routing, address = await listen(
-                transport, *network.listen, lambda: RoutingServer(self.id, clock=ports.clock, rng=ports.rng)
+                transport,
+                *network.listen,
+                lambda: RoutingServer(self.id, clock=ports.clock, rng=ports.rng, ring=network.ring),
             )
             try:
                 async with OrderedTaskGroup() as group:
@@ -119,6 +124,11 @@ class SwarmNode:
             RuntimeError: it does not listen yet.
         """
         return await self._there.membership.leave.drain()
+
+    def use_secrets(self, ring: Ring, tls: TlsContexts) -> None:
+        """Go on with other secrets, or another certificate; nothing happens before it listens, or in an open swarm."""
+        if self._parts is not None:
+            self._parts.planes.use_secrets(ring, tls)
 
     def shutdown(self) -> None:
         """Stop in order, without handing over: the backups take over until this node is back."""

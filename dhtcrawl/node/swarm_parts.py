@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from dhtcrawl.closed.secret import Ring
 from dhtcrawl.node.planes import NetworkConfig
 from dhtcrawl.node.reception import FEATURES, Reception
 from dhtcrawl.node.single import Node
@@ -25,6 +26,7 @@ from dhtcrawl.rpc.membership.hello import MemberRecord
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.peers.task_peers import TaskPeers
+from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.files import Directory
@@ -84,9 +86,17 @@ class Planes:
     """How a node reaches the others, and who they are."""
 
     routing: RoutingServer
+    transport: TaskTransport
     address: Address
     gossip: Gossip
     peers: TaskPeers
+
+    def use_secrets(self, ring: Ring, tls: TlsContexts) -> None:
+        """Seal, open and connect by these from here on; connections by a secret that is dropped are cut."""
+        sealed = self.routing.plane.sealed
+        if sealed is not None:
+            sealed.sealer.use(ring)
+            self.transport.use_tls(tls)
 
     def awake(self) -> bool:
         """False where this node did not run for so long that it has to join again, which begins with this call."""
@@ -185,7 +195,7 @@ def build_planes(ground: Ground, transport: TaskTransport, routing: RoutingServe
         gossip.members.get,
         routing.plane,
     )
-    return Planes(routing, address, gossip, peers)
+    return Planes(routing, transport, address, gossip, peers)
 
 
 def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs: CrawlRuns) -> RecordParts:

@@ -55,6 +55,7 @@ class Scenario:
     disk_errors: int = 0  # a node's disk takes no more, it ends, and comes back
     slow_nodes: int = 0
     uneven: bool = False  # machines differ, and a fifth of the pairs of a node and a host do not connect
+    closed: bool = False  # datagrams are sealed by a secret
     skew_s: float = 0.0  # how far the nodes' wall clocks are off, at most; they jump, too
     copies: int = 1
     holder_grace_s: float = 600.0

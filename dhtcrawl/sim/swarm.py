@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from dhtcrawl.closed.secret import Ring
 from dhtcrawl.config import Config
 from dhtcrawl.errors import BootstrapUnreachable, StorageFull
 from dhtcrawl.node.planes import NetworkConfig
@@ -74,6 +75,7 @@ class SimConditions:
     commit_s: float = 0.004  # what an fsync takes
     skew_s: float = 0.0  # walls are off by up to so much, and what counts durations runs up to 0.1 ‰ fast or slow
     machine_of: Callable[[int], SimMachine] | None = None
+    ring: Ring | None = None  # seals the datagrams; connections in memory have no TLS
 
 
 @dataclass(slots=True)
@@ -290,6 +292,7 @@ class SimHost:
                         listen=(self.address, PORT),
                         bootstrap=tuple((address, PORT) for address in bootstrap),
                         source=self.address,
+                        ring=self._world.conditions.ring,
                     ),
                     outputs=lambda _: self.disk.outputs,
                     disk_used=lambda _: never,

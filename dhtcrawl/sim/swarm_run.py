@@ -11,8 +11,10 @@ import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
+from dhtcrawl.closed.secret import SECRET_BYTES, Ring
 from dhtcrawl.config import Config, load
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.collection import collect
@@ -119,6 +121,7 @@ class SwarmRun:
                 machine_of=partial(machine, self._seed, machines=scenario.nodes, hosts=self._web.hosts)
                 if scenario.uneven
                 else None,
+                ring=Ring.of((Random(f"{self._seed} secret").randbytes(SECRET_BYTES),)) if scenario.closed else None,
             ),
         )
         oracle = Oracle(swarm, self._spec, self._crawl)

@@ -44,7 +44,8 @@ class NodeApi(Protocol):
         """The node itself.
 
         node, state (joining, active, leaving), version, address, uptime_s,
-        members (a map: state → how many), contact (None; or that no other node
+        members (a map: state → how many), secret (the name of the one that is used, None in an open swarm), secrets (a
+        map: name → how many members use it, for all that are accepted), contact (None; or that no other node
         of its swarm answers, and for how long), crawls (how many are not ended),
         storage_sync, waiting (rows: crawl, text: why nothing of it moves).
         """
@@ -52,7 +53,8 @@ class NodeApi(Protocol):
     async def peers(self) -> list[dict[str, Any]]:
         """All members, this node included, and those that left or are gone, for a day.
 
-        node, address, state (also left, gone), self (bool), rtt_s or None, gone_s (since when) or None.
+        node, address, state (also left, gone), self (bool), rtt_s or None, gone_s (since when) or None,
+        secret (the name of the one by which it speaks) or None.
         """
 
     async def crawls(self, ended_max: int | None = None) -> list[dict[str, Any]]:

@@ -233,6 +233,7 @@ def test_the_refusal_of_other_machines_is_one_line_with_the_remedy(here: Here, s
     assert ended.code == 32
     assert ended.message() == (
         "dhtcrawl: --bootstrap 192.0.2.7:8468: other machines could take part without a secret; "
-        "in a network where you trust every machine, add --open-swarm"
+        "make one with 'dhtcrawl secret new FILE', copy it to each of them and name it with --secret-file FILE; "
+        "or in a network where you trust every machine, add --open-swarm"
     )
     assert started == []

@@ -46,6 +46,7 @@ WRONG = {
     "node.admin_token_file": ("a\nb", "has a control character; remove it"),
     "node.admin_cert": ("a\nb", "has a control character; remove it"),
     "node.admin_key": ("a\nb", "has a control character; remove it"),
+    "node.secret_file": ("a\nb", "has a control character; remove it"),
     "node.labels": ("fast", "is no NAME=VALUE"),
     "node.allowed_policies": ("os", "'os' is no module:Class; write it as in my_policies:Nearest"),
     "node.private_networks": ("10.1.2.3/8", 'an address inside of a network; use "10.0.0.0/8" for the network'),

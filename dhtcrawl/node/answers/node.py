@@ -41,6 +41,8 @@ class NodeAnswers(Answers):
             "address": format_address(swarm.address),
             "uptime_s": round(swarm.node.ports.clock.monotonic() - self._started_at, 3),
             "members": dict(states),
+            "secret": self._secret(),
+            "secrets": self._secrets(),
             "contact": None if lost is None else out_of_contact(*lost),
             "crawls": len(swarm.runs),
             "pages_undercopied": sum(counters.pages_undercopied for counters in swarm.runs.counters),
@@ -52,8 +54,22 @@ class NodeAnswers(Answers):
             ],
         }
 
+    def _secret(self) -> str | None:
+        sealed = self._swarm.routing.plane.sealed
+        return None if sealed is None else sealed.sealer.used
+
+    def _secrets(self) -> dict[str, int]:
+        sealed = self._swarm.routing.plane.sealed
+        if sealed is None:
+            return {}
+        told = sealed.sealer.secrets_used() | {self._swarm.id: sealed.sealer.used}
+        used = Counter(told[member.id] for member in self._swarm.gossip.view.members if member.id in told)
+        return {name: used[name] for name in (*sealed.sealer.accepted, *used)}
+
     async def peers(self) -> list[dict[str, Any]]:
         swarm = self._swarm
+        sealed = swarm.routing.plane.sealed
+        secrets = {} if sealed is None else sealed.sealer.secrets_used()
         rows = [
             {
                 "node": member.id.hex(),
@@ -62,6 +78,7 @@ class NodeAnswers(Answers):
                 "self": member.id == swarm.id,
                 "rtt_s": None if member.id == swarm.id else swarm.rtt_s(member.address),
                 "gone_s": None,
+                "secret": self._secret() if member.id == swarm.id else secrets.get(member.id),
             }
             for member in swarm.gossip.view.members
         ]
@@ -74,6 +91,7 @@ class NodeAnswers(Answers):
                 "self": False,
                 "rtt_s": None,
                 "gone_s": round(gone_s, 3),
+                "secret": None,
             }
             for record, gone_s in gone
             if record.id not in swarm.gossip.view.ids

@@ -44,12 +44,15 @@ class RoutingCounters:
     overloaded: int = 0  # calls that were not sent: too many in flight
     address_conflicts: int = 0  # another node used the id of a contact that answers elsewhere
     network_errors: int = 0
+    unsealed: int = 0  # in a closed swarm: not from it, not for us, or a recording
+    unproven: int = 0  # of a session that has not answered us yet; it is asked, and the sender asks again
 
 
 class Question(NamedTuple):
     """A datagram that is sent until it is answered: under which id, where to, and how often at most."""
 
     message_id: bytes
+    name: str
     address: Address
     datagram: bytes
     tries: int
@@ -59,7 +62,7 @@ class Question(NamedTuple):
 class PendingRpc:
     """One question. `cancel` forgets it: its callback is not called."""
 
-    __slots__ = ("_registry", "address", "done", "question", "sent_at", "timeout_s", "timer", "tries_left")
+    __slots__ = ("_registry", "address", "done", "question", "repeated", "sent_at", "timeout_s", "timer", "tries_left")
 
     def __init__(self, registry: dict[bytes, PendingRpc], question: Question, done: Done, timeout_s: float) -> None:
         self._registry = registry
@@ -69,6 +72,7 @@ class PendingRpc:
         self.timeout_s = timeout_s
         self.tries_left = question.tries
         self.sent_at: float | None = None
+        self.repeated = False
         self.timer: asyncio.Handle | None = None
 
     def cancel(self) -> None:
@@ -117,7 +121,7 @@ class PendingRpcs:
         """
         loop = asyncio.get_running_loop()
         message_id = self._rng.randbytes(MESSAGE_ID_BYTES)
-        question = Question(message_id, address, encode_request(message_id, name, args), tries, timed)
+        question = Question(message_id, name, address, encode_request(message_id, name, args), tries, timed)
         timeout_s = timeout_s or self.rtt.timeout_s(address)
         call = PendingRpc(self._by_id, question, done, timeout_s)
         self._counters.calls += 1
@@ -128,6 +132,13 @@ class PendingRpcs:
         self._by_id[message_id] = call
         self._try(loop, call)
         return call
+
+    def repeat(self, address: Address) -> None:
+        """Send again, once, what is asked there: it came before the node there knew who we are, and was dropped."""
+        for call in list(self._by_id.values()):
+            if call.address == address and not call.repeated and call.question.name != "ping":
+                call.repeated = True
+                self._send(call.question.datagram, address)
 
     def expects(self, message_id: bytes, address: Address) -> bool:
         call = self._by_id.get(message_id)

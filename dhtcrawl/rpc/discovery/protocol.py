@@ -8,6 +8,9 @@ Until its address is verified so, a sender gets at most `AMPLIFICATION_MAX`
 times what it sent (RFC 9000, section 8.1): a sender that forges an address
 cannot use us to flood the node there.
 
+In a closed swarm every datagram is sealed (`dhtcrawl.rpc.discovery.sealed`), and
+what does not open is dropped without an answer.
+
 `docs/protocol-routing.md` lists what the stock library does instead.
 """
 
@@ -24,6 +27,7 @@ from kademlia.node import Node
 from kademlia.protocol import KademliaProtocol
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.closed.sealing import OpenedDatagram
 from dhtcrawl.rpc.contact import Address, Contact, canonical_host, parse_id
 from dhtcrawl.rpc.discovery.datagram import (
     DATAGRAM_BYTES_MAX,
@@ -37,6 +41,7 @@ from dhtcrawl.rpc.discovery.datagram import (
     packed_bytes,
 )
 from dhtcrawl.rpc.discovery.pending import TRIES, Done, PendingRpc, PendingRpcs, RoutingCounters
+from dhtcrawl.rpc.discovery.sealed import Admission, SealedPlane
 from dhtcrawl.rpc.discovery.table import RoutingTable
 from dhtcrawl.rpc.discovery.verify import Verifier
 
@@ -52,8 +57,19 @@ _UNKNOWN: tuple[Handler | None, int, bool] = (None, 0, False)
 class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library has no types
     """One node's UDP endpoint. `RoutingServer` makes it; others ask it through `call` and `begin`."""
 
-    def __init__(self, source_node: Node, storage: Any, ksize: int, *, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self,
+        source_node: Node,
+        storage: Any,
+        ksize: int,
+        *,
+        clock: Clock,
+        rng: Random,
+        sealed: SealedPlane | None = None,
+    ) -> None:
+        """Without `sealed` the swarm is open, and datagrams go as they are."""
         super().__init__(source_node, storage, ksize)
+        self.sealed = sealed
         self.table = RoutingTable(source_node.id, ksize)
         self.router = None  # the library's table, in whose place `table` is
         self.counters = RoutingCounters()
@@ -107,21 +123,45 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         self.counters.received += 1
-        message = decode(data)
+        opened = None
+        if self.sealed is not None:
+            opened = self.sealed.sealer.open(data)
+            if opened is None:
+                self.counters.unsealed += 1
+                return
+        message = decode(data if opened is None else opened.datagram)
         host = canonical_host(addr[0])
         if isinstance(message, Garbage) or host is None:
             self.counters.garbage += 1
             return
         address = (host, addr[1])
+        if opened is not None and not self._is_admitted(opened, message, address):
+            return
         if isinstance(message, DatagramReply):
             self._reply_received(message, address)
         else:
             self._request_received(message, address, len(data))
 
-    def _send(self, datagram: bytes, address: Address) -> None:
+    def _is_admitted(self, opened: OpenedDatagram, message: DatagramReply | DatagramRequest, address: Address) -> bool:
+        assert self.sealed is not None, "only sealed datagrams are opened"
+        expected = isinstance(message, DatagramReply) and self.calls.expects(message.message_id, address)
+        admission = self.sealed.admit(opened, message, address, expected=expected)
+        if admission in (Admission.ASK, Admission.ASK_AND_ANSWER):
+            # Asked before it is answered, so that it can prove itself before it asks for more.
+            self.verifier.verify(Contact(opened.sender, *address), tries=1)
+        if admission is Admission.ASK_AND_ANSWER:
+            self._send(encode_reply(message.message_id, self.source_node.id), address, opened.sender)
+        if isinstance(message, DatagramRequest) and message.name == "ping":
+            self.calls.repeat(address)
+        self.counters.unproven += admission is not Admission.TAKE
+        return admission is Admission.TAKE
+
+    def _send(self, datagram: bytes, address: Address, receiver: bytes | None = None) -> None:
         if self.transport is None or self.transport.is_closing():
             return
         self.counters.sent += 1
+        if self.sealed is not None:
+            datagram = self.sealed.seal(datagram, address, receiver)
         host, port = address
         # A dual-stack socket writes to IPv4 through mapped addresses only.
         to = (f"::ffff:{host}" if self._ipv6 and ":" not in host else host, port)

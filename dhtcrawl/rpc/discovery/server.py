@@ -23,11 +23,14 @@ from kademlia.network import Server
 from kademlia.utils import digest
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.closed.sealing import SESSION_BYTES, Sealer
+from dhtcrawl.closed.secret import Ring
 from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.contact import Address, Contact, canonical_host, parse_contacts, parse_id
 from dhtcrawl.rpc.discovery.datagram import VALUE_BYTES_MAX, packed_bytes
 from dhtcrawl.rpc.discovery.lookup import ALPHA, ASKS_MAX, K, Lookup
 from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
+from dhtcrawl.rpc.discovery.sealed import SealedPlane
 from dhtcrawl.rpc.discovery.upkeep import Upkeep
 from dhtcrawl.rpc.discovery.values import ValueStore
 
@@ -53,16 +56,22 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         storage: Any = None,
         ksize: int = K,
         alpha: int = ALPHA,
+        ring: Ring | None = None,
     ) -> None:
+        """Without the secrets of a `ring` the swarm is open."""
         super().__init__(ksize, alpha, node_id)
         # The library replaces a storage that is false, and an empty one with a length is.
         self.storage = ValueStore(clock) if storage is None else storage
         self._clock = clock
         self._rng = rng
+        self._ring = ring
         self._upkeep = Upkeep(lambda: self.plane, self.refresh, clock, rng)
 
     def _create_protocol(self) -> RoutingProtocol:
-        return RoutingProtocol(self.node, self.storage, self.ksize, clock=self._clock, rng=self._rng)
+        sealed = None
+        if self._ring is not None:
+            sealed = SealedPlane(Sealer(self._ring, self.node.id, self._rng.randbytes(SESSION_BYTES)))
+        return RoutingProtocol(self.node, self.storage, self.ksize, clock=self._clock, rng=self._rng, sealed=sealed)
 
     @property
     def plane(self) -> RoutingProtocol:

@@ -17,6 +17,7 @@ from dhtcrawl.rpc.tasks.events import Answered, Asked, Ended, Event, Failure, Fa
 from dhtcrawl.rpc.tasks.link import LinkState, PeerLink
 from dhtcrawl.rpc.tasks.messages import Answer, Lane, Refused, Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello, Why
+from dhtcrawl.rpc.tasks.sockets import PeerProof
 
 Address = tuple[str, int]
 # Answers with a value, or a future of one; it is called from the loop and must not block.
@@ -27,8 +28,19 @@ WRITE_BUFFER_BYTES = 256 * 1024
 _LANES = tuple(Lane)  # an enum takes its time to list its members
 
 
+class NoMember(Exception):
+    """What is at the other end of a connection is no member of the swarm."""
+
+
 class Owner(Protocol):
     """Keeps the connections, and hears what becomes of them."""
+
+    def proven(self, transport: asyncio.BaseTransport) -> PeerProof | None:
+        """The member at the other end; None where it need not be one.
+
+        Raises:
+            NoMember: it is none, and needs to be.
+        """
 
     def opened(self, connection: Connection, hello: Hello) -> None:
         """The handshake is done."""
@@ -143,6 +155,17 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    @property
+    def is_members(self) -> bool:
+        """Whether the peer is still a member, or nobody has to be one."""
+        if self._transport is None:
+            return True
+        try:
+            self._owner.proven(self._transport)
+        except NoMember:
+            return False
+        return True
+
     # What asyncio tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,11 +173,16 @@ class Connection(asyncio.Protocol):
         if self.link.state is LinkState.CLOSED:
             self._transport.abort()
             return
+        try:
+            peer = self._owner.proven(transport)
+        except NoMember:
+            self.abort()
+            return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peername = transport.get_extra_info("peername")
         self.remote_host = peername[0] if peername else ""
         self._writable = True
-        self.link.connected(self._loop.time())
+        self.link.connected(self._loop.time(), None if peer is None else peer.node_id)
         self._drive()
 
     def data_received(self, data: bytes) -> None:

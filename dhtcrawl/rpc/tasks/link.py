@@ -99,13 +99,14 @@ class _LinkTimes:
         self.pinged_at = now
 
 
-class _Goodbyes:
-    """Which of the two ends has said goodbye."""
+class _LinkSignals:
+    """What was said about the connection itself."""
 
-    __slots__ = ("heard", "said")
+    __slots__ = ("goodbye", "goodbye_heard", "pong")
 
     def __init__(self) -> None:
-        self.said = self.heard = False
+        self.goodbye = self.goodbye_heard = False
+        self.pong: int | None = None  # to be said: only the last ping is answered, so a flood of them costs nothing
 
 
 class PeerLink:
@@ -121,9 +122,9 @@ class PeerLink:
         self._limits = limits
         self._decoder = Decoder(GREETING_BYTES_MAX)
         self._outbox: list[bytes] = []  # answers and signals: the windows we grant bound it
-        self._pong: int | None = None  # only the last ping is answered, so a flood of them costs nothing
         self._times = _LinkTimes(now)
-        self._goodbyes = _Goodbyes()
+        self._said = _LinkSignals()
+        self._proven_id: bytes | None = None
 
     @property
     def used_at(self) -> float:
@@ -132,8 +133,9 @@ class PeerLink:
 
     # What the shell tells
 
-    def connected(self, now: float) -> None:
-        """Bytes can flow."""
+    def connected(self, now: float, proven_id: bytes | None = None) -> None:
+        """Bytes can flow; `proven_id` is the node that TLS has found at the other end."""
+        self._proven_id = proven_id
         self._move(LinkStep.CONNECTED, now)
         self._times.heard_at = now
         self._say(self.hello)
@@ -256,9 +258,9 @@ class PeerLink:
         that does not read gets neither.
         """
         if self.state in (LinkState.OPEN, LinkState.DRAINING):
-            if self._pong is not None:
-                self._say(Pong(self._pong))
-                self._pong = None
+            if self._said.pong is not None:
+                self._say(Pong(self._said.pong))
+                self._said.pong = None
             credit = self.answering.grant()
             if credit is not None:
                 self._say(credit)
@@ -282,7 +284,7 @@ class PeerLink:
             self.asking.answered(request_id, kind, message)
             self._times.used_at = now
             return
-        if self._goodbyes.heard:
+        if self._said.goodbye_heard:
             raise Malformed("a request after the goodbye")
         assert not isinstance(message, Reply)
         if not self.answering.take(request_id, kind, len(body) + 1, message):
@@ -304,12 +306,12 @@ class PeerLink:
         elif isinstance(signal, Hello):
             raise Malformed("a second HELLO")
         elif isinstance(signal, Goodbye):
-            self._goodbyes.heard = True
+            self._said.goodbye_heard = True
             self._part(Goodbye(Why.LEAVING), _said(signal), now)
         elif isinstance(signal, Credit):
             self.asking.earn(signal.lanes)
         elif isinstance(signal, Ping) and not isinstance(signal, Pong):
-            self._pong = signal.number
+            self._said.pong = signal.number
 
     def _on_hello(self, peer: Hello, now: float) -> None:
         ours = self.hello
@@ -319,6 +321,8 @@ class PeerLink:
             self._end(Why.VERSION, FailureKind.VERSION, f"versions {versions}", now)
         elif peer.node_id == ours.node_id:
             self._end(Why.SELF, FailureKind.NODE, "we listen there ourselves", now)
+        elif self._proven_id not in (None, peer.node_id):
+            self._end(Why.IDENTITY, FailureKind.NODE, "the key of its certificate is another node's", now)
         else:
             self._move(LinkStep.HELLO, now)
             self.peer = peer
@@ -332,13 +336,13 @@ class PeerLink:
     def _part(self, goodbye: Goodbye, detail: str, now: float) -> None:
         """Say goodbye, once; what has not been sent will not be."""
         self._move(LinkStep.GOODBYE, now)
-        if not self._goodbyes.said:
-            self._goodbyes.said = True
+        if not self._said.goodbye:
+            self._said.goodbye = True
             self._say(goodbye)
         self.asking.fail_queued(FailureKind.PARTED, detail)
 
     def _end_when_drained(self, now: float) -> None:
-        said_and_heard = self._goodbyes.said and self._goodbyes.heard
+        said_and_heard = self._said.goodbye and self._said.goodbye_heard
         if self.state is LinkState.DRAINING and said_and_heard and self.idle:
             self._end(None, FailureKind.PARTED, "after a goodbye", now)
 
@@ -346,7 +350,7 @@ class PeerLink:
         """Close; with `why` the peer is told."""
         if self._ended:
             return
-        if why is not None and self.state is not LinkState.CONNECTING and not self._goodbyes.said:
+        if why is not None and self.state is not LinkState.CONNECTING and not self._said.goodbye:
             self._say(Goodbye(why, detail[:TEXT_CHARS_MAX]))
         self._move(LinkStep.ENDED, now)
         self.asking.fail_all(kind, detail)
@@ -379,6 +383,7 @@ _REFUSALS: dict[str, FailureKind] = {
     Why.VERSION: FailureKind.VERSION,
     Why.SELF: FailureKind.NODE,
     Why.FULL: FailureKind.BUSY,
+    Why.IDENTITY: FailureKind.NODE,
     Why.TIMEOUT: FailureKind.CONNECT,
     Why.GARBAGE: FailureKind.PROTOCOL,
 }

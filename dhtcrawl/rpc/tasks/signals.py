@@ -35,6 +35,7 @@ class Why(StrEnum):
     CREDIT = "credit"  # more was sent than was allowed
     TIMEOUT = "timeout"  # no handshake, no sign of life, or no answers
     FULL = "full"  # no connection is to spare
+    IDENTITY = "identity"  # HELLO names another node than the certificate's key
 
 
 @dataclass(frozen=True, slots=True)

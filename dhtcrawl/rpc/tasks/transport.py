@@ -13,7 +13,8 @@ made carries our requests too when the peer listens where it came from, and of
 two connections made at once the one dialed by the lower node id stays.
 
 Peers are told apart by their address; with `node_id` a request goes to that
-node or nowhere. Nothing here is authenticated.
+node or nowhere. With `tls` a peer is who the key of its certificate says, and
+what it says of itself has to agree; without, nothing here is authenticated.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
-from dhtcrawl.rpc.tasks.connection import Address, Connection, Handler
+from dhtcrawl.rpc.tasks.connection import Address, Connection, Handler, NoMember
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState, PeerLink
 from dhtcrawl.rpc.tasks.messages import Answer, Request
 from dhtcrawl.rpc.tasks.pool import ConnectionPool, listening_address
 from dhtcrawl.rpc.tasks.signals import Goodbye, Hello, Why, encode_signal
+from dhtcrawl.rpc.tasks.sockets import HandshakeLimits, PeerProof, Sockets, TlsContexts
 from dhtcrawl.units import format_address
 
 log = logging.getLogger(__name__)
 
 __all__ = ["Address", "Failure", "FailureKind", "Handler", "TaskTransport", "TransportLimits"]
 
-BACKLOG = 128
 # A request that was never sent is tried again: at most our own dialing, the peer's and one more can meet.
 ATTEMPTS = 4
 # So many requests may wait for a connection to become free.
@@ -68,17 +69,18 @@ class TaskTransport:
         *,
         limits: TransportLimits | None = None,
         source: str | None = None,
+        tls: TlsContexts | None = None,
     ) -> None:
         self.endings: Counter[FailureKind] = Counter()  # how connections ended
         self.refused = 0  # accepted and closed at once, for want of room
         self._greeting = _Greeting(hello)
         self._handler = handler
         self._limits = limits or TransportLimits()
-        self._source = source
+        handshakes = HandshakeLimits(self._limits.greeting_max, self._limits.link.handshake_s)
+        self._sockets = Sockets(source, tls, handshakes)
         self._pool = ConnectionPool(self._limits.connections_max)
         self._waiting: deque[asyncio.Future[None]] = deque()  # for a connection to become free
         self._group = asyncio.TaskGroup()
-        self._server: asyncio.Server | None = None
         self._closing = False
         self._empty = asyncio.Event()
 
@@ -94,7 +96,7 @@ class TaskTransport:
                 await self.close()
         finally:
             self._closing = True
-            self._stop_listening()
+            self._sockets.stop()
             for connection in self._pool.all():
                 connection.abort()
             await self._group.__aexit__(kind, error, trace)
@@ -105,11 +107,9 @@ class TaskTransport:
         Raises:
             OSError: the address is taken, or not ours.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
-        bound = self._server.sockets[0].getsockname()
+        bound = await self._sockets.listen(host, port, self._accept)
         self._greeting.port = bound[1]
-        return bound[0], bound[1]
+        return bound
 
     async def request(
         self, address: Address, message: Request, *, node_id: bytes | None = None, timeout_s: float | None = None
@@ -132,7 +132,7 @@ class TaskTransport:
     async def close(self) -> None:
         """Stop listening, part from every peer, and cut what has not parted after a while."""
         self._closing = True
-        self._stop_listening()
+        self._sockets.stop()
         while self._waiting:
             self._wake()
         for connection in self._pool.open():
@@ -151,6 +151,13 @@ class TaskTransport:
         for connection in self._pool.open():
             peer = connection.link.peer
             if peer.node_id == node_id if peer is not None else connection.address == address:
+                connection.abort()
+
+    def use_tls(self, tls: TlsContexts) -> None:
+        """From here on connections are made with this, and those are cut whose peers are no members by it."""
+        self._sockets.tls = tls
+        for connection in self._pool.all():
+            if not connection.is_members:
                 connection.abort()
 
     def peers(self) -> Iterator[tuple[Address | None, Hello]]:
@@ -233,11 +240,9 @@ class TaskTransport:
         return Failure(FailureKind.BUSY, f"all {self._limits.connections_max} connections are in use", sent=False)
 
     async def _dial(self, connection: Connection, address: Address) -> None:
-        loop = asyncio.get_running_loop()
-        options: dict[str, Any] = {} if self._source is None else {"local_addr": (self._source, 0)}
         try:
             async with asyncio.timeout(self._limits.connect_s):
-                await loop.create_connection(lambda: connection, *address, **options)
+                await self._sockets.dial(connection, *address)
         except TimeoutError:
             connection.failed(f"no connection within {self._limits.connect_s:g} s")
         except (OSError, ValueError, OverflowError) as error:
@@ -276,6 +281,13 @@ class TaskTransport:
 
     # Connections change; called by them
 
+    def proven(self, transport: asyncio.BaseTransport) -> PeerProof | None:
+        """See `Owner`."""
+        peer = self._sockets.peer(transport)
+        if peer is None and self._sockets.tls is not None:
+            raise NoMember
+        return peer
+
     def opened(self, connection: Connection, hello: Hello) -> None:
         """See `Owner`. From here on the connection may serve for our own requests."""
         for doubled in self._pool.opened(connection, hello.node_id):
@@ -295,11 +307,6 @@ class TaskTransport:
         self._wake()
         if not self._pool.all():
             self._empty.set()
-
-    def _stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
 
 
 class _Greeting:

@@ -1,0 +1,74 @@
+"""Why nobody answered a node that wants to join: another secret, none, an open swarm, or nobody there.
+
+Members of a closed swarm drop the datagrams of strangers without a word. Their
+TCP port shows a certificate, though, whose issuer names the secret, and tells
+a stranger's certificate from a member's.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+from dhtcrawl.closed.certificate import read_certificate
+from dhtcrawl.closed.tls import SwarmTls
+from dhtcrawl.errors import SecretRefused
+from dhtcrawl.units import Address, format_address
+
+_TIMEOUT_S: Final = 3.0
+_ASKED_MAX: Final = 4
+
+
+def why_refused(bootstrap: Sequence[Address], tls: SwarmTls | None, own_name: str) -> SecretRefused | None:
+    """What to tell of the first of these nodes that has another secret than ours, or we none; None for other reasons.
+
+    `own_name` is that of our secret, "" without.
+    """
+    for address in bootstrap[:_ASKED_MAX]:
+        problem = _problem(address, tls, own_name)
+        if problem:
+            return SecretRefused(f"--bootstrap {format_address(address)}: {problem}")
+    return None
+
+
+def _problem(address: Address, tls: SwarmTls | None, own_name: str) -> str:
+    try:
+        theirs = _secret_of(address)
+    except ssl.SSLError:
+        theirs = None
+    except OSError:
+        return ""  # nobody there
+    if theirs is None:
+        return (
+            ""
+            if tls is None
+            else ("what listens there is in no closed swarm, and we have a secret; leave it out to join an open swarm")
+        )
+    if tls is None:
+        return f"it is in a closed swarm, whose secret {theirs} we do not have; name its file with --secret-file"
+    if theirs not in tls.accepted:
+        return f"its secret is {theirs}, ours {own_name}; use the secret of that swarm"
+    if not _is_let_in(address, tls):
+        return f"it does not accept our secret {own_name} any more; use the secret {theirs}"
+    return ""
+
+
+def _secret_of(address: Address) -> str | None:
+    """The name of the secret of the node there; None for what is no node of a closed swarm."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # to read, and to trust nothing
+    with socket.create_connection(address, _TIMEOUT_S) as plain, context.wrap_socket(plain) as connection:
+        der = connection.getpeercert(binary_form=True)
+        certificate = None if der is None else read_certificate(der)
+        return None if certificate is None else certificate.secret
+
+
+def _is_let_in(address: Address, tls: SwarmTls) -> bool:
+    try:
+        with socket.create_connection(address, _TIMEOUT_S) as plain, tls.client.wrap_socket(plain) as connection:
+            # A server looks at our certificate after we have seen its own: its refusal comes with what we read.
+            return bool(connection.recv(1))
+    except OSError:
+        return False

@@ -1,0 +1,95 @@
+"""`dhtcrawl secret`: make a swarm's secret, look at it, and put another in its place while the swarm runs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+import click
+
+from dhtcrawl.cli.main import tell
+from dhtcrawl.cli.secret_file import STDIN, ring_in, write_secrets
+from dhtcrawl.closed.secret import SECRET_BYTES, Ring, secret_text
+from dhtcrawl.errors import Exit, UsageError
+
+# What a file says of how far its rotation is, so that no step is done twice.
+_MARK: Final = "# rotation: "
+_MARKED: Final = re.compile(rf"^{_MARK}(\w+)$", re.MULTILINE)
+# The step that a file is at → the one that comes next.
+_NEXT: Final = {"": "accept", "accept": "use", "use": "drop"}
+_DONE: Final = {
+    "accept": "a new secret, {new}, is accepted beside {old}. Copy the file to every node; then: use",
+    "use": "the new secret, {new}, is used, and {old} is still accepted. Copy the file to every node; then, when "
+    "'dhtcrawl status' shows no node that uses {old}: drop",
+    "drop": "{old} is accepted no more, {new} is the only secret. Copy the file to every node",
+}
+
+
+@click.group("secret")
+def command() -> None:
+    """Make, check or replace the secret that the members of a swarm share."""
+
+
+@command.command("new")
+@click.argument("file")
+def new(file: str) -> int:
+    """Make a secret and write it to FILE, which only you can read; to standard output where FILE is -."""
+    secret = secrets.token_bytes(SECRET_BYTES)
+    text = f"{secret_text(secret)}\n"
+    if file == STDIN:
+        click.echo(text, nl=False)
+        return Exit.COMPLETE
+    write_secrets(Path(file), text, anew=True)
+    click.echo(f"{file}: a new secret, {Ring.of((secret,)).used.name}")
+    return Exit.COMPLETE
+
+
+@command.command("check")
+@click.argument("file")
+def check(file: str) -> int:
+    """Check FILE, - for standard input, and say by their names which secrets are used and accepted."""
+    ring, _ = ring_in(file)
+    for number, keys in enumerate(ring.keys):
+        click.echo(f"{keys.name}  {'accepted' if number else 'used, and accepted'}")
+    return Exit.COMPLETE
+
+
+@command.command("rotate")
+@click.argument("file")
+@click.argument("step", type=click.Choice(["accept", "use", "drop"]))
+def rotate(file: str, step: str) -> int:
+    """Put another secret in the place of the one in FILE, in three steps, while the swarm runs.
+
+    accept: FILE gets a new secret beside the one that is used. use: the new one
+    is used, the old one still accepted. drop: the old one is accepted no more.
+    After each step every node gets the file before the next one begins.
+    """
+    ring, text = ring_in(file)
+    if file == STDIN:
+        raise UsageError("secret rotate: standard input cannot be changed; name a file")
+    marks = _MARKED.findall(text)
+    at = marks[0] if marks else ""
+    expected = _NEXT.get(at, "")
+    if len(ring.secrets) != (1 if at == "" else 2) or not expected:
+        raise UsageError(
+            f"{file}: it is not as 'secret rotate' writes it ({len(ring.secrets)} secrets); "
+            "leave the one that is used alone in it, and begin with: accept"
+        )
+    if step != expected:
+        raise UsageError(f"{file}: its next step is '{expected}', not '{step}'")
+    if step == "accept":
+        old, changed = ring.secrets[0], secrets.token_bytes(SECRET_BYTES)
+        after = Ring.of((old, changed))
+    elif step == "use":
+        old, changed = ring.secrets
+        after = Ring.of((changed, old))
+    else:
+        changed, old = ring.secrets
+        after = Ring.of((changed,))
+    mark = "" if step == "drop" else f"{_MARK}{step}\n"
+    write_secrets(Path(file), mark + after.text(), anew=False)
+    names = {"old": Ring.of((old,)).used.name, "new": Ring.of((changed,)).used.name}
+    tell(f"{file}: {_DONE[step].format(**names)}")
+    return Exit.COMPLETE

@@ -1,0 +1,68 @@
+"""The file with a swarm's secrets: a line each, open to its owner alone, the first of them is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from dhtcrawl.closed.secret import Ring, parse_ring
+from dhtcrawl.errors import SecretRefused, UsageError
+from dhtcrawl.storage.store.files import sync_path
+
+STDIN: Final = "-"
+_READ_MAX: Final = 65_536
+
+
+def read_secrets(path: str) -> str:
+    """What stands in a file of secrets, or on stdin where the path is `-`.
+
+    Raises:
+        OSError: it cannot be read.
+        SecretRefused: others can read it.
+    """
+    if path == STDIN:
+        return sys.stdin.read(_READ_MAX)
+    with Path(path).open("rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        text = file.read(_READ_MAX)
+    if mode & 0o077:
+        raise SecretRefused(f"{path} can be read by others; run: chmod 600 {path}")
+    return text.decode("latin-1")
+
+
+def ring_in(path: str) -> tuple[Ring, str]:
+    """The secrets of a file that a command names, and the file's text.
+
+    Raises:
+        UsageError: it cannot be read.
+        SecretRefused: others can read it, or it holds no secret.
+    """
+    try:
+        text = read_secrets(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    return parse_ring(text, "standard input" if path == STDIN else path), text
+
+
+def write_secrets(path: Path, text: str, *, anew: bool) -> None:
+    """Write a file of secrets, readable by its owner only; whole, or not at all.
+
+    Raises:
+        UsageError: it cannot be written, or is there and was to be made.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        if anew and path.exists():
+            raise UsageError(f"{path} is there; 'dhtcrawl secret rotate' changes it, or name another file")
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_path(path.absolute().parent)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); name another file") from error

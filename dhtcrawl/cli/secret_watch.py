@@ -1,0 +1,92 @@
+"""A running node of a closed swarm: it takes up the secrets of its file when that changes, and renews its certificate.
+
+Looking once a second costs a `stat`. A file that cannot be used is told of
+once, and the node goes on with the secrets that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dhtcrawl.cli.secret_file import read_secrets
+from dhtcrawl.closed.secret import Ring, parse_ring
+from dhtcrawl.closed.tls import RENEW_S, SwarmTls
+from dhtcrawl.errors import DhtcrawlError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 1.0
+
+
+class SecretWatch:
+    """Tells `use` of new secrets and certificates, for as long as it runs."""
+
+    def __init__(
+        self,
+        ring: Ring,
+        file: str,
+        make_tls: Callable[[Ring], SwarmTls],
+        use: Callable[[Ring, SwarmTls], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`file` is where the secrets stand; "" where they cannot change. `clock` counts seconds."""
+        self._ring = ring
+        self._file = file
+        self._make_tls = make_tls
+        self._use = use
+        self._clock = clock
+        self._seen = self._look()
+        self._renew_at = self._clock() + RENEW_S
+
+    async def run(self) -> None:
+        """Look until cancelled.
+
+        Raises:
+            OSError: the new certificate cannot be written.
+        """
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self.look()
+
+    def look(self) -> None:
+        """Take up what has changed."""
+        ring = self._changed() or self._ring
+        if ring.secrets == self._ring.secrets and self._clock() < self._renew_at:
+            return
+        if ring.secrets != self._ring.secrets:
+            accepted = ", ".join(keys.name for keys in ring.keys[1:]) or "none"
+            log.warning(
+                "%s: secret %s is used from here on; accepted besides: %s", self._file, ring.used.name, accepted
+            )
+        self._ring = ring
+        self._renew_at = self._clock() + RENEW_S
+        self._use(ring, self._make_tls(ring))
+
+    def _changed(self) -> Ring | None:
+        if not self._file:
+            return None
+        seen = self._look()
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        try:
+            return parse_ring(read_secrets(self._file), self._file)
+        except OSError as error:
+            log.warning("%s: cannot be read (%s); the secrets stay as they were", self._file, error.strerror)
+        except DhtcrawlError as error:
+            log.warning("%s; the secrets stay as they were", error)
+        return None
+
+    def _look(self) -> tuple[int, ...]:
+        if not self._file:
+            return ()
+        try:
+            stat = Path(self._file).stat()
+        except OSError:
+            return ()
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size, stat.st_mode

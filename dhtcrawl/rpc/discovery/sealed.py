@@ -1,0 +1,78 @@
+"""The routing plane of a closed swarm: which datagrams are let through, and which node a sealed one is for.
+
+    what comes        its session is proven   it is not
+    ────────────────  ──────────────────────  ─────────────────────────────────────────────
+    opens not         dropped                 dropped
+    an answer to us   let through             proves the session; let through
+    a ping            let through             we ask, too, and then answer
+    anything else     let through             dropped; we ask, and the sender asks again
+
+A session is proven by the answer to a question that we ask now: the number of a
+question is drawn at random, so no recording answers it. An old recording makes
+us send one ping to the address that it seems to come from, and does nothing else.
+
+Pure but for the `Sealer`, which counts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import Enum, auto
+
+from dhtcrawl.closed.sealing import OpenedDatagram, Sealer
+from dhtcrawl.rpc.contact import Address
+from dhtcrawl.rpc.discovery.datagram import DatagramReply, DatagramRequest
+
+RECEIVERS_MAX = 4096
+# So many datagrams to an address without one from there: another node may have it now, which would not open ours.
+UNHEARD_MAX = 8
+
+
+class Admission(Enum):
+    """What to do with a datagram that opened and is one."""
+
+    TAKE = auto()
+    ASK = auto()  # ask the sender; the datagram is dropped
+    ASK_AND_ANSWER = auto()  # ask the sender, then answer its ping; nothing else comes of it
+    DROP = auto()
+
+
+class SealedPlane:
+    """Seals and opens for one endpoint."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self.sealer = sealer
+        self._receivers: OrderedDict[Address, tuple[bytes, int]] = (
+            OrderedDict()
+        )  # node, datagrams sent since it was heard
+
+    def seal(self, datagram: bytes, address: Address, receiver: bytes | None = None) -> bytes:
+        """A datagram for the node at an address: for `receiver`, or whichever node we know there."""
+        if receiver is None and (known := self._receivers.get(address)) is not None:
+            receiver, unheard = known
+            if unheard < UNHEARD_MAX:
+                self._receivers[address] = receiver, unheard + 1
+            else:
+                del self._receivers[address]
+                receiver = None
+        return self.sealer.seal(datagram, receiver)
+
+    def admit(
+        self, opened: OpenedDatagram, message: DatagramRequest | DatagramReply, address: Address, *, expected: bool
+    ) -> Admission:
+        """What to do with what was in a datagram; `expected`: it answers a question of ours to that address."""
+        if not opened.proven:
+            if isinstance(message, DatagramReply):
+                if not expected:
+                    return Admission.DROP
+                self.sealer.prove(opened)
+            else:
+                known = self._receivers.get(address)
+                if known is not None and known[0] != opened.sender:
+                    del self._receivers[address]  # it may be true: then what we seal for the other would not be opened
+                return Admission.ASK_AND_ANSWER if message.name == "ping" else Admission.ASK
+        self._receivers[address] = opened.sender, 0
+        self._receivers.move_to_end(address)
+        if len(self._receivers) > RECEIVERS_MAX:
+            self._receivers.popitem(last=False)
+        return Admission.TAKE

@@ -1,0 +1,138 @@
+"""How connections of the task plane come about: plain in an open swarm, through TLS in a closed one.
+
+    accepted   TCP ─▶ TLS handshake ─▶ the node's protocol
+    dialed     the same
+
+So many that others began may be in their handshake at once; for a further one
+the first to come is cut, so that strangers displace only each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from dhtcrawl.rpc.tasks.tls_stream import TlsStream
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 128
+
+
+class PeerProof(Protocol):
+    """What TLS has proven of the other end."""
+
+    @property
+    def node_id(self) -> bytes:
+        """Of its key."""
+
+    @property
+    def secret(self) -> str:
+        """The name of the secret by which it is a member."""
+
+
+class TlsContexts(Protocol):
+    """`dhtcrawl.closed.tls.SwarmTls`, whose imports an open swarm is spared."""
+
+    @property
+    def server(self) -> ssl.SSLContext:
+        """For connections that others make."""
+
+    @property
+    def client(self) -> ssl.SSLContext:
+        """For ours."""
+
+    def peer(self, connection: ssl.SSLObject) -> PeerProof | None:
+        """Who is at the other end; None where it is no member."""
+
+
+class HandshakeLimits(NamedTuple):
+    """Of TLS handshakes that others begin."""
+
+    most: int
+    seconds: float
+
+
+class Sockets:
+    """Listens and dials for one node. `source` is the local address that dialing begins at, where that matters."""
+
+    def __init__(self, source: str | None, tls: TlsContexts | None, limits: HandshakeLimits) -> None:
+        self.tls = tls
+        self.refused = 0  # handshakes of others that came to nothing
+        self._source = source
+        self._limits = limits
+        self._server: asyncio.Server | None = None
+        self._arrivals: dict[TlsStream, asyncio.TimerHandle] = {}
+
+    async def listen(self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> tuple[str, int]:
+        """Accept connections, each with what `accept` makes, in a closed swarm once the other end is a member.
+
+        Raises:
+            OSError: the address is taken, or not ours.
+        """
+        loop = asyncio.get_running_loop()
+
+        def arrive() -> asyncio.BaseProtocol:
+            if self.tls is None:
+                return accept()
+            if len(self._arrivals) >= self._limits.most:
+                next(iter(self._arrivals)).abort()
+            arrival = TlsStream(self.tls.server, accept, self._arrived, server_side=True)
+            self._arrivals[arrival] = loop.call_later(self._limits.seconds, arrival.abort)
+            return arrival
+
+        self._server = await loop.create_server(arrive, host, port, backlog=BACKLOG)
+        bound = self._server.sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    async def dial(self, protocol: asyncio.BaseProtocol, host: str, port: int) -> None:
+        """Connect.
+
+        Raises:
+            OSError: it came to nothing; `ssl.SSLError` where the other end is no member.
+            ValueError, OverflowError: the host or port is none.
+        """
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {} if self._source is None else {"local_addr": (self._source, 0)}
+        if self.tls is None:
+            await loop.create_connection(lambda: protocol, host, port, **options)
+            return
+        greeted: asyncio.Future[OSError | None] = loop.create_future()
+
+        def done(_stream: TlsStream, error: OSError | None) -> None:
+            if not greeted.done():
+                greeted.set_result(error)
+
+        stream = TlsStream(self.tls.client, lambda: protocol, done, server_side=False)
+        try:
+            await loop.create_connection(lambda: stream, host, port, **options)
+            error = await greeted
+        except BaseException:
+            stream.abort()
+            raise
+        if error is not None:
+            raise error
+
+    def peer(self, transport: asyncio.BaseTransport) -> PeerProof | None:
+        """Who is at the other end of a connection, where TLS has proven it."""
+        if self.tls is None:
+            return None
+        connection = transport.get_extra_info("ssl_object")
+        return None if connection is None else self.tls.peer(connection)
+
+    def stop(self) -> None:
+        """No more connections of others."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for arrival in list(self._arrivals):
+            arrival.abort()
+
+    def _arrived(self, arrival: TlsStream, error: OSError | None) -> None:
+        self._arrivals.pop(arrival).cancel()
+        if error is not None:
+            self.refused += 1
+            log.debug("a TLS handshake came to nothing: %s", error)

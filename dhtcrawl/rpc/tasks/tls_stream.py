@@ -1,0 +1,153 @@
+"""TLS on a connection: a protocol to the socket below, a transport to the protocol above. No tasks, no threads.
+
+    socket ──data_received──▶ incoming ─▶ OpenSSL ──▶ data_received ──▶ protocol
+    socket ◀──────write────── outgoing ◀─ OpenSSL ◀──── write ◀──────── protocol
+
+The protocol above is made once the handshake is done, so what a stranger sends
+before that reaches nothing but OpenSSL. Each loop has a TLS of its own, and in
+none can the handshakes of strangers be counted and cut: hence this one, which
+also ends in two steps as TCP does, so that last words arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+_RECORD_BYTES_MAX: Final = 16_384  # RFC 8446, section 5.1
+
+
+class TlsStream(asyncio.Transport, asyncio.Protocol):
+    """One end of one connection."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        make: Callable[[], asyncio.BaseProtocol],
+        done: Callable[[TlsStream, OSError | None], object],
+        *,
+        server_side: bool,
+    ) -> None:
+        """`make` the protocol above; `done` is told once that the handshake is, or why it came to nothing."""
+        super().__init__()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._make = make
+        self._done: Callable[[TlsStream, OSError | None], object] | None = done
+        self._below: asyncio.Transport | None = None
+        self._above: asyncio.Protocol | None = None
+        self._ending = False
+
+    # To the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._below = cast(asyncio.Transport, transport)
+        self._advance()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ending:
+            return
+        self._incoming.write(data)
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ending = True
+        self._finish(ConnectionResetError("the connection was closed in the handshake"))
+        if self._above is not None:
+            self._above.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._above is not None:
+            self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._above is not None:
+            self._above.resume_writing()
+
+    # To the protocol above
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._ending:
+            self._tls.write(data)
+            self._flush()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """Say that nothing follows. What still comes is not read any more."""
+        self._ending = True
+        with contextlib.suppress(ssl.SSLError):  # it waits for the other end's, and we do not
+            self._tls.unwrap()
+        self._flush()
+        if self._below is not None:
+            self._below.write_eof()
+
+    def close(self) -> None:
+        self._ending = True
+        if self._below is not None:
+            self._below.close()
+
+    def abort(self) -> None:
+        self._ending = True
+        if self._below is not None:
+            self._below.abort()
+
+    def is_closing(self) -> bool:
+        return self._ending
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._below is not None:
+            self._below.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "ssl_object":
+            return self._tls
+        return default if self._below is None else self._below.get_extra_info(name, default)
+
+    # Between the two
+
+    def _advance(self) -> None:
+        try:
+            if self._above is None and not self._shake_hands():
+                return
+            self._read()
+        except ssl.SSLWantReadError:
+            self._flush()
+        except ssl.SSLError as error:
+            self._flush()  # the alert that says why
+            self._finish(error)
+            self.close()
+
+    def _shake_hands(self) -> bool:
+        try:
+            self._tls.do_handshake()
+        finally:
+            self._flush()
+        self._finish(None)
+        if self._ending:
+            return False
+        self._above = cast(asyncio.Protocol, self._make())
+        self._above.connection_made(self)
+        return True
+
+    def _read(self) -> None:
+        while not self._ending:
+            data = self._tls.read(_RECORD_BYTES_MAX)
+            if not data:
+                return  # the other end says no more; TCP's end follows
+            assert self._above is not None, "it is made with the handshake"
+            self._above.data_received(data)
+
+    def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data and self._below is not None and not self._below.is_closing():
+            self._below.write(data)
+
+    def _finish(self, error: OSError | None) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(self, error)

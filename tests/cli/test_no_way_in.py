@@ -1,0 +1,61 @@
+"""What a node that nobody answered is told: another secret, none, an open swarm, or nobody there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from closed.members import OTHER, OTHERS, RING, SECRET, Member
+from rpc.worlds import take_all
+
+from dhtcrawl.cli.no_way_in import why_refused
+from dhtcrawl.closed.secret import Ring
+from dhtcrawl.rpc.tasks.signals import Hello
+from dhtcrawl.rpc.tasks.transport import TaskTransport
+from dhtcrawl.units import format_address
+
+OURS, THEIRS = RING.used.name, OTHERS.used.name
+
+
+async def told(directory: Path, there: Ring | None, ours: Ring | None) -> str:
+    """The reason that a node with `ours` is given, which a node with `there` did not answer; "" for none."""
+    one, two = Member(directory, 1), Member(directory, 2)
+    tls = None if there is None else one.tls(there)
+    async with TaskTransport(lambda: Hello(one.id, 1, "active"), take_all, tls=tls) as node:
+        address = await node.listen("127.0.0.1", 0)
+        own_tls, own_name = (None, "") if ours is None else (two.tls(ours), ours.used.name)
+        refusal = await asyncio.to_thread(why_refused, [address], own_tls, own_name)
+    assert refusal is None or refusal.exit_code == 32
+    return "" if refusal is None else str(refusal).replace(format_address(address), "THERE")
+
+
+@pytest.mark.loops("asyncio")
+@pytest.mark.parametrize(
+    ("there", "ours", "reason"),
+    [
+        (OTHERS, RING, f"its secret is {THEIRS}, ours {OURS}; use the secret of that swarm"),
+        (RING, None, f"it is in a closed swarm, whose secret {OURS} we do not have; name its file with --secret-file"),
+        (
+            Ring.of((OTHER,)),
+            Ring.of((SECRET, OTHER)),
+            f"it does not accept our secret {OURS} any more; use the secret {THEIRS}",
+        ),
+        (
+            None,
+            RING,
+            "what listens there is in no closed swarm, and we have a secret; leave it out to join an open swarm",
+        ),
+        (None, None, ""),
+        (RING, RING, ""),  # then it is the datagrams that do not get through
+    ],
+)
+async def test_the_reason_is_what_the_other_end_shows(
+    there: Ring | None, ours: Ring | None, reason: str, tmp_path: Path
+) -> None:
+    assert await told(tmp_path, there, ours) == (f"--bootstrap THERE: {reason}" if reason else "")
+
+
+def test_where_nobody_listens_there_is_no_other_reason(tmp_path: Path) -> None:
+    assert why_refused([("127.0.0.1", 1)], Member(tmp_path, 1).tls(), OURS) is None
+    assert why_refused([], None, "") is None

@@ -1,0 +1,92 @@
+"""`dhtcrawl secret`: the file, who may read it, and the three steps of a rotation."""
+
+from __future__ import annotations
+
+import io
+import stat
+from pathlib import Path
+
+import pytest
+
+from dhtcrawl.cli.secret_file import read_secrets
+from dhtcrawl.closed.secret import parse_ring
+
+from .conftest import Here
+
+
+def names(path: Path) -> list[str]:
+    return [keys.name for keys in parse_ring(path.read_text(), "here").keys]
+
+
+def test_a_new_secret_is_in_a_file_of_its_owner_alone(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    done = here("secret", "new", path)
+    (name,) = names(path)
+    assert (done.code, done.stdout) == (0, f"{path}: a new secret, {name}\n")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert here("secret", "check", path).stdout == f"{name}  used, and accepted\n"
+
+
+def test_a_secret_that_is_there_is_not_written_over(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    here("secret", "new", path)
+    before = path.read_text()
+    done = here("secret", "new", path)
+    assert done.code == 2
+    assert f"{path} is there; 'dhtcrawl secret rotate' changes it" in done.stderr
+    assert path.read_text() == before
+
+
+def test_a_secret_goes_through_standard_streams(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = here("secret", "new", "-").stdout
+    monkeypatch.setattr("sys.stdin", io.StringIO(made))
+    assert here("secret", "check", "-").stdout == f"{parse_ring(made, 'here').used.name}  used, and accepted\n"
+    assert read_secrets("-") == ""
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_file_that_others_can_read_is_refused(mode: int, here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    here("secret", "new", path)
+    path.chmod(mode)
+    done = here("secret", "check", path)
+    assert (done.code, done.stderr.strip()) == (32, f"dhtcrawl: {path} can be read by others; run: chmod 600 {path}")
+
+
+def test_a_file_that_holds_none_or_is_not_there_is_refused(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    assert "cannot be read (No such file or directory); check the path" in here("secret", "check", path).stderr
+    path.touch(0o600)
+    done = here("secret", "check", path)
+    assert done.code == 32
+    assert "there is no secret; make one with 'dhtcrawl secret new FILE'" in done.stderr
+    assert here("secret", "new", tmp_path / "missing" / "secret").code == 2
+
+
+def test_a_rotation_goes_in_three_steps_and_none_is_done_twice(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    here("secret", "new", path)
+    (old,) = names(path)
+    assert here("secret", "rotate", path, "accept").code == 0
+    new = names(path)[1]
+    assert names(path) == [old, new]
+    again = here("secret", "rotate", path, "accept")
+    assert (again.code, again.stderr.strip()) == (2, f"dhtcrawl: {path}: its next step is 'use', not 'accept'")
+    used = here("secret", "rotate", path, "use")
+    assert used.code == 0
+    assert f"when 'dhtcrawl status' shows no node that uses {old}: drop" in used.stderr
+    assert names(path) == [new, old]
+    assert here("secret", "rotate", path, "use").code == 2
+    assert here("secret", "rotate", path, "drop").code == 0
+    assert names(path) == [new]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert here("secret", "rotate", path, "accept").code == 0
+
+
+def test_a_file_that_was_changed_by_hand_is_not_rotated(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "swarm.secret"
+    path.write_text(here("secret", "new", "-").stdout + here("secret", "new", "-").stdout)
+    path.chmod(0o600)
+    done = here("secret", "rotate", path, "drop")
+    assert done.code == 2
+    assert "it is not as 'secret rotate' writes it (2 secrets); leave the one that is used alone in it" in done.stderr
