@@ -50,7 +50,7 @@ class KnownLinks:
 
     def __init__(self, size_max: int) -> None:
         self._directories: dict[str, KnownDirectory] = {}
-        self._tasks: dict[bytes, bytes] = {}  # URL to key, of plain links
+        self._tasks: dict[bytes, bytes] = {}  # URL to key, of plain links; b"" where a skip is noted
         self._beyond: set[bytes] = set()
         self._size = 0
         self._size_max = size_max
@@ -65,11 +65,11 @@ class KnownLinks:
         return known
 
     def task(self, url: bytes) -> bytes | None:
-        """The key of the task at a URL in scope, if a plain link to it is known from any directory."""
+        """The key of the task at a URL, b"" where it is noted that it is skipped; None if no plain link to it is known."""
         return self._tasks.get(url)
 
     def note_task(self, url: bytes, key: bytes) -> None:
-        """Remember the task to which a plain link leads."""
+        """Remember the task to which a plain link leads, or by b"" that it is noted that it is skipped."""
         self._tasks[url] = key
         self._size += 1 + len(url) // CACHED_CHARS
 

@@ -37,6 +37,7 @@ class _Lead(NamedTuple):
     nofollow: bool = False
     resolved: Resolved = Resolved(b"", "")
     skip: tuple[str, str] | None = None
+    plain: bytes = b""  # the URL to which a plain link leads, b"" for one that is none
 
 
 class _Look(NamedTuple):
@@ -77,6 +78,7 @@ class _Look(NamedTuple):
 
 
 _NOWHERE = _Lead(None)
+_NOTED = _Lead(None)  # of a tag that is among those which were known before
 
 
 @loop_state
@@ -101,29 +103,28 @@ class LinksWithoutParser:
         known = self._known.of(url)
         page = _Look(url, charset, html, known, texts, known.tags.setdefault(charset, {}), {})
         for text in dict.fromkeys([text for text in texts if text not in page.tags]):
-            if self._is_plain(text, page):
-                continue
-            lead = self._lead_of(text, page)
+            target = page.known.plain.target_of(text) if len(text) <= TAG_BYTES_MAX else None
+            lead = self._lead_of(text, page) if target is None else self._plain_lead(text, target, page)
             if lead is None:
                 return None
-            page.leads[text] = lead
+            if lead is not _NOTED:
+                page.leads[text] = lead
         unparsed = self._unparsed(page, depth)
         self._known.keep_bound()
         return unparsed
 
-    def _is_plain(self, text: bytes, page: _Look) -> bool:
-        """Whether a tag leads to a task by a plain link; then it is known from now on."""
-        if len(text) > TAG_BYTES_MAX or (target := page.known.plain.target_of(text)) is None:
-            return False
+    def _plain_lead(self, text: bytes, target: bytes, page: _Look) -> _Lead:
+        """Where the plain link of a tag leads: to a task, or to a skip that is noted, which is known from now on."""
         key = self._known.task(target)
         if key is None:
             url = target.decode()
-            if self._scope.refuses(url) is not None:
-                return False
+            reason = self._scope.refuses(url)
+            if reason is not None:
+                return _Lead(None, skip=(url, reason), plain=target)
             key = self._spec.key_of(url)
             self._known.note_task(target, key)
         self._known.note_tag(page.tags, text, None, key)
-        return True
+        return _NOTED
 
     def _lead_of(self, text: bytes, page: _Look) -> _Lead | None:
         candidate = candidate_of(text)
@@ -185,10 +186,16 @@ class LinksWithoutParser:
                 if text not in real:
                     continue
                 skipped[lead.skip] = None
-                assert lead.href is not None, "it has a skip"
-                if lead.nofollow:
-                    self._known.note_nofollow(page.known, lead.href)
-                else:
-                    self._known.note_href(page.known, lead.href, lead.resolved)
+                self._note_skip(lead, page)
             self._known.note_tag(page.tags, text, lead.href, lead.resolved.key)
         return list(skipped)
+
+    def _note_skip(self, lead: _Lead, page: _Look) -> None:
+        if lead.plain:
+            self._known.note_task(lead.plain, b"")
+            return
+        assert lead.href is not None, "it has a skip"
+        if lead.nofollow:
+            self._known.note_nofollow(page.known, lead.href)
+        else:
+            self._known.note_href(page.known, lead.href, lead.resolved)

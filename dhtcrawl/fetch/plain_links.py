@@ -1,9 +1,11 @@
 """Where a tag leads whose link needs no URL parser: a path of letters, digits, `-`, `.`, `_` and `~`. Pure.
 
-Most links are such paths, relative to the directory of their page, to one above it, or to the origin. To resolve one
-is to put it behind the URL of that directory (WHATWG URL, "path state"). What is no such path is left to
-`dhtcrawl.fetch.links` and `dhtcrawl.url`, which find the same for these: a scheme, a query, an escape, a segment
-that begins with a dot, a tag that is written in another way than nearly all are.
+Most links are such paths, perhaps with a query, relative to the directory of their page, to one above it, to the
+origin, or behind a scheme and a host name in lower case. To resolve one is to put it behind the URL of that directory
+(WHATWG URL, "path state"); a query keeps its octets ("query state"), and an absolute link is canonical as it stands.
+What is no such link is left to `dhtcrawl.fetch.links` and `dhtcrawl.url`, which find the same for these: a port, an
+address instead of a name, a name in Punycode, an escape, a segment that begins with a dot, a tag that is written in
+another way than nearly all are.
 """
 
 from __future__ import annotations
@@ -18,14 +20,24 @@ _UP_MAX = 16
 
 # The other attributes; with `rel`, it might be that no robot is to follow the link.
 _OTHERS = rb'(?: (?!rel=|href=)[a-z-]++="[^"]*+")*+'
+# Labels that DNS allows and that stand for nothing else; a name whose last one begins with a letter is no IPv4 address.
+_LABEL = rb"(?![a-z0-9-]{64}|..--)[a-z0-9]++(?:-++[a-z0-9]++)*+"
+_ORIGIN = rb"https?://(?:" + _LABEL + rb"\.)++(?!..--)[a-z]{2,63}+/"
+# What a query keeps as it is; of character references the one that links with two arguments need.
+_QUERY = rb"\?(?:[A-Za-z0-9_.~/?=+:,;@!*()$-]++|&amp;)*+"
 # A segment is no dot segment, since it does not begin with a dot. What follows a '#' never counts.
 _PLAIN_TAG = re.compile(
     rb"<a"
     + _OTHERS
-    + rb' href="(/|(?:\.\./)*+)((?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+/?+)*+)(?:#[^"]*+)?+"'
+    + rb' href="('
+    + _ORIGIN
+    + rb"|/|(?:\.\./)*+)((?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+/?+)*+)("
+    + _QUERY
+    + rb')?+(?:#[^"]*+)?+"'
     + _OTHERS
     + rb">"
 )
+_ABSOLUTE = b"h"  # with which a directory above the page, or the origin, does not begin
 
 
 class PlainLinks:
@@ -56,10 +68,12 @@ class PlainLinks:
         found = _PLAIN_TAG.fullmatch(text)
         if found is None:
             return None
-        up, path = found.groups()
-        before = self._before.get(up)
-        # An empty link leads to the page itself, and not to its directory.
+        up, path, query = found.groups()
+        before = up if up.startswith(_ABSOLUTE) else self._before.get(up)
+        # An empty link, and a query alone, lead to the page itself, and not to its directory.
         if before is None or not (up or path):
             return None
-        target = before + path
+        target: bytes = before + path
+        if query is not None:
+            target += query.replace(b"&amp;", b"&")
         return target if len(target) <= URL_CHARS_MAX else None

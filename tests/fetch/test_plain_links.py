@@ -11,8 +11,9 @@ from dhtcrawl.url import URL_CHARS_MAX, canonicalize
 
 PARTS = (
     "a", "b.html", "A-_~9", "..", ".", "...", ".x", "x.", "%2e", "%2E%2e", "%41", "%", "", "", "?", "#", "?q=1", "#f",
-    ":", "http:",
-    "javascript:", "\\", " ", "\t", "\n", "é", "&amp;", "&#46;", "@", ";p=1", "C|", "C:", "*", "//h", "\0",
+    ":", "http:", "http://a.example", "https://b-c.example", "http://1.2", "http://xn--a.b", "http://A.b",
+    "http://a..b", "http://h:80", "?a=1&amp;b", "&amp;c=$(x)", "&copy;=1", "&b", "'", "javascript:", "\\", " ", "\t",
+    "\n", "é", "&amp;", "&#46;", "@", ";p=1", "C|", "C:", "*", "//h", "\0",
 )  # fmt: skip
 hrefs = st.lists(st.sampled_from(PARTS), max_size=6).flatmap(
     lambda parts: st.sampled_from(("/".join(parts), "".join(parts), "/" + "/".join(parts), "../" + "/".join(parts)))
@@ -35,6 +36,13 @@ tags = st.sampled_from(
 @given(tags, hrefs, bases)
 @example('a href="{}"', "../" * 20 + "x", "http://h/a/b/c")
 @example('a href="{}"', "../x", "http://h/a//b")
+@example('a href="{}"', "x?a=1&amp;b=2;c", "http://h/a/b?q")
+@example('a href="{}"', "http://" + "a" * 64 + ".example/", "http://h/a/b?q")
+@example('a href="{}"', "http://" + "a." * 130 + "example/", "http://h/a/b?q")
+@example('a href="{}"', "http://a.0x1/", "http://h/a/b?q")
+@example('a href="{}"', "http://ab--c.example/", "http://h/a/b?q")
+@example('a href="{}"', "http://a-.example/", "http://h/a/b?q")
+@example('a href="{}"', "http://a.example/x/?", "https://h/a/b?q")
 @example('a href="{}"', "", "http://h/a/b?q")
 @example('a href="{}"', "/", "http://h/a/b")
 @example('a href="{}"', "../..", "http://h/a/b/c")
@@ -55,6 +63,8 @@ def test_a_plain_link_leads_where_a_url_parser_says(tag: str, href: str, base: s
     [
         ("x.html", "http://h/a/b/x.html"), ("../c/", "http://h/a/c/"), ("../../x", "http://h/x"), ("/", "http://h/"),
         ("/a~b/c", "http://h/a~b/c"), ("x#part", "http://h/a/b/x"), ("../", "http://h/a/"),
+        ("x?a=b", "http://h/a/b/x?a=b"), ("/w.php?t=a/b&amp;o=1#f", "http://h/w.php?t=a/b&o=1"), ("../?", "http://h/a/?"),
+        ("https://a-b.example/", "https://a-b.example/"), ("http://a.b.example/c/d?e#f", "http://a.b.example/c/d?e"),
     ],
 )  # fmt: skip
 def test_the_links_of_most_pages_are_plain(href: str, target: str) -> None:
@@ -62,7 +72,31 @@ def test_the_links_of_most_pages_are_plain(href: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "href", ["", "#", "?q", "x?q", "./x", "a/../x", "a/%2e", "//h/x", "http://h/x", "a//b", "x y", "../../x"]
+    "href",
+    [
+        "",
+        "#",
+        "?q",
+        "x?'",
+        "x?a&b",
+        "x?a&copy=1",
+        "x?%41",
+        "./x",
+        "a/../x",
+        "a/%2e",
+        "//h/x",
+        "http://h/x",
+        "http://h.example",
+        "http://h.example:80/",
+        "http://1.2.3.4/",
+        "http://A.example/",
+        "http://xn--9ca.example/",
+        "http://a@b.example/",
+        "ftp://h.example/",
+        "a//b",
+        "x y",
+        "../../x",
+    ],
 )
 def test_a_link_of_another_kind_is_left_to_a_url_parser(href: str) -> None:
     assert PlainLinks("http://h/a/b").target_of(f'<a href="{href}">'.encode()) is None
