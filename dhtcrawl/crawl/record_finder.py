@@ -14,7 +14,7 @@ from dhtcrawl.spec import CrawlSpec
 
 if TYPE_CHECKING:
     from dhtcrawl.extract.records import Extracted
-    from dhtcrawl.extract.rules_file import RuleFile
+    from dhtcrawl.extract.rules_file import Rule, RuleFile
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ def finder_of(spec: CrawlSpec) -> Finder | None:
         return None
 
     def finder(url: str) -> FindRecords | None:
-        return partial(found_on, rules, url) if rules.rules_of(url) else None
+        applying = rules.rules_of(url)
+        return partial(found_on, applying, url) if applying else None
 
     return finder
 
@@ -51,11 +52,11 @@ def _rules_in(text: str) -> RuleFile | None:
         return None
 
 
-def found_on(rules: RuleFile, url: str, html: bytes, charset: str) -> PageRecords:
-    """What the page at a canonical URL has, as its page record keeps it; `html` is in UTF-8."""
-    from dhtcrawl.extract.records import extract
+def found_on(applying: list[Rule], url: str, html: bytes, charset: str) -> PageRecords:
+    """What the page at a canonical URL has by the rules for it, as its page record keeps it; `html` is in UTF-8."""
+    from dhtcrawl.extract.records import extract_by
 
-    extracted = extract(rules, url, html, charset)
+    extracted = extract_by(applying, url, html, charset)
     return PageRecords(stored(extracted), extracted.follow)
 
 

@@ -224,7 +224,12 @@ def _brought(root: Path, rules: RuleFile, page: _ToRead) -> _Brought:
         return _Brought(page.url, page.fetched_at, "", str(error))
     html_bytes_max = Config().fetch.html_bytes_max
     html = page_html(page.status, parse_head(record.head), record.payload, html_bytes_max=html_bytes_max)
-    return _Brought(page.url, page.fetched_at, "" if html is None else found_on(rules, page.url, *html).stored, "")
+    return _Brought(
+        page.url,
+        page.fetched_at,
+        "" if html is None else found_on(rules.rules_of(page.url), page.url, *html).stored,
+        "",
+    )
 
 
 def _count_in_summary(collection: Collection, report: ExtractReport) -> None:

@@ -81,17 +81,22 @@ def extract(rules: RuleFile, url: str, html: bytes | str, charset: str, *, findi
 
     Bytes are read as UTF-8. `charset` is that which the page was in, as the queries of its links are.
     """
+    return extract_by(rules.rules_of(url), url, utf_8(html), charset, findings=findings)
+
+
+def extract_by(applying: list[Rule], url: str, page: bytes, charset: str, *, findings: bool = False) -> Extracted:
+    """The same of a page in UTF-8, by rules of which it is known that they apply to it."""
     extracted = Extracted([], [], [])
-    applying = rules.rules_of(url)
     if not applying:
         return extracted
-    page = utf_8(html)
-    tree = _parsed(page)
+    tags = page.count(b"<")
+    tree = _parsed(page, tags)
     if tree is None:
         extracted.rejects.extend(Reject(rule.name, 0, "", RejectReason.NO_TREE, "", False) for rule in applying)
         return extracted
-    budget = _Budget(tree, page.count(b"<"))
-    reader = _PageReader(tree, PageAddress(_base(tree, url), charset), extracted, findings, budget)
+    budget = _Budget(tree, tags)
+    base = _base(tree, url) if b"<base" in page.lower() else url
+    reader = _PageReader(tree, PageAddress(base, charset), extracted, findings, budget)
     sources = PageSources(page, url)
     follow = None
     rule = applying[0]
@@ -108,8 +113,8 @@ def extract(rules: RuleFile, url: str, html: bytes | str, charset: str, *, findi
     return extracted._replace(follow=follow)
 
 
-def _parsed(page: bytes) -> LexborHTMLParser | None:
-    if not may_be_parsed(page):
+def _parsed(page: bytes, tags: int) -> LexborHTMLParser | None:
+    if not may_be_parsed(page, tags):
         return None
     try:
         return LexborHTMLParser(page)

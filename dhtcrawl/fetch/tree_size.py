@@ -63,17 +63,19 @@ _MATH: Final = (
 )
 _OPTIONS: Final = rb"option|optgroup|hr"
 _SPECIAL: Final = b"|".join((*RAW_TEXT_NAMES, b"plaintext", b"svg", b"math", b"select", b"frameset"))
-# Of a page in lower case. Most tags are told from the special ones by their first letter.
+# Attributes as most pages write them: a part of `_ATTRIBUTES`, which takes longer.
+_PLAIN_ATTRIBUTES: Final = rb"""(?: [a-z-]++="[^"]*+"){1,%d}+""" % ATTRIBUTES_MAX
+# Of a page in lower case: tags, each with the text behind it. Most are told from special ones by their first letter.
 _PAGE: Final = re.compile(
-    rb"(?:[^<]++"
-    rb"|<(?:/[a-z]|[abcdeghjkloqruvwyz]|(?!(?:" + _SPECIAL + rb")" + AFTER_NAME + rb")[finmpstx])[^ \t\n\f\r/>]*+"
-    rb"(?:>|" + _ATTRIBUTES + rb">)"
+    rb"[^<]*+(?:(?:"
+    rb"<(?:/[a-z]|[abcdeghjkloqruvwyz]|(?!(?:" + _SPECIAL + rb")" + AFTER_NAME + rb")[finmpstx])[^ \t\n\f\r/>]*+"
+    rb"(?:>|" + _PLAIN_ATTRIBUTES + rb">|" + _ATTRIBUTES + rb">)"
     rb"|" + COMMENT + rb"|<(?:!(?!--)|\?|/(?![a-z]))[^>]*+(?:>|\Z)"
     rb"|<(?![a-z!?/])"
     rb"|" + b"|".join(rb"<" + name + _REST + raw_text(name) for name in RAW_TEXT_NAMES) + rb""
     rb"|" + _element(rb"svg", _SVG, rb"title", rb"desc", rb"style") + rb""
     rb"|" + _element(rb"math", _MATH, rb"mi", rb"mo", rb"mn", rb"ms", rb"mtext") + rb""
-    rb"|" + _element(rb"select", _OPTIONS) + rb")*+"
+    rb"|" + _element(rb"select", _OPTIONS) + rb")[^<]*+)*+"
 )
 # The names of formatting elements, and a few that are none, with few alternatives; and the attributes as they are, if
 # they are few and short, else nothing. What is looked at lies ahead, so that what only looks like a tag hides none.
@@ -95,9 +97,8 @@ _FORMATTING: Final = re.compile(
 _ENDING: Final = re.compile(rb"<(?:a|nobr|/(?:a|b|i|code|em|strong|small|tt|u|s|font|big|nobr|strike))" + AFTER_NAME)
 
 
-def may_be_parsed(page: bytes) -> bool:
-    """Whether a page in UTF-8 may become a tree."""
-    tags = page.count(b"<")
+def may_be_parsed(page: bytes, tags: int) -> bool:
+    """Whether a page in UTF-8 may become a tree; it has so many `<`."""
     if tags <= TREE_TAGS_MAX and len(page) <= TREE_BYTES_MAX:  # `is_small`
         return True
     if tags > TAGS_MAX or len(page) > BYTES_MAX:
@@ -113,7 +114,7 @@ def _grows_little(page: bytes, lower: bytes, tags: int) -> bool:
     """Whether what is opened again, copied and looked at for that stays within bounds."""
     different: set[tuple[bytes, bytes]] = set()
     longest_link = 0
-    for name, attributes in _FORMATTING.findall(page):
+    for name, attributes in set(_FORMATTING.findall(page)):
         if not attributes:
             return False  # they are many or long, or the page ends in them
         if name in b"aA":
