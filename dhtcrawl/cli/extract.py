@@ -11,7 +11,7 @@ import click
 from dhtcrawl.cli.machine import usable_cores
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.options import require_readable
-from dhtcrawl.cli.rules_files import checked_rules
+from dhtcrawl.cli.rules_files import checked_rules, rules_without_pages
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.errors import Exit, UsageError
 from dhtcrawl.export.collection import collection, require_collection
@@ -61,6 +61,9 @@ def _tell(directory: Path, report: ExtractReport) -> None:
     if report.rejected:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(report.rejected.items()))
         click.echo(f"{directory / 'reports' / 'rejected.jsonl'}: {reasons}")
+    unused = rules_without_pages(directory, report.records)
+    if unused:
+        click.echo(f"no page is of the sites of the rules {', '.join(unused)}")
     if not report.records:
         click.echo(f"no records on {report.pages} pages; 'dhtcrawl try-rules' shows what the rules find on one")
 

@@ -27,6 +27,7 @@ from dhtcrawl.cli.earlier import keep_outputs
 from dhtcrawl.cli.main import fail
 from dhtcrawl.cli.places import gone
 from dhtcrawl.cli.runtime import STORE_DIR
+from dhtcrawl.crawl.record_finder import rule_names
 from dhtcrawl.errors import StorageError, UsageError
 from dhtcrawl.storage.archive import archive
 from dhtcrawl.storage.collect.facts import CrawlFacts, NodeFacts, Unreachable, checked, get_node, put_node, summarise
@@ -103,7 +104,8 @@ async def gather(
         if await gathering.bring_copies():
             refetches = await gathering.settle()
         await gathering.keep_books()
-        write = partial(write_outputs, crawl=record.crawl_id, dirs=dirs, spec=record.spec)
+        rules = rule_names(record.spec)
+        write = partial(write_outputs, crawl=record.crawl_id, dirs=dirs, spec=record.spec, rules=rules)
         totals = await committer.submit(partial(write, pending_reason=facts.pending_reason))
         summary = summarise(
             record,

@@ -77,6 +77,7 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
     ]
     lines += counted("  errors     ", summary.errors_by_kind) + counted("  skipped    ", summary.skipped)
     lines += counted("  records    ", summary.records) + counted("  rejected   ", summary.rejected)
+    lines += _unused_rules(summary, out)
     if summary.plans:
         lines.append(f"  plans by   {', '.join(in_words(summary.plans))}")
     if summary.pages_missing:
@@ -87,6 +88,13 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
         lines.append(f"  IMPOLITE   {summary.politeness_violations} requests began sooner than the delay")
     lines.append(f"  outputs    {out}/")
     return "\n".join(lines)
+
+
+def _unused_rules(summary: Summary, out: Path) -> list[str]:
+    from dhtcrawl.cli.rules_files import rules_without_pages  # few crawls have rules
+
+    names = rules_without_pages(out, summary.records)
+    return [f"  UNUSED     no page is of the sites of the rules {', '.join(names)}"] if names else []
 
 
 def counted(head: str, counts: Mapping[str, int], width: int = 79) -> list[str]:

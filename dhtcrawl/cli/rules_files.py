@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from dhtcrawl.cli.text_files import text_of
 from dhtcrawl.errors import ConfigError
 from dhtcrawl.extract.rules_file import SOURCES_NEED, RuleFile, read
 from dhtcrawl.spec import RULES_CHARS_MAX
+from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE
 
 
 def checked_rules(path: Path) -> str:
@@ -22,6 +26,23 @@ def checked_rules(path: Path) -> str:
     if len(text) > RULES_CHARS_MAX:
         raise ConfigError(f"{path} has more than {RULES_CHARS_MAX >> 10} Ki characters; use fewer rules")
     return text
+
+
+def rules_without_pages(out: Path, records: Mapping[str, int]) -> list[str]:
+    """The rules of what lies in `out` for sites that no page is of; `records` counts theirs, by rule."""
+    path = out / RECORDS_DIR / RULES_FILE
+    try:
+        rules = read(str(path), path.read_text("utf-8", "replace")).rules
+        waiting = [rule for rule in rules if rule.name not in records]
+        with (out / PAGES_DIR / PAGES_FILE).open("rb") as pages:
+            for line in pages:
+                if not waiting:
+                    break
+                url = str(json.loads(line).get("url"))
+                waiting = [rule for rule in waiting if not rule.is_of_site(url)]
+    except (OSError, ValueError, ConfigError):
+        return []  # there are none, or another command tells what is wrong with them
+    return [rule.name for rule in waiting]
 
 
 def rules_in(path: Path) -> RuleFile:

@@ -8,6 +8,7 @@ Runs in a transaction and writes nothing. The answer is made of JSON's types:
     attempts_made                         of a task that is not fetched, how many requests were made for it, if any
     crawl_ended                           how the crawl ended, if it has
     limit_reached                         the limit of pages, if this crawl is at it
+    node_type                             of a pending page of results, the type of nodes that may fetch it, if not all
     searches                              of a page of results: task, engine, site and page of the first few
     reason, detail                        of a dead task
     status, final_url, fetched_at, error, archive ("FILE:OFFSET")   of a task with a page
@@ -28,6 +29,7 @@ from dhtcrawl.storage.store import keys, tasks
 from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.storage.store.records import State, Task, unpack
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.url import host_of
 
 SEARCHES_TOLD: Final = 5
 
@@ -49,7 +51,7 @@ def explain(txn: Txn, crawl: CrawlRecord, url: str) -> dict[str, Any]:
         if task.state == State.DEAD:
             answer |= {"reason": task.reason, "detail": task.detail, "attempts_made": task.attempt + 1}
         if task.state == State.PENDING and not crawl.ended:
-            answer |= _limit_reached(txn, crawl)
+            answer |= _limit_reached(txn, crawl) | _node_type(crawl, url)
         page = tasks.get_page(txn, crawl.crawl_id, key)
         if page is not None:
             place = page.pop("place")
@@ -77,6 +79,11 @@ def _searches(crawl: CrawlRecord, url: str) -> dict[str, Any]:
     """What a page of results is for; the first few of them."""
     found = crawl.spec.searches_by_url().get(url) if crawl.spec.searches else None
     return {} if found is None else {"searches": [named(*each) for each in found[:SEARCHES_TOLD]]}
+
+
+def _node_type(crawl: CrawlRecord, url: str) -> dict[str, Any]:
+    wanted = crawl.spec.types.get(host_of(url)) if crawl.spec.searches else None
+    return {} if wanted is None else {"node_type": wanted}
 
 
 def _limit_reached(txn: Txn, crawl: CrawlRecord) -> dict[str, Any]:

@@ -40,6 +40,12 @@ def finder_of(spec: CrawlSpec) -> Finder | None:
     return finder
 
 
+def rule_names(spec: CrawlSpec) -> frozenset[str] | None:
+    """The names of a crawl's rules; None where it has none, or none that can be read here."""
+    rules = _rules_in(spec.rules) if spec.rules else None
+    return None if rules is None else frozenset(rule.name for rule in rules.rules)
+
+
 @lru_cache(maxsize=8)
 def _rules_in(text: str) -> RuleFile | None:
     from dhtcrawl.extract.rules_file import read  # few crawls have rules

@@ -48,6 +48,9 @@ def _stands(answer: Mapping[str, Any]) -> str:
     host = _map(answer, "host")
     if host.get("state") not in (None, "ready"):
         return f"is queued; its host is {host['state']}"
+    if answer.get("node_type"):
+        wanted = answer["node_type"]
+        return f"is queued, for a node of type {wanted!r} only (one that was started with --label type={wanted})"
     return _STATES[state]
 
 

@@ -89,9 +89,10 @@ def extract_records(
     )
     journal = collection.root / RECORDS_DIR / f"{UNFINISHED}{_mark(collection.root, rules)}"
     with ExitStack() as stack:
-        files = RecordFiles(collection.root, stack)
+        parsed = read("--rules", rules)
+        files = RecordFiles(collection.root, stack, {rule.name for rule in parsed.rules})
         noted = _Journal(journal, stack)
-        pieces = enumerate(_pieces(_pages_for(collection, read("--rules", rules))))
+        pieces = enumerate(_pieces(_pages_for(collection, parsed)))
         for brought in noted.with_new(_read_all(collection.root, rules, noted.missing(pieces), processes, stack)):
             for page in brought:
                 if page.problem:

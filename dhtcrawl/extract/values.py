@@ -190,7 +190,27 @@ def _date_of(text: str, form: str) -> str:
             return date.fromisoformat(text).isoformat()
         return _iso(datetime.fromisoformat(text))
     found = datetime.strptime(text, form)
+    if "%j" in form and (found.month, found.day) == (1, 1):
+        _refuse_day_366(text, form, found)
     return found.date().isoformat() if _OF_THE_TIME.isdisjoint(_DIRECTIVE.findall(form)) else _iso(found)
+
+
+def _refuse_day_366(text: str, form: str, found: datetime) -> None:
+    """Refuse day 366 of a common year, of which `strptime` makes the first day of the next one.
+
+    Raises:
+        ValueError: it is that.
+    """
+    at = text.find("366")
+    while at >= 0:
+        try:
+            first_day = datetime.strptime(f"{text[:at]}001{text[at + 3 :]}", form)
+        except ValueError:
+            pass  # that was part of something else
+        else:
+            if first_day.year == found.year - 1:
+                raise ValueError(text)
+        at = text.find("366", at + 1)
 
 
 def _iso(instant: datetime) -> str:

@@ -24,6 +24,7 @@ from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.parts import build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts
+from dhtcrawl.crawl.record_finder import rule_names
 from dhtcrawl.crawl.rounds import CrawlCounters, CrawlStart
 from dhtcrawl.crawl.services import Observer, Services
 from dhtcrawl.crawl.single_node import PORTS, NoAssignment, SoleBudget
@@ -296,7 +297,8 @@ class RunningCrawl:
     def _outputs(self, txn: Txn, *, pending_reason: str, ours: Callable[[bytes], bool] | None = None) -> OutputCounters:
         self._live.close()
         crawl, spec = self.record.crawl_id, self.record.spec
-        return write_outputs(txn, crawl, self._dirs, spec=spec, pending_reason=pending_reason, ours=ours)
+        rules = rule_names(spec)
+        return write_outputs(txn, crawl, self._dirs, spec=spec, pending_reason=pending_reason, ours=ours, rules=rules)
 
     def _finish(self, txn: Txn, counters: bytes, summary: Summary) -> None:
         crawl_id = self.record.crawl_id

@@ -140,13 +140,17 @@ def shop(server: StubServer, pages: int) -> None:
         server.page(f"/{number}", *([f"/{number + 1}"] if number + 1 < pages else []))
 
 
-def test_other_rules_are_another_crawl_and_the_same_go_on(home: Path) -> None:
+def test_other_rules_are_another_crawl_and_the_same_go_on(home: Path, here: Here) -> None:
     with StubServer() as server:
         shop(server, 3)
-        (home / "r.toml").write_text(RULES.format(host="127.0.0.1").replace('"h1"', '"a"'))
+        elsewhere = RULES.format(host="www.shop.example").replace('"r"', '"elsewhere"')
+        (home / "r.toml").write_text(RULES.format(host="127.0.0.1").replace('"h1"', '"a"') + elsewhere)
         args = ["crawl", server.url + "/0", "--allow-private", "--delay", "0", "--out", "out"]
         first = spawn(home, *args, "--rules", "r.toml")
         assert first.code == 0, first
+        assert "no page is of the sites of the rules elsewhere\n" in first.stdout
+        extracted = here("extract", "out", "--rules", "r.toml", "--processes", "1")
+        assert "no page is of the sites of the rules elsewhere\n" in extracted.stdout
         lines = (home / "out" / "records" / "r.jsonl").read_text().splitlines()
         assert [json.loads(line)["_url"] for line in lines] == [f"{server.url}/{number}" for number in range(2)]
         rejects = (home / "out" / "reports" / "rejected.jsonl").read_text().splitlines()

@@ -16,11 +16,13 @@ from dhtcrawl.storage.store.files import MemoryDirectory
 AT = "2026-01-31T12:00:00.000Z"
 
 
-def written(pages: list[tuple[str, str]], records: MemoryDirectory | None = None) -> tuple[dict[str, Any], Any]:
+def written(
+    pages: list[tuple[str, str]], records: MemoryDirectory | None = None, rules: frozenset[str] | None = None
+) -> tuple[dict[str, Any], Any]:
     """The rows of each file of records, and those of the rejects."""
     records, reports = records or MemoryDirectory(), MemoryDirectory()
     with ExitStack() as stack:
-        files = RecordFiles(None, stack)
+        files = RecordFiles(None, stack, rules)
         for url, found in pages:
             files.add(url, AT, found)
         files.write("rules", records, reports)
@@ -70,6 +72,14 @@ def test_a_rule_of_another_node_names_no_file_elsewhere() -> None:
         assert written([("http://a/", page([name, 1, {}]))]) == ({}, [])
 
 
+@pytest.mark.parametrize("other", [page(["other", 1, {}]), page(rejects=[["other", 0, "", "missing", "", False]])])
+def test_a_rule_that_the_crawl_does_not_have_has_no_file_and_no_rejects(other: str) -> None:
+    ours = ("http://b/", page(["ours", 1, {}]))
+    found, rejected = written([("http://a/", other), ours], rules=frozenset(("ours",)))
+    assert (list(found), rejected) == (["ours.jsonl"], [])
+    assert "ours.jsonl" in written([("http://a/", other), ours], rules=None)[0], "which nobody here can read"
+
+
 @pytest.mark.parametrize(
     "found",
     [
@@ -89,7 +99,7 @@ def test_a_rule_of_another_node_names_no_file_elsewhere() -> None:
 )
 def test_what_no_extraction_finds_is_unreadable_and_nothing_of_the_page_is_taken(found: str) -> None:
     with ExitStack() as stack:
-        files = RecordFiles(None, stack)
+        files = RecordFiles(None, stack, None)
         files.add("http://a/", AT, found)
         assert (dict(files.records), dict(files.rejected)) == ({}, {"unreadable": 1})
 

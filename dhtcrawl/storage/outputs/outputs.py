@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -152,6 +152,7 @@ def write_outputs(
     spec: CrawlSpec,
     pending_reason: str,
     ours: Callable[[bytes], bool] | None = None,
+    rules: Container[str] | None = None,
 ) -> OutputCounters:
     """Write pages.jsonl, index.cdxj and skipped.jsonl, and audit the crawl.
 
@@ -160,6 +161,8 @@ def write_outputs(
 
     Fetched pages whose body is not here are counted, and listed in
     missing.jsonl, which exists only then.
+
+    `rules` are the names of those that the crawl has (`RecordFiles`).
 
     `pending_reason` is why pending tasks were not fetched, "" if the next run
     fetches them.
@@ -172,7 +175,7 @@ def write_outputs(
     found_by = FoundBy(txn, crawl, spec) if spec.searches else None
     with ExitStack() as files:
         pages, index = Sorter(dirs.scratch, files), Sorter(dirs.scratch, files)
-        records = RecordFiles(dirs.scratch, files)
+        records = RecordFiles(dirs.scratch, files, rules)
         for fields in _records(txn, crawl, keys.PAGE):
             _count_page(totals, fields, archive)
             if found_by is not None:

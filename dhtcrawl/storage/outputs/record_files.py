@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -55,8 +55,13 @@ def record_files(out: Path) -> list[Path]:
 class RecordFiles:
     """Collects the records of pages, in any order, and writes them."""
 
-    def __init__(self, scratch: Path | None, files: ExitStack) -> None:
-        """`scratch` is the directory for what does not fit into memory; `files` closes what is opened."""
+    def __init__(self, scratch: Path | None, files: ExitStack, rules: Container[str] | None) -> None:
+        """`scratch` is the directory for what does not fit into memory; `files` closes what is opened.
+
+        `rules` are the names of the crawl's rules: page records of other nodes may have others, which are unreadable.
+        None: nobody here can read the rules, and each name counts.
+        """
+        self._rules = rules
         self.records: Counter[str] = Counter()  # by rule
         self.rejected: Counter[str] = Counter()  # by reason
         self._records = Sorter(scratch, files)
@@ -70,6 +75,7 @@ class RecordFiles:
         """
         try:
             records, rejects = _read(url, fetched_at, found)
+            self._refuse_others(records, rejects)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             # What is none is told as such, and its page is not lost for it.
             self.rejected[UNREADABLE] += 1
@@ -80,6 +86,11 @@ class RecordFiles:
         for rule, number, reason, line in rejects:
             self._rejects.add(_key(url, rule, number), _bytes(line + "\n"))
             self.rejected[reason] += 1
+
+    def _refuse_others(self, *lines: list[tuple[Any, ...]]) -> None:
+        for rule, *_ in (line for some in lines for line in some):
+            if self._rules is not None and rule not in self._rules:
+                raise ValueError(rule)
 
     def write(self, rules: str, records: Directory, reports: Directory) -> None:
         """Replace the files, by the text of the rules; those of rules that found nothing are removed.
