@@ -50,9 +50,12 @@ def _problem(address: Address, tls: SwarmTls | None, own_name: str) -> str:
         return f"it is in a closed swarm, whose secret {theirs} we do not have; name its file with --secret-file"
     if theirs not in tls.accepted:
         return f"its secret is {theirs}, ours {own_name}; use the secret of that swarm"
-    if not _is_let_in(address, tls):
-        return f"it does not accept our secret {own_name} any more; use the secret {theirs}"
-    return ""
+    try:
+        if _is_let_in(address, tls):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate cannot be used ({error.verify_message}); are the clocks of both machines right?"
+    return f"it does not accept our secret {own_name} any more; use the secret {theirs}"
 
 
 def _secret_of(address: Address) -> str | None:
@@ -70,5 +73,7 @@ def _is_let_in(address: Address, tls: SwarmTls) -> bool:
         with socket.create_connection(address, _TIMEOUT_S) as plain, tls.client.wrap_socket(plain) as connection:
             # A server looks at our certificate after we have seen its own: its refusal comes with what we read.
             return bool(connection.recv(1))
+    except ssl.SSLCertVerificationError:
+        raise
     except OSError:
         return False

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
 from closed.members import OTHER, OTHERS, RING, SECRET, Member
+from rpc.wire import task
 from rpc.worlds import take_all
 
 from dhtcrawl.cli.no_way_in import why_refused
+from dhtcrawl.closed import tls
 from dhtcrawl.closed.secret import Ring
+from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.units import format_address
@@ -21,8 +25,8 @@ OURS, THEIRS = RING.used.name, OTHERS.used.name
 async def told(directory: Path, there: Ring | None, ours: Ring | None) -> str:
     """The reason that a node with `ours` is given, which a node with `there` did not answer; "" for none."""
     one, two = Member(directory, 1), Member(directory, 2)
-    tls = None if there is None else one.tls(there)
-    async with TaskTransport(lambda: Hello(one.id, 1, "active"), take_all, tls=tls) as node:
+    shown = None if there is None else one.tls(there)
+    async with TaskTransport(lambda: Hello(one.id, 1, "active"), take_all, tls=shown) as node:
         address = await node.listen("127.0.0.1", 0)
         own_tls, own_name = (None, "") if ours is None else (two.tls(ours), ours.used.name)
         refusal = await asyncio.to_thread(why_refused, [address], own_tls, own_name)
@@ -54,6 +58,32 @@ async def test_the_reason_is_what_the_other_end_shows(
     there: Ring | None, ours: Ring | None, reason: str, tmp_path: Path
 ) -> None:
     assert await told(tmp_path, there, ours) == (f"--bootstrap THERE: {reason}" if reason else "")
+
+
+@pytest.mark.loops("asyncio")
+async def test_a_clock_that_is_far_off_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Early(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Early:
+            return cls(2020, 5, 1, tzinfo=tz)
+
+    one, two = Member(tmp_path, 1), Member(tmp_path, 2)
+    right = two.tls()
+    monkeypatch.setattr(tls, "datetime", Early)
+    async with (
+        TaskTransport(lambda: Hello(one.id, 1, "active"), take_all, tls=one.tls()) as late,
+        TaskTransport(lambda: Hello(two.id, 1, "active"), take_all, tls=right) as asker,
+    ):
+        address = await late.listen("127.0.0.1", 0)
+        refusal = await asyncio.to_thread(why_refused, [address], right, OURS)
+        for _ in range(2):
+            assert isinstance(await asker.request(address, task()), Failure)
+    assert "its certificate cannot be used (certificate has expired); are the clocks" in str(refusal)
+    assert [record.message.partition("refused ")[2] for record in caplog.records] == [
+        "(certificate has expired); are the clocks of both machines right?"
+    ]
 
 
 def test_where_nobody_listens_there_is_no_other_reason(tmp_path: Path) -> None:

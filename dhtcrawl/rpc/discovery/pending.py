@@ -138,6 +138,7 @@ class PendingRpcs:
         for call in list(self._by_id.values()):
             if call.address == address and not call.repeated and call.question.name != "ping":
                 call.repeated = True
+                call.sent_at = None  # its reply is no sample
                 self._send(call.question.datagram, address)
 
     def expects(self, message_id: bytes, address: Address) -> bool:

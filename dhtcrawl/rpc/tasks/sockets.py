@@ -66,6 +66,7 @@ class Sockets:
         self._limits = limits
         self._server: asyncio.Server | None = None
         self._arrivals: dict[TlsStream, asyncio.TimerHandle] = {}
+        self._told: set[str] = set()  # why certificates were refused: OpenSSL has a few dozen reasons
 
     async def listen(self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> tuple[str, int]:
         """Accept connections, each with what `accept` makes, in a closed swarm once the other end is a member.
@@ -113,6 +114,8 @@ class Sockets:
         except BaseException:
             stream.abort()
             raise
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._tell(error.verify_message, host, port)
         if error is not None:
             raise error
 
@@ -130,6 +133,12 @@ class Sockets:
             self._server = None
         for arrival in list(self._arrivals):
             arrival.abort()
+
+    def _tell(self, reason: str, host: str, port: int) -> None:
+        if reason not in self._told:
+            self._told.add(reason)
+            text = "the certificate of the node at %s port %d is refused (%s); are the clocks of both machines right?"
+            log.warning(text, host, port, reason)
 
     def _arrived(self, arrival: TlsStream, error: OSError | None) -> None:
         self._arrivals.pop(arrival).cancel()
