@@ -8,7 +8,7 @@ nothing behind this module meets a malformed id.
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_network
 from typing import NamedTuple
 
 from dhtcrawl.keyspace import KEY_BYTES
@@ -53,6 +53,15 @@ def canonical_host(text: str) -> str | None:
     if isinstance(address, IPv4Address) and address.is_reserved:
         return None
     return str(address)
+
+
+@lru_cache(maxsize=4096)
+def network_of(host: str) -> str:
+    """The network that an address is in, as far as one owner goes: 256 addresses of IPv4, a /48 of IPv6."""
+    address = ip_of(host)
+    if address is None:
+        return host
+    return str(ip_network((address, 24 if address.version == 4 else 48), strict=False))
 
 
 def parse_contact(value: object) -> Contact | None:

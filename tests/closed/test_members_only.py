@@ -82,6 +82,42 @@ async def test_members_ask_each_other_both_ways_over_one_connection(world: Wires
         assert (len(a), len(b)) == (1, 1)
 
 
+class Relay:
+    """Passes bytes on between two nodes, and keeps them."""
+
+    def __init__(self, target: Address) -> None:
+        self.seen = bytearray()
+        self._target = target
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection(*self._target)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pass(reader, there_writer))
+            group.create_task(self._pass(there_reader, writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            self.seen += data
+            writer.write(data)
+        writer.close()
+
+
+@pytest.mark.loops("asyncio")
+async def test_who_listens_on_the_way_reads_no_url(world: Wires, swarm: Swarm) -> None:
+    seen = {}
+    for ring in (RING, None):
+        async with swarm.node(1, ring) as a, swarm.node(2, ring) as b:
+            relay = Relay(await b.listen(HOST, 0))
+            server = await asyncio.start_server(relay.serve, HOST, 0)
+            between = server.sockets[0].getsockname()[:2]
+            assert await a.request(between, task(50), node_id=swarm.members[1].id) == answer_to(task(50))
+            server.close()
+        seen[ring] = bytes(relay.seen)
+    assert b"http://a.example/" in seen[None]
+    assert b"a.example" not in seen[RING]
+    assert MAGIC.encode() not in seen[RING]
+
+
 @on_both
 async def test_who_leaves_says_so_and_what_was_asked_is_answered(world: Wires, swarm: Swarm) -> None:
     slow = Slow()

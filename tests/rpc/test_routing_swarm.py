@@ -11,6 +11,7 @@ from kademlia.utils import digest
 
 from dhtcrawl.rpc.contact import Contact
 from dhtcrawl.rpc.discovery.rtt import INITIAL_S
+from dhtcrawl.rpc.discovery.verify import VERIFYING_HOST_MAX, VERIFYING_NETWORK_MAX
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace
 from rpc.routing_swarm import PORT, Plane, Raw, host, request, simulate, table_of, world, xor
@@ -242,6 +243,28 @@ async def test_each_claim_is_worth_one_ping_so_the_second_makes_up_for_a_ping_th
         await asyncio.sleep(10)
         assert [len(raw.requests) for raw in (once, twice)] == [1, 2]
         assert table_of(node) == [(b"2" * 20, host(3), PORT)]
+
+
+async def test_strangers_of_one_machine_or_network_leave_room_for_others() -> None:
+    async with world() as w:
+        node = await w.node("ours", host(1))
+
+        async def asked_of(*places: tuple[str, int]) -> int:
+            """How many of these, which all claim to be a node and none of which answers, are asked who they are."""
+            raws = [Raw(w, place) for place in places]
+            for number, raw in enumerate(raws):
+                raw.transport.sendto(request("ping", number.to_bytes(20, "big")), node.address)
+            await asyncio.sleep(INITIAL_S / 2)
+            return sum(len(raw.requests) for raw in raws)
+
+        machine = [("10.9.0.7", 1_000 + number) for number in range(200)]
+        assert await asked_of(*machine) == VERIFYING_HOST_MAX
+        network = [(f"10.9.0.{number}", PORT) for number in range(10, 210)]
+        assert await asked_of(*network) == VERIFYING_NETWORK_MAX - VERIFYING_HOST_MAX
+        assert await asked_of(("10.9.1.1", PORT)) == 1
+        # Once those are given up, their places are free again.
+        await asyncio.sleep(10)
+        assert await asked_of(*((f"10.9.0.{number}", PORT + 1) for number in range(10, 30))) == 20
 
 
 async def test_a_lost_ping_to_a_stranger_hides_it_from_no_look_up() -> None:

@@ -12,18 +12,21 @@ costs nothing.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import KEY_BYTES
-from dhtcrawl.rpc.contact import Address, Contact, parse_id
+from dhtcrawl.rpc.contact import Address, Contact, network_of, parse_id
 from dhtcrawl.rpc.discovery.pending import TRIES, Done, PendingRpc, PendingRpcs, RoutingCounters
 from dhtcrawl.rpc.discovery.table import ContactVerdict, RoutingTable
 
 VERIFYING_MAX = 256
+# Of those, to addresses that never answered: in one network, and at one IP address. Others have the rest.
+VERIFYING_NETWORK_MAX = 128
+VERIFYING_HOST_MAX = 64
 VERIFIED_MAX = 4096
 NEWCOMERS_MAX = 256
 WAITING_MAX = 256
@@ -47,6 +50,7 @@ class Verifier:
         self._counters = counters
         self._clock = clock
         self._pings: dict[Address, PendingRpc] = {}
+        self._strangers: Counter[str] = Counter()  # of those pings, by host and by network
         self._verified: OrderedDict[Address, None] = OrderedDict()
         self._waiting: dict[Address, Callable[[], None]] = {}
 
@@ -110,7 +114,20 @@ class Verifier:
             # Another claim, another datagram, should the first one be lost.
             ping.tries_left = max(ping.tries_left, 1)
         elif len(self._pings) < VERIFYING_MAX:
+            if not self.is_verified(address):
+                host, network = address[0], network_of(address[0])
+                if self._strangers[host] >= VERIFYING_HOST_MAX or self._strangers[network] >= VERIFYING_NETWORK_MAX:
+                    return
+                self._strangers.update((host, network))
+                done = partial(self._stranger_pinged, (host, network), done)
             self._pings[address] = self._calls.begin(address, "ping", (self._own_id,), done, tries=tries)
+
+    def _stranger_pinged(self, places: tuple[str, str], done: Done, happened: bool, value: Any) -> None:
+        for place in places:
+            self._strangers[place] -= 1
+            if not self._strangers[place]:
+                del self._strangers[place]
+        done(happened, value)
 
     def _pinged(self, contact: Contact, retried: bool, happened: bool, value: Any) -> None:
         self._pings.pop(contact.address, None)
