@@ -47,6 +47,7 @@ class _Commands(click.Group):
         "forget": "dhtcrawl.cli.forget",
         "config": "dhtcrawl.cli.config",
         "secret": "dhtcrawl.cli.secret",
+        "ban": "dhtcrawl.cli.secret:ban",
         "sim": "dhtcrawl.cli.sim",
     }
 

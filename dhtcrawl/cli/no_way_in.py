@@ -55,7 +55,7 @@ def _problem(address: Address, tls: SwarmTls | None, own_name: str) -> str:
             return ""
     except ssl.SSLCertVerificationError as error:
         return f"its certificate cannot be used ({error.verify_message}); are the clocks of both machines right?"
-    return f"it does not accept our secret {own_name} any more; use the secret {theirs}"
+    return f"it does not let us in: it dropped our secret {own_name} for {theirs}, or this node is banned there"
 
 
 def _secret_of(address: Address) -> str | None:

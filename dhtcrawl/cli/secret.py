@@ -19,6 +19,7 @@ _MARK: Final = "# rotation: "
 _MARKED: Final = re.compile(rf"^{_MARK}(\w+)$", re.MULTILINE)
 # The step that a file is at → the one that comes next.
 _NEXT: Final = {"": "accept", "accept": "use", "use": "drop"}
+_NODE: Final = re.compile("[0-9a-fA-F]{40}")
 _DONE: Final = {
     "accept": "a new secret, {new}, is accepted beside {old}. Copy the file to every node; then: use",
     "use": "the new secret, {new}, is used, and {old} is still accepted. Copy the file to every node; then, when "
@@ -81,15 +82,39 @@ def rotate(file: str, step: str) -> int:
         raise UsageError(f"{file}: its next step is '{expected}', not '{step}'")
     if step == "accept":
         old, changed = ring.secrets[0], secrets.token_bytes(SECRET_BYTES)
-        after = Ring.of((old, changed))
+        after = Ring.of((old, changed), ring.banned)
     elif step == "use":
         old, changed = ring.secrets
-        after = Ring.of((changed, old))
+        after = Ring.of((changed, old), ring.banned)
     else:
         changed, old = ring.secrets
-        after = Ring.of((changed,))
+        after = Ring.of((changed,))  # who was banned does not have it
     mark = "" if step == "drop" else f"{_MARK}{step}\n"
     write_secrets(Path(file), mark + after.text(), anew=False)
     names = {"old": Ring.of((old,)).used.name, "new": Ring.of((changed,)).used.name}
     tell(f"{file}: {_DONE[step].format(**names)}")
+    return Exit.COMPLETE
+
+
+@click.command("ban")
+@click.argument("node")
+@click.option("--secret-file", "secret_file", metavar="FILE", required=True, help="The swarm's secret.")
+@click.option("--lift", is_flag=True, help="Let the node in again.")
+def ban(node: str, secret_file: str, lift: bool) -> int:
+    """Put NODE, a node id of 40 hex digits, out of a closed swarm.
+
+    FILE says from then on that no member listens to it; every node gets the
+    file. Who has the secret can come back under another id: only another
+    secret ends that ('dhtcrawl secret rotate').
+    """
+    if not _NODE.fullmatch(node):
+        raise UsageError(f"{node[:80]!r} is no node id; 'dhtcrawl peers --json' has the ids, of 40 hex digits")
+    ring, text = ring_in(secret_file)
+    if secret_file == STDIN:
+        raise UsageError("ban: standard input cannot be changed; name a file")
+    node_id = bytes.fromhex(node)
+    banned = ring.banned - {node_id} if lift else ring.banned | {node_id}
+    mark = "".join(f"{_MARK}{step}\n" for step in _MARKED.findall(text)[:1])
+    write_secrets(Path(secret_file), mark + Ring.of(ring.secrets, banned).text(), anew=False)
+    tell(f"{secret_file}: {node} is {'let in again' if lift else 'banned'}. Copy the file to every other node")
     return Exit.COMPLETE

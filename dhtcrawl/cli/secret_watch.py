@@ -56,8 +56,10 @@ class SecretWatch:
     def look(self) -> None:
         """Take up what has changed."""
         ring = self._changed() or self._ring
-        if ring.secrets == self._ring.secrets and self._clock() < self._renew_at:
+        if ring == self._ring and self._clock() < self._renew_at:
             return
+        if ring.banned != self._ring.banned:
+            log.warning("%s: %d nodes are banned from here on", self._file, len(ring.banned))
         if ring.secrets != self._ring.secrets:
             accepted = ", ".join(keys.name for keys in ring.keys[1:]) or "none"
             log.warning(

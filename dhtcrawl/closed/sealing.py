@@ -83,6 +83,7 @@ class Sealer:
         for keys in ring.keys:
             self._by_id.setdefault(keys.key_id, []).append(keys)
         self.accepted = tuple(keys.name for keys in ring.keys)  # the names of the secrets
+        self._banned = ring.banned
         self._aead = _aead(ring.used, self._who)
         self._heads = tuple(bytes((kind, ring.used.key_id)) + self._who for kind in (_TO_ONE, _TO_ANY))
         for session in self._sessions.values():
@@ -113,7 +114,9 @@ class Sealer:
         if session is not None and session.session != session_id:
             session = None
         counter = int.from_bytes(sealed[_COUNTER], "big")
-        if (session is not None and not session.window.is_new(counter)) or sender == self._own_id:
+        if session is not None and not session.window.is_new(counter):
+            return None
+        if sender == self._own_id or sender in self._banned:
             return None
         head = sealed[:_HEAD_BYTES]
         authenticated = head + (self._own_id if sealed[0] == _TO_ONE else _UNKNOWN)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -26,10 +28,13 @@ from dhtcrawl.errors import SecretRefused
 
 SECRET_BYTES: Final = 32
 RING_MAX: Final = 8  # secrets that are accepted at once; a rotation needs two
+BANNED_MAX: Final = 1024
 _PREFIX: Final = "dhs1-"
 _CHECKSUM_BYTES: Final = 3  # 35 bytes are 56 letters of base32, without padding
 _NAME_BYTES: Final = 8
 _SALT: Final = b"dhtcrawl swarm v1"
+_BAN: Final = "ban"
+_BANNED: Final = re.compile(rf"{_BAN}\s+([0-9a-fA-F]{{40}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,15 @@ class SwarmKeys:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The secrets of a node, at least one: the first is used, all are accepted."""
+    """The secrets of a node, at least one: the first is used, all are accepted, but from the nodes that are banned."""
 
     secrets: tuple[bytes, ...] = field(repr=False)
     keys: tuple[SwarmKeys, ...]
+    banned: frozenset[bytes] = frozenset()  # node ids
 
     @classmethod
-    def of(cls, secrets: tuple[bytes, ...]) -> Self:
-        return cls(secrets, tuple(map(SwarmKeys.of, secrets)))
+    def of(cls, secrets: tuple[bytes, ...], banned: Collection[bytes] = ()) -> Self:
+        return cls(secrets, tuple(map(SwarmKeys.of, secrets)), frozenset(banned))
 
     @property
     def used(self) -> SwarmKeys:
@@ -64,8 +70,9 @@ class Ring:
         return self.keys[0]
 
     def text(self) -> str:
-        """What `parse_ring` reads, a line a secret."""
-        return "".join(f"{secret_text(secret)}\n" for secret in self.secrets)
+        """What `parse_ring` reads, a line a secret and a line a banned node."""
+        lines = [*map(secret_text, self.secrets), *(f"{_BAN} {node.hex()}" for node in sorted(self.banned))]
+        return "".join(f"{line}\n" for line in lines)
 
 
 def secret_text(secret: bytes) -> str:
@@ -95,14 +102,21 @@ def parse_secret(text: str) -> bytes:
 
 
 def parse_ring(text: str, where: str) -> Ring:
-    """The secrets of a text, one a line; empty lines and those that begin with `#` are none. `where` it stood.
+    """The secrets of a text and the nodes that it bans, one a line; empty lines and those with `#` are comments.
+
+    `where` says where it stood.
 
     Raises:
-        SecretRefused: it holds none, too many, one twice, or a line that is none.
+        SecretRefused: it holds no secret, too many, one twice, or a line that is none of these.
     """
     secrets: list[bytes] = []
+    banned: set[bytes] = set()
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        ban = _BANNED.fullmatch(line.strip())
+        if ban is not None:
+            banned.add(bytes.fromhex(ban[1]))
             continue
         try:
             secret = parse_secret(line)
@@ -115,7 +129,11 @@ def parse_ring(text: str, where: str) -> Ring:
         raise SecretRefused(f"{where}: there is no secret; make one with 'dhtcrawl secret new FILE'")
     if len(secrets) > RING_MAX:
         raise SecretRefused(f"{where}: {len(secrets)} secrets; at most {RING_MAX} are accepted at once")
-    return Ring.of(tuple(secrets))
+    if len(banned) > BANNED_MAX:
+        raise SecretRefused(
+            f"{where}: {len(banned)} banned nodes; at most {BANNED_MAX}: put another secret in its place"
+        )
+    return Ring.of(tuple(secrets), banned)
 
 
 def _checksum(secret: bytes) -> bytes:

@@ -31,6 +31,7 @@ class SwarmTls:
     server: ssl.SSLContext
     client: ssl.SSLContext
     accepted: frozenset[str]  # the names of the secrets
+    banned: frozenset[bytes]  # node ids
 
     @classmethod
     def of(cls, ring: Ring, data_dir: Path, key_file: Path, public_key: Ed25519PublicKey) -> Self:
@@ -55,13 +56,15 @@ class SwarmTls:
             context.load_cert_chain(certificate, key_file)
         server, client = contexts
         server.num_tickets = 0  # a session that is taken up again would outlive its secret
-        return cls(server, client, frozenset(keys.name for keys in ring.keys))
+        return cls(server, client, frozenset(keys.name for keys in ring.keys), ring.banned)
 
     def peer(self, connection: ssl.SSLObject) -> PeerCertificate | None:
-        """Who is at the other end; None where it has no certificate that is still accepted."""
+        """Who is at the other end; None where it has no certificate that is still accepted, or is banned."""
         der = connection.getpeercert(binary_form=True)
         peer = None if der is None else read_certificate(der)
-        return peer if peer is not None and peer.secret in self.accepted else None
+        if peer is None or peer.secret not in self.accepted or peer.node_id in self.banned:
+            return None
+        return peer
 
 
 def _write(path: Path, pem: bytes) -> None:

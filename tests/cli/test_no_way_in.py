@@ -43,7 +43,7 @@ async def told(directory: Path, there: Ring | None, ours: Ring | None) -> str:
         (
             Ring.of((OTHER,)),
             Ring.of((SECRET, OTHER)),
-            f"it does not accept our secret {OURS} any more; use the secret {THEIRS}",
+            f"it does not let us in: it dropped our secret {OURS} for {THEIRS}, or this node is banned there",
         ),
         (
             None,

@@ -79,6 +79,7 @@ OTHERS = {
     ("fsck", "out"): ("missing", "missing.node holds no store"),
     ("forget", "data_dir"): ("missing", "missing holds no store"),
     ("forget", "out"): ("missing", "missing.node holds no store"),
+    ("ban", "secret_file"): ("missing", "missing: cannot be read"),
     ("export", "name"): ("pdf", "--format"),
     ("export", "rule"): ("none", "was crawled without --rules"),
     ("export", "to"): ("missing/pages.csv", "--to missing/pages.csv: there is no directory missing"),
@@ -94,6 +95,7 @@ UNCHECKED = {
 ARGUMENTS = {
     "urls": ["http://a.example/"], "url": ["http://a.example/"], "crawl": ["abc"], "crawl_prefix": ["abc"],
     "host": ["a.example"], "directory": ["."], "file": ["a.toml"], "page": ["http://a.example/"],
+    "node": ["0" * 40],
 }  # fmt: skip
 REQUIRED = {"name": "csv", "rules": "r.toml"}  # of an option that has to be there, a right value; others take any
 

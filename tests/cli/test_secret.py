@@ -90,3 +90,23 @@ def test_a_file_that_was_changed_by_hand_is_not_rotated(here: Here, tmp_path: Pa
     done = here("secret", "rotate", path, "drop")
     assert done.code == 2
     assert "it is not as 'secret rotate' writes it (2 secrets); leave the one that is used alone in it" in done.stderr
+
+
+def test_a_node_is_banned_and_let_in_again_also_in_the_middle_of_a_rotation(here: Here, tmp_path: Path) -> None:
+    path, node = tmp_path / "swarm.secret", "ab" * 20
+    here("secret", "new", path)
+    here("secret", "rotate", path, "accept")
+    done = here("ban", node, "--secret-file", path)
+    assert (done.code, done.stderr.strip()) == (
+        0,
+        f"dhtcrawl: {path}: {node} is banned. Copy the file to every other node",
+    )
+    assert here("secret", "rotate", path, "use").code == 0
+    assert parse_ring(path.read_text(), "here").banned == {b"\xab" * 20}
+    assert "let in again" in here("ban", node.upper(), "--lift", "--secret-file", path).stderr
+    assert parse_ring(path.read_text(), "here").banned == frozenset()
+    here("ban", node, "--secret-file", path)
+    assert here("secret", "rotate", path, "drop").code == 0
+    assert parse_ring(path.read_text(), "here").banned == frozenset()
+    for wrong in ("ab", "x" * 40):
+        assert "is no node id; 'dhtcrawl peers --json' has the ids" in here("ban", wrong, "--secret-file", path).stderr

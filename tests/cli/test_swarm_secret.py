@@ -137,6 +137,13 @@ def test_a_running_node_takes_up_what_its_file_says(watched: Watched) -> None:
     assert watched.used == [both, THEIRS]
 
 
+def test_a_running_node_takes_up_who_is_banned(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    banned = Ring.of((SECRET,), {bytes(20)})
+    watched.changes(banned)
+    assert watched.used == [banned]
+    assert [record.message for record in caplog.records] == [f"{watched.path}: 1 nodes are banned from here on"]
+
+
 def test_a_file_that_cannot_be_used_changes_nothing_and_is_told_of_once(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:

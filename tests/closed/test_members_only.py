@@ -188,6 +188,20 @@ async def test_when_a_secret_is_dropped_its_connections_are_cut(world: Wires, sw
         assert isinstance(await b.request(address, task()), Failure)
 
 
+@on_both
+async def test_a_banned_node_is_cut_and_gets_no_other_connection(world: Wires, swarm: Swarm) -> None:
+    one, two, _ = swarm.members
+    async with swarm.node(1) as a, swarm.node(2) as b, swarm.node(3) as c:
+        address = await a.listen(HOST, 0)
+        for node in (b, c):
+            assert await node.request(address, task()) == answer_to(task())
+        a.use_tls(one.tls(Ring.of((SECRET,), {two.id})))
+        await until(lambda: len(a) == 1)
+        assert isinstance(await b.request(address, task()), Failure)
+        assert await c.request(address, task()) == answer_to(task())
+        assert [peer.node_id for _, peer in a.peers()] == [swarm.members[2].id]
+
+
 @pytest.mark.loops("asyncio")
 async def test_a_stranger_sees_a_certificate_and_nothing_else(world: Wires, swarm: Swarm) -> None:
     async with swarm.node(1) as a:

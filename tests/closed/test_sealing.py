@@ -150,6 +150,14 @@ def test_of_many_sessions_the_one_not_heard_for_longest_is_forgotten() -> None:
     assert not opened(b, nodes[1].seal(b"forgotten", B)).proven
 
 
+def test_a_banned_node_is_not_heard_from_then_on() -> None:
+    a, b = acquainted()
+    b.use(Ring.of((SECRET,), {A}))
+    assert b.open(a.seal(b"still here", B)) is None
+    assert b.open(sealer(A, session=3).seal(b"started again", B)) is None
+    assert opened(b, sealer(C).seal(b"another", B)).sender == C
+
+
 def test_a_rotation_loses_no_session_and_lets_no_replay_in() -> None:
     a, b = acquainted(Ring.of((SECRET,)))
     old, new = Ring.of((SECRET,)).used.name, Ring.of((OTHER,)).used.name

@@ -81,3 +81,16 @@ def test_a_secret_is_replaced_while_a_crawl_runs_and_nothing_is_lost_or_fetched_
         assert_whole(stub, crawl.finish(closed.swarm, CLEAN))
     told = refused(crawler, 32, *join(tmp_path / "d"), "--bootstrap", first.address, "--secret-file", str(old))
     assert f"its secret is {closed.names()[0]}, ours " in told
+
+
+def test_a_banned_node_is_gone_for_all_others(closed: Closed) -> None:
+    *others, out = closed.swarm.nodes
+    assert run(["ban", out.id, "--secret-file", str(closed.file)]) == 0
+
+    def alone() -> bool:
+        there = [{row["node"] for row in node.ask("peers") if row["gone_s"] is None} for node in others]
+        return all(ids == {node.id for node in others} for ids in there)
+
+    until(alone, "it is gone", DEADLINE_S)
+    assert run(["ban", out.id, "--lift", "--secret-file", str(closed.file)]) == 0
+    closed.swarm.meet()
