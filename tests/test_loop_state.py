@@ -31,6 +31,12 @@ class Book:
     def added(self, _: object) -> None:
         self.add()
 
+    def told(self, first: int, second: int = 2) -> tuple[int, int]:
+        return first, second
+
+    def told_by_name(self, *rest: int, first: int, second: int = 2, **more: int) -> tuple[Any, ...]:
+        return rest, first, second, more
+
     def __len__(self) -> int:
         return self.count
 
@@ -96,3 +102,18 @@ def test_outside_of_a_transaction_it_is_as_it_was() -> None:
     run_transaction(lambda _: None, None)
     book.add()
     assert (len(book), book.full, faults) == (1, False, [])
+
+
+def test_what_a_method_is_given_reaches_it_by_position_and_by_name_or_is_refused_as_its_own() -> None:
+    book = Book()
+    assert [book.told(1), book.told(1, 3), book.told(second=3, first=1)] == [(1, 2), (1, 3), (1, 3)]
+    assert book.told_by_name(4, 5, first=1, third=6) == ((4, 5), 1, 2, {"third": 6})
+    with pytest.raises(TypeError, match=r"Book\.told\(\) missing 1 required positional argument: 'first'"):
+        book.told()  # type: ignore[call-arg]
+
+
+def test_a_method_with_parameters_is_refused_within_a_transaction_too() -> None:
+    uses: tuple[Callable[[Book], Any], ...] = (lambda book: book.told(1), lambda book: book.told_by_name(first=1))
+    for use in uses:
+        with pytest.raises(LoopStateUsed, match=r"Book\.told"):
+            within(use)
