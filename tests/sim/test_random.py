@@ -1,4 +1,4 @@
-"""Some thirty scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
+"""Some twenty scenarios out of the thousand of `make sim`: whatever mix of faults, no promise is broken."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario
 
 FAULTS = ("crashes", "disk_losses", "disk_errors", "pauses", "partitions", "one_way", "joins", "leaves", "slow_nodes")
-# Those that once broke a promise, and some that take little time.
-ONCE_BROKEN = (230, 449, 513, 582, 685, 751, 939, 992, 1051)
-ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced"), (20, "dynamic")]
+# Some that once broke a promise, and some that take little time. A seed is the run that broke only until some message
+# comes a moment sooner, so those that take longest are left to `make sim`.
+ONCE_BROKEN = (449, 513, 582, 685)
+ONCE_BROKEN_UNDER = [(48, "balanced"), (212, "balanced")]
 # fmt: off
 QUICK = (
     4, 38, 253, 400, 463, 520, 537, 583, 664, 739, 962, 990,
