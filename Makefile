@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 # What `make one` runs.
 T ?=
-# Tests of one file stay together: some share a swarm of processes.
+# Tests of one file stay together: some share a swarm of processes. In which order files run, tests/conftest.py says.
 WORKERS ?= auto
 BENCH_ARGS ?=
 SIM_ARGS ?=
@@ -52,18 +52,33 @@ crawl: $(RUN_READY) ## crawl a small bundled site, or URL=… [NODES=…] [OUT=�
 	fi
 
 test: $(DEV_READY) ## run the tests on WORKERS=… processes; PYTEST_ARGS=… is passed on
-	@$(BIN)/python -m pytest -c pyproject.toml -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -c pyproject.toml -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 one: $(DEV_READY) ## run one test, file or folder in this process: T=tests/…; PYTEST_ARGS=… is passed on
 	@[ -n "$(T)" ] || { echo "make one: say which, like T=tests/test_keyspace.py" >&2; exit 2; }
 	@$(BIN)/python -m pytest -c pyproject.toml $(PYTEST_ARGS) $(T)
 
-check: $(DEV_READY) ## format, lint, types, import contracts, structure
+check: check-style check-types check-imports check-structure ## format, lint, types, import contracts, structure
+	@:
+
+# By themselves, so that `make check -j2` runs two at a time.
+.PHONY: check-style check-types check-imports check-structure check-tests
+check-style: $(DEV_READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+check-types: $(DEV_READY)
 	$(BIN)/mypy
+
+check-imports: $(DEV_READY)
 	$(BIN)/lint-imports --no-logo
+
+check-structure: $(DEV_READY)
 	$(BIN)/python scripts/check_structure.py
+
+# Whether every test can be imported; what is compiled for it here, no worker of pytest has to compile.
+check-tests: $(DEV_READY)
+	@$(BIN)/python -m pytest -c pyproject.toml --collect-only -q >$(VENV)/collected || { cat $(VENV)/collected; exit 1; }
 
 bench: $(DEV_READY) ## run every benchmark; BENCH_ARGS=--quick: all of it small
 	@failed=0; for script in scripts/bench_*.py; do \

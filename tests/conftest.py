@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from harness.order import in_order
 from harness.policies import Install
 from requirements_plugin import NO_CONFORMANCE_DATA
 
@@ -62,11 +63,16 @@ def mutants(pytestconfig: pytest.Config) -> int:
     return int(pytestconfig.getoption("--mutants"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--dist loadgroup` a file's tests share a process, and what it has set up, unless they are shared out."""
+    units: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("shared_out") is None:
+        alone = item.get_closest_marker("shared_out") is not None
+        if not alone:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
+        units.setdefault(item.nodeid if alone else item.location[0], []).append(item)
+    if hasattr(config, "workerinput"):  # of xdist, whose workers take units in the order in which they stand here
+        items[:] = [item for unit in in_order(list(units)) for item in units[unit]]
 
 
 # The loops a test may run on. Time on the virtual one jumps to the next timer; it has no sockets and no threads.

@@ -94,7 +94,11 @@ def test_the_whole_check_runs_with_or_without_the_conformance_data(tmp_path: Pat
     env.pop("REQUIRE_ALL_TESTS", None)  # the script sets it where it wants it
     said = subprocess.run(["bash", str(script)], env=env, capture_output=True, text=True, check=True).stdout
     *said_before, tested = said.splitlines()
-    assert [line.strip() for line in said_before[:3]] == ["make setup", "make check", "make bench-smoke"]
+    assert [line.strip() for line in said_before[:3]] == [
+        "make setup",
+        "make -j2 --output-sync=target check-tests check",
+        "make bench-smoke",
+    ]
     if data_is_there:
         assert said_before[3:] == []
         assert tested.endswith(f"PYTEST_ARGS=--conformance-dir {data} 1")
