@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,8 +51,10 @@ class OnHost(Crawler):
     def __init__(self, home: Path, hosts: Hosts, name: str) -> None:
         super().__init__(home)
         self._wrapper = hosts.wrapper(name)
-        # A node is started again and again: what it imports is compiled once for all of them.
-        self._env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(home.parent / "compiled")}
+        # A node is started again and again: what it imports is compiled once for all of them, even where Python is not
+        # to leave that beside the source.
+        compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(home.parent / "compiled")}
+        self._env = compiled if os.environ.get("PYTHONDONTWRITEBYTECODE") else {}
 
     def start(self, *argv: str | Path, env: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()) -> Running:
         return super().start(*argv, env=self._env | dict(env or {}), wrapper=[*self._wrapper, *wrapper])

@@ -1,4 +1,4 @@
-"""`python -m dhtcrawl` as a process: its exit code, what it printed, its signals."""
+"""`dhtcrawl` as a process: its exit code, what it printed, its signals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from .deadline import until
+from .fork_server import CHECKOUT, COMMAND, start
 
-COMMAND = [sys.executable, "-m", "dhtcrawl"]
-CHECKOUT = Path(__file__).parents[2]
+__all__ = ["CHECKOUT", "COMMAND", "Crawler", "Outcome", "Running", "environment"]
+
 TIMEOUT_S = 120.0
 SECRET = {"identity.pem", "store", "lock", "nodes"}  # what goes on with a crawl; it lies beside the outputs
 
@@ -59,19 +59,18 @@ class Running:
     """A command under way; leaving the context kills whatever is left of it."""
 
     def __init__(self, argv: Sequence[str], home: Path, env: Mapping[str, str], wrapper: Sequence[str] = ()) -> None:
-        self._argv = [*wrapper, *COMMAND, *argv]
+        self._argv = [*wrapper, "dhtcrawl", *argv]
         home.mkdir(parents=True, exist_ok=True)
         number = len(list(home.glob("*.out")))
         self._out, self._err = home / f"{number}.out", home / f"{number}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                self._argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+            self._process = start(
+                argv,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
                 cwd=home,
                 env=environment(home) | dict(env),
-                start_new_session=True,
+                wrapper=wrapper,
             )
         self._status = Path(f"/proc/{self._process.pid}/status")
 
@@ -82,6 +81,10 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def ended(self) -> bool:

@@ -71,7 +71,11 @@ class Node:
         Raises:
             AssertionError: it ended instead.
         """
-        until(lambda: self.running.ended or self.running.outcome().stdout.endswith("\n"), "a node is up", DEADLINE_S)
+
+        def is_up() -> bool:
+            return self.running.ended or self.running.outcome().stdout.endswith("\n")
+
+        until(is_up, "a node is up", DEADLINE_S, ASK_EVERY_S / 2)
         assert not self.running.ended, self.running.outcome()
         where = json.loads(self.running.outcome().stdout)
         assert self.id in ("", where["node"]), "started again, it is the same node"
