@@ -58,10 +58,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_swarm_keeps_its_promises_whatever_befalls_it(what: str, seed: int) -> None:
-    result = simulate_swarm(FAULTS[what], seed)
+def test_a_swarm_keeps_its_promises_whatever_befalls_it(what: str) -> None:
+    result = simulate_swarm(FAULTS[what], 1)
     assert result.violations == [], result.tail
     assert result.lost == 0
 
@@ -133,7 +132,7 @@ def test_a_swarm_runs_twice_the_same_whatever_the_hash_seed(tmp_path: Path) -> N
         str(file),
     ]
     hashes = set()
-    for hash_seed in ("0", "0", "12345"):
+    for hash_seed in ("0", "12345"):
         done = subprocess.run(
             command, env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=False
         )
