@@ -65,7 +65,7 @@ class KnownLinks:
         return known
 
     def task(self, url: bytes) -> bytes | None:
-        """The key of the task at a URL, b"" where it is noted that it is skipped; None if no plain link to it is known."""
+        """The key of the task at a URL, b"" where it is noted as skipped; None if no plain link to it is known."""
         return self._tasks.get(url)
 
     def note_task(self, url: bytes, key: bytes) -> None:
