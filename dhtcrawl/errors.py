@@ -24,7 +24,9 @@ a fetch (a 404, a refused connection) are values, see `dhtcrawl.fetch.http`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 
 
 class Exit(IntEnum):
@@ -112,6 +114,7 @@ class BootstrapUnreachable(DhtcrawlError):
     """None of the nodes through which to join answered."""
 
     exit_code = Exit.BOOTSTRAP
+    unknown: Mapping[tuple[str, int], str] = MappingProxyType({})  # those whose names were not found, and why
 
 
 class LeftWork(DhtcrawlError):

@@ -9,11 +9,11 @@ asks for a token.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from dhtcrawl.cli.own_hosts import has_ipv6, own_address
 from dhtcrawl.cli.swarm_secret import NodeSecrets
 from dhtcrawl.config import Config
 from dhtcrawl.errors import SwarmRefused, UsageError
@@ -22,6 +22,7 @@ from dhtcrawl.units import Address, format_address, ip_of, is_loopback, is_wildc
 PORT = 8468
 LISTEN_LOOPBACK: Address = ("127.0.0.1", PORT)
 LISTEN_ALL: Address = ("::", PORT)
+LISTEN_ALL_IPV4: Address = ("0.0.0.0", PORT)  # where the system has no IPv6
 _REMEDY = (
     "make one with 'dhtcrawl secret new FILE', copy it to each of them and name it with --secret-file FILE; "
     "or in a network where you trust every machine, add --open-swarm"
@@ -34,7 +35,7 @@ class JoinOptions:
 
     bootstrap: tuple[Address, ...]  # hosts may be names
     listen: Address
-    advertise: Address | None  # None: the address it listens on, with the port it got
+    advertise: Address | None  # the host may be a name; None: the address it listens on, with the port it got
     admin: Address
     open_swarm: bool
     as_json: bool = False  # one line on stdout once it takes part, for scripts
@@ -42,6 +43,7 @@ class JoinOptions:
     secrets: str = field(default="", repr=False)  # as `Ring.text` has them; "": none, so no closed swarm
     secret_file: str = ""  # where they may change while the node runs
     gathered: bool = False  # what it crawls is gathered, so it writes no outputs of its own but the archive
+    follows: bool = False  # `advertise` is this machine's address on the way to the others, which may change
 
     @property
     def on_loopback(self) -> bool:
@@ -68,6 +70,7 @@ class JoinOptions:
             secrets=fields["secrets"],
             secret_file=fields["secret_file"],
             gathered=fields["gathered"],
+            follows=fields["follows"],
         )
 
 
@@ -76,6 +79,7 @@ def join_options_of(config: Config, as_json: bool = False, secrets: NodeSecrets 
 
     Raises:
         SwarmRefused: another machine would take part, and the swarm is neither closed nor open.
+        BootstrapUnreachable: this node is to find its own address on the way to another, whose name is unknown.
         UsageError: an address that an option gave cannot be used so, or one is missing.
         ConfigError: an address from elsewhere cannot be used so.
     """
@@ -103,15 +107,18 @@ def join_options_of(config: Config, as_json: bool = False, secrets: NodeSecrets 
             f" {format_address(admin)}: whoever reaches it could command this node; "
             "have it ask for a token with --admin-token-file FILE",
         )
+    named = _named(config, may_leave)
+    follows = named is None and is_wildcard(listen[0])
     return JoinOptions(
         bootstrap=bootstrap,
         listen=listen,
-        advertise=_advertise(config, listen, bootstrap, may_leave),
+        advertise=_on_the_way(config, listen, bootstrap) if follows else named,
         admin=admin,
         open_swarm=node.open_swarm,
         as_json=as_json,
         secrets="" if secrets is None else secrets.ring.text(),
         secret_file="" if secrets is None else secrets.file,
+        follows=follows,
     )
 
 
@@ -125,49 +132,36 @@ def _bootstrap(config: Config, text: str) -> Address:
 def _listen(config: Config, may_leave: bool) -> Address:
     node = config.node
     if not node.listen:
-        return LISTEN_ALL if may_leave else LISTEN_LOOPBACK
+        listen_all = LISTEN_ALL if has_ipv6() else LISTEN_ALL_IPV4
+        return listen_all if may_leave else LISTEN_LOOPBACK
     host, port = parse_address(node.listen)
     return _ip(config, "node.listen", host, port), port
 
 
-def _advertise(config: Config, listen: Address, bootstrap: tuple[Address, ...], may_leave: bool) -> Address | None:
+def _named(config: Config, may_leave: bool) -> Address | None:
+    """What the settings say others are to be told; None where they do not say it."""
     node = config.node
-    if node.advertise:
-        host, port = parse_address(node.advertise)
-        address = _ip(config, "node.advertise", host, port), port
-        if not port or is_wildcard(host):
-            raise config.refusal(
-                "node.advertise", f" {node.advertise}: others cannot reach that; name an address and port"
-            )
-        if not (may_leave or is_loopback(address[0])):
-            raise SwarmRefused(f"--advertise {node.advertise}: that is for other machines; {_REMEDY}")
-        return address
-    if not is_wildcard(listen[0]):
+    if not node.advertise:
         return None
-    own = own_address(bootstrap[0]) if bootstrap and listen[1] else None
+    host, port = parse_address(node.advertise)
+    if not port or is_wildcard(host):
+        raise config.refusal("node.advertise", f" {node.advertise}: others cannot reach that; name an address and port")
+    if not (may_leave or is_loopback(host)):
+        raise SwarmRefused(f"--advertise {node.advertise}: that is for other machines; {_REMEDY}")
+    return "127.0.0.1" if host.lower() == "localhost" else host, port
+
+
+def _on_the_way(config: Config, listen: Address, bootstrap: tuple[Address, ...]) -> Address:
+    """Of all addresses that are listened on, the one that leads to the nodes to join through."""
+    own = own_address(bootstrap, listen[0]) if bootstrap and listen[1] else None
     if own is None:
         problem = (
             f" {format_address(listen)} is every address of this machine; "
             "say at which one others reach it with --advertise HOST:PORT"
         )
         # Where nothing says where to listen, a secret or `--open-swarm` does; then an option is missing.
-        raise config.refusal("node.listen", problem) if node.listen else UsageError(f"--listen{problem}")
+        raise config.refusal("node.listen", problem) if config.node.listen else UsageError(f"--listen{problem}")
     return own, listen[1]
-
-
-def own_address(other: Address) -> str | None:
-    """Our address on the way to `other`; None where there is no way, or the name is unknown.
-
-    Connecting a UDP socket sends nothing: it looks into the routing table.
-    """
-    try:
-        found = socket.getaddrinfo(*other, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return None
 
 
 def _ip(config: Config, key: str, host: str, port: int) -> str:

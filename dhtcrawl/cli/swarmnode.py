@@ -21,6 +21,7 @@ from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.own_hosts import OwnHosts
 from dhtcrawl.cli.reach import NetworkReach
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
 from dhtcrawl.cli.signals import orderly_end
@@ -33,7 +34,7 @@ from dhtcrawl.node.planes import NetworkConfig
 from dhtcrawl.node.swarm_node import SwarmNode
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.engine import storage_error
-from dhtcrawl.units import Address, format_address, is_loopback
+from dhtcrawl.units import Address, format_address, ip_of, is_loopback
 from dhtcrawl.web.admin import Access, serve
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def run_node(config: Config, join: JoinOptions) -> int:
     Raises:
         BootstrapUnreachable: none of the nodes to join through answered.
         SecretRefused: the same, for want of the right secret.
-        UsageError: an address is taken, or another process holds the data directory.
+        UsageError: an address is taken, its name is unknown, or another process holds the data directory.
         AdminRefused: others can read the admin port's token or key.
         ConfigError: the file with one of them holds none.
         StorageError: the data directory cannot be used.
@@ -83,6 +84,7 @@ def _tls_of(data_dir: Path, ring: Ring) -> SwarmTls:
 
 async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access, ring: Ring | None) -> int:
     reach = NetworkReach(config, on_loopback=join.on_loopback)
+    own_hosts, advertise = await _own_place(config, join)
     async with real_node(config, data_dir, reach) as node:
         # A crawl's outputs are made where they are first written to.
         made: dict[bytes, OutputDirs] = {}
@@ -96,7 +98,9 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
             return disk_watch(config.storage.disk_limit, [data_dir])
 
         tls = None if ring is None else _tls_of(data_dir, ring)
-        network = NetworkConfig(join.listen, join.advertise, join.bootstrap, ring=ring, tls=tls, met=reach.met)
+        network = NetworkConfig(
+            join.listen, advertise, join.bootstrap, ring=ring, tls=tls, met=reach.met, own_hosts=own_hosts
+        )
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)
         admin_port = serve(api, *join.admin, access=access, is_open=swarm.opened.is_set)
@@ -127,6 +131,24 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
         fail(f"{swarm.handed.refused} records were not handed over; start the node again with the same --data-dir")
         return Exit.LEFT_WORK
     return Exit.COMPLETE
+
+
+async def _own_place(config: Config, join: JoinOptions) -> tuple[OwnHosts | None, Address | None]:
+    """What looks up this node's own addresses, None where they do not change, and the address that others are told."""
+    if join.advertise is None or not (join.follows or ip_of(join.advertise[0]) is None):
+        return None, join.advertise
+    if join.follows:
+        return OwnHosts(join.listen[0], None), join.advertise
+    host, port = join.advertise
+    own_hosts = OwnHosts(join.listen[0], host)
+    found = await own_hosts(())
+    if not found:
+        raise config.refusal(
+            "node.advertise",
+            f" {format_address(join.advertise)}: the name was not found, or has no address of a family"
+            f" that {format_address(join.listen)} listens on; check how it is written, or use an IP address",
+        )
+    return own_hosts, (found[0], port)
 
 
 def _cannot_listen(errors: BaseExceptionGroup[OSError]) -> str | None:

@@ -12,6 +12,7 @@ from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport
+from dhtcrawl.swarm.membership.own_address import OwnHosts
 
 LISTEN_TRIES = 10  # attempts to find a port that is free for both, if any port will do
 
@@ -21,7 +22,8 @@ class NetworkConfig:
     """A node's addresses. `source` is the local address of its outgoing connections, if it must be a certain one.
 
     `met` is told the addresses of other nodes: of those that are remembered, before any crawl goes on, and, with each
-    new view, of all members. `ring` and `tls` are those of a closed swarm.
+    new view, of all members. `ring` and `tls` are those of a closed swarm. Where `own_hosts` is given, the host of
+    `advertise` is only the first: it is looked up again as long as the node runs.
     """
 
     listen: Address
@@ -30,6 +32,7 @@ class NetworkConfig:
     source: str | None = None
     ring: Ring | None = None
     tls: TlsContexts | None = None
+    own_hosts: OwnHosts | None = None
     met: Callable[[Iterable[Address]], None] = lambda addresses: None
 
 

@@ -218,6 +218,9 @@ class SwarmNode:
         if not found:
             log.info("there is no swarm to join: this node begins one")
             join.state.begin_alone()
+        if (own_address := parts.membership.own_address) is not None:
+            await own_address.look()  # by now it is known where the others are
+            group.create_task(own_address.run())
         group.create_task(join.run())
         group.create_task(self._watch(parts))
         group.create_task(peer_store.seek())

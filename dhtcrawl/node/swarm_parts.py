@@ -49,6 +49,7 @@ from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import JoinSettings
 from dhtcrawl.swarm.membership.leave import Leave
 from dhtcrawl.swarm.membership.leave_state import LeaveSettings
+from dhtcrawl.swarm.membership.own_address import OwnAddress
 from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
 from dhtcrawl.swarm.membership.ports import OwnerPorts
 from dhtcrawl.swarm.records.inbox import Inbox
@@ -87,7 +88,6 @@ class Planes:
 
     routing: RoutingServer
     transport: TaskTransport
-    address: Address
     gossip: Gossip
     peers: TaskPeers
 
@@ -97,6 +97,11 @@ class Planes:
         if sealed is not None:
             sealed.sealer.use(ring)
             self.transport.use_tls(tls)
+
+    @property
+    def address(self) -> Address:
+        """Where the others reach this node."""
+        return self.gossip.members.me.address
 
     def awake(self) -> bool:
         """False where this node did not run for so long that it has to join again, which begins with this call."""
@@ -144,6 +149,7 @@ class MembershipParts:
     join: Join
     leave: Leave
     peer_store: PeerStore
+    own_address: OwnAddress | None  # where it may change
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ def build(
     records = build_records(ground, group, planes, runs)
     gate = build_gate(ground, planes, records, runs)
     lifecycle = build_lifecycle(ground, planes, records, runs)
-    membership = build_membership(ground, planes, records, gate, lifecycle)
+    membership = build_membership(ground, planes, records, gate, lifecycle, transport.part_from_all)
     join = membership.join
     ground.reception.open(records.inbox.handle, lambda: join.state.active)
     return SwarmParts(planes, records, gate, lifecycle, membership)
@@ -195,7 +201,7 @@ def build_planes(ground: Ground, transport: TaskTransport, routing: RoutingServe
         gossip.members.get,
         routing.plane,
     )
-    return Planes(routing, transport, address, gossip, peers)
+    return Planes(routing, transport, gossip, peers)
 
 
 def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs: CrawlRuns) -> RecordParts:
@@ -271,9 +277,14 @@ def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, runs: 
 
 
 def build_membership(
-    ground: Ground, planes: Planes, records: RecordParts, gate: HostLeases, lifecycle: LifecycleParts
+    ground: Ground,
+    planes: Planes,
+    records: RecordParts,
+    gate: HostLeases,
+    lifecycle: LifecycleParts,
+    moved: Callable[[], None],
 ) -> MembershipParts:
-    """Joining and leaving.
+    """Joining and leaving; `moved` is called when the others reach this node at another address than before.
 
     What a gatekeeper before us does not tell of hosts that are ours now, the gate waits for instead.
     """
@@ -301,4 +312,8 @@ def build_membership(
         lifecycle.adoption,
         join,
     )
-    return MembershipParts(join, leave, PeerStore(planes.gossip, ground.node.committer, clock, planes.address))
+    peer_store = PeerStore(planes.gossip, ground.node.committer, clock, planes.address)
+    own_hosts, own_address = ground.network.own_hosts, None
+    if own_hosts is not None:
+        own_address = OwnAddress(planes.gossip, own_hosts, lambda: peer_store.addresses, moved)
+    return MembershipParts(join, leave, peer_store, own_address)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from dhtcrawl.cli import addresses
-from dhtcrawl.cli.addresses import JoinOptions, join_options_of, own_address
+from dhtcrawl.cli.addresses import JoinOptions, join_options_of
 from dhtcrawl.cli.join import default_data_dir
+from dhtcrawl.cli.own_hosts import own_address
 from dhtcrawl.config import Config, load
 from dhtcrawl.errors import ConfigError, SwarmRefused, UsageError
-from dhtcrawl.units import format_address, is_loopback, is_wildcard, parse_address
+from dhtcrawl.units import Address, format_address, is_loopback, is_wildcard, parse_address
 
 from .conftest import Here
 
@@ -44,6 +46,20 @@ def options(*args: str, **environ: str) -> JoinOptions:
         key, _, value = arg.partition("=")
         flags[f"node.{key}"] = [*flags.get(f"node.{key}", []), value] if key == "bootstrap" else value  # type: ignore[misc]
     return join_options_of(load(flags=flags, environ=environ, options={key: f"--{key[5:]}" for key in flags}))
+
+
+def test_others_may_be_told_a_name_which_stands_for_an_address_of_the_moment() -> None:
+    chosen = options("open_swarm=on", "advertise=node.example.org:9000")
+    assert (chosen.advertise, chosen.follows, chosen.on_loopback) == (("node.example.org", 9000), False, False)
+    assert options("advertise=localhost:9000").advertise == ("127.0.0.1", 9000)
+    # Nor is the address on the way to others for ever the same.
+    assert options("open_swarm=on", "bootstrap=127.0.0.1:8468").follows
+    assert not options("open_swarm=on", "listen=127.0.0.1:1").follows
+
+
+def test_without_ipv6_an_open_swarm_listens_on_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "has_ipv6", lambda: False)
+    assert options("open_swarm=on", "advertise=192.0.2.7:9000").listen == ("0.0.0.0", 8468)
 
 
 def test_alone_it_listens_on_loopback_and_begins_a_swarm() -> None:
@@ -103,7 +119,11 @@ def test_on_every_address_others_must_be_told_which(monkeypatch: pytest.MonkeyPa
         options("open_swarm=on")
     # On the way to a node of the swarm it is known by itself.
     assert options("open_swarm=on", "bootstrap=127.0.0.1:8468").advertise == ("127.0.0.1", 8468)
-    monkeypatch.setattr(addresses, "own_address", lambda other: "198.51.100.3" if other[0] == "192.0.2.7" else None)
+
+    def own(others: Sequence[Address], listen: str) -> str | None:
+        return "198.51.100.3" if others[0][0] == "192.0.2.7" else None
+
+    monkeypatch.setattr(addresses, "own_address", own)
     assert options("open_swarm=on", "bootstrap=192.0.2.7:1").advertise == ("198.51.100.3", 8468)
     for args in (["bootstrap=192.0.2.8:1"], ["bootstrap=192.0.2.7:1", "listen=0.0.0.0:0"]):
         with pytest.raises(UsageError, match="--advertise"):
@@ -114,17 +134,28 @@ def test_an_address_on_the_way_is_found_without_sending_anything() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
         other.setblocking(False)
-        assert own_address(other.getsockname()) == "127.0.0.1"
+        assert own_address([other.getsockname()], "::") == "127.0.0.1"
         with pytest.raises(BlockingIOError):
             other.recv(1)
-    assert own_address(("no-such-host.invalid", 1)) is None
+        # The first that there is a way to counts, and a way of a family that is listened on.
+        known = [("no-such-host.invalid", 1), ("ff0e::1%no-such-interface", 1), other.getsockname()]
+        assert own_address(known, "::") == "127.0.0.1"
+        assert own_address([other.getsockname()], "2001:db8::1") is None
+
+
+def test_names_that_all_are_unknown_are_told_as_that(here: Here, started: Started) -> None:
+    ended = here("join", "--open-swarm", "--bootstrap", "no-such-host.invalid:8468", "--bootstrap", "a.invalid:1")
+    assert (ended.code, started) == (30, [])
+    said = ended.message()
+    assert said.startswith("dhtcrawl: bootstrap: the name no-such-host.invalid was not found (")
+    assert "the name a.invalid was not found (" in said
+    assert "no answer" not in said
 
 
 @pytest.mark.parametrize(
     ("arg", "says"),
     [
         ("listen=node.example.org:8468", "a name may mean several addresses"),
-        ("advertise=node.example.org:8468", "a name may mean several addresses"),
         ("advertise=0.0.0.0:8468", "others cannot reach that"),
         ("advertise=127.0.0.1:0", "others cannot reach that"),
         ("bootstrap=127.0.0.1:0", "nobody can be reached there"),

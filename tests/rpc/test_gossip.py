@@ -363,6 +363,18 @@ async def test_a_node_that_advertises_no_address_is_where_it_sends_from() -> Non
             }
 
 
+async def test_a_node_that_moves_is_known_where_it_is_before_it_is_missed() -> None:
+    async with swarm() as s:
+        nodes = await s.grow(5)
+        await asyncio.sleep(5)
+        assert nodes[4].move(("2001:db8::5", PORT))
+        await asyncio.sleep(2)
+        mine = nodes[4].members.me.id
+        for gossip in s.nodes.values():
+            assert [m.address for m in gossip.view.members if m.id == mine] == [("2001:db8::5", PORT)]
+        assert total(s, "deaths") == 0
+
+
 async def test_another_node_at_the_address_of_a_member_does_not_answer_for_it() -> None:
     async with swarm() as s:
         nodes = await s.grow(5)

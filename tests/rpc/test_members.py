@@ -68,6 +68,19 @@ def test_a_node_raises_its_epoch_with_each_state() -> None:
     assert known.view().members == ()
 
 
+def test_a_node_that_moves_says_so_with_a_higher_epoch_and_stays_what_it_was() -> None:
+    known, other = members(), Members(MemberRecord.newcomer(b"z" * 20, ("10.0.0.2", 1), 1), Random(1))
+    known.set_state(ACTIVE)
+    other.learn([known.me], 0.0)
+    assert not known.move(known.me.address)
+    assert known.move(("10.0.0.99", 7))
+    assert (known.me.state, known.me.owns, known.me.epoch, known.me.address) == (ACTIVE, True, 2, ("10.0.0.99", 7))
+    assert [m.address for m in known.view().members] == [("10.0.0.99", 7)]
+    assert other.learn([known.me], 0.0).changed == 1
+    known.set_state(LEFT)
+    assert not known.move(("10.0.0.98", 7))
+
+
 def test_a_suspicion_about_us_is_refuted_with_a_higher_epoch() -> None:
     known = members()
     known.set_state(ACTIVE)

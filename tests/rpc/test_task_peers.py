@@ -8,6 +8,7 @@ from swarm.fake_peers import node, view_of
 
 from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.peers.task_peers import TaskPeers
 from dhtcrawl.rpc.tasks.connection import Handler
@@ -168,6 +169,17 @@ async def test_who_was_declared_dead_is_waited_for_no_longer_nor_asked_again() -
         answer = await peers.call(OTHER, Double(1))
         assert isinstance(answer, Failure)
         assert (answer.kind, transport.asked) == (FailureKind.CONNECT, [])
+
+
+async def test_what_was_asked_of_a_member_where_it_is_no_more_fails_at_once() -> None:
+    async with asyncio.TaskGroup() as group:
+        transport = FakeTransport()
+        peers = peers_of(CallRegistry(), group, transport)
+        peers.view_changed(view_of([0, 1]))
+        moved = [replace(member, address=("10.0.0.9", 2)) for member in view_of([1]).members]
+        peers.view_changed(View([*view_of([0]).members, *moved]))
+        peers.view_changed(View([*view_of([0]).members, *moved]))
+        assert transport.given_up == [(OTHER, view_of([1]).members[0].address)], "once"
 
 
 async def test_who_left_in_order_may_finish_what_it_has_begun() -> None:

@@ -15,7 +15,8 @@ Never look up per URL: `dhtcrawl.rpc.membership.view` knows the owner without as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+import logging
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -33,6 +34,9 @@ from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 from dhtcrawl.rpc.discovery.sealed import SealedPlane
 from dhtcrawl.rpc.discovery.upkeep import Upkeep
 from dhtcrawl.rpc.discovery.values import ValueStore
+from dhtcrawl.units import format_address
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -115,15 +119,16 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         know nodes that are far, and these do not know it.
 
         Raises:
-            BootstrapUnreachable: none of them answered.
+            BootstrapUnreachable: none of them answered, or the names of all are unknown.
         """
-        answers = await together(self.bootstrap_node(addr) for addr in addrs[:BOOTSTRAP_ADDRESSES_MAX])
-        contacts = [contact for contact in answers if contact is not None]
+        asked = addrs[:BOOTSTRAP_ADDRESSES_MAX]
+        answers = await together(self._bootstrap_node(addr) for addr in asked)
+        contacts = [answer for answer in answers if isinstance(answer, Contact)]
+        unknown = {addr: answer for addr, answer in zip(asked, answers, strict=True) if isinstance(answer, str)}
         if not contacts:
-            names = ", ".join(f"{host}:{port}" for host, port in addrs) or "nobody"
-            raise BootstrapUnreachable(
-                f"bootstrap: no answer from {names}; is a node listening there, and does UDP get through?"
-            )
+            raise unreachable(asked, unknown)
+        for (host, _), reason in unknown.items():
+            log.warning("bootstrap: the name %s was not found (%s); another of the nodes answers", host, reason)
         # To a stranger each names three contacts or so (`rpc.protocol`, amplification), too few to find all
         # neighbours. The second time those that are closest know us.
         await self._find(self.node.id, contacts, width=self.alpha)
@@ -145,7 +150,15 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     async def bootstrap_node(self, addr: Address) -> Contact | None:
         """The contact that answers there, which is in the table now, or None."""
-        for host in await self._addresses(addr):
+        answer = await self._bootstrap_node(addr)
+        return answer if isinstance(answer, Contact) else None
+
+    async def _bootstrap_node(self, addr: Address) -> Contact | str | None:
+        """The contact that answers there, None, or why the name is unknown."""
+        hosts = await _hosts_of(addr)
+        if isinstance(hosts, str):
+            return hosts
+        for host in hosts:
             contact = await self._meet((host, addr[1]))
             if contact is not None:
                 return contact
@@ -153,7 +166,10 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     async def nodes_at(self, addr: Address) -> list[Contact]:
         """All that answer there: a name may have several addresses, each of another node."""
-        answers = await together(self._meet((host, addr[1])) for host in await self._addresses(addr))
+        hosts = await _hosts_of(addr)
+        if isinstance(hosts, str):
+            return []
+        answers = await together(self._meet((host, addr[1])) for host in hosts)
         return [contact for contact in answers if contact is not None]
 
     async def _meet(self, address: Address) -> Contact | None:
@@ -164,17 +180,6 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
         contact = Contact(node_id, *address)
         self.plane.verifier.entered(contact)
         return contact
-
-    async def _addresses(self, addr: Address) -> list[str]:
-        host = canonical_host(addr[0])
-        if host is not None:
-            return [host]
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(*addr)
-        except (OSError, UnicodeError):
-            return []
-        hosts = [canonical_host(str(sockaddr[0])) for *_, sockaddr in found]
-        return list(dict.fromkeys(host for host in hosts if host is not None))[:ADDRESSES_OF_A_NAME_MAX]
 
     # Look-ups
 
@@ -301,3 +306,31 @@ async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 def _into(replies: asyncio.Queue[tuple[Contact, bool, Any]], contact: Contact) -> Any:
     return lambda happened, value: replies.put_nowait((contact, happened, value))
+
+
+async def _hosts_of(addr: Address) -> list[str] | str:
+    """The IP addresses that a host stands for, looked up anew each time; else why its name is unknown."""
+    host = canonical_host(addr[0])
+    if host is not None:
+        return [host]
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(*addr)
+    except OSError as error:
+        return error.strerror or str(error)
+    except UnicodeError as error:
+        return str(error)
+    hosts = [canonical_host(str(sockaddr[0])) for *_, sockaddr in found]
+    return list(dict.fromkeys(host for host in hosts if host is not None))[:ADDRESSES_OF_A_NAME_MAX]
+
+
+def unreachable(asked: Iterable[Address], unknown: Mapping[Address, str]) -> BootstrapUnreachable:
+    """What to raise where no node answered at these addresses; of those in `unknown` it says why the name is none."""
+    silent = ", ".join(format_address(address) for address in asked if address not in unknown)
+    said = [f"no answer from {silent}; is a node listening there, and does UDP get through?"] if silent else []
+    said += [
+        f"the name {host} was not found ({reason}); check how it is written, and that the name server knows it"
+        for (host, _), reason in unknown.items()
+    ]
+    error = BootstrapUnreachable(f"bootstrap: {' '.join(said)}")
+    error.unknown = dict(unknown)
+    return error

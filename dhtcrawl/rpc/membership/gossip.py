@@ -111,6 +111,14 @@ class Gossip:
             self._listeners.publish()
             self._probes.tell(STATE_TOLD)
 
+    def move(self, address: Address) -> bool:
+        """We are at another address. A few members hear it at once, the others by gossip; False when it is the same."""
+        if not self.members.move(address):
+            return False
+        self._listeners.publish()
+        self._probes.tell(STATE_TOLD)
+        return True
+
     def mark_active(self, node_id: bytes, incarnation: int) -> bool:
         """A newcomer called `activate`: it owns from now on. False when no such newcomer is known here."""
         known = self.members.mark_active(node_id, incarnation, self._clock.monotonic())

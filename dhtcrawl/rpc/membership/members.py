@@ -28,6 +28,7 @@ from typing import NamedTuple
 from dhtcrawl.chance import Chance
 from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.loop_state import loop_state
+from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import LocalHealth
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
@@ -142,6 +143,13 @@ class Members:
         self._become(state, *_beyond(*self._me.life))
         return True
 
+    def move(self, address: Address) -> bool:
+        """We are to be reached there from now on; False when that is where we are, or we have left."""
+        if self._me.state is NodeState.LEFT or self._me.address == address:
+            return False
+        self._become(self._me.state, *_beyond(*self._me.life), address)
+        return True
+
     def rejoin(self) -> None:
         """We did not run, so the others may have taken over: JOINING again, also if we were."""
         if self._me.state is not NodeState.LEFT:
@@ -160,9 +168,10 @@ class Members:
             self._show(node_id)
         return True
 
-    def _become(self, state: NodeState, incarnation: int, epoch: int) -> None:
+    def _become(self, state: NodeState, incarnation: int, epoch: int, address: Address | None = None) -> None:
         before, started = self._face(self._me.id), self._me.incarnation
-        self._me = replace(self._me, incarnation=incarnation, epoch=epoch).turned(state)
+        host, port = address or self._me.address
+        self._me = replace(self._me, host=host, port=port, incarnation=incarnation, epoch=epoch).turned(state)
         self.rumours.put(self._me)
         if self._face(self._me.id) != before or incarnation != started:
             self._show(self._me.id)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.protocol import RoutingProtocol
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.membership.view import View
@@ -55,7 +56,7 @@ class TaskPeers:
         self._view = view
         self._record_of = record_of
         self._connectionless = None if plane is None else Connectionless(node_id, plane, handler, record_of)
-        self._present: list[bytes] = []
+        self._present: dict[bytes, Address] = {}
 
     @property
     def view(self) -> View:
@@ -69,12 +70,16 @@ class TaskPeers:
         return record.incarnation
 
     def view_changed(self, view: View) -> None:
-        """Give up requests to members that were declared dead; one that left may still be asked for its last word."""
-        present = [member.id for member in view.members]
-        there = set(present)
-        for node in self._present:
-            record = None if node in there else self._record_of(node)
-            if record is not None and record.state is NodeState.DEAD:
+        """Give up requests to members that were declared dead, or are at another address now.
+
+        One that left may still be asked for its last word.
+        """
+        present = {member.id: member.address for member in view.members}
+        for node, address in self._present.items():
+            if node in present:
+                if present[node] != address:
+                    self._transport.give_up(node, address)
+            elif (record := self._record_of(node)) is not None and record.state is NodeState.DEAD:
                 self._transport.give_up(node, record.address)
         self._present = present
 

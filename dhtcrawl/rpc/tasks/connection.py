@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, cast
 
+from dhtcrawl.rpc.contact import canonical_host
 from dhtcrawl.rpc.tasks.events import Answered, Asked, Ended, Event, Failure, FailureKind, Opened, RequestFailed
 from dhtcrawl.rpc.tasks.link import LinkState, PeerLink
 from dhtcrawl.rpc.tasks.messages import Answer, Lane, Refused, Reply, Request
@@ -180,7 +181,8 @@ class Connection(asyncio.Protocol):
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peername = transport.get_extra_info("peername")
-        self.remote_host = peername[0] if peername else ""
+        # To a socket of both families an IPv4 address is written as an IPv6 one.
+        self.remote_host = (canonical_host(peername[0]) or peername[0]) if peername else ""
         self._writable = True
         self.link.connected(self._loop.time(), None if peer is None else peer.node_id)
         self._drive()

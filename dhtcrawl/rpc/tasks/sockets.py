@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +21,8 @@ from dhtcrawl.rpc.tasks.tls_stream import TlsStream
 log = logging.getLogger(__name__)
 
 BACKLOG = 128
+# Of both families, as a datagram socket is there. What asyncio and uvloop open for it takes IPv6 alone.
+EVERY_ADDRESS = "::"
 
 
 class PeerProof(Protocol):
@@ -85,7 +88,11 @@ class Sockets:
             self._arrivals[arrival] = loop.call_later(self._limits.seconds, arrival.abort)
             return arrival
 
-        self._server = await loop.create_server(arrive, host, port, backlog=BACKLOG)
+        if host == EVERY_ADDRESS:
+            dual_stack = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+            self._server = await loop.create_server(arrive, sock=dual_stack, backlog=BACKLOG)
+        else:
+            self._server = await loop.create_server(arrive, host, port, backlog=BACKLOG)
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
 

@@ -160,6 +160,11 @@ class TaskTransport:
             if not connection.is_members:
                 connection.abort()
 
+    def part_from_all(self) -> None:
+        """Our own address has changed: what is on connections that began at the old one is lost, so it fails now."""
+        for connection in self._pool.open():
+            connection.abort()
+
     def peers(self) -> Iterator[tuple[Address | None, Hello]]:
         """The connected peers: the address where each is asked (None: it does not listen), and its HELLO."""
         for connection in self._pool.open():

@@ -18,6 +18,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.contact import Address
+from dhtcrawl.rpc.discovery.server import unreachable
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.hello import NodeState
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
@@ -68,7 +69,7 @@ class PeerStore:
             Whether there is, or was, a swarm to join; False where this node begins one.
 
         Raises:
-            BootstrapUnreachable: nodes were named, and none of them answered.
+            BootstrapUnreachable: nodes were named, and none of them answered, or their names are unknown.
         """
         self._named.extend(dict.fromkeys(bootstrap))
         for node, address, there in await self._committer.submit(_remembered):
@@ -80,10 +81,7 @@ class PeerStore:
                 await self._gossip.join([*bootstrap, *known])
         except BootstrapUnreachable as error:
             if bootstrap:
-                names = ", ".join(map(format_address, bootstrap))
-                raise BootstrapUnreachable(
-                    f"bootstrap: no answer from {names}; is a node listening there, and does UDP get through?"
-                ) from error
+                raise unreachable(bootstrap, error.unknown) from error
             log.info("no node of the swarm that this node was in answers; it goes on by itself, and asks them again")
         if bootstrap and len(self._gossip.view.members) <= 1:
             # To go on would begin a second swarm.
