@@ -13,6 +13,7 @@
     ├── NothingFetched               9   no seed brought content
     ├── BootstrapUnreachable        30   none of the given nodes answered
     ├── LeftWork                    31   a node left before others had all it held
+    ├── NotReachable                33   the others do not reach a node at the address that it tells them
     ├── IdentityError               32   the node's key is unreadable or refused
     ├── SwarmRefused                32   other machines, and neither a secret nor an open swarm
     ├── SecretRefused               32   the swarm's secret is none, open to others, or another than the others have
@@ -47,6 +48,7 @@ class Exit(IntEnum):
     BOOTSTRAP = 30
     LEFT_WORK = 31
     IDENTITY = 32
+    NOT_REACHABLE = 33
 
 
 class DhtcrawlError(Exception):
@@ -115,6 +117,12 @@ class BootstrapUnreachable(DhtcrawlError):
 
     exit_code = Exit.BOOTSTRAP
     unknown: Mapping[tuple[str, int], str] = MappingProxyType({})  # those whose names were not found, and why
+
+
+class NotReachable(DhtcrawlError):
+    """Other nodes tried the address that this one tells them, and did not reach it."""
+
+    exit_code = Exit.NOT_REACHABLE
 
 
 class LeftWork(DhtcrawlError):

@@ -48,6 +48,7 @@ def run_node(config: Config, join: JoinOptions) -> int:
 
     Raises:
         BootstrapUnreachable: none of the nodes to join through answered.
+        NotReachable: other nodes tried the address that they are told, and do not reach it.
         SecretRefused: the same, for want of the right secret.
         UsageError: an address is taken, its name is unknown, or another process holds the data directory.
         AdminRefused: others can read the admin port's token or key.
@@ -99,7 +100,14 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
 
         tls = None if ring is None else _tls_of(data_dir, ring)
         network = NetworkConfig(
-            join.listen, advertise, join.bootstrap, ring=ring, tls=tls, met=reach.met, own_hosts=own_hosts
+            join.listen,
+            advertise,
+            join.bootstrap,
+            ring=ring,
+            tls=tls,
+            met=reach.met,
+            own_hosts=own_hosts,
+            tried=not join.on_loopback,
         )
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)

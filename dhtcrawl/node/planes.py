@@ -23,7 +23,8 @@ class NetworkConfig:
 
     `met` is told the addresses of other nodes: of those that are remembered, before any crawl goes on, and, with each
     new view, of all members. `ring` and `tls` are those of a closed swarm. Where `own_hosts` is given, the host of
-    `advertise` is only the first: it is looked up again as long as the node runs.
+    `advertise` is only the first: it is looked up again as long as the node runs. With `tried` the node joins once
+    others have reached it.
     """
 
     listen: Address
@@ -33,6 +34,7 @@ class NetworkConfig:
     ring: Ring | None = None
     tls: TlsContexts | None = None
     own_hosts: OwnHosts | None = None
+    tried: bool = False
     met: Callable[[Iterable[Address]], None] = lambda addresses: None
 
 

@@ -23,6 +23,7 @@ from dhtcrawl.node.reception import Reception, directly
 from dhtcrawl.node.single import Node
 from dhtcrawl.node.swarm_parts import Ground, RecordParts, SwarmParts, build
 from dhtcrawl.node.task_group import OrderedTaskGroup
+from dhtcrawl.node.try_address import try_address
 from dhtcrawl.node.view_events import ViewEvents
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.server import RoutingServer
@@ -30,7 +31,7 @@ from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.peers.port import CallRegistry, Peers
 from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.sockets import TlsContexts
-from dhtcrawl.rpc.tasks.transport import TaskTransport
+from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.swarm.hosts.host_leases import HostLeases
@@ -81,6 +82,7 @@ class SwarmNode:
         self.handed = HandedOver()  # how many records were handed over, once this node has left
         reception = Reception(self.id, node.incarnation, through)
         self._ground = Ground(node, network, self.registry, reception, outputs, disk_used, boottime)
+        self._secrets = network.ring, network.tls
         self._parts: SwarmParts | None = None
         self._stopping = asyncio.Event()
         self._leaving = False
@@ -90,19 +92,16 @@ class SwarmNode:
 
         Raises:
             BootstrapUnreachable: none of the nodes to join through answered.
+            NotReachable: other nodes tried, and do not reach this one.
             OSError: the address is taken, or not ours.
         """
-        network, ports, reception = self._ground.network, self.node.ports, self._ground.reception
-        transport = TaskTransport(reception.hello, reception.handle, source=network.source, tls=network.tls)
-        async with transport:
-            routing, address = await listen(
-                transport,
-                *network.listen,
-                lambda: RoutingServer(self.id, clock=ports.clock, rng=ports.rng, ring=network.ring),
-            )
+        network, ports = self._ground.network, self.node.ports
+        async with self._make_transport() as transport:
+            routing, address = await listen(transport, *network.listen, partial(self._make_routing, self.id))
+            trying = partial(try_address, transport=self._make_transport, routing=self._make_routing, rng=ports.rng)
             try:
                 async with OrderedTaskGroup() as group:
-                    parts = build(self._ground, group, transport, routing, network.advertise or address)
+                    parts = build(self._ground, group, transport, routing, network.advertise or address, trying)
                     ViewEvents(self._ground, group, parts).subscribe()
                     self._parts = parts
                     await self._live(group, parts)
@@ -128,6 +127,7 @@ class SwarmNode:
     def use_secrets(self, ring: Ring, tls: TlsContexts) -> None:
         """Go on with other secrets, or another certificate; nothing happens before it listens, or in an open swarm."""
         if self._parts is not None:
+            self._secrets = ring, tls
             self._parts.planes.use_secrets(ring, tls)
 
     def shutdown(self) -> None:
@@ -203,6 +203,14 @@ class SwarmNode:
             raise RuntimeError("the node does not listen yet")
         return self._parts
 
+    def _make_transport(self, limits: TransportLimits | None = None) -> TaskTransport:
+        reception, source = self._ground.reception, self._ground.network.source
+        return TaskTransport(reception.hello, reception.handle, limits=limits, source=source, tls=self._secrets[1])
+
+    def _make_routing(self, node_id: bytes) -> RoutingServer:
+        ports = self.node.ports
+        return RoutingServer(node_id, clock=ports.clock, rng=ports.rng, ring=self._secrets[0])
+
     # The stages once it listens
 
     async def _live(self, group: OrderedTaskGroup, parts: SwarmParts) -> None:
@@ -218,9 +226,11 @@ class SwarmNode:
         if not found:
             log.info("there is no swarm to join: this node begins one")
             join.state.begin_alone()
-        if (own_address := parts.membership.own_address) is not None:
+        if (own_address := parts.place.own_address) is not None:
             await own_address.look()  # by now it is known where the others are
             group.create_task(own_address.run())
+        if self._ground.network.tried:
+            await parts.place.reach_check.require()
         group.create_task(join.run())
         group.create_task(self._watch(parts))
         group.create_task(peer_store.seek())

@@ -52,6 +52,7 @@ from dhtcrawl.swarm.membership.leave_state import LeaveSettings
 from dhtcrawl.swarm.membership.own_address import OwnAddress
 from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
 from dhtcrawl.swarm.membership.ports import OwnerPorts
+from dhtcrawl.swarm.membership.reach_check import ReachCheck, TryAddress
 from dhtcrawl.swarm.records.inbox import Inbox
 from dhtcrawl.swarm.records.merger import Merger
 from dhtcrawl.swarm.records.owner_news import OwnerNews
@@ -149,7 +150,14 @@ class MembershipParts:
     join: Join
     leave: Leave
     peer_store: PeerStore
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceParts:
+    """Where the others reach this node, and whether they do."""
+
     own_address: OwnAddress | None  # where it may change
+    reach_check: ReachCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +169,16 @@ class SwarmParts:
     gate: HostLeases
     lifecycle: LifecycleParts
     membership: MembershipParts
+    place: PlaceParts
 
 
 def build(
-    ground: Ground, group: asyncio.TaskGroup, transport: TaskTransport, routing: RoutingServer, address: Address
+    ground: Ground,
+    group: asyncio.TaskGroup,
+    transport: TaskTransport,
+    routing: RoutingServer,
+    address: Address,
+    try_address: TryAddress,
 ) -> SwarmParts:
     """The parts of a node whose planes listen; requests are answered from here on."""
     planes = build_planes(ground, transport, routing, address)
@@ -173,10 +187,11 @@ def build(
     records = build_records(ground, group, planes, runs)
     gate = build_gate(ground, planes, records, runs)
     lifecycle = build_lifecycle(ground, planes, records, runs)
-    membership = build_membership(ground, planes, records, gate, lifecycle, transport.part_from_all)
+    membership = build_membership(ground, planes, records, gate, lifecycle)
+    place = build_place(ground, planes, transport, membership.peer_store, try_address)
     join = membership.join
     ground.reception.open(records.inbox.handle, lambda: join.state.active)
-    return SwarmParts(planes, records, gate, lifecycle, membership)
+    return SwarmParts(planes, records, gate, lifecycle, membership, place)
 
 
 def build_planes(ground: Ground, transport: TaskTransport, routing: RoutingServer, address: Address) -> Planes:
@@ -277,14 +292,9 @@ def build_lifecycle(ground: Ground, planes: Planes, records: RecordParts, runs: 
 
 
 def build_membership(
-    ground: Ground,
-    planes: Planes,
-    records: RecordParts,
-    gate: HostLeases,
-    lifecycle: LifecycleParts,
-    moved: Callable[[], None],
+    ground: Ground, planes: Planes, records: RecordParts, gate: HostLeases, lifecycle: LifecycleParts
 ) -> MembershipParts:
-    """Joining and leaving; `moved` is called when the others reach this node at another address than before.
+    """Joining and leaving.
 
     What a gatekeeper before us does not tell of hosts that are ours now, the gate waits for instead.
     """
@@ -312,8 +322,16 @@ def build_membership(
         lifecycle.adoption,
         join,
     )
-    peer_store = PeerStore(planes.gossip, ground.node.committer, clock, planes.address)
+    return MembershipParts(join, leave, PeerStore(planes.gossip, ground.node.committer, clock, planes.address))
+
+
+def build_place(
+    ground: Ground, planes: Planes, transport: TaskTransport, peer_store: PeerStore, try_address: TryAddress
+) -> PlaceParts:
+    """What knows where this node is, and what others are asked about that."""
     own_hosts, own_address = ground.network.own_hosts, None
     if own_hosts is not None:
-        own_address = OwnAddress(planes.gossip, own_hosts, lambda: peer_store.addresses, moved)
-    return MembershipParts(join, leave, peer_store, own_address)
+        own_address = OwnAddress(planes.gossip, own_hosts, lambda: peer_store.addresses, transport.part_from_all)
+    reach_check = ReachCheck(planes.peers, planes.gossip, planes.routing.plane, try_address)
+    reach_check.serve(ground.registry)
+    return PlaceParts(own_address, reach_check)

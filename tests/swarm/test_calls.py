@@ -55,6 +55,8 @@ GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "hosts": (("h", NODE, LEASE, 9_000, 200, 0), ("h:81", b"", b"", 0, 200, 0)),
         },
     ),
+    "try_me": ({"host": "2001:db8::1", "port": 8468}, {"datagram": True, "connection": False}),
+    "here": ({"node": NODE}, {}),
     "crawl_list": ({"after": b""}, {"crawls": ((CRAWL, bytes(8)),)}),
     "crawl_get": ({"crawl": CRAWL}, {"record": b"x"}),
     "crawl_tell": ({"record": b"x", "crawl": CRAWL, "view": bytes(16)}, {}),

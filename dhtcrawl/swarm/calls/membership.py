@@ -1,11 +1,13 @@
-"""Calls of `swarm/membership`: a newcomer begins to own. No I/O."""
+"""Calls of `swarm/membership`: a newcomer is tried, and begins to own. No I/O."""
 
 from typing import Annotated, NamedTuple
 
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, INCARNATION_MAX, KEY_BYTES
-from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap, integer, octets, or_nil, rows
+from dhtcrawl.rpc.contact import HOST_CHARS_MAX
+from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap, flag, integer, octets, or_nil, rows, text
 from dhtcrawl.swarm.calls.hosts import HOST_ROWS_MAX, HostStateRow, is_host_state
-from dhtcrawl.swarm.calls.words import KEYS_MAX, TaskKeys
+from dhtcrawl.swarm.calls.words import KEYS_MAX, Done, TaskKeys
+from dhtcrawl.units import PORT_MAX
 
 
 class HeldRow(NamedTuple):
@@ -35,3 +37,26 @@ class Activate(CallArgs[Activated], name="activate", reply_bytes_max=512 * 1024)
     """A newcomer owns from now on. Refused: `not-a-member`, where gossip does not know it yet."""
 
     incarnation: Annotated[int, integer(0, INCARNATION_MAX)]
+
+
+class TriedAddress(WireMap):
+    """Answer to `try_me`."""
+
+    datagram: Annotated[bool, flag(), "whether a datagram from a new port was answered by the asker"]
+    connection: Annotated[bool, flag(), "whether a new connection was"]
+
+
+class TryMe(CallArgs[TriedAddress], name="try_me", timeout_s=10.0):
+    """A newcomer asks whether it can be reached at the address that it tells.
+
+    Refused: `not-a-member`, where that is not the address in its record, and `busy`.
+    """
+
+    host: Annotated[str, text(HOST_CHARS_MAX, 1)]
+    port: Annotated[int, integer(1, PORT_MAX)]
+
+
+class Here(CallArgs[Done], name="here", timeout_s=4.0):
+    """A node that was asked to try reaches the asker, over a connection of its own."""
+
+    node: Annotated[bytes, octets(KEY_BYTES), "the one that is looked for"]
