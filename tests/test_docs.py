@@ -45,7 +45,7 @@ OTHERS_NAMES = {
     "urllib.robotparser",
     "www.example.org",
 }
-A_FILE = re.compile(r"\.(json|jsonl|md|py|sh|toml|txt|cdxj|lock|yml|gz|idx|csv|wacz)$")
+A_FILE = re.compile(r"\.(json|jsonl|md|py|sh|toml|txt|cdxj|lock|yml|gz|idx|csv|wacz|service)$")
 # Figures are pictures: a fence with a language is a file or commands, one without is neither.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from dhtcrawl.cli.children import Child, started
 from dhtcrawl.cli.counted import NodePlace, command_of, counted, not_run
 from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.runtime import raise_file_limit
+from dhtcrawl.cli.service import ServiceManager
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.config import Config
@@ -114,11 +116,17 @@ class _Nodes:
     async def run(self) -> int:
         at_once = "stopped at once; what the nodes acknowledged is on their disks"
         with orderly_end(self._asked, at_once=at_once):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._start())
-                for node in self._nodes:
-                    group.create_task(self._watch(node))
+            async with asyncio.TaskGroup() as around:
+                following = around.create_task(ServiceManager(os.environ).follow(self._state))
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._start())
+                    for node in self._nodes:
+                        group.create_task(self._watch(node))
+                following.cancel()
         return self._code
+
+    def _state(self) -> str:
+        return "leaving" if self._leaving else "active" if self._all_there else "joining"
 
     async def _start(self) -> None:
         first, *others = self._nodes

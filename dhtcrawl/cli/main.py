@@ -48,6 +48,7 @@ class _Commands(click.Group):
         "config": "dhtcrawl.cli.config",
         "secret": "dhtcrawl.cli.secret",
         "ban": "dhtcrawl.cli.secret:ban",
+        "init": "dhtcrawl.cli.init",
         "sim": "dhtcrawl.cli.sim",
     }
 

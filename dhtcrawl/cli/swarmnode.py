@@ -24,6 +24,7 @@ from dhtcrawl.cli.main import fail, tell
 from dhtcrawl.cli.own_hosts import OwnHosts
 from dhtcrawl.cli.reach import NetworkReach
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
+from dhtcrawl.cli.service import ServiceManager
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.closed.secret import Ring, parse_ring
 from dhtcrawl.config import Config
@@ -114,6 +115,8 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
         admin_port = serve(api, *join.admin, access=access, is_open=swarm.opened.is_set)
         async with admin_port as admin, asyncio.TaskGroup() as group:
             beside = [group.create_task(_announce(swarm, admin, join, encrypted=access.tls is not None))]
+            manager = ServiceManager({} if join.as_soon else os.environ)  # one of several is not the service
+            beside.append(group.create_task(manager.follow(lambda: swarm.state)))
             if ring is not None:
                 from dhtcrawl.cli.secret_watch import SecretWatch
 

@@ -65,6 +65,7 @@ OTHERS = {
     ("try-rules", "url"): ("mailto:x", "--url mailto:x is no http(s) URL"),
     ("extract", "rules"): ("missing.toml", "--rules missing.toml: cannot be read"),
     ("extract", "processes"): ("0", "--processes"),
+    ("init", "user"): ("Root User", "is no name of a user"),
     ("sim", "nodes"): ("none", "--nodes"),
     ("sim", "seed"): ("x", "--seed"),
     ("sim", "seeds"): ("0", "--seeds"),

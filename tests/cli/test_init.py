@@ -1,0 +1,135 @@
+"""`dhtcrawl init`: settings that load, a unit that systemd takes, and nothing that was there is overwritten."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dhtcrawl.cli.service_unit import service_unit
+from dhtcrawl.cli.settings_file import settings_file
+from dhtcrawl.config import Config, all_settings, changed, load
+
+from .conftest import Here
+
+DHTCRAWL = Path("/opt/dhtcrawl/bin/dhtcrawl")
+
+
+def loaded(text: str, directory: Path) -> Config:
+    file = directory / "settings.toml"
+    file.write_text(text, "utf-8")
+    return load(file=file)
+
+
+def test_every_setting_stands_in_the_file_with_its_default(tmp_path: Path) -> None:
+    text = settings_file({})
+    assert loaded(text, tmp_path).origins == {}
+    all_of_it = re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
+    config = loaded(all_of_it, tmp_path)
+    assert list(config.origins) == list(all_settings())
+    assert changed(config) == {}
+
+
+def test_what_is_chosen_is_a_setting_and_the_rest_a_comment(tmp_path: Path) -> None:
+    chosen: dict[str, object] = {
+        "node.advertise": "node1.example.org:8468", "node.bootstrap": ("192.0.2.7:8468", "[2001:db8::1]:8468"),
+        "node.open_swarm": True, "fetch.concurrency": 8, "crawl.contact": 'a "quoted" \\ näme', "swarm.lease_s": 2.5,
+    }  # fmt: skip
+    assert changed(loaded(settings_file(chosen), tmp_path)) == chosen
+
+
+def test_init_makes_the_secret_of_a_closed_swarm_and_takes_one_that_is_there(here: Here, tmp_path: Path) -> None:
+    etc, second = tmp_path / "etc", tmp_path / "second"
+    ended = here("init", etc, "--advertise", "node1.example.org:8468", "--user", "crawl")
+    assert ended.code == 0
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["useradd", "chown", "systemctl"]
+    assert load(file=etc / "dhtcrawl.toml").node.secret_file == str(etc / "secret")
+    assert (etc / "secret").stat().st_mode & 0o777 == 0o600
+    assert here("secret", "check", etc / "secret").code == 0
+    secret = (etc / "secret").read_text()
+    assert secret.strip() not in (etc / "dhtcrawl.toml").read_text() + ended.stdout + ended.stderr
+    ended = here("init", second, "--secret-file", etc / "secret", "--advertise", "node2.example.org:8468")
+    assert ended.code == 0
+    assert load(file=second / "dhtcrawl.toml").node.secret_file == str(etc / "secret")
+    assert sorted(path.name for path in second.iterdir()) == ["dhtcrawl.service", "dhtcrawl.toml"]
+    # A secret that others have is not replaced either.
+    (etc / "dhtcrawl.toml").unlink()
+    (etc / "dhtcrawl.service").unlink()
+    again = here("init", etc, "--advertise", "node1.example.org:8468")
+    assert (again.code, (etc / "secret").read_text()) == (2, secret)
+    assert "secret is there already" in again.message()
+
+
+def test_init_writes_both_files_once_and_says_what_to_do_next(here: Here, tmp_path: Path) -> None:
+    etc = tmp_path / "etc"
+    options = ("--open-swarm", "--advertise", "node1.example.org:8468", "-c", "8")
+    ended = here("init", etc, *options)
+    assert ended.code == 0
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["useradd", "systemctl"]
+    config = load(file=etc / "dhtcrawl.toml")
+    assert changed(config) == {
+        "node.data_dir": "/var/lib/dhtcrawl", "node.advertise": "node1.example.org:8468", "node.open_swarm": True,
+        "fetch.concurrency": 8,
+    }  # fmt: skip
+    unit = (etc / "dhtcrawl.service").read_text("utf-8")
+    (command,) = re.findall(r"^ExecStart=(\S+) join --config (\S+)$", unit, re.MULTILINE)
+    assert Path(command[0]).is_absolute()
+    assert command[1] == str(etc / "dhtcrawl.toml")
+    again = here("init", etc, *options)
+    assert again.code == 2
+    assert "is there already; move it away" in again.message()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--secret-file", "missing"], 2, "make it with 'dhtcrawl secret new"),
+        (["--user", "Root User"], 2, "is no name of a user"),
+        (["--set", "node.colour=red"], 4, "node.colour"),
+        (["--open-swarm"], 2, "--advertise HOST:PORT"),
+    ],
+)
+def test_what_join_would_refuse_is_refused_before_anything_is_written(
+    options: list[str], code: int, says: str, here: Here, tmp_path: Path
+) -> None:
+    ended = here("init", tmp_path / "etc", *options)
+    assert (ended.code, list(tmp_path.iterdir())) == (code, [])
+    assert says in ended.message()
+
+
+def test_a_directory_that_cannot_be_made_is_told(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = here("init", tmp_path / "file", "--advertise", "192.0.2.7:8468")
+    assert ended.code == 2
+    assert "file: cannot be made (File exists); name another directory" in ended.message()
+
+
+def test_the_unit_makes_its_directory_where_systemd_does_and_sees_homes_only_where_it_must() -> None:
+    unit = service_unit(DHTCRAWL, Path("/etc/dhtcrawl/a.toml"), Path("/var/lib/dhtcrawl"), "dhtcrawl")
+    assert "\nStateDirectory=dhtcrawl\n" in unit
+    assert "\nProtectHome=yes\n" in unit
+    unit = service_unit(DHTCRAWL, Path("/etc/100%/a b.toml"), Path("/home/crawl/data"), "crawl")
+    assert "StateDirectory" not in unit
+    assert '\nExecStart=/opt/dhtcrawl/bin/dhtcrawl join --config "/etc/100%%/a b.toml"\n' in unit
+    assert "\nProtectHome=read-only\n" in unit
+    assert "\nReadWritePaths=/home/crawl/data\n" in unit
+    assert "\nUser=crawl\n" in unit
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
+def test_systemd_takes_the_unit_and_finds_little_exposed(tmp_path: Path) -> None:
+    # A command and a user that this machine has.
+    unit = tmp_path / "dhtcrawl.service"
+    unit.write_text(service_unit(Path("/bin/true"), Path("/etc/a.toml"), Path("/var/lib/dhtcrawl"), "daemon"))
+    verified = analyze("verify", str(unit))
+    assert (verified.returncode, verified.stdout, verified.stderr) == (0, "", "")
+    # Exits with 1 above the threshold, in tenths.
+    judged = analyze("security", "--offline=true", "--threshold=25", "--no-pager", str(unit))
+    assert judged.returncode == 0, judged.stdout
+
+
+def analyze(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemd-analyze", *args], capture_output=True, text=True, timeout=60, check=False)
