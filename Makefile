@@ -15,7 +15,7 @@ RUN_READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
 
-.PHONY: help setup crawl test one check bench bench-smoke sim lock clean
+.PHONY: help setup crawl test one check bench bench-smoke sim lock dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -94,6 +94,10 @@ sim: $(RUN_READY) ## simulate 1,000 random scenarios on a virtual clock; SIM_ARG
 
 lock: $(DEV_READY) ## pin the dependencies anew (with the oldest supported Python)
 	@bash scripts/lock.sh $(VENV)
+
+dist: $(RUN_READY) ## build the wheel and the source archive into dist/
+	rm -rf dist
+	@$(BIN)/python -m hatchling build -d dist
 
 clean: ## remove .venv, caches and the demo's outputs
 	rm -rf $(VENV) build dist crawl-demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

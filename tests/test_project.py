@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import dhtcrawl
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
-TARGETS = {"help", "setup", "crawl", "test", "one", "check", "bench", "bench-smoke", "sim", "lock", "clean"}
+TARGETS = {"help", "setup", "crawl", "test", "one", "check", "bench", "bench-smoke", "sim", "lock", "dist", "clean"}
 
 
 def _read(name: str) -> str:
@@ -180,9 +181,33 @@ def test_a_source_distribution_has_what_a_checkout_has(tmp_path: Path) -> None:
     with tarfile.open(archive) as packed:
         names = {name.split("/")[1] for name in packed.getnames()}
     tracked = {path.name for path in ROOT.iterdir()} & {
-        *("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml"),
+        *("LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "Containerfile"),
+        "pyproject.toml",
         *("dhtcrawl", "docs", "scripts", "tests", *LOCKS),
         *(".ci", ".github", ".editorconfig", ".gitignore", ".pre-commit-config.yaml"),
     }
-    assert len(tracked) == 18
+    assert len(tracked) == 19
     assert names == {*tracked, "PKG-INFO"}
+
+
+def test_the_wheel_has_all_that_the_package_has(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == f"dhtcrawl-{dhtcrawl.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("dhtcrawl/")}
+        (commands,) = [archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt")]
+    source = (path for path in (ROOT / "dhtcrawl").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert packed == {path.relative_to(ROOT).as_posix() for path in source}
+    assert "dhtcrawl = dhtcrawl.cli.main:main" in commands
+
+
+def test_the_image_is_built_from_what_the_locks_pin() -> None:
+    lines = _lines("Containerfile")
+    copied = [word for line in lines if line.startswith("COPY") and "--from" not in line for word in line.split()[1:-1]]
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    (base,) = {line.split()[1] for line in lines if line.startswith("FROM")}
+    assert base.split(":")[1].startswith("3.12-"), "of a version that every dependency has a wheel for"
+    assert any("--require-hashes -r requirements.lock" in line for line in lines)
+    assert "USER dhtcrawl" in lines
