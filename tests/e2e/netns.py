@@ -88,13 +88,8 @@ class Hosts:
     @contextmanager
     def on(self, name: str) -> Iterator[None]:
         """Sockets that this thread makes meanwhile are the host's."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        with Path("/proc/thread-self/ns/net").open() as home, (NETNS / self._namespace(name)).open() as there:
-            _enter(libc, there.fileno())
-            try:
-                yield
-            finally:
-                _enter(libc, home.fileno())
+        with entered(self._namespace(name)):
+            yield
 
     def cut(self, senders: Sequence[str], receivers: Sequence[str]) -> None:
         """From now on nothing of these senders reaches those receivers; the other way is open."""
@@ -132,6 +127,18 @@ class Hosts:
     def _remove(self) -> None:
         for name in ("router", *self.names):
             remove(self._namespace(name))
+
+
+@contextmanager
+def entered(namespace: str) -> Iterator[None]:
+    """This thread is in a namespace meanwhile."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/proc/thread-self/ns/net").open() as home, (NETNS / namespace).open() as there:
+        _enter(libc, there.fileno())
+        try:
+            yield
+        finally:
+            _enter(libc, home.fileno())
 
 
 def sweep() -> list[str]:

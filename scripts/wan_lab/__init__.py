@@ -1,0 +1,1 @@
+"""Machines in several regions, on one machine: namespaces, and a router between them that delays, loses and limits."""
