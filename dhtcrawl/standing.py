@@ -125,6 +125,7 @@ SKIPPED: Final = {
     "rules": "the rules for the page it is on follow other links only",
     "robots": "its site's robots.txt disallows it",
     "failed": "no attempt brought a page",
+    "recalled": "nodes took it and did not begin it in time; it waits for a person",
     "private-address": "its host has a private address",
     "redirect-limit": "too many redirects in a row led to it",
     "not-a-url": "it is no web address",

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from dhtcrawl.cli.rate import Rate, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
-from dhtcrawl.cli.words import clock, fitting, size, some, tally, with_reason
+from dhtcrawl.cli.words import clock, fitting, for_a_person, size, some, tally, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.standing import sentence
@@ -80,6 +80,7 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
     lines += _unused_rules(summary, out)
     if summary.plans:
         lines.append(f"  plans by   {', '.join(in_words(summary.plans))}")
+    lines += for_a_person(summary.skipped)
     if summary.pages_missing:
         lines.append(f"  MISSING    {summary.pages_missing} bodies are in no archive file")
     if summary.pages_undercopied:

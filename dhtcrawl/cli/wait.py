@@ -13,7 +13,7 @@ from dhtcrawl.cli.progress import counted
 from dhtcrawl.cli.rate import Rate, a_second, rough_end
 from dhtcrawl.cli.screen import Screen
 from dhtcrawl.cli.table import printable, short
-from dhtcrawl.cli.words import clock, fitting, size, with_reason
+from dhtcrawl.cli.words import clock, fitting, for_a_person, size, with_reason
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.errors import Exit, NodeUnreachable, NotNow
 from dhtcrawl.storage.outputs.summary import Summary
@@ -137,7 +137,7 @@ def _line(crawl: Mapping[str, Any], rate: float, columns: int) -> str:
 
 def describe_end(crawl: Mapping[str, Any]) -> str:
     """The end of a crawl whose outputs stay with the nodes, in a few lines."""
-    ended = str(crawl.get("ended", ""))
+    ended, skipped = str(crawl.get("ended", "")), skipped_by_reason(_counters(crawl))
     word = ended if ended == "complete" else f"stopped: {ended}" if stop_of(ended) else ended or "incomplete"
     return "\n".join(
         [
@@ -148,6 +148,7 @@ def describe_end(crawl: Mapping[str, Any]) -> str:
             f"  urls seen  {count_of(crawl, 'urls_seen')}  ({count_of(crawl, 'links')} links lead there; "
             f"fetched twice: {count_of(crawl, 'refetches')})",
             *counted("  errors     ", errors_by_kind(_counters(crawl))),
-            *counted("  skipped    ", skipped_by_reason(_counters(crawl))),
+            *counted("  skipped    ", skipped),
+            *for_a_person(skipped),
         ]
     )

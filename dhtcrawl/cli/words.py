@@ -31,6 +31,13 @@ def tally(counts: Mapping[str, int]) -> list[str]:
     return [f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
+def for_a_person(skipped: Mapping[str, int]) -> list[str]:
+    """A line of a crawl's end on the pages that a person is to decide about; none where there are none."""
+    count = skipped.get("recalled", 0)
+    pages = "1 page" if count == 1 else f"{count} pages"
+    return [f"  MANUAL     {pages} that no node began: decide with 'dhtcrawl crawls --manual'"] if count else []
+
+
 def some(seeds: Sequence[str], total: int | None = None) -> str:
     """The first of the seeds, and how many more there are."""
     more = (len(seeds) if total is None else total) - 1

@@ -299,6 +299,18 @@ class Frontier:
         """The hosts in memory, to be looked at only."""
         return iter(self._hosts.values())
 
+    def kept_back(self, keys: Collection[bytes], now: float) -> frozenset[bytes]:
+        """Those of these tasks whose host may not be asked now: its delay, a pause, its lease or its robots.txt.
+
+        That all fetchers are busy, with this host or with others, is this node's own affair.
+        """
+        found: set[bytes] = set()
+        for host in self._hosts.values():
+            some = host.known.intersection(keys)
+            if some and (host.robots_busy or self._ready_at(host) > now):
+                found |= some
+        return frozenset(found)
+
     def retrying(self) -> set[bytes]:
         """Keys of tasks that wait for another try."""
         return {task.key for host in self._hosts.values() for _, task, _ in host.retries}
@@ -437,6 +449,11 @@ class Frontier:
             return host.retries[0][0] if host.retries else math.inf
         delay_s = self._delay_of(host.name)
         return self._clock_of(host.name).ready_at(delay_s, self._parallel_at(delay_s))
+
+    def _ready_at(self, host: BackQueue) -> float:
+        """When the host itself allows its next request; infinity while it is not known, or one is under way."""
+        delay_s, clock = self._delay_of(host.name), self._clock_of(host.name)
+        return clock.ready_at(delay_s, 1 if delay_s > 0 else clock.in_flight + 1)
 
     def _push_ready(self, host: BackQueue, head: Queued | None) -> None:
         depth = head.depth if head is not None else 0

@@ -33,6 +33,7 @@ _REMEDIES: Final = {
     SkipReason.PRIVATE_ADDRESS: "if it is yours, use --allow-private",
     SkipReason.ROBOTS: "ask the site's owner, or use --ignore-robots on your own site",
     SkipReason.FAILED: "check the address, and whether the site is up",
+    SkipReason.RECALLED: "see what ails the nodes that took it, and release it: 'dhtcrawl crawls --manual'",
 }
 _NODE_REMEDY: Final = "if it is yours, start that node, and others that may get it, with join --allow-network"
 _BUSY: Final = "try again later, or with a longer --delay"

@@ -57,6 +57,10 @@ class AssignmentSide:
         return self.state.owning
 
     @property
+    def may_start(self) -> bool:
+        return self.state.owning and self.parts.shares.may_start
+
+    @property
     def depth_matters(self) -> bool:
         return self.state.record.spec.settings.depth >= 0
 

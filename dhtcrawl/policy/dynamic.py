@@ -17,6 +17,9 @@ The paper's nodes are of types, and a task goes to nodes of its type only: with
 the option `type=NAME` the crawl's tasks go to nodes that were started with
 `--label type=NAME`. The coordinator tells the owners which those are.
 
+A node that brings no page of a site for a minute has its tasks of that site
+recalled. A task that was recalled five times so is left to a person.
+
 Batches follow additive increase, multiplicative decrease (Chiu & Jain 1989):
 20 tasks, 5 more when 85 % are done, half when fewer than 50 % are.
 """
@@ -45,6 +48,7 @@ EXPLORES = 0.5
 BATCH_FIRST, BATCH_MIN, BATCH_MAX = 20, 5, 100
 BATCH_MORE, DONE_WELL, DONE_BADLY = 5, 0.85, 0.5
 BUDGET_TIMES, BUDGET_MIN_S, BUDGET_MAX_S = 2.5, 20.0, 600.0
+IDLE_S = 60.0  # the paper's: without a page for so long, a batch is recalled
 SECONDS_UNKNOWN = 1.0
 PAIRS_MAX = 100_000
 
@@ -78,6 +82,7 @@ class Dynamic(Policy):
     name = "dynamic"
     about = "the node that does best at a site fetches: pages brought of those tried, and seconds a page"
     options: ClassVar = {"type": ()}
+    recalls_max = 5  # the paper's
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -118,7 +123,7 @@ class Dynamic(Policy):
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
         batch = int(self._pairs.get((node, host), _NEW_PAIR).batch)
         budget_s = min(max(BUDGET_TIMES * batch * self.seconds(node, host), BUDGET_MIN_S), BUDGET_MAX_S)
-        return AssignmentTerms(batch, budget_s)
+        return AssignmentTerms(batch, budget_s, idle_s=IDLE_S)
 
     def heard(self, outcome: Outcome, now: float) -> None:
         pair = self._pair(outcome.node, outcome.host)

@@ -37,12 +37,17 @@ class Guard(Policy):
         self.owner_first = bool(inner.owner_first) and not self.settings.types
         self.candidates_max = _count(inner, "candidates_max")
         self.failures_max = _count(inner, "failures_max")
-        self.learns = getattr(inner.heard, "__func__", None) is not Policy.heard
+        self.recalls_max = None if inner.recalls_max is None else _count(inner, "recalls_max")
         self.planner = inner.planner
         self.given_up = ""  # why it is not asked any more; empty while it is
         self.faults = 0  # ever
         self._in_a_row = 0
         self._xor = Xor(inner.settings)
+
+    @property
+    def learns(self) -> bool:
+        """Whether it wants to hear of outcomes."""
+        return getattr(self.inner.heard, "__func__", None) is not Policy.heard
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         if not self.given_up:
@@ -126,7 +131,8 @@ def sensible(terms: object) -> bool:
     """Whether these are terms on which a node may get tasks."""
     if not isinstance(terms, AssignmentTerms):
         return False
-    numbers = (terms.batch, terms.budget_s, 1.0 if terms.connect_timeout_s is None else terms.connect_timeout_s)
+    optional = [1.0 if each is None else each for each in (terms.idle_s, terms.connect_timeout_s)]
+    numbers = (terms.batch, terms.budget_s, *optional)
     if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
         return False
     return 1 <= terms.batch <= BATCH_MAX and all(0 < each <= BUDGET_MAX_S for each in numbers[1:])

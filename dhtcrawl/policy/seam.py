@@ -76,6 +76,7 @@ class AssignmentTerms:
     batch: int = BATCH  # tasks that it has at a time
     budget_s: float = BUDGET_S  # for a batch; what brought nothing by then is recalled
     connect_timeout_s: float | None = None  # None: the node's own setting
+    idle_s: float | None = None  # what is not begun is recalled after so long without a page of the host; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,10 @@ class Policy:
     owner_first: bool = False
     # How many nodes may be asked for a task: those near its key, or near its host where it is `pinned`.
     candidates_max: int = 64
-    # Yu et al. 2014: after five recalls a task is a person's. Nodes that cannot connect do not count.
+    # After how many nodes that connected, and brought nothing, a task is given up.
     failures_max: int = 5
+    # After how many recalls by `idle_s`, or from silent nodes, a task is left to a person; None: it goes on for ever.
+    recalls_max: int | None = None
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

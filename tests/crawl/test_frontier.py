@@ -268,3 +268,34 @@ def test_what_left_and_came_as_something_new_later_is_as_new() -> None:
     frontier.book.clock("a").end(NOW)
     frontier.finish(job, NOW, retry_at=NOW + 5)
     assert urls(frontier, NOW + 5) == ["http://a/1"]
+
+
+# -- what waits on purpose --
+
+
+def keys_of(*numbers: int) -> frozenset[bytes]:
+    return frozenset(task(f"http://a/{number}", number).key for number in numbers)
+
+
+def test_what_waits_for_a_delay_a_pause_or_the_robots_txt_of_its_host_is_kept_back() -> None:
+    polite = make(delay_s=10.0)
+    polite.add([task(f"http://a/{number}", number) for number in range(3)], NOW)
+    assert polite.kept_back(keys_of(1, 2), NOW) == frozenset(), "it might begin, and no fetcher takes it"
+    job = begin(polite)
+    assert polite.kept_back(keys_of(1, 2, 7), NOW + 60) == keys_of(1, 2), "a request is under way"
+    over(polite, job, NOW + 60)
+    assert polite.kept_back(keys_of(1, 2), NOW + 69) == keys_of(1, 2)
+    assert polite.kept_back(keys_of(1, 2), NOW + 70) == frozenset()
+    polite.book.clock("a").hold(NOW + 70, 600.0, HELD)
+    assert polite.kept_back(keys_of(1, 2), NOW + 600) == keys_of(1, 2)
+
+    busy = make(parallel=1)
+    busy.add([task(f"http://a/{number}", number) for number in range(2)], NOW)
+    begin(busy)
+    assert busy.kept_back(keys_of(1), NOW) == frozenset(), "without a delay only this node's fetchers are too few"
+
+    asks = make(robots=True)
+    asks.add([task("http://a/1", 1)], NOW)
+    assert asks.kept_back(keys_of(1), NOW) == frozenset()
+    begin(asks)
+    assert asks.kept_back(keys_of(1), NOW) == keys_of(1)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from .crawler import Crawler
 from .deadline import until
@@ -15,6 +18,18 @@ from .swarm import DEADLINE_S, Swarm, submitted
 REFUSED = Answer(headers={"Content-Type": "text/html", "X-Padding": "x" * 70_000})  # a head of over 64 KiB
 ONE_TRY = ["--set", "fetch.retries_max=0"]
 PAGES = 30
+HASTY = """
+from dataclasses import replace
+
+from dhtcrawl.policy.dynamic import Dynamic
+
+
+class Hasty(Dynamic):
+    \"\"\"For which a second without a page is a minute.\"\"\"
+
+    def terms(self, node, host):
+        return replace(super().terms(node, host), idle_s=1.0)
+"""
 
 
 def given_up(crawler: Crawler, admin: str, crawl: str) -> dict[str, dict[str, Any]]:
@@ -60,20 +75,64 @@ def _pages(swarm: Swarm, crawl: str) -> int:
     return sum(node.counters(crawl).get("pages", 0) for node in swarm.nodes)
 
 
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
+    """Three nodes, of which the second alone is of the type `meta`; it makes one request at a time."""
+    home = tmp_path_factory.mktemp("typed")
+    for number in range(3):
+        (home / f"node{number}").mkdir()
+        (home / f"node{number}" / "hasty.py").write_text(HASTY)
+    with Swarm(home, "--allow-policy", "hasty:Hasty") as swarm:
+        swarm.start(1)
+        swarm.start(1, "--label", "type=meta", "--concurrency", "1")
+        swarm.start(1, "--label", "type=other")
+        swarm.meet()
+        yield swarm
+
+
 def test_only_nodes_of_a_type_fetch_where_the_crawl_names_one(
-    tmp_path: Path, stub: StubServer, crawler: Crawler, outputs: Outputs
+    typed: Swarm, stub: StubServer, crawler: Crawler, outputs: Outputs
 ) -> None:
     stub.page("/", *(f"/{number}" for number in range(PAGES)))
     for number in range(PAGES):
         stub.page(f"/{number}")
-    with Swarm(tmp_path / "swarm") as swarm:
-        swarm.start(1)
-        swarm.start(1, "--label", "type=meta")
-        swarm.start(1, "--label", "type=other")
-        swarm.meet()
-        plain, meta, _ = swarm.nodes
-        options = ["--delay", "0", "--policy", "dynamic", "--policy-option", "type=meta"]
-        with submitted(crawler, plain, outputs, stub.url + "/", *options) as crawl:
-            summary = crawl.finish(swarm)
-        swarm.check()
+    plain, meta, _ = typed.nodes
+    options = ["--delay", "0", "--policy", "dynamic", "--policy-option", "type=meta"]
+    with submitted(crawler, plain, outputs, stub.url + "/", *options) as crawl:
+        summary = crawl.finish(typed)
+    typed.check()
     assert {row["node"]: row["pages"] for row in summary["per_node"] if row["pages"]} == {meta.id: PAGES + 1}
+
+
+def test_what_its_only_node_takes_and_never_begins_is_a_persons_after_five_recalls_and_kill_9(
+    typed: Swarm, stub: StubServer, crawler: Crawler, outputs: Outputs
+) -> None:
+    taken = ["/1", "/2", "/3"]
+    stub.page("/", *taken)
+    stub.answers |= dict.fromkeys(taken, Answer(b"<p>", headers={"Content-Type": "text/html"}, holds=True))
+    plain, meta, other = typed.nodes
+    options = ["--delay", "0", "--policy", "hasty:Hasty", "--policy-option", "type=meta"]
+    with submitted(crawler, other, outputs, stub.url + "/", *options) as crawl:
+        until(lambda: len(given_up(crawler, other.admin, crawl.id)) == 2, "two are a person's", DEADLINE_S)
+        (begun,) = set(taken) & set(stub.paths())
+        plain.kill()
+        typed.give_up(plain)
+        typed.restart(plain)
+        plain.ready()
+        typed.meet()
+        listed = given_up(crawler, plain.admin, crawl.id)
+        assert sorted(listed) == sorted(set(taken) - {begun})
+        for path, row in listed.items():
+            assert row["detail"] == f"taken and not begun, recalled from: {meta.id[:8]} (5)"
+            why = crawler.run("why", stub.url + path, "--admin", plain.admin).ended_with(0).stdout
+            assert "recalled: nodes took it and did not begin it in time" in why
+        stub.release()
+        summary = crawl.finish(typed, {"complete": True, "lost": 0, "pages": 2, "skipped": {"recalled": 2}})
+        assert {row["url"]: row["reason"] for row in outputs.skipped()} == {
+            stub.url + path: "recalled" for path in listed
+        }
+        assert summary["errors"] == 0
+        crawler.run("crawls", crawl.id, "--release", "all", "--admin", other.admin).ended_with(0)
+        until(lambda: _pages(typed, crawl.id) == 4, "what was released is there", DEADLINE_S)
+        assert given_up(crawler, other.admin, crawl.id) == {}
+    typed.check()

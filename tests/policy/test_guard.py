@@ -107,6 +107,15 @@ def test_a_policy_that_asks_for_nonsense_is_not_made(name: str, value: object) -
         Guard(odd)
 
 
+@pytest.mark.parametrize("value", ["many", 0, -1, 2.5, True])
+def test_a_number_of_recalls_is_a_number_or_there_is_none(value: Any) -> None:
+    odd = Odd(lambda task, candidates: [])
+    assert Guard(odd).recalls_max is None
+    odd.recalls_max = value
+    with pytest.raises(ConfigError, match=f"recalls_max is {value!r}; it has to be a whole number from 1 on"):
+        Guard(odd)
+
+
 def test_what_came_of_tasks_is_kept_only_for_a_policy_that_learns() -> None:
     odd = Odd(lambda task, candidates: [])
     assert not Guard(odd).learns
@@ -135,6 +144,7 @@ def test_a_policy_that_hangs_is_not_asked_again() -> None:
         AssignmentTerms(budget_s=0),
         AssignmentTerms(budget_s=float("nan")),
         AssignmentTerms(connect_timeout_s=-1.0),
+        AssignmentTerms(idle_s=0.0),
         AssignmentTerms(batch=True),
         AssignmentTerms(budget_s="x"),  # type: ignore[arg-type]
     ],

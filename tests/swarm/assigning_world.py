@@ -104,7 +104,9 @@ class AssignerBench(Bench):
             self.clock,
             group,
             decide=decide or self._decide,
-            orphans=OrphanCheck(group, self.ownership.asked, self._compare, self._all_have_answered),
+            orphans=OrphanCheck(
+                group, self.ownership.asked, self._compare, lambda keys: self.lender.others_answered(keys)
+            ),
         )
 
     async def _decide(self, work: Callable[[], Choice]) -> Choice | None:
@@ -159,7 +161,7 @@ class AssignerBench(Bench):
         self.unheard += keys
         return True
 
-    async def _all_have_answered(self, keys: list[bytes]) -> None:
+    async def requeue_held(self, keys: list[bytes]) -> None:
         self.add(*(task for key, task in self.tasks.items() if key in keys))
 
     async def merged(self, records: Sequence[TaskReplica]) -> Merged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.memory import entries
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,32 @@ def test_a_budget_that_is_used_up_is_told_by_worker_but_not_while_the_host_keeps
     assert lent.overdue(lambda host: 50.0 if host == "y" else 0.0, NOW + 20) == {A: [K1]}
     lent.renew([K1, b"?"], NOW + 20)
     assert lent.overdue(lambda host: 0.0, NOW + 20) == {B: [K2]}
+
+
+def test_a_node_is_idle_while_it_brings_no_page_of_a_host_whatever_it_brings_of_others() -> None:
+    lent = Assigned()
+    lent.lend(A, 1, "x", [K1], NOW, 600.0, idle_s=60.0)
+    lent.lend(A, 1, "y", [K2], NOW, 600.0, idle_s=60.0)
+    lent.lend(B, 1, "x", [K3], NOW, 600.0)
+    lent.begin([K1, K2, K3], NOW)
+    lent.brought(A, "x", NOW + 30)
+    assert lent.overdue(lambda host: 0.0, NOW + 60) == {A: [K2]}
+    assert [lent.is_idle(key, NOW + 60) for key in (K1, K2, K3, b"?")] == [False, True, False, False]
+    assert lent.overdue(lambda host: 100.0, NOW + 90) == {}, "a host that keeps all waiting is no node's fault"
+    assert lent.overdue(lambda host: 0.0, NOW + 90) == {A: [K1, K2]}
+
+
+def test_a_page_from_before_a_task_was_given_does_not_make_its_node_idle_sooner() -> None:
+    lent = Assigned()
+    lent.lend(A, 1, "x", [K1], NOW, 600.0, idle_s=60.0)
+    lent.brought(A, "x", NOW + 1)
+    lent.lend(A, 1, "x", [K2], NOW + 50, 600.0, idle_s=60.0)
+    lent.let_go([K1])
+    assert not lent.is_idle(K2, NOW + 100)
+    assert lent.is_idle(K2, NOW + 110)
+    lent.let_go([K2])
+    lent.brought(A, "x", NOW + 120)
+    assert entries(lent) == entries(Assigned()), "of pairs that have nothing, nothing is kept"
 
 
 def test_a_worker_speaks_for_what_it_has_been_told_of_as_long_as_it_is_there() -> None:

@@ -14,6 +14,7 @@ from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Policy, PolicyTask,
 from dhtcrawl.rpc.membership.view import Member, View
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.messages import Refused, StoreBackup
+from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.swarm.assignment import worker_calls
 from dhtcrawl.swarm.assignment.assigned import SILENT_S
 from dhtcrawl.swarm.calls.assignment import Lend, Recall
@@ -264,6 +265,83 @@ async def test_what_is_not_begun_within_its_budget_is_recalled_and_what_is_in_fl
         await asyncio.sleep(10.0)
         assert world.requeued == [TASKS[0].key]
         assert TASKS[1].key in world.lent
+
+
+PATIENT = AssignmentTerms(batch=5, budget_s=600.0, idle_s=60.0)
+
+
+class Recalls(Only):
+    """Ranks one node, and leaves a task to a person after five recalls."""
+
+    recalls_max = 5
+
+    def __init__(self) -> None:
+        super().__init__(B, terms=PATIENT)
+
+
+async def test_what_one_takes_and_never_begins_is_recalled_after_a_minute_and_a_persons_after_five() -> None:
+    async with a_world(Recalls()) as world:
+        task = TASKS[0]
+        world.add(task)
+        for _ in range(30):
+            await asyncio.sleep(10.0)
+            await world.report(1)  # it runs on
+        assert not world.killed
+        assert 4 <= len(world.requeued) < 5
+        for _ in range(4):
+            await asyncio.sleep(10.0)
+            await world.report(1)
+        (kill,) = world.killed
+        assert (kill.key, kill.host, kill.reason, kill.attempt) == (task.key, "a", SkipReason.RECALLED, 4)
+        assert kill.detail == f"taken and not begun, recalled from: {B.hex()[:8]} (5)"
+        assert (len(world.lent), len(world.requeued)) == (0, 4), "it is nobody's any more"
+
+
+async def test_what_a_silent_node_has_is_a_persons_after_all_others_were_asked_five_times() -> None:
+    async with a_world(Recalls()) as world:
+        world.peers.calls[Recall.terms.name] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")
+        world.add(TASKS[0])
+        await asyncio.sleep(4.5 * SILENT_S)
+        assert not world.killed
+        await asyncio.sleep(SILENT_S)
+        assert [(kill.key, kill.reason) for kill in world.killed] == [(TASKS[0].key, SkipReason.RECALLED)]
+        assert world.unheard == [TASKS[0].key] * 5
+
+
+async def test_what_waits_on_purpose_at_a_worker_or_comes_back_by_itself_is_never_a_persons() -> None:
+    policy = Recalls()
+    async with a_world(policy) as world:
+        polite, given_back = TASKS[:2]
+        world.peers.calls[Recall.terms.name] = lambda args: {
+            "keys": args["keys"],
+            "kept_back": tuple(key for key in args["keys"] if key == polite.key),
+        }
+        world.add(polite, given_back)
+        for _ in range(70):
+            await asyncio.sleep(10.0)
+            await world.report(1, failed(given_back, TaskResult.RECALLED))
+        assert not world.killed
+        assert world.requeued.count(polite.key) > 10
+    assert policy.heard_of == [], "nor does the policy count it against its node"
+
+
+async def test_a_node_that_brings_other_pages_of_the_host_is_not_idle() -> None:
+    async with a_world(Recalls()) as world:
+        world.add(*TASKS[:2])
+        page = TaskOutcome(TASKS[0].key, "a", TaskResult.PAGE, 1.0)
+        for _ in range(18):
+            await asyncio.sleep(30.0)
+            await world.report(1, page)
+        assert world.requeued == []
+
+
+async def test_where_the_policy_names_no_number_a_task_is_never_a_persons_for_recalls() -> None:
+    async with a_world(Only(B, terms=PATIENT)) as world:
+        world.add(TASKS[0])
+        for _ in range(100):
+            await asyncio.sleep(10.0)
+            await world.report(1)
+        assert (world.killed, len(world.requeued) > 10) == ([], True)
 
 
 async def test_a_worker_that_is_gone_or_was_started_again_or_is_silent_loses_what_it_has() -> None:

@@ -55,7 +55,8 @@ class Owned:
         claim: Any = SimpleNamespace(owns=self.ours.__contains__, mine=self.ours.__contains__)
         self.ownership = SwarmOwnership(claim)
         frontier: Any = SimpleNamespace(load=lambda host: len(self.started), delay_s=lambda host: 1.0)
-        self.policy = Favours(B, terms=AssignmentTerms(batch=BATCH, budget_s=30.0))
+        self.policy = Favours(B, terms=AssignmentTerms(batch=BATCH, budget_s=30.0, idle_s=20.0))
+        self.policy.recalls_max = 2
         self.state = AssignerState(
             OWN, Guard(self.policy), Failures(), self.ownership, frontier, self.incarnations.get
         )  # fmt: skip
@@ -212,7 +213,8 @@ class Machine(RuleBasedStateMachine):
         for key in keys:
             if world.has.get(key, (None,))[0] == asked.node:
                 del world.has[key]
-        world.requeue(world.state.let_go(asked, keys, world.now))
+        kept_back = keys[: len(keys) // 3]
+        world.apply(world.state.let_go(asked, keys, kept_back, world.now))
 
     @rule()
     def all_have_answered(self) -> None:
@@ -220,7 +222,9 @@ class Machine(RuleBasedStateMachine):
         keys = list(world.ownership.asked)
         world.ownership.asked.remove(keys)
         # Whoever fetched one has told the others, who tell us; the rest nobody knows of, and nobody will fetch.
-        world.requeue(keys)
+        over = world.state.recalled_too_often(keys)
+        world.apply(over)
+        world.requeue([key for key in keys if key not in {each.key for each in over}])
 
     @rule(seconds=st.floats(0.1, SILENT_S))
     def time_passes(self, seconds: float) -> None:

@@ -56,7 +56,7 @@ class AssigningNode(Node):
             has_open=self.flying.__contains__,
             changed=lambda: None,
         )
-        run: Any = SimpleNamespace(parts=parts, crawl_id=CRAWL, owning=True, leaving=False)
+        run: Any = SimpleNamespace(parts=parts, crawl_id=CRAWL, owning=True, may_start=True, leaving=False)
         self.ownership = SwarmOwnership(self.claims())
         policies: Any = None  # nothing is asked of them without a policy
         services = AssignmentServices(

@@ -73,8 +73,8 @@ def test_what_others_own_by_now_is_forgotten() -> None:
     told = Failures()
     told.note(A, given(TaskResult.FAILED))
     told.note(A, given(TaskResult.FAILED, OTHER))
-    told.recalled(KEY, B)
-    told.recalled(OTHER, B)
+    told.recalled(KEY, B, "a", counts=True)
+    told.recalled(OTHER, B, "a", counts=False)
     told.keep(lambda key: key == OTHER)
     assert (KEY in told, OTHER in told) == (False, True)
     assert (told.of(KEY), told.of(OTHER)) == (((), ()), ((A,), (B,)))
@@ -83,11 +83,22 @@ def test_what_others_own_by_now_is_forgotten() -> None:
 def test_who_had_no_time_for_a_task_is_no_failure_and_comes_in_the_order_of_when() -> None:
     told = Failures()
     for node in (A, B, A):
-        told.recalled(KEY, node)
+        told.recalled(KEY, node, "a", counts=True)
     assert told.of(KEY) == ((), (B, A))
     assert (KEY in told, told.is_left(KEY, HTTP, [A], 0.0)) == (False, True)
     told.forget(KEY)
-    assert told.of(KEY) == ((), ())
+    assert (told.of(KEY), told.recalls(KEY)) == (((), ()), 0)
+
+
+def test_only_recalls_that_count_are_counted_and_each_node_is_named_with_how_many_it_had() -> None:
+    told = Failures()
+    for node, counts in ((A, True), (B, False), (A, True), (C, True)):
+        told.recalled(KEY, node, "a", counts=counts)
+    assert told.of(KEY) == ((), (B, A, C))
+    assert told.recalls(KEY) == 3
+    host, words = told.recalled_words(KEY)
+    assert host == "a"
+    assert words == f"taken and not begun, recalled from: {A.hex()[:8]} (2), {C.hex()[:8]} (1)"
 
 
 def test_neither_tasks_nor_hosts_pile_up() -> None:

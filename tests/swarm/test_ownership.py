@@ -121,7 +121,7 @@ class OneSide:
         crawl: Any = SimpleNamespace(
             frontier=self.frontier, intake=self.intake, next_round=corridor, changed=lambda: None
         )
-        run: Any = SimpleNamespace(parts=crawl, crawl_id=CRAWL, owning=True, leaving=False)
+        run: Any = SimpleNamespace(parts=crawl, crawl_id=CRAWL, owning=True, may_start=True, leaving=False)
         self.queues = AssignmentQueues(
             run, self.clock, self.committer, ownership=own, merge=self._no_merge, lending=True
         )

@@ -42,6 +42,7 @@ class WorkerBench(Bench):
         self.incarnations: dict[bytes, int] = {OWNER: 1, OTHER: 1}
         self.flying: set[bytes] = set()
         self.tried: set[bytes] = set()
+        self.polite: set[bytes] = set()  # wait for their host's sake
         self.over: list[bytes] = []
         self.queued: set[bytes] = set()
         self.dropped: list[bytes] = []  # their records were handed over
@@ -71,6 +72,9 @@ class WorkerBench(Bench):
 
     def retrying(self) -> set[bytes]:
         return self.tried
+
+    def kept_back(self, keys: list[bytes]) -> frozenset[bytes]:
+        return frozenset(self.polite)
 
     def forget(self, keys: list[bytes]) -> None:
         self.queued.difference_update(keys)
@@ -206,6 +210,15 @@ async def test_what_is_recalled_is_given_back_but_for_what_is_in_flight_or_over(
         assert answer == LetGo((K1, gone))
         assert K1 not in world.queued
         assert K2 in world.borrower.borrowed
+
+
+async def test_what_waits_on_purpose_is_given_back_and_said_to() -> None:
+    async with a_world() as world:
+        await world.lend(K1, K2, K3)
+        world.polite = {K2, K3}
+        world.over.append(K3)
+        answer = await world.borrower.on_recall(OWNER, Recall(CRAWL, (K1, K2, K3)))
+        assert answer == LetGo((K1, K2), (K2,))
 
 
 async def test_an_owner_that_took_us_for_gone_has_everything_forgotten_that_it_lent() -> None:

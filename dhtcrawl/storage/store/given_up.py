@@ -1,4 +1,4 @@
-"""Lists tasks that were given up as failed, so that a user may have them tried again or dropped.
+"""Lists tasks that were given up as failed or recalled, so that a user may have them tried again or dropped.
 
     given_up   the tasks of a part of the store, with their failures
     release    a new generation, from `pending` on
@@ -22,6 +22,8 @@ from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import get_task
 from dhtcrawl.storage.store.txn import Txn
 
+MANUAL = (SkipReason.FAILED, SkipReason.RECALLED)  # why a task is for a person to decide about
+
 
 class GivenUp(NamedTuple):
     """A task that was given up."""
@@ -30,12 +32,12 @@ class GivenUp(NamedTuple):
     url: str
     depth: int
     attempts: int
-    detail: str  # the failure; if several nodes tried, that of each
+    detail: str  # the failure, and who had it without beginning it; if several nodes tried, that of each
 
 
 def is_given_up(task: Task) -> bool:
-    """Whether a task is dead because fetching it failed, and not because it must not be fetched."""
-    return task.state == State.DEAD and task.reason == SkipReason.FAILED
+    """Whether a task is dead because it failed, or no node began it, and not because it must not be fetched."""
+    return task.state == State.DEAD and task.reason in MANUAL
 
 
 def given_up(

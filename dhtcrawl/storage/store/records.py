@@ -85,6 +85,7 @@ class SkipReason:
     RULES = "rules"
     ROBOTS = "robots"
     FAILED = "failed"
+    RECALLED = "recalled"
     PRIVATE_ADDRESS = "private-address"
     REDIRECT_LIMIT = "redirect-limit"
     NOT_A_URL = "not-a-url"

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -46,6 +47,7 @@ class TaskAssignment(NamedTuple):
     budget_s: float
     origin: str = ""
     begun: bool = False  # the worker has been told
+    idle_s: float = inf  # it is recalled after so long without a page of the host
 
 
 @loop_state
@@ -59,6 +61,7 @@ class Assigned:
         self._of: Counter[bytes] = Counter()
         self._hosts: Counter[str] = Counter()
         self._heard_at: dict[bytes, float] = {}
+        self._page_at: dict[tuple[bytes, str], float] = {}  # when a page was last heard of, by node and host
         self._gone: dict[bytes, int | None] = {}  # nodes that went while they had tasks → their incarnation
 
     def __len__(self) -> int:
@@ -91,14 +94,20 @@ class Assigned:
         now: float,
         budget_s: float,
         origins: Mapping[bytes, str] = NONE_KNOWN,
+        *,
+        idle_s: float | None = None,
     ) -> dict[bytes, TaskAssignment]:
-        """Assign tasks of a host to a node, with a budget, and return that; `origins` has the origins of their URLs."""
+        """Assign tasks of a host to a node, on these terms; `origins` has the origins of their URLs."""
         if not keys:
             return {}
         self.version += 1
         if node not in self._of:
             self._heard_at[node] = now
-        given = {key: TaskAssignment(node, incarnation, host, now, budget_s, origins.get(key, "")) for key in keys}
+        idle = inf if idle_s is None else idle_s
+        given = {
+            key: TaskAssignment(node, incarnation, host, now, budget_s, origins.get(key, ""), idle_s=idle)
+            for key in keys
+        }
         assert self._loans.keys().isdisjoint(given), "a task is lent to one node"
         self._loans |= given
         self._at[node, host] += len(given)
@@ -114,6 +123,8 @@ class Assigned:
             _one_less(self._at, (loan.node, loan.host))
             _one_less(self._of, loan.node)
             _one_less(self._hosts, loan.host)
+            if (loan.node, loan.host) not in self._at:
+                self._page_at.pop((loan.node, loan.host), None)
             if loan.node not in self._of:
                 del self._heard_at[loan.node]
         return over
@@ -126,6 +137,16 @@ class Assigned:
         """Note that a worker has reported."""
         if node in self._heard_at:
             self._heard_at[node] = now
+
+    def brought(self, node: bytes, host: str, now: float) -> None:
+        """Note that a worker has brought a page of a host."""
+        if (node, host) in self._at:
+            self._page_at[node, host] = now
+
+    def is_idle(self, key: bytes, now: float) -> bool:
+        """Whether a worker has had a task for longer than its terms allow without a page of the host."""
+        loan = self._loans.get(key)
+        return loan is not None and self._idle(loan, now)
 
     def get(self, key: bytes) -> TaskAssignment | None:
         """The assignment of a task, if it has one."""
@@ -165,13 +186,18 @@ class Assigned:
         return [node for node, incarnation in there if incarnation_of(node) == incarnation]
 
     def overdue(self, waits_s: Callable[[str], float], now: float) -> dict[bytes, list[bytes]]:
-        """Tasks, by worker, that it has had for longer than their budget and than their host keeps all waiting."""
+        """Tasks, by worker, that are late, or idle, and were there for longer than their host keeps all waiting."""
         late: dict[bytes, list[bytes]] = {}
         waits = {host: waits_s(host) for host in self._hosts}
         for key, loan in self._loans.items():
-            if loan.begun and now - loan.since >= max(loan.budget_s, waits[loan.host]):
+            had_s = now - loan.since
+            late_or_idle = had_s >= loan.budget_s or self._idle(loan, now)
+            if loan.begun and late_or_idle and had_s >= waits[loan.host]:
                 late.setdefault(loan.node, []).append(key)
         return late
+
+    def _idle(self, loan: TaskAssignment, now: float) -> bool:
+        return now - max(loan.since, self._page_at.get((loan.node, loan.host), loan.since)) >= loan.idle_s
 
 
 @loop_state

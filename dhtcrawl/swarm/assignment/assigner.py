@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.crawl.ports import TaskOutcome
@@ -17,7 +18,6 @@ from dhtcrawl.crawl.rounds import Kill
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.rpc.peers.port import Peers
-from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment import steps
 from dhtcrawl.swarm.assignment.assigner_state import AssignerState
@@ -64,7 +64,7 @@ class Assigner:
         self._group = group
         self._decide = decide
         self._orphans = orphans
-        self._calls = WorkerCalls(state, queues, peers, clock)
+        self._calls = WorkerCalls(state, queues, peers, clock, partial(self._carry_out, group=group))
         self._work = asyncio.Event()
         self._in_vain = 0
 
@@ -94,6 +94,14 @@ class Assigner:
         """Take back all tasks that are not begun, when no more are assigned."""
         if len(self.state.lent):
             self._group.create_task(self._recall_all())
+
+    async def others_answered(self, keys: list[bytes]) -> None:
+        """Go on with tasks whose worker did not report, now that the others have said what they know of them."""
+        over = self.state.recalled_too_often(keys)
+        for effect in over:
+            self._apply(effect, self._group)
+        given_up = {each.key for each in over}
+        await self._queues.requeue_held([key for key in keys if key not in given_up])
 
     async def on_report(self, worker: bytes, args: calls.ReportLent) -> Done:
         """Take a worker's report about tasks of ours."""
@@ -163,8 +171,8 @@ class Assigner:
             case steps.PutBack(host, task):
                 frontier.put_back(host, task, now)
                 self.wanted()
-            case steps.GiveUp(host, key, detail, attempt):
-                self._queues.next_round.kill(Kill(host, key, SkipReason.FAILED, detail, attempt))
+            case steps.GiveUp(host, key, detail, attempt, reason):
+                self._queues.next_round.kill(Kill(host, key, reason, detail, attempt))
             case steps.AskOthers(keys):
                 self._orphans.ask(keys)
             case steps.Send():

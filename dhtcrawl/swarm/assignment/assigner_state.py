@@ -18,6 +18,7 @@ A task, as its owner sees it (design invariants I3, I8):
 
     from everywhere ── its record says fetched or dead ──▶ over
                     ── enough nodes have failed it, or all that may be asked ──▶ given up
+                    ── recalled as often as the policy allows ──▶ given up, for a person
                     ── another node owns it ──▶ forgotten here: the new owner asks the workers itself
 
 A task is at one node at a time (`Assigned`), and `SwarmOwnership` says so to all others. Its outcome reaches the owner
@@ -31,7 +32,7 @@ returned, in its order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -43,6 +44,7 @@ from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.node_types import types_in
 from dhtcrawl.policy.seam import Outcome, PolicyTask, TaskResult
 from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment import steps
 from dhtcrawl.swarm.assignment.assigned import Assigned, IncarnationOf, TaskAssignment
@@ -117,8 +119,10 @@ class AssignerState:
                 if node == self._own:
                     effects.append(steps.StartHere(host, frozenset(keys)))
                     continue
-                budget_s = choice.terms[node, host].budget_s
-                given |= self.lent.lend(node, self._incarnation_of(node), host, keys, now, budget_s, origins)
+                terms, incarnation = choice.terms[node, host], self._incarnation_of(node)
+                given |= self.lent.lend(
+                    node, incarnation, host, keys, now, terms.budget_s, origins, idle_s=terms.idle_s
+                )
                 effects.append(steps.TakeOut(host, frozenset(keys)))
             if given:
                 effects.append(steps.Send(node, given, _connect_s(choice, node, hosts)))
@@ -163,6 +167,7 @@ class AssignerState:
             if given.result is not TaskResult.RECALLED:
                 self._hear(worker, given, now)
             if given.result is TaskResult.PAGE:
+                self.lent.brought(worker, loan.host, now)
                 continue  # its assignment ends with its record
             if given.result is TaskResult.UNREACHABLE:
                 self._failures.cannot(worker, loan.origin, now)
@@ -218,7 +223,8 @@ class AssignerState:
         """From time to time: which workers are gone or silent, and which tasks are late."""
         gone = self.lent.given_up(self._incarnation_of, now)
         for key, loan in gone.items():
-            self._recalled(key, loan, now)
+            # Neither gone nor restarted: it says nothing of what it has.
+            self._recalled(key, loan, now, counts=self._incarnation_of(loan.node) == loan.incarnation)
         late = self.lent.overdue(self._waits_s, now)
         return [steps.AskOthers(list(gone)), *(steps.TakeBack(node, keys) for node, keys in late.items())]
 
@@ -231,13 +237,37 @@ class AssignerState:
                 known.setdefault(loan.node, []).append(key)
         return [steps.TakeBack(node, keys) for node, keys in known.items()]
 
-    def let_go(self, asked: steps.TakeBack, keys: Sequence[bytes], now: float) -> list[bytes]:
-        """A worker gave back `keys` of those asked for, and fetches the others; return those to requeue."""
+    def let_go(
+        self, asked: steps.TakeBack, keys: Sequence[bytes], kept_back: Container[bytes], now: float
+    ) -> steps.Effects:
+        """A worker gave back `keys` of those asked for, and fetches the others.
+
+        Those in `kept_back` it kept waiting for their host's sake, or the crawl's: that is no failure.
+        """
+        counted = {key for key in keys if key not in kept_back and self.lent.is_idle(key, now)}
         back = self.lent.let_go_from(asked.node, keys)
         for key, loan in back.items():
-            self._recalled(key, loan, now)
+            self._recalled(key, loan, now, counts=key in counted, heard=key not in kept_back)
         self.lent.renew(asked.keys, now)
-        return list(back)
+        over = self.recalled_too_often(back)
+        return [*over, steps.Requeue([key for key in back if key not in {each.key for each in over}])]
+
+    def recalled_too_often(self, keys: Iterable[bytes]) -> list[steps.GiveUp]:
+        """Give up those of these tasks, which no node has, that are a person's by now."""
+        most, failures = self.policy.recalls_max, self._failures
+        over: list[steps.GiveUp] = []
+        if most is None:
+            return over
+        for key in keys:
+            count = failures.recalls(key)
+            if count < most or not self._is_free(key):
+                continue
+            said = [f"{node.hex()[:8]}: {words}" for node, words in failures.words(key).items()]
+            host, recalled = failures.recalled_words(key)
+            attempt = count + len(said) - 1
+            over.append(steps.GiveUp(host, key, "; ".join([*said, recalled]), attempt, SkipReason.RECALLED))
+            failures.forget(key)
+        return over
 
     # Within
 
@@ -260,7 +290,7 @@ class AssignerState:
         """Note that a node failed a task; None: it is tried again."""
         failures, key = self._failures, given.key
         if given.result is TaskResult.RECALLED:
-            failures.recalled(key, node)
+            failures.recalled(key, node, given.host, counts=False)  # it gave it back by itself
             return None
         twice = failures.has_failed(key, node)
         failures.note(node, given)
@@ -287,10 +317,11 @@ class AssignerState:
             outcome = Outcome(node, given.host, given.result, given.seconds, given.connect_s, given.bytes)
             self._heard.append((outcome, now))
 
-    def _recalled(self, key: bytes, loan: TaskAssignment, now: float) -> None:
+    def _recalled(self, key: bytes, loan: TaskAssignment, now: float, *, counts: bool, heard: bool = True) -> None:
         if self._incarnation_of(loan.node) == loan.incarnation:  # neither gone nor restarted: it is slow, or silent
-            self._failures.recalled(key, loan.node)
-        self._hear(loan.node, TaskOutcome(key, loan.host, TaskResult.RECALLED, now - loan.since), now)
+            self._failures.recalled(key, loan.node, loan.host, counts=counts)
+        if heard:
+            self._hear(loan.node, TaskOutcome(key, loan.host, TaskResult.RECALLED, now - loan.since), now)
 
     def _waits_s(self, host: str) -> float:
         """How long a host's delay may keep its assigned and queued tasks waiting."""

@@ -200,8 +200,12 @@ def build(
         run, clock, services.committer, ownership=ownership, merge=services.merge, lending=policy is not None
     )
     compare = partial(services.compare, run.crawl_id)
-    orphans = OrphanCheck(group, ownership.asked, compare, queues.requeue_held)
     assigner, plans, needed = None, None, asyncio.Event()
+
+    async def answered(keys: list[bytes]) -> None:
+        await (queues.requeue_held if assigner is None else assigner.others_answered)(keys)
+
+    orphans = OrphanCheck(group, ownership.asked, compare, answered)
     if policy is not None:
         frontier, policies = run.parts.frontier, services.policies
         state = AssignerState(peers.node_id, policy, failures, ownership, frontier, incarnation_of)

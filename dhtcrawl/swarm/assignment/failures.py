@@ -26,6 +26,11 @@ class _Said(NamedTuple):
     connected: bool
 
 
+class _Recalls(NamedTuple):
+    host: str
+    counted: dict[bytes, int]  # node → how many of its recalls count; the last node at the end
+
+
 @loop_state
 class Failures:
     """What an owner knows of failures in one crawl. Times are seconds on the caller's monotonic clock."""
@@ -33,14 +38,15 @@ class Failures:
     def __init__(self) -> None:
         self._said: dict[bytes, dict[bytes, _Said]] = {}  # key → node
         self._cannot: dict[str, dict[bytes, float]] = {}  # origin → node → until when
-        self._recalled: dict[bytes, tuple[bytes, ...]] = {}  # key → nodes, the last one at the end
+        self._recalled: dict[bytes, _Recalls] = {}
 
     def __contains__(self, key: object) -> bool:
         return key in self._said
 
     def of(self, key: bytes) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         """The nodes that failed a task, in this order; those that had no time for it, in this order."""
-        return tuple(self._said.get(key, ())), self._recalled.get(key, ())
+        recalls = self._recalled.get(key)
+        return tuple(self._said.get(key, ())), () if recalls is None else tuple(recalls.counted)
 
     def is_left(self, key: bytes, origin: str, nodes: Sequence[bytes], now: float) -> bool:
         """Whether any of these nodes might fetch a task."""
@@ -66,10 +72,22 @@ class Failures:
         if len(self._said) > TASKS_MAX:
             del self._said[next(iter(self._said))]
 
-    def recalled(self, key: bytes, node: bytes) -> None:
+    def recalls(self, key: bytes) -> int:
+        """How many recalls of a task count."""
+        recalls = self._recalled.get(key)
+        return 0 if recalls is None else sum(recalls.counted.values())
+
+    def recalled_words(self, key: bytes) -> tuple[str, str]:
+        """The host of a task whose recalls count, and for people, which nodes had it."""
+        host, counted = self._recalled[key]
+        times = (f"{node.hex()[:8]} ({count})" for node, count in counted.items() if count)
+        return host, f"taken and not begun, recalled from: {', '.join(times)}"
+
+    def recalled(self, key: bytes, node: bytes, host: str, *, counts: bool) -> None:
         """Note that a task came back from a node that had no time for it, or does not report."""
-        others = tuple(each for each in self._recalled.pop(key, ()) if each != node)
-        self._recalled[key] = (*others, node)
+        _, counted = self._recalled.pop(key, (host, {}))
+        times = counted.pop(node, 0) + counts
+        self._recalled[key] = _Recalls(host, {**counted, node: times})
         if len(self._recalled) > TASKS_MAX:
             del self._recalled[next(iter(self._recalled))]
 
@@ -93,7 +111,7 @@ class Failures:
     def keep(self, mine: Callable[[bytes], bool]) -> None:
         """Forget the tasks that are not `mine`."""
         self._said = {key: said for key, said in self._said.items() if mine(key)}
-        self._recalled = {key: nodes for key, nodes in self._recalled.items() if mine(key)}
+        self._recalled = {key: recalls for key, recalls in self._recalled.items() if mine(key)}
 
 
 class EveryTask:

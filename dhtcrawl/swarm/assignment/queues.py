@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,6 +29,11 @@ class QueuesRun(Protocol):
     @property
     def owning(self) -> bool:
         """Whether this node fetches, or assigns, the tasks that it owns."""
+        ...
+
+    @property
+    def may_start(self) -> bool:
+        """Whether tasks may be started here, as far as the crawl and its limits say."""
         ...
 
     @property
@@ -103,6 +108,12 @@ class AssignmentQueues:
     def has_in_flight(self, key: bytes) -> bool:
         """Whether `open_tasks` has a task."""
         return self._run.parts.has_open(key)
+
+    def kept_back(self, keys: Collection[bytes]) -> frozenset[bytes]:
+        """Those of these tasks that wait on purpose: for their host, or because the crawl starts nothing here."""
+        if self._run.may_start:
+            return self.frontier.kept_back(keys, self._clock.monotonic())
+        return frozenset(keys)
 
     def retrying(self) -> set[bytes]:
         """Tasks that were tried, and will be tried again."""

@@ -9,6 +9,7 @@ from typing import Any
 from dhtcrawl.policy.choice import Choice, choose, learn_and_choose
 from dhtcrawl.policy.guard import DECIDES_WITHIN_S, Guard
 from dhtcrawl.policy.seam import Outcome, PolicyTask
+from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Queued
 from dhtcrawl.swarm.assignment.assigned import TaskAssignment
 
@@ -107,12 +108,13 @@ class AskOthers:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Write that a task has failed for good."""
+    """Write that a task has failed for good, or that a person is to decide about it."""
 
     host: str
     key: bytes
     detail: str  # what each node said
     attempt: int
+    reason: str = SkipReason.FAILED
 
 
 Effect = StartHere | TakeOut | PutBack | Send | TakeBack | MakeForget | Requeue | AskOthers | GiveUp

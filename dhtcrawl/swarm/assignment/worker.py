@@ -107,11 +107,12 @@ class Worker:
         if any(key not in ours and self._owner_of(key) != asker for key in keys):
             return Refused("not-owner")
         let_go = [key for key in keys if key not in retrying and not self._queues.has_in_flight(key)]
+        kept_back = self._queues.kept_back(let_go)
         await self._queues.requeue([key for key in let_go if self.borrowed.give_back(key) is not None])
         # A task that ended is on its way as a record; and one may have been begun while we wrote.
         over = set(await self._queues.settled(let_go))
         back = [key for key in let_go if key not in over and not self._queues.has_in_flight(key)]
-        return calls.LetGo(tuple(back))
+        return calls.LetGo(tuple(back), tuple(key for key in back if key in kept_back))
 
     async def _forget(self, owner: bytes) -> calls.LetGo:
         """Forget the tasks of an owner that took us for gone: other nodes have them now."""

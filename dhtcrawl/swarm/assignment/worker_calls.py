@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from dhtcrawl.clock import Clock
@@ -13,7 +13,7 @@ from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.swarm.assignment.assigner_state import AssignerState
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues
-from dhtcrawl.swarm.assignment.steps import Send, TakeBack
+from dhtcrawl.swarm.assignment.steps import Effects, Send, TakeBack
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import KEYS_MAX
 from dhtcrawl.swarm.records import wire
@@ -26,11 +26,20 @@ FORGET_TIMES, FORGET_EVERY_S = 10, 1.0
 class WorkerCalls:
     """Calls the workers of a crawl's tasks."""
 
-    def __init__(self, state: AssignerState, queues: AssignmentQueues, peers: Peers, clock: Clock) -> None:
+    def __init__(
+        self,
+        state: AssignerState,
+        queues: AssignmentQueues,
+        peers: Peers,
+        clock: Clock,
+        carry_out: Callable[[Effects], Awaitable[None]],
+    ) -> None:
+        """`carry_out(effects)` does what the state decides about tasks that came back."""
         self._state = state
         self._queues = queues
         self._peers = peers
         self._clock = clock
+        self._carry_out = carry_out
 
     async def send(self, send: Send) -> None:
         """Send records and assignments to a node; what it does not take is decided again."""
@@ -67,7 +76,8 @@ class WorkerCalls:
             answer = await self._peers.call(late.node, recall, timeout_s=RECALL_WITHIN_S)
             if isinstance(answer, Failure):
                 return
-            await self._queues.requeue(self._state.let_go(asked, answer.keys, self._clock.monotonic()))
+            now = self._clock.monotonic()
+            await self._carry_out(self._state.let_go(asked, answer.keys, frozenset(answer.kept_back), now))
 
     async def make_forget(self, node: bytes) -> None:
         """Have a node forget all that it had since before it was cut off."""

@@ -38,6 +38,7 @@ class LetGo(WireMap):
     """Answer to `recall`."""
 
     keys: Annotated[TaskKeys, "those that were not tried, are not over, and are forgotten"]
+    kept_back: Annotated[TaskKeys, "those of them that waited on purpose: for their host's sake, or the crawl's"] = ()
 
 
 class Recall(CallArgs[LetGo], name="recall"):
@@ -47,7 +48,9 @@ class Recall(CallArgs[LetGo], name="recall"):
     keys: Annotated[TaskKeys, "none: all that the worker had of this owner is forgotten"]
 
     def misfit(self, reply: LetGo) -> str:
-        return "" if set(reply.keys) <= set(self.keys) else "keys"
+        if not set(reply.keys) <= set(self.keys):
+            return "keys"
+        return "" if set(reply.kept_back) <= set(reply.keys) else "kept_back"
 
 
 class InHand(CallArgs[Done], name="in_hand"):
