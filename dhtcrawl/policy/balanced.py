@@ -110,7 +110,9 @@ class Balanced(PlannedPolicy):
         # A task that a node could not fetch, or had no time for, may need any of them.
         any_of_them = bool(task.failed or task.recalled)
         besides = sorted(
-            node for node, lent in candidates if node not in taken and (any_of_them or lent < self._room(node, owner))
+            each.node
+            for each in candidates
+            if each.node not in taken and (any_of_them or each.lent < self._room(each.node, owner))
         )
         return failed_last([*first, *_turned(besides, lot)], task.failed)
 

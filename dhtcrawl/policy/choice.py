@@ -1,20 +1,20 @@
 """Who is to fetch which tasks: a policy's ranks, and the first of each that has room. Pure.
 
 A task goes to the best-ranked node that has not its batch of this host full,
-nor `TASKS_A_NODE_MAX` of all hosts. Where no node has room it waits: it may
-go to the node that is best later, while an assigned task stays for a while.
+nor `TASKS_A_NODE_MAX` of all hosts, nor, if the host has no delay, as many of
+such hosts as its terms allow: those wait for the node, and the others for their
+hosts. Where no node has room it waits: it may go to the node that is best
+later, while an assigned task stays for a while.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
-
-TASKS_A_NODE_MAX = 2_000
+from dhtcrawl.policy.seam import TASKS_A_NODE_MAX, AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
 
 
 @dataclass(slots=True)
@@ -33,16 +33,24 @@ def choose(
     candidates_of: Callable[[PolicyTask], Sequence[bytes]],
     lent: Mapping[tuple[bytes, str], int],
     now: float,
+    polite: Container[str] = (),
 ) -> Choice:
-    """Decide for these tasks. `lent` counts what each node has of each host already."""
+    """Decide for these tasks. `lent` counts what each node has of each host already; `polite` hosts have a delay."""
     choice = Choice()
     at = Counter(lent)
     of: Counter[bytes] = Counter()
-    for (node, _), count in lent.items():
+    at_work: Counter[bytes] = Counter()
+    for (node, host), count in lent.items():
         of[node] += count
+        at_work[node] += 0 if host in polite else count
+    no_room: dict[str, Sequence[bytes]] = {}  # by host, candidates none of which has room
     for task in tasks:
         nodes = candidates_of(task)
-        ranked = policy.rank(task, [Candidate(node, of[node]) for node in nodes], now)
+        waits = task.host in polite
+        if no_room.get(task.host) is nodes:
+            choice.waiting += 1
+            continue
+        ranked = policy.rank(task, [Candidate(node, of[node], at_work[node]) for node in nodes], now)
         choice.unranked += not ranked
         # A node that failed has it again only where there is no other.
         able = [node for node in ranked if node not in task.failed] or ranked
@@ -53,13 +61,17 @@ def choose(
             terms = choice.terms.get((node, task.host))
             if terms is None:
                 terms = choice.terms[node, task.host] = policy.terms(node, task.host)
-            if at[node, task.host] < terms.batch and of[node] < TASKS_A_NODE_MAX:
+            full = at[node, task.host] >= terms.batch or of[node] >= TASKS_A_NODE_MAX
+            if not full and (waits or at_work[node] < terms.at_work_max):
                 at[node, task.host] += 1
                 of[node] += 1
+                at_work[node] += not waits
                 choice.keys.setdefault(node, {}).setdefault(task.host, []).append(task.key)
                 break
         else:
             choice.waiting += 1
+            if len(able) == len(nodes) and not policy.pinned:
+                no_room[task.host] = nodes  # nor will there be for the next task of this host
     return choice
 
 
@@ -71,10 +83,11 @@ def learn_and_choose(
     candidates_of: Callable[[PolicyTask], Sequence[bytes]],
     lent: Mapping[tuple[bytes, str], int],
     now: float,
+    polite: Container[str] = (),
 ) -> Choice:
     """The same after the policy was given a new plan, and told the outcomes of earlier tasks, and when."""
     if table is not None:
         policy.adopt(table)
     for outcome, at in heard:
         policy.heard(outcome, at)
-    return choose(policy, tasks, candidates_of, lent, now)
+    return choose(policy, tasks, candidates_of, lent, now, polite)

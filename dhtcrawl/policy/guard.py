@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.policy.seam import BATCH_MAX, AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
+from dhtcrawl.policy.seam import BATCH_MAX, TASKS_A_NODE_MAX, AssignmentTerms, Candidate, Outcome, Policy, PolicyTask
 from dhtcrawl.policy.xor import Xor
 
 log = logging.getLogger(__name__)
@@ -33,16 +33,20 @@ class Guard(Policy):
         super().__init__(inner.settings)
         self.inner = inner
         self.pinned = bool(inner.pinned)
-        # Owners cannot try what is another type's.
-        self.owner_first = bool(inner.owner_first) and not self.settings.types
         self.candidates_max = _count(inner, "candidates_max")
         self.failures_max = _count(inner, "failures_max")
         self.recalls_max = None if inner.recalls_max is None else _count(inner, "recalls_max")
+        self.recall_idle_s = _seconds(inner, "recall_idle_s")
         self.planner = inner.planner
         self.given_up = ""  # why it is not asked any more; empty while it is
         self.faults = 0  # ever
         self._in_a_row = 0
         self._xor = Xor(inner.settings)
+
+    @property
+    def owner_first(self) -> bool:  # type: ignore[override]
+        """Whether owners try first; they cannot try what is another type's."""
+        return bool(self.inner.owner_first) and not self.settings.types
 
     @property
     def learns(self) -> bool:
@@ -115,6 +119,15 @@ def _count(policy: Policy, name: str) -> int:
     return value
 
 
+def _seconds(policy: Policy, name: str) -> float:
+    value = getattr(policy, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= BUDGET_MAX_S:
+        raise ConfigError(
+            f"policy {policy.name}: {name} is {value!r}; it has to be a number of seconds, up to {BUDGET_MAX_S:g}"
+        )
+    return float(value)
+
+
 def _wrong(ranked: list[Any], candidates: Sequence[Candidate]) -> str:
     """What is wrong with an answer; empty: nothing. To leave candidates out may be meant."""
     there = {candidate.node for candidate in candidates}
@@ -132,10 +145,12 @@ def sensible(terms: object) -> bool:
     if not isinstance(terms, AssignmentTerms):
         return False
     optional = [1.0 if each is None else each for each in (terms.idle_s, terms.connect_timeout_s)]
-    numbers = (terms.batch, terms.budget_s, *optional)
+    numbers = (terms.batch, terms.at_work_max, terms.budget_s, *optional)
     if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
         return False
-    return 1 <= terms.batch <= BATCH_MAX and all(0 < each <= BUDGET_MAX_S for each in numbers[1:])
+    if not (1 <= terms.batch <= BATCH_MAX and 1 <= terms.at_work_max <= TASKS_A_NODE_MAX):
+        return False
+    return all(0 < each <= BUDGET_MAX_S for each in numbers[2:])
 
 
 def said(error: BaseException) -> str:

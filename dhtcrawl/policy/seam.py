@@ -28,6 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 
 BATCH = 50
 BATCH_MAX = 1000
+TASKS_A_NODE_MAX = 2_000
 BUDGET_S = 60.0
 
 
@@ -47,6 +48,7 @@ class Candidate(NamedTuple):
 
     node: bytes  # its id
     lent: int = 0  # tasks that it has from this owner now
+    at_work: int = 0  # of them, those of hosts without a delay: they wait for nothing but this node
 
 
 class TaskResult(Enum):
@@ -77,6 +79,7 @@ class AssignmentTerms:
     budget_s: float = BUDGET_S  # for a batch; what brought nothing by then is recalled
     connect_timeout_s: float | None = None  # None: the node's own setting
     idle_s: float | None = None  # what is not begun is recalled after so long without a page of the host; None: never
+    at_work_max: int = TASKS_A_NODE_MAX  # tasks of all hosts without a delay that it has at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +112,10 @@ class Policy:
     candidates_max: int = 64
     # After how many nodes that connected, and brought nothing, a task is given up.
     failures_max: int = 5
-    # After how many recalls by `idle_s`, or from silent nodes, a task is left to a person; None: it goes on for ever.
+    # After how many recalls from nodes that bring nothing a task is left to a person; None: it goes on for ever.
     recalls_max: int | None = None
+    # A recall counts after so long without a page of the host: Yu et al. 2014.
+    recall_idle_s: float = 60.0
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

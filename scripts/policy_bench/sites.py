@@ -24,7 +24,11 @@ ON = {
     "modification": Switches(modification=True),
     "recall": Switches(recall=True),
     "all on": Switches(True, True, True),
+    "without scheduling": Switches(modification=True, recall=True),
+    "without modification": Switches(scheduling=True, recall=True),
+    "without recall": Switches(scheduling=True, modification=True),
 }
+PARTS = ("scheduling", "modification", "recall")
 LATER = 6  # buckets of ten minutes: what comes after the first hour
 
 Case = tuple[int, str, int, tuple[int, int]]  # seed, schedule, slots, nodes and sites
@@ -110,7 +114,6 @@ def five_hours(options: Options) -> list[Row]:
     long, short = (
         _gains({n: r for (n, b), r in runs.items() if b == budget_s}) for budget_s in (BUDGET_MAX_S, BUDGET_S)
     )
-    order = _order(long)
     if options.plots is not None:
         _plot(options.plots, seeds, {name: runs[name, BUDGET_MAX_S] for name in ("all on", "all off")}, hours)
     count = len(seeds)
@@ -122,14 +125,13 @@ def five_hours(options: Options) -> list[Row]:
             "Nodes differ by up to 4 times, so the fastest are best at several sites, and slow ones at none; "
             "and sites refuse nodes for ten minutes now and then, so that their work has to move",
             value=_at_home_late(seeds, runs["all on", BUDGET_MAX_S], hours), unit="% from the best site"),
-        Row("P2", f"pages in {hours:g} h", claim, "", ", ".join(f"{name} {value:+.0%}" for name, value in long.items()),
-            None, count, f"the order found: {order}. Each is switched on alone; "
-            f"'all off' brings {_pages(runs['all off', BUDGET_MAX_S]):.0f}, with a budget of {BUDGET_MAX_S:g} s",
+        Row("P2", f"pages in {hours:g} h, with {BUDGET_MAX_S:g} s a batch where they are not adapted", claim,
+            "each ≥ 0", _effects(long), options.judged(_all_help(long)), count,
+            f"the order found: {_order(long)}; 'all off' brings {_pages(runs['all off', BUDGET_MAX_S]):.0f}",
             value=100 * long["all on"], unit="% more pages"),
-        Row("P2", f"the same with a budget of {BUDGET_S:g} s, the product's, where it is not adapted", claim, "",
-            ", ".join(f"{name} {value:+.0%}" for name, value in short.items()), None, count,
-            f"the order found: {_order(short)}. Such a budget ends a batch as soon as a recall would, "
-            f"so nothing is left for recall; 'all off' brings {_pages(runs['all off', BUDGET_S]):.0f}",
+        Row("P2", f"the same with {BUDGET_S:g} s, the product's", claim,
+            "each ≥ 0", _effects(short), options.judged(_all_help(short)), count,
+            f"the order found: {_order(short)}; 'all off' brings {_pages(runs['all off', BUDGET_S]):.0f}",
             value=100 * short["all on"], unit="% more pages"),
     ]  # fmt: skip
 
@@ -139,18 +141,29 @@ def _pages(runs: Sequence[Hours]) -> float:
 
 
 def _gains(runs: dict[str, list[Hours]]) -> dict[str, float]:
-    """How many more pages than with everything off, seed by seed."""
-    off = [run.pages.total() for run in runs["all off"]]
-    return {
-        name: median(run.pages.total() / before - 1 for run, before in zip(of, off, strict=True))
-        for name, of in runs.items()
-        if name != "all off"
-    }
+    """How many more pages than with everything off; and by `without` a part, how many more with it, too. By seeds."""
+
+    def more(name: str, beside: str) -> float:
+        pairs = zip(runs[name], runs[beside], strict=True)
+        return median(run.pages.total() / other.pages.total() - 1 for run, other in pairs)
+
+    alone = {name: more(name, "all off") for name in (*PARTS, "all on")}
+    return alone | {f"without {part}": more("all on", f"without {part}") for part in PARTS}
+
+
+def _effects(gains: dict[str, float]) -> str:
+    alone = ", ".join(f"{name} {gains[name]:+.0%}" for name in PARTS)
+    besides = ", ".join(f"{name} {gains[f'without {name}']:+.0%}" for name in PARTS)
+    return f"alone {alone}; all {gains['all on']:+.0%}; to the other two adds {besides}"
+
+
+def _all_help(gains: dict[str, float]) -> bool:
+    return all(gain >= 0 for gain in gains.values())
 
 
 def _order(gains: dict[str, float]) -> str:
-    """The parts by their gain, most first."""
-    return " > ".join(sorted((name for name in gains if name != "all on"), key=lambda name: -gains[name]))
+    """The parts by their gain alone, most first."""
+    return " > ".join(sorted(PARTS, key=lambda name: -gains[name]))
 
 
 def _at_home_late(seeds: Sequence[int], runs: Sequence[Hours], hours: float) -> float:

@@ -11,7 +11,8 @@ for the next. Handing over takes two seconds in which nobody asks this site.
     switch         on                                       off
     scheduling     `dynamic` ranks the nodes with room      one of them by chance
     modification   `dynamic` sets pages and seconds         20 pages, and as many seconds as `off_budget_s`
-    recall         60 s without a page end a batch          nothing does
+    recall         `dynamic`: 20 to 60 s without a page     nothing does
+                   end a batch
 
 What a batch did not try when its time was over is heard of as recalled, as the
 product's lender does it.
@@ -28,7 +29,7 @@ from random import Random
 from typing import NamedTuple
 
 from dhtcrawl.keyspace import url_key
-from dhtcrawl.policy.dynamic import BATCH_FIRST, BUDGET_MAX_S, Dynamic
+from dhtcrawl.policy.dynamic import BATCH_OF_PAPER, BUDGET_MAX_S, Dynamic
 from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask, TaskResult
 from policy_bench.sites_schedules import SETTINGS, AtRandom
 from policy_bench.sites_world import TIMEOUT_S, World
@@ -37,7 +38,6 @@ HOURS = 5
 BUCKET_S = 600.0
 SLOTS = 2  # batches a node works on at a time: eight for five sites, so that there is somebody to choose
 HAND_OVER_S = 2.0
-RECALL_AFTER_S = 60.0  # the paper's
 WORKS_S, REFUSES_S = 1800.0, 600.0  # means of exponential distributions
 
 
@@ -93,7 +93,7 @@ class Run:
     def __init__(self, world: World, on: Switches, seed: int, hours: float = HOURS, off_budget_s: float = BUDGET_MAX_S):
         self.found = Hours()
         self._world, self._on, self._end_s = world, on, hours * 3600
-        self._off = AssignmentTerms(BATCH_FIRST, off_budget_s)
+        self._off = AssignmentTerms(BATCH_OF_PAPER, off_budget_s)
         self._rng = Random(seed)
         self.refusals = Refusals(world, seed, self._end_s)
         self._learns = Dynamic(SETTINGS)
@@ -145,12 +145,18 @@ class Run:
         if good:
             batch.page_at = now
             self.found.pages[int(now / BUCKET_S), batch.node, batch.site] += 1
-        recalled = self._on.recall and now - batch.page_at >= RECALL_AFTER_S
+        recalled = self._on.recall and now - batch.page_at >= self._idle_s(batch)
         self.found.recalled += recalled
         if batch.left and now < batch.ends_at and not recalled:
             self._try(batch, now)
         else:
             self._over(batch, now)
+
+    def _idle_s(self, batch: _Batch) -> float:
+        """After how long without a page a batch is recalled."""
+        idle_s = self._learns.terms(batch.node, batch.site).idle_s
+        assert idle_s is not None, "`dynamic` names it"
+        return idle_s
 
     def _over(self, batch: _Batch, now: float) -> None:
         for _ in range(batch.left):

@@ -104,6 +104,7 @@ SCHEDULES: dict[str, Callable[[World, int], PolicyOf]] = {
     "fixed owner": lambda world, seed: alone(FixedOwner(world.nodes, hands_off=False)),
     "owner with hand-off": lambda world, seed: alone(FixedOwner(world.nodes, hands_off=True)),
     "completion only": lambda world, seed: alone(Completion()),
+    "mode=paper": lambda world, seed: alone(Dynamic(Settings(bytes(20), {"mode": "paper"}))),
     "dynamic": lambda world, seed: alone(Dynamic(SETTINGS)),
     "oracle": lambda world, seed: alone(Oracle(world)),
     "dynamic, an owner a site": lambda world, seed: owners(world, lambda task: host_key(task.host)),

@@ -260,7 +260,7 @@ class Hostile(FakeNode):
         standing = {"state": "waiting", "reason": HOSTILE, "text": HOSTILE, "says": HOSTILE, "about": HOSTILE}
         row |= {"seeds": [HOSTILE], "standing": standing | {"left_s": 9.0, "for_s": None}, "counters_of": HOSTILE}
         row["spec"] = {"seeds": [HOSTILE, HOSTILE], "settings": {HOSTILE: HOSTILE, "include": [HOSTILE]}}
-        row["counters"] |= {f"errors_{HOSTILE}": 3}
+        row["counters"] |= {f"errors_{HOSTILE}": 3, "skipped_recalled": 1_200}
         row["waiting_for"] = [HOSTILE]
         share = {"counters": row["counters"], "text": HOSTILE, "heard_s": 2.0}
         row["per_node"] = [share | {"node": NODE.hex(), "state": HOSTILE}, share | {"node": HOSTILE, "state": "gone"}]
@@ -304,6 +304,7 @@ def test_whatever_other_machines_say_is_shown_as_text_and_fits(window: Browser, 
             "#told",
         ):
             assert "<script>document.title='owned'</script><img" in page.inner_text(place), place
+        assert page.inner_text("#manual").endswith("dhtcrawl crawls --manual lists them")
         for view in (f"#/crawl/{CRAWL.hex()}", "#/"):
             page.goto(f"http://{admin}/{view}")
             page.wait_for_selector("#crawls tbody tr" if view == "#/" else "#nodes tbody tr", state="visible")
@@ -321,6 +322,7 @@ def test_on_paper_the_figures_stand_without_what_can_be_pressed(window: Browser)
         chrome.looking(window, f"http://{admin}/#/crawl/{CRAWL.hex()}", color_scheme="dark") as page,
     ):
         page.wait_for_selector("#nodes tbody tr")
+        assert page.is_hidden("#manual"), "nothing is left to a person"
         page.emulate_media(media="print")
         for pressed in ("#pause", "#stop", "#ask", ".back"):
             assert page.is_hidden(pressed), pressed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dhtcrawl.keyspace import url_key
 from dhtcrawl.policy.choice import choose
 from dhtcrawl.policy.seam import BATCH, AssignmentTerms, Candidate, Policy, PolicyTask, Settings
 from dhtcrawl.policy.xor import Xor
@@ -52,3 +53,54 @@ def test_who_had_no_time_comes_before_who_failed_and_after_who_has_no_room_now()
 def test_under_xor_the_owner_has_room_for_all_that_nobody_brought() -> None:
     tasks = [PolicyTask(number.to_bytes(20, "big"), "a", (A, B, C)) for number in range(2 * BATCH)]
     assert chosen(Xor(Settings(A)), *tasks) == [A] * len(tasks)
+
+
+class Narrow(InOrder):
+    """Lets a node have two tasks of hosts without a delay."""
+
+    def __init__(self) -> None:
+        super().__init__(Settings(A))
+        self.asked: list[str] = []
+        self.at_work: list[int] = []
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        self.asked.append(task.host)
+        self.at_work.append(candidates[0].at_work)
+        return super().rank(task, candidates, now)
+
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        return AssignmentTerms(at_work_max=2)
+
+
+def some(host: str, count: int) -> list[PolicyTask]:
+    return [PolicyTask(url_key(f"http://{host}/{number}"), host) for number in range(count)]
+
+
+NODES = [A, B, C]
+
+
+def test_of_all_hosts_without_a_delay_a_node_has_no_more_than_its_terms_allow() -> None:
+    policy = Narrow()
+    tasks = [*some("a", 2), *some("b", 6), *some("polite", 5)]
+    choice = choose(policy, tasks, lambda _: NODES, {(A, "c"): 1, (B, "polite"): 40}, 0.0, {"polite"})
+    got = {node: {host: len(keys) for host, keys in hosts.items()} for node, hosts in choice.keys.items()}
+    assert got == {A: {"a": 1, "polite": 5}, B: {"a": 1, "b": 1}, C: {"b": 2}}
+    assert choice.waiting == 3
+    assert policy.at_work[0] == 1, "what waits for a polite host is no work"
+
+
+def test_where_no_node_has_room_for_a_host_its_other_tasks_are_not_ranked() -> None:
+    policy = Narrow()
+    choice = choose(policy, [*some("a", 20), *some("b", 20)], lambda _: NODES, {}, 0.0)
+    assert choice.waiting == 34
+    assert (policy.asked.count("a"), policy.asked.count("b")) == (7, 1)
+
+
+def test_that_one_task_finds_no_node_says_nothing_of_others_for_which_other_nodes_are_ranked() -> None:
+    class OneEach(Narrow):
+        def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+            return [candidates[task.depth].node]
+
+    tasks = [each._replace(depth=depth) for depth, each in zip((0, 0, 0, 1), some("a", 4), strict=True)]
+    choice = choose(OneEach(), tasks, lambda _: NODES, {}, 0.0)
+    assert (len(choice.keys[A]["a"]), len(choice.keys[B]["a"]), choice.waiting) == (2, 1, 1)

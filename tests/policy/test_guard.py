@@ -116,6 +116,14 @@ def test_a_number_of_recalls_is_a_number_or_there_is_none(value: Any) -> None:
         Guard(odd)
 
 
+@pytest.mark.parametrize("value", ["long", 0, -1.0, None, True, float("nan")])
+def test_after_how_long_a_recall_counts_is_a_number_of_seconds(value: Any) -> None:
+    odd = Odd(lambda task, candidates: [])
+    odd.recall_idle_s = value
+    with pytest.raises(ConfigError, match=f"recall_idle_s is {value!r}; it has to be a number of seconds"):
+        Guard(odd)
+
+
 def test_what_came_of_tasks_is_kept_only_for_a_policy_that_learns() -> None:
     odd = Odd(lambda task, candidates: [])
     assert not Guard(odd).learns

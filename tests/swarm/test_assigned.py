@@ -91,7 +91,7 @@ def test_a_node_is_idle_while_it_brings_no_page_of_a_host_whatever_it_brings_of_
     lent.begin([K1, K2, K3], NOW)
     lent.brought(A, "x", NOW + 30)
     assert lent.overdue(lambda host: 0.0, NOW + 60) == {A: [K2]}
-    assert [lent.is_idle(key, NOW + 60) for key in (K1, K2, K3, b"?")] == [False, True, False, False]
+    assert [lent.idle_s(key, NOW + 60) for key in (K1, K2, K3, b"?")] == [30.0, 60.0, 60.0, 0.0]
     assert lent.overdue(lambda host: 100.0, NOW + 90) == {}, "a host that keeps all waiting is no node's fault"
     assert lent.overdue(lambda host: 0.0, NOW + 90) == {A: [K1, K2]}
 
@@ -102,8 +102,7 @@ def test_a_page_from_before_a_task_was_given_does_not_make_its_node_idle_sooner(
     lent.brought(A, "x", NOW + 1)
     lent.lend(A, 1, "x", [K2], NOW + 50, 600.0, idle_s=60.0)
     lent.let_go([K1])
-    assert not lent.is_idle(K2, NOW + 100)
-    assert lent.is_idle(K2, NOW + 110)
+    assert lent.idle_s(K2, NOW + 100) == 50.0
     lent.let_go([K2])
     lent.brought(A, "x", NOW + 120)
     assert entries(lent) == entries(Assigned()), "of pairs that have nothing, nothing is kept"

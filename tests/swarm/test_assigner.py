@@ -297,6 +297,17 @@ async def test_what_one_takes_and_never_begins_is_recalled_after_a_minute_and_a_
         assert (len(world.lent), len(world.requeued)) == (0, 4), "it is nobody's any more"
 
 
+async def test_a_recall_after_less_than_a_minute_without_a_page_does_not_count() -> None:
+    policy = Recalls()
+    policy.given = AssignmentTerms(batch=5, budget_s=600.0, idle_s=20.0)
+    async with a_world(policy) as world:
+        world.add(TASKS[0])
+        for _ in range(60):
+            await asyncio.sleep(10.0)
+            await world.report(1)
+        assert (world.killed, len(world.requeued) > 20) == ([], True)
+
+
 async def test_what_a_silent_node_has_is_a_persons_after_all_others_were_asked_five_times() -> None:
     async with a_world(Recalls()) as world:
         world.peers.calls[Recall.terms.name] = lambda args: Failure(FailureKind.TIMEOUT, "no answer")

@@ -143,10 +143,10 @@ class Assigned:
         if (node, host) in self._at:
             self._page_at[node, host] = now
 
-    def is_idle(self, key: bytes, now: float) -> bool:
-        """Whether a worker has had a task for longer than its terms allow without a page of the host."""
+    def idle_s(self, key: bytes, now: float) -> float:
+        """How long a worker has had a task without bringing a page of the host; 0 for one that is not assigned."""
         loan = self._loans.get(key)
-        return loan is not None and self._idle(loan, now)
+        return 0.0 if loan is None else self._idle_s(loan, now)
 
     def get(self, key: bytes) -> TaskAssignment | None:
         """The assignment of a task, if it has one."""
@@ -191,13 +191,13 @@ class Assigned:
         waits = {host: waits_s(host) for host in self._hosts}
         for key, loan in self._loans.items():
             had_s = now - loan.since
-            late_or_idle = had_s >= loan.budget_s or self._idle(loan, now)
+            late_or_idle = had_s >= loan.budget_s or self._idle_s(loan, now) >= loan.idle_s
             if loan.begun and late_or_idle and had_s >= waits[loan.host]:
                 late.setdefault(loan.node, []).append(key)
         return late
 
-    def _idle(self, loan: TaskAssignment, now: float) -> bool:
-        return now - max(loan.since, self._page_at.get((loan.node, loan.host), loan.since)) >= loan.idle_s
+    def _idle_s(self, loan: TaskAssignment, now: float) -> float:
+        return now - max(loan.since, self._page_at.get((loan.node, loan.host), loan.since))
 
 
 @loop_state

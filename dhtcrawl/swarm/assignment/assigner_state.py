@@ -32,7 +32,7 @@ returned, in its order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -106,7 +106,8 @@ class AssignerState:
         lent = {**self.lent.counts(), **{(self._own, host): self._frontier.load(host) for host in hosts}}
         heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
         table, self._table = self._table, None
-        return steps.ChoiceAsk(self.policy, asked, nodes, lent, now, table, heard)
+        polite = {host for _, host in lent if self._frontier.delay_s(host) > 0}
+        return steps.ChoiceAsk(self.policy, asked, nodes, lent, now, table, heard, polite)
 
     def chosen(self, tasks: Sequence[Queued], choice: Choice, now: float) -> steps.Effects:
         """The policy has chosen nodes for these tasks."""
@@ -238,13 +239,13 @@ class AssignerState:
         return [steps.TakeBack(node, keys) for node, keys in known.items()]
 
     def let_go(
-        self, asked: steps.TakeBack, keys: Sequence[bytes], kept_back: Container[bytes], now: float
+        self, asked: steps.TakeBack, keys: Sequence[bytes], kept_back: Collection[bytes], now: float
     ) -> steps.Effects:
         """A worker gave back `keys` of those asked for, and fetches the others.
 
         Those in `kept_back` it kept waiting for their host's sake, or the crawl's: that is no failure.
         """
-        counted = {key for key in keys if key not in kept_back and self.lent.is_idle(key, now)}
+        counted = {key for key in keys if self.lent.idle_s(key, now) >= self.policy.recall_idle_s}.difference(kept_back)
         back = self.lent.let_go_from(asked.node, keys)
         for key, loan in back.items():
             self._recalled(key, loan, now, counts=key in counted, heard=key not in kept_back)

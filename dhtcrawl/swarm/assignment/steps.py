@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,15 +25,18 @@ class ChoiceAsk:
     now: float
     table: Mapping[str, Any] | None  # a plan that the policy has not been given yet
     heard: Sequence[tuple[Outcome, float]]
+    polite: Container[str] = ()  # hosts that have a delay
 
     def answer(self) -> Choice:
         """The policy's choice; it may take long, or never end."""
-        return learn_and_choose(self.policy, self.table, self.heard, self.tasks, self.nodes, self.lent, self.now)
+        return learn_and_choose(
+            self.policy, self.table, self.heard, self.tasks, self.nodes, self.lent, self.now, self.polite
+        )
 
     def answer_without(self) -> Choice:
         """The choice after the policy did not answer in time: it is not asked any more."""
         self.policy.hung(DECIDES_WITHIN_S)
-        return choose(self.policy, self.tasks, self.nodes, self.lent, self.now)
+        return choose(self.policy, self.tasks, self.nodes, self.lent, self.now, self.polite)
 
 
 @dataclass(frozen=True, slots=True)
