@@ -190,7 +190,7 @@ def build(
     membership = build_membership(ground, planes, records, gate, lifecycle)
     place = build_place(ground, planes, transport, membership.peer_store, try_address)
     join = membership.join
-    ground.reception.open(records.inbox.handle, lambda: join.state.active)
+    ground.reception.open(records.inbox.handle, lambda: join.state.active, planes.gossip.members.knows)
     return SwarmParts(planes, records, gate, lifecycle, membership, place)
 
 

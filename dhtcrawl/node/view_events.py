@@ -9,6 +9,7 @@ from functools import partial
 from dhtcrawl.keyspace import host_key
 from dhtcrawl.node.swarm_parts import Ground, SwarmParts
 from dhtcrawl.rpc.membership.view import View
+from dhtcrawl.rpc.peers.port import NOT_A_MEMBER
 from dhtcrawl.rpc.tasks.messages import Refused
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.swarm.calls import membership as calls
@@ -57,7 +58,7 @@ class ViewEvents:
         runs, gossip, office = self.parts.lifecycle.runs, self.parts.planes.gossip, self.parts.gate.office
         lent = in_flight.lent(runs)
         if not gossip.mark_active(asker, args.incarnation):
-            return Refused("not-a-member", "tell members first")
+            return Refused(NOT_A_MEMBER, "tell members first")
         owner = gossip.view.owner
         hosts = office.export(lambda host: (found := owner(host_key(host))) is not None and found.id == asker)
         return calls.Activated(in_flight.in_flight_of(runs, gossip.view, asker, lent), hosts)

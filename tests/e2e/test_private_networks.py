@@ -39,22 +39,28 @@ def a_node(home: Path, *options: str) -> Iterator[Node]:
         swarm.check()
 
 
-def told_by_a_stranger(node: Node, seed: str) -> str:
-    """Give the node a crawl over a connection that only says HELLO, and wait for the end of it; its id."""
+def asked_by_a_stranger(node: Node, seed: str) -> int:
+    """Tell the node of a crawl over a connection that only says HELLO; the kind of the answer."""
     spec, nonce = make_spec([seed], CrawlSettings(allow_private=True, delay_s=0.0)), os.urandom(16)
-    record = CrawlRecord(spec.crawl_id(nonce), spec, nonce)
-    args = TellCrawl(record=to_wire(record)).to_map()
+    args = TellCrawl(record=to_wire(CrawlRecord(spec.crawl_id(nonce), spec, nonce))).to_map()
     hello = signals.encode_signal(signals.Hello(os.urandom(20), 1, "active", ("xor",), 0))
     answers: list[int] = []
     with socket.create_connection(address_of(node.address), DEADLINE_S) as stranger:
         stranger.settimeout(DEADLINE_S)
         stranger.sendall(hello + messages.encode(1, messages.Call("crawl_tell", args)))
         decoder = frame.Decoder()
-        while Kind.RESULT not in answers:
+        while Kind.RESULT not in answers and Kind.REFUSED not in answers:
             data = stranger.recv(65_536)
             assert data, f"it ended the connection after {answers}"
             answers += [kind for kind, _ in decoder.feed(data)]
-    crawl = record.crawl_id.hex()
+    return next(kind for kind in answers if kind in (Kind.RESULT, Kind.REFUSED))
+
+
+def crawled(crawler: Crawler, node: Node, seed: str) -> str:
+    """Give the node a crawl of its own loopback, as who commands it may, and wait for the end of it; its id."""
+    crawler.run("submit", seed, "--allow-private", "--delay", "0", "--admin", node.admin).ended_with(0)
+    (row,) = node.ask("crawls")
+    crawl = str(row["crawl"])
     until(partial(has_ended, node, crawl), "the crawl ends", DEADLINE_S, ASK_EVERY_S)
     return crawl
 
@@ -64,12 +70,14 @@ def has_ended(node: Node, crawl: str) -> bool:
 
 
 @pytest.mark.parametrize("networks", [[], ["--allow-network", "10.0.0.0/8"]], ids=["none", "another"])
-def test_a_stranger_has_no_reachable_node_fetch_from_its_own_loopback(
-    networks: list[str], tmp_path: Path, stub: StubServer
+def test_no_crawl_has_a_reachable_node_fetch_from_its_own_loopback_and_a_stranger_gives_it_none(
+    networks: list[str], tmp_path: Path, stub: StubServer, crawler: Crawler
 ) -> None:
     stub.page("/")
     with a_node(tmp_path, *REACHABLE, *networks) as node:
-        crawl = told_by_a_stranger(node, f"{stub.url}/")
+        assert asked_by_a_stranger(node, f"{stub.url}/") == Kind.REFUSED
+        assert node.ask("crawls") == []
+        crawl = crawled(crawler, node, f"{stub.url}/")
         (story,) = node.ask(f"why?url={stub.url}/&crawl={crawl}")
         assert stub.asked == [], "not even for its robots.txt"
         assert (story["state"], story["reason"]) == ("dead", "private-address")
@@ -78,11 +86,11 @@ def test_a_stranger_has_no_reachable_node_fetch_from_its_own_loopback(
 
 @pytest.mark.parametrize("options", [[], [*REACHABLE, "--allow-network", "loopback"]], ids=["on-loopback", "named"])
 def test_a_node_that_names_loopback_or_is_there_alone_reaches_what_the_crawl_allows(
-    options: list[str], tmp_path: Path, stub: StubServer
+    options: list[str], tmp_path: Path, stub: StubServer, crawler: Crawler
 ) -> None:
     stub.page("/")
     with a_node(tmp_path, *options) as node:
-        told_by_a_stranger(node, f"{stub.url}/")
+        crawled(crawler, node, f"{stub.url}/")
         assert stub.paths() == ["/"]
 
 

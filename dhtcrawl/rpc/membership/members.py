@@ -103,6 +103,10 @@ class Members:
         gone = self._gone.get(node_id)
         return None if gone is None else gone[1]
 
+    def knows(self, node_id: bytes) -> bool:
+        """Whether a node is, or was, in the swarm: one that is taken for dead may not know it yet."""
+        return node_id in self._live or node_id in self._gone
+
     def records(self, now: float) -> list[MemberRecord]:
         """What the exchange of all records tells, by id."""
         told = (record for since, record in self._gone.values() if now - since <= self._settings.told_s)

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 A = TypeVar("A", bound=CallArgs[Any])
 R = TypeVar("R", bound=WireMap)
 
+NOT_A_MEMBER = "not-a-member"  # refused: the receiver does not know the asker as a node of the swarm
 UNKNOWN_CRAWL = "unknown-crawl"  # refused: the receiver does not know, or does not run, the crawl
 # What a handler answers to a call.
 Served = WireMap | Refused

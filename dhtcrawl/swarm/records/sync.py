@@ -21,7 +21,7 @@ from functools import partial
 
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
-from dhtcrawl.rpc.peers.port import Peers
+from dhtcrawl.rpc.peers.port import NOT_A_MEMBER, Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.messages import DIGEST_BYTES, Records, RefreshTask, Refused
 from dhtcrawl.rpc.tasks.rows import ITEMS_MAX
@@ -107,7 +107,7 @@ class Syncer:
         """The answer to REFRESH_TASK: digests or a page of the records that the asker keeps, too."""
         shared = self._shared_with(asker)
         if shared is None:
-            return Refused("not-a-member", "this node does not know the asker as a member")
+            return Refused(NOT_A_MEMBER, "this node does not know the asker as a member")
         async with self._serving:
             if message.digest_bits:
                 return await self._digests(shared, message)
