@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -61,13 +61,21 @@ def run_node(config: Config, join: JoinOptions) -> int:
     access = Access(token_of(config), server_context(config))
     with locked(data_dir):
         try:
-            return run_loop(lambda: _run(config, join, data_dir, access, ring))
+            # Before the loop, which spares the garbage collector what was imported until then.
+            tls = None if ring is None else _tls_of(data_dir, ring)
+            return run_loop(lambda: _run(config, join, data_dir, access, NodeSeal(ring, tls)))
         except BootstrapUnreachable as error:
             from dhtcrawl.cli.no_way_in import why_refused
 
-            tls = None if ring is None else _tls_of(data_dir, ring)
             refusal = why_refused(join.bootstrap, tls, "" if ring is None else ring.used.name)
             raise refusal or error from error
+
+
+class NodeSeal(NamedTuple):
+    """What closes a node's swarm; nothing in an open one."""
+
+    ring: Ring | None
+    tls: SwarmTls | None
 
 
 def _tls_of(data_dir: Path, ring: Ring) -> SwarmTls:
@@ -84,7 +92,7 @@ def _tls_of(data_dir: Path, ring: Ring) -> SwarmTls:
         raise storage_error(error, f"cannot write a certificate to {data_dir}") from error
 
 
-async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access, ring: Ring | None) -> int:
+async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access, seal: NodeSeal) -> int:
     reach = NetworkReach(config, on_loopback=join.on_loopback)
     own_hosts, advertise = await _own_place(config, join)
     async with real_node(config, data_dir, reach) as node:
@@ -99,13 +107,13 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
         def disk_used(_crawl: bytes) -> Callable[[], Awaitable[bool]]:
             return disk_watch(config.storage.disk_limit, [data_dir])
 
-        tls = None if ring is None else _tls_of(data_dir, ring)
+        ring = seal.ring
         network = NetworkConfig(
             join.listen,
             advertise,
             join.bootstrap,
             ring=ring,
-            tls=tls,
+            tls=seal.tls,
             met=reach.met,
             own_hosts=own_hosts,
             tried=not join.on_loopback,

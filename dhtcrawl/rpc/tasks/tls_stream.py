@@ -141,6 +141,9 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
                 return  # the other end says no more; TCP's end follows
             assert self._above is not None, "it is made with the handshake"
             self._above.data_received(data)
+            # To ask in vain costs more than the rest: OpenSSL's error becomes an exception.
+            if not self._incoming.pending and not self._tls.pending():
+                return
 
     def _flush(self) -> None:
         data = self._outgoing.read()
