@@ -3,7 +3,7 @@
 #
 # `make setup` and the targets that need it call this. Only Python 3.11 or later
 # has to be there; where something is missing, it prints the command that brings
-# it and ends with 1. PYTHON=… chooses the interpreter.
+# it and ends with 1. PYTHON=… chooses the interpreter, PIP_OPTIONS=… goes to pip.
 set -euo pipefail
 venv=$1
 lock=$2
@@ -82,7 +82,8 @@ if [ "${version#3.}" -ge 13 ] && ! "$python" -c 'import plyvel' 2>/dev/null; the
 fi
 
 say "installing $lock"
-pip install --require-hashes -r "$lock" || {
+# shellcheck disable=SC2086
+pip install ${PIP_OPTIONS-} --require-hashes -r "$lock" || {
   say "installing failed; the lines above say why (is the package index reachable?)"
   exit 1
 }
