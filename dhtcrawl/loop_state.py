@@ -20,8 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from inspect import CO_VARARGS, CO_VARKEYWORDS
-from types import CodeType, FunctionType, MemberDescriptorType, MethodType
+from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -99,55 +98,13 @@ def _guarded(name: str, member: Any) -> Any:
 
 
 def _guarded_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    used = f"{name} is used"
-    if not isinstance(function, FunctionType):  # a slot is read: the object is all it is given
-        names: tuple[str, ...] | None = ("self",)
-    else:
-        names = _positional(function.__code__)
-    guarded: Callable[..., Any]
-    if names is None:
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if _in_transaction.get():
+            _refuse(f"{name} is used")
+        return function(*args, **kwargs)
 
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if _in_transaction.get():
-                _refuse(used)
-            return function(*args, **kwargs)
-
-    else:
-        guarded = _guarded_positional(function, names, used)
-    return functools.update_wrapper(guarded, function)
-
-
-def _positional(code: CodeType) -> tuple[str, ...] | None:
-    """The names of a function's parameters where each may be given by its position; else None."""
-    given = code.co_argcount
-    return None if code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS) else code.co_varnames[:given]
-
-
-def _guarded_positional(function: Callable[..., Any], names: tuple[str, ...], used: str) -> Callable[..., Any]:
-    """A guard with the function's own parameters, and code of its own.
-
-    A guard with *args and **kwargs is several times as dear: Python makes a tuple and a dictionary for each call, and
-    cannot make a call faster by what was called there before, since all guards share the place that calls.
-    """
-    code = _guard_of(len(names)).replace(co_varnames=names)
-    scope = {"_in_transaction": _in_transaction.get, "_refuse": _refuse, "_function": function, "_used": used}
-    return FunctionType(code, scope, argdefs=getattr(function, "__defaults__", None))
-
-
-@functools.cache
-def _guard_of(parameters: int) -> CodeType:
-    """The code of a guard with so many parameters, whatever their names: to compile one for each method takes long."""
-    names = ", ".join(f"p{number}" for number in range(parameters))
-    source = f"""
-def guard({names}):
-    if _in_transaction():
-        _refuse(_used)
-    return _function({names})
-"""
-    defined: dict[str, Any] = {}
-    exec(source, defined)
-    code: CodeType = defined["guard"].__code__
-    return code
+    return guarded
 
 
 def _refuse(what: str) -> None:
