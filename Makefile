@@ -9,13 +9,14 @@ T ?=
 WORKERS ?= auto
 BENCH_ARGS ?=
 SIM_ARGS ?=
+SBOM_ARGS ?=
 
 # Stamps: installing runs again only when what it depends on has changed.
 RUN_READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
 
-.PHONY: help setup crawl test one check bench bench-smoke sim lock dist clean
+.PHONY: help setup crawl test one check bench bench-smoke sim lock dist sbom clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -98,6 +99,9 @@ lock: $(DEV_READY) ## pin the dependencies anew (with the oldest supported Pytho
 dist: $(RUN_READY) ## build the wheel and the source archive into dist/
 	rm -rf dist
 	@$(BIN)/python -m hatchling build -d dist
+
+sbom: $(RUN_READY) ## write what dhtcrawl is made of, as CycloneDX, to dhtcrawl.cdx.json
+	@$(BIN)/python scripts/sbom.py $(SBOM_ARGS)
 
 clean: ## remove .venv, caches and the demo's outputs
 	rm -rf $(VENV) build dist crawl-demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

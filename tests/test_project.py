@@ -17,7 +17,21 @@ import dhtcrawl
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
-TARGETS = {"help", "setup", "crawl", "test", "one", "check", "bench", "bench-smoke", "sim", "lock", "dist", "clean"}
+TARGETS = {
+    "help",
+    "setup",
+    "crawl",
+    "test",
+    "one",
+    "check",
+    "bench",
+    "bench-smoke",
+    "sim",
+    "lock",
+    "dist",
+    "sbom",
+    "clean",
+}
 
 
 def _read(name: str) -> str:
