@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from ipaddress import ip_network
 from random import Random
 from typing import Any
 
@@ -81,7 +82,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         self._handlers: dict[str, tuple[Handler, int, bool]] = {
             "stun": (self.rpc_stun, 0, False),
             "ping": (self.rpc_ping, 1, False),
-            "store": (self.rpc_store, 3, False),
+            "store": (self._store_later, 3, True),
             "find_node": (self.rpc_find_node, 2, False),
             "find_value": (self.rpc_find_value, 2, False),
         }
@@ -263,12 +264,23 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         own_id: bytes = self.source_node.id
         return own_id
 
+    def _store_later(self, answer: Callable[[Any], None], sender: Address, nodeid: Any, key: Any, value: Any) -> None:
+        """Store once the sender's address has answered: whoever forges one has not as many places as addresses."""
+
+        def store() -> None:
+            answer(self.rpc_store(sender, nodeid, key, value))
+
+        if self.verifier.is_verified(sender) or parse_id(key) is None or not _storable(value):
+            store()
+        else:
+            self._sender(sender, nodeid)
+            self.verifier.when_verified(sender, store)
+
     def rpc_store(self, sender: Address, nodeid: Any, key: Any, value: Any) -> bool:
         self._sender(sender, nodeid)
-        if parse_id(key) is None or not _storable(value):
+        if parse_id(key) is None or not _storable(value) or not self.storage.put(key, value, sender_of(sender[0])):
             self.counters.refused += 1
             return False
-        self.storage[key] = value
         return True
 
     def rpc_find_node(self, sender: Address, nodeid: Any, key: Any) -> list[Contact] | None:
@@ -292,6 +304,11 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             self.counters.refused += 1
         else:
             self.verifier.heard(Contact(node_id, *address))
+
+
+def sender_of(host: str) -> str:
+    """Who shares one quota of values: an address, or the network that an IPv6 subscriber has."""
+    return str(ip_network((host, 64), strict=False)) if ":" in host else host
 
 
 def _storable(value: object) -> bool:
