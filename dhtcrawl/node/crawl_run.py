@@ -36,6 +36,7 @@ from dhtcrawl.swarm.lifecycle.board import PageNeed, RunReport
 from dhtcrawl.swarm.lifecycle.coordinator import Coordinator
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
+from dhtcrawl.swarm.lifecycle.scope_growth import ScopeGrowth
 from dhtcrawl.swarm.membership.contact import LostContact
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.send_links import LinkSender
@@ -117,6 +118,7 @@ class CrawlBoard:
     bodies: MissingBodies
     participants: Participants
     crawl_audit: CrawlAudit
+    growth: ScopeGrowth
     learn: Callable[[CrawlRecord], Awaitable[object]]
     reconciling: Callable[[], bool]  # whether records are on their way to the nodes that are to keep them
     lost_contact: Callable[[], LostContact | None]  # with the other nodes
@@ -187,7 +189,7 @@ class CrawlBoard:
         found = self.crawl.waiting
         if self._at_limit:
             found[FROZEN] = found.pop("queued")
-        if self.state.settled is not self.state.view:
+        if self.state.settled is not self.state.view or self.growth.busy:
             found["repair"] = 1
         return found | {
             "links": found.get("links", 0) + self.links.busy,
@@ -228,6 +230,7 @@ class CrawlRun:
     bodies: MissingBodies
     participants: Participants
     audit: CrawlAudit
+    growth: ScopeGrowth
     board: CrawlBoard
     coordinator: Coordinator
 
@@ -308,6 +311,8 @@ class CrawlRun:
         self.parts.intake.view_changed(now.bits)
         # Pages that this node has come to own may have their bodies at a node that is gone.
         self.bodies.view_changed(ours=now.bits != before.bits)
+        if now.bits != before.bits and self.state.record.aliases:
+            self.growth.look()
         self.assignments.view_changed()
 
     def changed(self, record: CrawlRecord) -> None:
@@ -316,9 +321,12 @@ class CrawlRun:
             self.copying.holders_changed()
         if record.changes != self.state.record.changes:
             self.parts.origins.change(record.settings)
+        grown = record.aliases != self.state.record.aliases
         self.state.record = record
         self.participants.changed(record)
         self.crawl.learn_aliases(record.aliases)
+        if grown:
+            self.growth.look()
         self.bodies.view_changed(ours=False)
         self.coordinator.record_changed()
         if record.ended:
@@ -346,4 +354,5 @@ class CrawlRun:
             group.create_task(self.bodies.run())
             group.create_task(self.copying.run())
             group.create_task(self.assignments.run())
+            group.create_task(self.growth.run())
             group.create_task(self.coordinator.run())

@@ -41,6 +41,7 @@ from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.page_blocks import PageAllowance
 from dhtcrawl.swarm.lifecycle.participants import Participants
 from dhtcrawl.swarm.lifecycle.run_state import RunState
+from dhtcrawl.swarm.lifecycle.scope_growth import ScopeGrowth
 from dhtcrawl.swarm.membership.contact import LostContact
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
@@ -142,6 +143,13 @@ async def compose(
     copying = BodyCopies(side, peers, node.committer, disk, copier, parts, given.absences)
     bodies = _missing_bodies(shared, given, parts, copying)
     audit = CrawlAudit(shared.auditor, record, next_round, doubt=parts.counters.pages > 0)
+    growth = ScopeGrowth(
+        node.committer,
+        record.crawl_id,
+        parts.scope,
+        given.ownership.snapshot,
+        partial(_reached, shared.replicator, record.crawl_id, parts),
+    )
     board = CrawlBoard(
         peers.node_id,
         node.incarnation,
@@ -157,6 +165,7 @@ async def compose(
         bodies,
         given.participants,
         audit,
+        growth,
         shared.learn,
         shared.reconciling,
         shared.lost_contact,
@@ -172,6 +181,7 @@ async def compose(
         bodies,
         given.participants,
         audit,
+        growth,
         board,
         Coordinator(peers, node.ports.clock, record.crawl_id, board, given.allowance),
     )
@@ -238,6 +248,13 @@ def _opened(replicator: Replicator, crawl: bytes, parts: CrawlParts, opened: lis
     if opened:
         parts.counters.pages_reopened += len(opened)
         replicator.keep(crawl, opened, partial(parts.intake.merged, merged))
+
+
+def _reached(
+    replicator: Replicator, crawl: bytes, parts: CrawlParts, opened: list[TaskReplica], merged: Merged
+) -> None:
+    """Queue tasks that the scope reaches by now once their backups know of it."""
+    replicator.keep(crawl, opened, partial(parts.intake.merged, merged))
 
 
 async def _tell_crawl(tell: Callable[[bytes, bytes], Awaitable[object]], crawl: bytes, node: bytes) -> None:

@@ -1,8 +1,10 @@
 """Lists tasks that were given up as failed or recalled, so that a user may have them tried again or dropped.
 
-    given_up   the tasks of a part of the store, with their failures
-    release    a new generation, from `pending` on
-    drop       off the list, for good: a new generation that is dead for another reason
+    given_up     the tasks of a part of the store, with their failures
+    release      a new generation, from `pending` on
+    drop         off the list, for good: a new generation that is dead for another reason
+    died_beyond  in place of those that failed, those that died beyond the crawl's scope
+    reach        a new generation of these
 
 The list is Yu et al.'s (2014) manual queue. It takes a scan, since a crawl that runs
 well does not need it. All functions take a `Txn` and run on the committer's thread.
@@ -11,7 +13,7 @@ Those that read a record raise `StorageError` if it is damaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -40,21 +42,36 @@ def is_given_up(task: Task) -> bool:
     return task.state == State.DEAD and task.reason in MANUAL
 
 
-def given_up(
-    txn: Txn, crawl: bytes, cursor: bytes, *, scanned_max: int, found_max: int, mine: Test
+def is_beyond(task: Task) -> bool:
+    """Whether a task is dead because the crawl's scope did not reach it."""
+    return task.state == State.DEAD and task.reason in (SkipReason.OUT_OF_SCOPE, SkipReason.EXCLUDED)
+
+
+def _listed(
+    txn: Txn,
+    crawl: bytes,
+    cursor: bytes,
+    *,
+    scanned_max: int,
+    found_max: int,
+    mine: Test,
+    when: Callable[[Task], bool],
 ) -> tuple[list[GivenUp], bytes | None]:
-    """Up to `found_max` given-up tasks of ours among `scanned_max` records from `cursor` on, and the next cursor."""
+    """Up to `found_max` such tasks of ours among `scanned_max` records from `cursor` on, and the next cursor."""
     found: list[GivenUp] = []
     for scanned, (key, value) in enumerate(txn.rows(keys.TASK, crawl, cursor)):
         if scanned == scanned_max or len(found) == found_max:
             return found, key
         task = unpack_task(value)
-        if is_given_up(task) and mine(key):
+        if when(task) and mine(key):
             found.append(GivenUp(key, task.url, task.depth, task.attempt + 1, task.detail))
     return found, None
 
 
+given_up = partial(_listed, when=is_given_up)
+died_beyond = partial(_listed, when=is_beyond)
 release = partial(replicas.reopen, when=is_given_up)
+reach = partial(replicas.reopen, when=is_beyond)
 
 
 def drop(txn: Txn, crawl: bytes, task_keys: Iterable[bytes]) -> list[TaskReplica]:
