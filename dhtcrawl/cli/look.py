@@ -108,7 +108,10 @@ def peers(as_json: bool, watch: bool, **options: Any) -> int:
 def _state_of(row: Mapping[str, Any]) -> str:
     gone_s = row.get("gone_s")
     state = str(row.get("state", ""))
-    return f"{state} {span(gone_s)} ago" if isinstance(gone_s, int | float) else state
+    if isinstance(gone_s, int | float):
+        state = f"{state} {span(gone_s)} ago"
+    breaches = row.get("breaches")
+    return f"{state}, broke the protocol {breaches} times" if isinstance(breaches, int) and breaches else state
 
 
 def _counter(name: str) -> Callable[[Mapping[str, Any]], Any]:

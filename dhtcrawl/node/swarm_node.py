@@ -192,6 +192,10 @@ class SwarmNode:
         """The smoothed round trip to a member, in seconds; None where nothing was measured."""
         return self._there.planes.rtt_s(address)
 
+    def breaches(self, host: str) -> tuple[int, float]:
+        """How often nodes at a host broke the protocol lately, and for how many seconds they are not let in for it."""
+        return self._there.planes.peers.breaches(host)
+
     @property
     def gate(self) -> HostLeases:
         """The leases of hosts, and whether each request had one."""

@@ -64,6 +64,20 @@ def network_of(host: str) -> str:
     return str(ip_network((address, 24 if address.version == 4 else 48), strict=False))
 
 
+@lru_cache(maxsize=4096)
+def source_of(host: str) -> str:
+    """Who shares one bound: an address, or the network of 64 bits that a subscriber of IPv6 has."""
+    known = canonical_host(host) or host
+    return str(ip_network((known, 64), strict=False)) if ip_of(known) is not None and ":" in known else known
+
+
+@lru_cache(maxsize=4096)
+def is_own_machine(host: str) -> bool:
+    """Whether it is a loopback address: of programs on this machine."""
+    address = ip_of(canonical_host(host) or host)
+    return address is not None and address.is_loopback
+
+
 def parse_contact(value: object) -> Contact | None:
     """One contact from a decoded message, else None. Further elements are ignored."""
     if not isinstance(value, list) or len(value) < 3:

@@ -54,7 +54,8 @@ class NodeApi(Protocol):
         """All members, this node included, and those that left or are gone, for a day.
 
         node, address, state (also left, gone), self (bool), rtt_s or None, gone_s (since when) or None,
-        secret (the name of the one by which it speaks) or None.
+        secret (the name of the one by which it speaks) or None, breaches (how often nodes at its address
+        broke the protocol lately), paused_s (for how long they are not let in for it).
         """
 
     async def crawls(self, ended_max: int | None = None) -> list[dict[str, Any]]:

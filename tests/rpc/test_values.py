@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.clock import Clock
+from dhtcrawl.rpc.contact import source_of
 from dhtcrawl.rpc.discovery import datagram, values
-from dhtcrawl.rpc.discovery.protocol import sender_of
 from dhtcrawl.rpc.discovery.values import ValueStore
 from dhtcrawl.sim.net import Weather
 from rpc.routing_swarm import PORT, Raw, host, request, world
@@ -65,8 +65,8 @@ def test_what_is_counted_is_what_is_there(puts: list[tuple[int, str, int]]) -> N
 
 
 def test_a_network_of_64_bits_is_one_sender() -> None:
-    assert sender_of("2001:db8::1") == sender_of("2001:db8::2:1") != sender_of("2001:db8:0:9::1")
-    assert sender_of("10.0.0.1") != sender_of("10.0.0.2")
+    assert source_of("2001:db8::1") == source_of("2001:db8::2:1") != source_of("2001:db8:0:9::1")
+    assert source_of("10.0.0.1") != source_of("10.0.0.2")
 
 
 async def test_a_sender_that_does_not_answer_stores_nothing_and_one_that_does_is_told_so() -> None:

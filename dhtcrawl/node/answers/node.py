@@ -79,6 +79,7 @@ class NodeAnswers(Answers):
                 "rtt_s": None if member.id == swarm.id else swarm.rtt_s(member.address),
                 "gone_s": None,
                 "secret": self._secret() if member.id == swarm.id else secrets.get(member.id),
+                **self._breaches(member.address[0]),
             }
             for member in swarm.gossip.view.members
         ]
@@ -92,10 +93,15 @@ class NodeAnswers(Answers):
                 "rtt_s": None,
                 "gone_s": round(gone_s, 3),
                 "secret": None,
+                **self._breaches(record.address[0]),
             }
             for record, gone_s in gone
             if record.id not in swarm.gossip.view.ids
         ]
+
+    def _breaches(self, host: str) -> dict[str, Any]:
+        count, left_s = self._swarm.breaches(host)
+        return {"breaches": count, "paused_s": round(left_s, 3)}
 
     async def leave(self) -> dict[str, Any]:
         alone = not any(

@@ -20,7 +20,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_network
 from random import Random
 from typing import Any
 
@@ -29,7 +28,7 @@ from kademlia.protocol import KademliaProtocol
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.closed.sealing import OpenedDatagram
-from dhtcrawl.rpc.contact import Address, Contact, canonical_host, parse_id
+from dhtcrawl.rpc.contact import Address, Contact, canonical_host, parse_id, source_of
 from dhtcrawl.rpc.discovery.datagram import (
     DATAGRAM_BYTES_MAX,
     VALUE_BYTES_MAX,
@@ -278,7 +277,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
 
     def rpc_store(self, sender: Address, nodeid: Any, key: Any, value: Any) -> bool:
         self._sender(sender, nodeid)
-        if parse_id(key) is None or not _storable(value) or not self.storage.put(key, value, sender_of(sender[0])):
+        if parse_id(key) is None or not _storable(value) or not self.storage.put(key, value, source_of(sender[0])):
             self.counters.refused += 1
             return False
         return True
@@ -304,11 +303,6 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             self.counters.refused += 1
         else:
             self.verifier.heard(Contact(node_id, *address))
-
-
-def sender_of(host: str) -> str:
-    """Who shares one quota of values: an address, or the network that an IPv6 subscriber has."""
-    return str(ip_network((host, 64), strict=False)) if ":" in host else host
 
 
 def _storable(value: object) -> bool:

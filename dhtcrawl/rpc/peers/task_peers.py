@@ -69,6 +69,10 @@ class TaskPeers:
             return None
         return record.incarnation
 
+    def breaches(self, host: str) -> tuple[int, float]:
+        """How often nodes at a host broke the protocol lately, and for how many seconds they are not let in for it."""
+        return self._transport.breaches(host)
+
     def view_changed(self, view: View) -> None:
         """Give up requests to members that were declared dead, or are at another address now.
 

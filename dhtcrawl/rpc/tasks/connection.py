@@ -43,6 +43,12 @@ class Owner(Protocol):
             NoMember: it is none, and needs to be.
         """
 
+    def made(self, connection: Connection) -> Why | None:
+        """It is connected, and its `remote_host` known; why it is to end at once, if it is."""
+
+    def holds(self, connection: Connection, held_bytes: int) -> None:
+        """So much of a frame that has not ended is kept of it now."""
+
     def opened(self, connection: Connection, hello: Hello) -> None:
         """The handshake is done."""
 
@@ -185,10 +191,14 @@ class Connection(asyncio.Protocol):
         self.remote_host = (canonical_host(peername[0]) or peername[0]) if peername else ""
         self._writable = True
         self.link.connected(self._loop.time(), None if peer is None else peer.node_id)
+        why = self._owner.made(self)
+        if why is not None:
+            self.link.leave(why, self._loop.time())
         self._drive()
 
     def data_received(self, data: bytes) -> None:
         self.link.receive(data, self._loop.time())
+        self._owner.holds(self, self.link.held_bytes)
         self._drive()
 
     def pause_writing(self) -> None:

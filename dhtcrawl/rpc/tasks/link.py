@@ -84,15 +84,17 @@ class LinkLimits:
     queue_bytes_max: int = 4 * 1024 * 1024  # and with so much it refuses
     chunk_bytes: int = 256 * 1024  # how much is taken out of the lanes at once
     in_flight_max: int = 4096  # unanswered requests of ours
+    frame_s: float = 120.0  # from a frame's first byte to its last
     timeouts_max: int = 16  # so many requests in a row without an answer, and the peer is given up
 
 
 class _LinkTimes:
     """When what happened last, in seconds on the caller's clock."""
 
-    __slots__ = ("heard_at", "pinged_at", "since", "used_at")
+    __slots__ = ("frame_at", "heard_at", "pinged_at", "since", "used_at")
 
     def __init__(self, now: float) -> None:
+        self.frame_at = float("inf")  # the frame that has not ended began
         self.since = now  # of the state
         self.used_at = now  # a request or a reply, either way
         self.heard_at = now
@@ -131,6 +133,16 @@ class PeerLink:
         """When something was asked or answered last, either way."""
         return self._times.used_at
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of a frame that has not ended is kept."""
+        return 0 if self._ended else self._decoder.held_bytes
+
+    @property
+    def breached(self) -> bool:
+        """Whether the peer has broken the protocol."""
+        return self._decoder.fault is not None
+
     # What the shell tells
 
     def connected(self, now: float, proven_id: bytes | None = None) -> None:
@@ -145,15 +157,18 @@ class PeerLink:
         self._times.heard_at = now
         if self._ended:
             return
+        began_at = self._times.frame_at
         try:
             for kind, body in self._decoder.feed(data):
+                began_at = now
                 self._on_frame(kind, body, now)
                 if self._ended:
                     return
             if self._decoder.fault is not None:
                 raise self._decoder.fault
         except Malformed as fault:
-            self._end(Why.GARBAGE, FailureKind.PROTOCOL, str(fault), now)
+            self._breach(Why.GARBAGE, fault, now)
+        self._times.frame_at = min(began_at, now) if self._decoder.held_bytes else float("inf")
         self._end_when_drained(now)
 
     def lost(self, detail: str, now: float, kind: FailureKind = FailureKind.LOST) -> None:
@@ -181,6 +196,8 @@ class PeerLink:
             return
         if now >= self._times.heard_at + limits.silent_s:
             self._end(Why.TIMEOUT, FailureKind.LOST, f"silent for {limits.silent_s:g} s", now)
+        elif now >= self._times.frame_at + limits.frame_s:
+            self._breach(Why.TIMEOUT, Malformed(f"a frame that takes longer than {limits.frame_s:g} s"), now)
         elif asking.timeouts >= limits.timeouts_max or asking.late >= limits.in_flight_max:
             self._end(Why.TIMEOUT, FailureKind.LOST, "its requests are not answered", now)
         elif self.state is LinkState.OPEN and self.idle and now >= self._times.used_at + limits.idle_s:
@@ -195,7 +212,7 @@ class PeerLink:
         if self.state is LinkState.GREETED:
             at = min(at, self._times.since + limits.handshake_s)
         elif self.state in (LinkState.OPEN, LinkState.DRAINING):
-            at = min(at, self._times.heard_at + limits.silent_s, self._ping_at())
+            at = min(at, self._times.heard_at + limits.silent_s, self._ping_at(), self._times.frame_at + limits.frame_s)
             if self.state is LinkState.DRAINING:
                 at = min(at, self._times.since + limits.drain_s)
             elif self.idle:
@@ -288,7 +305,7 @@ class PeerLink:
             raise Malformed("a request after the goodbye")
         assert not isinstance(message, Reply)
         if not self.answering.take(request_id, kind, len(body) + 1, message):
-            self._end(Why.CREDIT, FailureKind.PROTOCOL, "it sent more than it had credit for", now)
+            self._breach(Why.CREDIT, Malformed("it sent more than it had credit for"), now)
         elif message is None:
             self.reply(request_id, Refused("unknown", f"kind {kind:#04x}"), now)
         else:
@@ -356,6 +373,11 @@ class PeerLink:
         self.asking.fail_all(kind, detail)
         self.answering.clear()
         self._events.append(Ended(Failure(kind, detail)))
+
+    def _breach(self, why: Why, fault: Malformed, now: float) -> None:
+        """The peer does what the protocol does not allow."""
+        self._decoder.fault = fault
+        self._end(why, FailureKind.PROTOCOL, str(fault), now)
 
     def _say(self, signal: Signal) -> None:
         self._outbox.append(encode_signal(signal))

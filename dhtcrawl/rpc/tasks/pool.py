@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from dhtcrawl.rpc.tasks.connection import Address, Connection
 from dhtcrawl.rpc.tasks.link import LinkState
+from dhtcrawl.rpc.tasks.loads import Loads
 
 
 class ConnectionPool:
     """At most `connections_max` connections, and as many more that are parting."""
 
     def __init__(self, connections_max: int) -> None:
+        self.loads = Loads()  # by address
         self._connections_max = connections_max
         self._connections: dict[Connection, None] = {}  # in the order they were made
         self._by_address: dict[Address, Connection] = {}
@@ -116,6 +118,7 @@ class ConnectionPool:
 
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is gone, or does not count any more."""
+        self.loads.close(connection)
         for held in (self._connections, self._greeting, self._parting):
             held.pop(connection, None)
         address = listening_address(connection)

@@ -36,6 +36,7 @@ class Why(StrEnum):
     TIMEOUT = "timeout"  # no handshake, no sign of life, or no answers
     FULL = "full"  # no connection is to spare
     IDENTITY = "identity"  # HELLO names another node than the certificate's key
+    PAUSED = "paused"  # the address has broken the protocol, and is not let in for a while
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,11 @@ class TaskTransport:
         """How many connections there may be."""
         return self._limits.connections_max
 
+    def breaches(self, host: str) -> tuple[int, float]:
+        """How often a host has broken the protocol lately, and for how many seconds it is not let in for it."""
+        now, loads = asyncio.get_running_loop().time(), self._pool.loads
+        return loads.breaches(host, now), loads.pause_s(host, now)
+
     def is_connected(self, address: Address) -> bool:
         """Whether a request to an address needs no new connection."""
         return self._pool.serving(address) is not None
@@ -293,6 +298,21 @@ class TaskTransport:
             raise NoMember
         return peer
 
+    def made(self, connection: Connection) -> Why | None:
+        """See `Owner`. An address has so many connections, and none while it pauses for a breach."""
+        host, loads = connection.remote_host, self._pool.loads
+        if connection.address is not None:
+            return None
+        if loads.pause_s(host, asyncio.get_running_loop().time()) > 0:
+            return Why.PAUSED
+        return None if loads.accept(connection, host) else Why.FULL
+
+    def holds(self, connection: Connection, held_bytes: int) -> None:
+        """See `Owner`."""
+        cut = self._pool.loads.unfinished(connection, connection.remote_host, held_bytes)
+        if isinstance(cut, Connection):
+            cut.abort()
+
     def opened(self, connection: Connection, hello: Hello) -> None:
         """See `Owner`. From here on the connection may serve for our own requests."""
         for doubled in self._pool.opened(connection, hello.node_id):
@@ -301,6 +321,8 @@ class TaskTransport:
     def ended(self, connection: Connection, failure: Failure) -> None:
         """See `Owner`."""
         self.endings[failure.kind] += 1
+        if connection.link.breached:
+            self._pool.loads.breached(connection.remote_host, asyncio.get_running_loop().time())
         if log.isEnabledFor(logging.DEBUG):
             address = listening_address(connection)
             where = connection.remote_host if address is None else format_address(address)
