@@ -23,6 +23,7 @@ from publicsuffixlist import PublicSuffixList
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.patterns import Patterns
 from dhtcrawl.storage.store.records import SkipReason
+from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.url import host_of, hostname_of
 
 
@@ -91,6 +92,22 @@ class Scope:
         if self._exclude is not None and self._exclude.matches(url) is True:
             return SkipReason.EXCLUDED
         return None
+
+    def strays(self, links: Iterable[Link | None]) -> list[Link]:
+        """Those links of another node that are not covered, or pass for a seed and are none.
+
+        Patterns are left to those who find a link and who fetch it: they cost more than all else here.
+        """
+        seeds = self._seeds
+        sent = [link for link in links if link is not None]
+        if self._kind == "any":
+            return [link for link in sent if link.seed and link.url not in seeds]
+        if self._kind == "host":
+            hosts = self._hosts
+            outside = [link for link in sent if link.seed or link.url.split("/", 3)[2] not in hosts]
+        else:
+            outside = [link for link in sent if link.seed or not self._covers(link.url)]
+        return [link for link in outside if link.url not in seeds]
 
     def reaches(self, host: str) -> bool:
         """Whether a page of `host`, as `host_of` gives it, may be within the scope."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,7 @@ from dhtcrawl.rpc.tasks.sockets import TlsContexts
 from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.storage.outputs.outputs import OutputDirs
 from dhtcrawl.storage.store.files import Directory
+from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.bodies import copying
 from dhtcrawl.swarm.bodies.adopt import Adoption
@@ -54,6 +55,7 @@ from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_
 from dhtcrawl.swarm.membership.ports import OwnerPorts
 from dhtcrawl.swarm.membership.reach_check import ReachCheck, TryAddress
 from dhtcrawl.swarm.records.inbox import Inbox
+from dhtcrawl.swarm.records.link_scope import LinkScope
 from dhtcrawl.swarm.records.merger import Merger
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
@@ -239,6 +241,7 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs
         group,
         merger,
         refresh=syncer.on_refresh,
+        scope=LinkScope(partial(_strays, runs), runs.records.catch_up_with, ground.node.ports.clock.monotonic),
         awake=planes.awake,
     )
     replicator = Replicator(
@@ -250,6 +253,13 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs
         heir_of=runs.records.heir_of,
     )
     return RecordParts(syncer, inbox, merger, replicator, OwnerNews(planes.peers, group, further=merger.merge))
+
+
+def _strays(runs: CrawlRuns, crawl: bytes, links: Sequence[Link | None]) -> list[Link]:
+    """The links that a crawl's scope does not reach; none where its record has no room for all that it reaches."""
+    run = runs.of(crawl)
+    found = [] if run is None else run.parts.scope.strays(links)
+    return found if found and runs.records.has_room(crawl) else []
 
 
 def build_gate(ground: Ground, planes: Planes, records: RecordParts, runs: CrawlRuns) -> HostLeases:

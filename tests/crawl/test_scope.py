@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.scope import Scope, registrable_domain
+from dhtcrawl.keyspace import url_key
+from dhtcrawl.storage.store.tasks import Link
 
 SEED = "http://www.example.co.uk/docs/start.html?a=/b/"
 
@@ -131,3 +135,30 @@ def test_addresses_and_bare_suffixes_are_domains_of_their_own(seeds: list[str]) 
     scope = Scope(seeds, CrawlSettings(scope="domain"))
     assert scope.refuses("http://10.0.0.3/") == "out-of-scope"
     assert scope.refuses("http://www.co.uk/") == "out-of-scope"
+
+
+@pytest.mark.parametrize("kind", ["page", "prefix", "host", "domain", "any"])
+def test_of_links_that_another_node_sent_those_stray_that_a_finder_would_not_have_followed(kind: Any) -> None:
+    scope = Scope([SEED], CrawlSettings(scope=kind))
+    urls = [
+        SEED,
+        "http://www.example.co.uk/docs/x",
+        "http://www.example.co.uk/other/",
+        "http://blog.example.co.uk/",
+        "http://a.test/",
+        "http://www.example.co.uk:81/docs/",
+    ]
+    links = [Link(url_key(url), url, 1, SEED) for url in urls]
+    strays = scope.strays([None, *links])
+    assert [link.url for link in strays] == [url for url in urls if scope.refuses(url) is not None]
+    passing_for_seeds = [link._replace(seed=True) for link in links]
+    assert [link.url for link in scope.strays(passing_for_seeds)] == urls[1:]
+    scope.extend(urls[1])
+    assert scope.strays(passing_for_seeds[:2]) == []
+
+
+def test_patterns_are_not_asked_about_links_that_another_node_has_followed() -> None:
+    scope = Scope([SEED], CrawlSettings(exclude=("/docs/x",)))
+    url = "http://www.example.co.uk/docs/x"
+    assert scope.refuses(url) is not None
+    assert scope.strays([Link(url_key(url), url, 1, SEED)]) == []

@@ -26,6 +26,7 @@ from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.swarm.records.inbox import Inbox
+from dhtcrawl.swarm.records.link_scope import AGAIN_S, PATIENCE_S, LinkScope
 from dhtcrawl.swarm.records.merger import Merger
 from swarm.fake_peers import node, view_of
 from swarm.sync_swarm import copy
@@ -74,14 +75,26 @@ class InboxBench(Bench):
             return None if value is None else unpack_task(value).state
 
         self.run: FakeRun | None = FakeRun(state_of)
+        self.beyond: set[bytes] = set()
+        self.known_there: set[bytes] = set()  # what the sender's record reaches
+        self.caught_up: list[tuple[bytes, bytes]] = []
         self.inbox = Inbox(
             self.peers,
             self.registry,
             group,
             Merger(self.committer, itertools.count(1), lambda crawl: self.run),
             refresh=lambda asker, message: _refuse(),
+            scope=LinkScope(lambda crawl, links: self.strays(links), self._catch_up, self.clock.monotonic),
         )
         self.inbox.owning = True
+
+    def strays(self, links: Sequence[Link | None]) -> list[Link]:
+        return [link for link in links if link is not None and link.key in self.beyond]
+
+    async def _catch_up(self, asker: bytes, crawl: bytes) -> bool:
+        self.caught_up.append((asker, crawl))
+        self.beyond -= self.known_there
+        return True
 
     async def ask(self, message: Request) -> Reply:
         reply = self.inbox.handle(HELLO, message)
@@ -122,6 +135,46 @@ async def test_our_own_are_taken_and_others_moved_to_their_owner() -> None:
         again = await world.ask(store(ours))
         assert isinstance(again, Ack)
         assert list(again.codes) == [Code.KNOWN]
+
+
+async def test_a_link_beyond_the_scope_is_refused_and_those_beside_it_are_taken() -> None:
+    view = view_of([0, 1, 2])
+    lie, ours = link_of(0, view), link_of(1, view)
+    async with a_world(view_of([0])) as world:
+        world.beyond = {lie.key}
+        reply = await world.ask(store(lie, ours))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.FAILED, Code.ACCEPTED]
+        assert world.caught_up == [(HELLO.node_id, CRAWL)]
+        await world.ask(store(lie))
+        assert len(world.caught_up) == 1, "not again at once"
+        await asyncio.sleep(AGAIN_S)
+        await world.ask(store(lie))
+        assert len(world.caught_up) == 2
+
+
+async def test_a_sender_that_knows_a_newer_scope_is_asked_for_it_and_not_refused() -> None:
+    link = link_of(0, view_of([0, 1, 2]))
+    async with a_world(view_of([0])) as world:
+        world.beyond = world.known_there = {link.key}
+        world.known_there = {link.key}
+        reply = await world.ask(store(link))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.ACCEPTED]
+        assert world.caught_up == [(HELLO.node_id, CRAWL)]
+
+
+async def test_who_is_refused_with_a_link_for_a_minute_may_leave_it_here_so_that_a_crawl_ends() -> None:
+    link = link_of(0, view_of([0, 1, 2]))
+    async with a_world(view_of([0])) as world:
+        world.beyond = {link.key}
+        codes = []
+        for _ in range(2):
+            reply = await world.ask(store(link))
+            assert isinstance(reply, Ack)
+            codes += list(reply.codes)
+            await asyncio.sleep(PATIENCE_S)
+        assert codes == [Code.FAILED, Code.ACCEPTED]
 
 
 async def test_what_its_owner_did_not_take_is_taken_into_custody() -> None:

@@ -13,12 +13,11 @@ from dhtcrawl.config import CrawlSettings
 from dhtcrawl.crawl.fetcher import BEYOND
 from dhtcrawl.crawl.scope import Scope
 from dhtcrawl.keyspace import placement, url_key
-from dhtcrawl.rpc.tasks.messages import Ack, StoreTask
+from dhtcrawl.rpc.tasks.messages import Ack, StoreBackup
 from dhtcrawl.storage.store import given_up, keys
 from dhtcrawl.storage.store.ownership import OwnershipSnapshot
 from dhtcrawl.storage.store.records import SkipReason, State, Task, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
-from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.lifecycle.scope_growth import ScopeGrowth
 from dhtcrawl.swarm.records import wire
 from dhtcrawl.url import host_of
@@ -115,7 +114,8 @@ async def test_in_a_swarm_a_forged_link_beyond_the_scope_is_fetched_once_a_seed_
         await world.until(lambda: bad.crawls.get(crawl) is not None and world.web.visits != [])
         owner = bad.peers.view.owner(placement(url_key(beyond)))
         assert owner is not None
-        forged = StoreTask(crawl, (wire.row_of_link(Link(url_key(beyond), beyond, 1, seed)),))
+        # As a link it would be refused; a record that is handed over is not.
+        forged = StoreBackup(crawl, (wire.record_of(TaskReplica(url_key(beyond), Task(beyond, 1, 7, seed))),))
         assert isinstance(await bad.peers.ask(owner.id, forged), Ack)
         await world.until(lambda: any(task.reason == SkipReason.OUT_OF_SCOPE for task in records(world, crawl, beyond)))
         assert not world.ended(crawl)

@@ -144,10 +144,10 @@ class CrawlRecords:
         """Learn what the record of each other member has more; whether all of them answered."""
         others = [member.id for member in self._peers.view.members if member.id != self._peers.node_id]
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(self._catch_up_with(node, crawl)) for node in others]
+            asked = [group.create_task(self.catch_up_with(node, crawl)) for node in others]
         return all(each.result() for each in asked)
 
-    async def _catch_up_with(self, node: bytes, crawl: bytes) -> bool:
+    async def catch_up_with(self, node: bytes, crawl: bytes) -> bool:
         # A list that begins with this crawl: the digest says whether there is anything to learn.
         number = int.from_bytes(crawl, "big")
         before = (number - 1).to_bytes(len(crawl), "big") if number else b""

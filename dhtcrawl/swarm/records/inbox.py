@@ -1,6 +1,6 @@
 """Answers the messages of other nodes, kind by kind (`docs/protocol.md`).
 
-    STORE_TASK      the owner accepts, replicates, acks; another node says MOVED (I1, I7)
+    STORE_TASK      the owner accepts, replicates, acks; another node says MOVED (I1, I7); FAILED beyond the scope
     STORE_BACKUP    merged; the ack has what we know better (I6)
     DELETE_BACKUP   the same for tombstones
     REFRESH_TASK    a page of the records that the asker and we share (I5, I12)
@@ -38,6 +38,7 @@ from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
+from dhtcrawl.swarm.records.link_scope import LinkScope
 from dhtcrawl.swarm.records.merger import Merger
 
 _ACCEPTED, _KNOWN = int(Code.ACCEPTED), int(Code.KNOWN)
@@ -56,6 +57,7 @@ class Inbox:
         merger: Merger,
         *,
         refresh: Callable[[bytes, RefreshTask], Awaitable[Records | Refused]],
+        scope: LinkScope,
         awake: Callable[[], bool] = lambda: True,
     ) -> None:
         """`refresh(asker, message)` answers REFRESH_TASK; `awake()`: whether this node has run without a pause."""
@@ -68,6 +70,7 @@ class Inbox:
         self._merger = merger
         self._refresh = refresh
         self._awake = awake
+        self._scope = scope
 
     def handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
         """The answer to a peer's message, or a future of it."""
@@ -78,7 +81,7 @@ class Inbox:
     async def _answer(self, asker: bytes, message: Request) -> Reply:
         try:
             if isinstance(message, StoreTask):
-                return await self._store_task(message)
+                return await self._store_task(asker, message)
             if isinstance(message, StoreBackup):
                 return await self._store_backup(message)
             if isinstance(message, DeleteBackup):
@@ -91,13 +94,16 @@ class Inbox:
 
     # STORE_TASK
 
-    async def _store_task(self, message: StoreTask) -> Reply:
+    async def _store_task(self, asker: bytes, message: StoreTask) -> Reply:
         run = self._merger.run_of(message.crawl)
         if run is None:
             return Refused(UNKNOWN_CRAWL, message.crawl.hex())
         if not self._awake() or not self.owning:
             return Ack.all(Code.FAILED, message.items, "joining")
-        found = wire.links_of(message.links, run.keys)
+        found: Sequence[Link | None] = wire.links_of(message.links, run.keys)
+        beyond = await self._scope.beyond(asker, message.crawl, found)
+        if beyond:
+            found = [None if link is None or link.key in beyond else link for link in found]
         codes, moved, named = self._sort(found, message.tried)
         taken = [link for link, code in zip(found, codes, strict=True) if code == _ACCEPTED and link is not None]
         self.links_taken += len(taken)
