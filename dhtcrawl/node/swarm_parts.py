@@ -54,8 +54,8 @@ from dhtcrawl.swarm.membership.own_address import OwnAddress
 from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
 from dhtcrawl.swarm.membership.ports import OwnerPorts
 from dhtcrawl.swarm.membership.reach_check import ReachCheck, TryAddress
+from dhtcrawl.swarm.records.doubts import CrawlKnowledge, Doubts
 from dhtcrawl.swarm.records.inbox import Inbox
-from dhtcrawl.swarm.records.link_scope import LinkScope
 from dhtcrawl.swarm.records.merger import Merger
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
@@ -241,7 +241,11 @@ def build_records(ground: Ground, group: asyncio.TaskGroup, planes: Planes, runs
         group,
         merger,
         refresh=syncer.on_refresh,
-        scope=LinkScope(partial(_strays, runs), runs.records.catch_up_with, ground.node.ports.clock.monotonic),
+        doubts=Doubts(
+            CrawlKnowledge(partial(_strays, runs), partial(_took_part, planes, runs), runs.records.catch_up_with),
+            ground.node.ports.clock.monotonic,
+            group,
+        ),
         awake=planes.awake,
     )
     replicator = Replicator(
@@ -260,6 +264,14 @@ def _strays(runs: CrawlRuns, crawl: bytes, links: Sequence[Link | None]) -> list
     run = runs.of(crawl)
     found = [] if run is None else run.parts.scope.strays(links)
     return found if found and runs.records.has_room(crawl) else []
+
+
+def _took_part(planes: Planes, runs: CrawlRuns, crawl: bytes, node: str) -> bool:
+    """Whether a node has, or may have, pages of a crawl: it is or was a member, or the crawl's record names it."""
+    if planes.gossip.members.get(bytes.fromhex(node)) is not None or runs.of(crawl) is None:
+        return True
+    record = runs.records.get(crawl)
+    return record is None or runs.records.is_named(crawl, node)
 
 
 def build_gate(ground: Ground, planes: Planes, records: RecordParts, runs: CrawlRuns) -> HostLeases:

@@ -25,8 +25,8 @@ from dhtcrawl.storage.store.records import Place, State, pack, unpack_task
 from dhtcrawl.storage.store.replicas import Merged, TaskReplica
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
+from dhtcrawl.swarm.records.doubts import AGAIN_S, PATIENCE_S, CrawlKnowledge, Doubts
 from dhtcrawl.swarm.records.inbox import Inbox
-from dhtcrawl.swarm.records.link_scope import AGAIN_S, PATIENCE_S, LinkScope
 from dhtcrawl.swarm.records.merger import Merger
 from swarm.fake_peers import node, view_of
 from swarm.sync_swarm import copy
@@ -75,6 +75,8 @@ class InboxBench(Bench):
             return None if value is None else unpack_task(value).state
 
         self.run: FakeRun | None = FakeRun(state_of)
+        self.unknown: set[str] = set()
+        self.named_there: set[str] = set()  # by the sender's record
         self.beyond: set[bytes] = set()
         self.known_there: set[bytes] = set()  # what the sender's record reaches
         self.caught_up: list[tuple[bytes, bytes]] = []
@@ -84,16 +86,24 @@ class InboxBench(Bench):
             group,
             Merger(self.committer, itertools.count(1), lambda crawl: self.run),
             refresh=lambda asker, message: _refuse(),
-            scope=LinkScope(lambda crawl, links: self.strays(links), self._catch_up, self.clock.monotonic),
+            doubts=Doubts(
+                CrawlKnowledge(lambda crawl, links: self.strays(links), self._took_part, self._catch_up),
+                self.clock.monotonic,
+                group,
+            ),
         )
         self.inbox.owning = True
 
     def strays(self, links: Sequence[Link | None]) -> list[Link]:
         return [link for link in links if link is not None and link.key in self.beyond]
 
+    def _took_part(self, crawl: bytes, node: str) -> bool:
+        return node not in self.unknown
+
     async def _catch_up(self, asker: bytes, crawl: bytes) -> bool:
         self.caught_up.append((asker, crawl))
         self.beyond -= self.known_there
+        self.unknown -= self.named_there
         return True
 
     async def ask(self, message: Request) -> Reply:
@@ -171,6 +181,55 @@ async def test_who_is_refused_with_a_link_for_a_minute_may_leave_it_here_so_that
         codes = []
         for _ in range(2):
             reply = await world.ask(store(link))
+            assert isinstance(reply, Ack)
+            codes += list(reply.codes)
+            await asyncio.sleep(PATIENCE_S)
+        assert codes == [Code.FAILED, Code.ACCEPTED]
+
+
+NOBODY = "ef" * 20
+
+
+async def test_a_page_that_is_said_to_lie_at_a_node_that_nobody_knows_is_not_taken_for_fetched() -> None:
+    record = copy(1)
+    lie = copy(1, state=State.DONE, place=Place(NOBODY, "a.warc.gz", 0, 9))
+    async with a_world() as world:
+        world.unknown = {NOBODY}
+        await world.ask(StoreBackup(CRAWL, (wire.record_of(record),)))
+        for message in (
+            StoreBackup(CRAWL, (wire.record_of(lie), wire.record_of(copy(2)))),
+            DeleteBackup(CRAWL, (wire.tombstone_of(lie),)),
+        ):
+            reply = await world.ask(message)
+            assert isinstance(reply, Ack)
+            assert list(reply.codes) == [Code.FAILED, Code.ACCEPTED][: len(reply.codes)]
+        assert world.run is not None
+        assert world.run.state_of(record.key) is State.PENDING
+
+
+async def test_a_sender_that_fetched_the_page_itself_or_names_a_participant_is_believed() -> None:
+    own = Place(HELLO.node_id.hex(), "a.warc.gz", 0, 9)
+    there = Place(NOBODY, "a.warc.gz", 0, 9)
+    async with a_world() as world:
+        world.unknown = {HELLO.node_id.hex(), NOBODY}
+        world.named_there = {NOBODY}
+        mine, heirs = copy(1, state=State.DONE, place=own), copy(2, state=State.DONE, place=there)
+        reply = await world.ask(StoreBackup(CRAWL, (wire.record_of(mine), wire.record_of(heirs))))
+        assert isinstance(reply, Ack)
+        assert list(reply.codes) == [Code.ACCEPTED, Code.FAILED]
+        await asyncio.sleep(1)  # the sender's record of the crawl comes; the answer did not wait for it (I13)
+        again = await world.ask(StoreBackup(CRAWL, (wire.record_of(heirs),)))
+        assert isinstance(again, Ack)
+        assert list(again.codes) == [Code.ACCEPTED]
+
+
+async def test_what_is_refused_for_a_minute_is_believed_so_that_nothing_that_is_true_is_kept_out_for_good() -> None:
+    there = copy(1, state=State.DONE, place=Place(NOBODY, "a.warc.gz", 0, 9))
+    async with a_world() as world:
+        world.unknown = {NOBODY}
+        codes = []
+        for _ in range(2):
+            reply = await world.ask(StoreBackup(CRAWL, (wire.record_of(there),)))
             assert isinstance(reply, Ack)
             codes += list(reply.codes)
             await asyncio.sleep(PATIENCE_S)

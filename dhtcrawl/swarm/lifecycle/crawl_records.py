@@ -20,6 +20,7 @@ from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store import catalog
 from dhtcrawl.storage.store.committer import Committer
 from dhtcrawl.storage.store.crawl_record import (
+    PARTICIPANTS_MAX,
     RUNNING,
     STEP_MAX,
     STOPPING,
@@ -54,6 +55,7 @@ class CrawlRecords:
         self._peers = peers
         self._committer = committer
         self._records: dict[bytes, CrawlRecord] = {}
+        self._named: dict[bytes, tuple[frozenset[str], CrawlRecord | None]] = {}  # who took part, by which record
         self._delay_s: float | None = None  # the longest of crawls that have not ended; None: to be looked up
         self.leaps = 0  # records of peers whose versions were too far ahead, and were lowered
         registry.serve(calls.TellCrawl, self._on_tell)
@@ -157,6 +159,15 @@ class CrawlRecords:
         ours = self._records.get(crawl)
         told = [digest for known, digest in reply.crawls[:1] if known == crawl]
         return all(ours is not None and ours.digest == digest for digest in told) or await self._pull_one(node, crawl)
+
+    def is_named(self, crawl: bytes, node: str) -> bool:
+        """Whether a crawl's record says that a node took part, or could not say so for want of room."""
+        record = self._records[crawl]
+        named, of = self._named.get(crawl, (frozenset[str](), None))
+        if of is not record:
+            named = frozenset((*record.participants, *record.adopted, *record.adopted.values()))
+            self._named[crawl] = named, record
+        return node in named or len(record.participants) >= PARTICIPANTS_MAX
 
     def has_room(self, crawl: bytes) -> bool:
         """Whether a crawl's record could take a further alias, however long."""

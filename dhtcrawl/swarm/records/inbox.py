@@ -1,7 +1,7 @@
 """Answers the messages of other nodes, kind by kind (`docs/protocol.md`).
 
     STORE_TASK      the owner accepts, replicates, acks; another node says MOVED (I1, I7); FAILED beyond the scope
-    STORE_BACKUP    merged; the ack has what we know better (I6)
+    STORE_BACKUP    merged; the ack has what we know better (I6); FAILED where a page is said to lie at an unknown node
     DELETE_BACKUP   the same for tombstones
     REFRESH_TASK    a page of the records that the asker and we share (I5, I12)
     CALL            by name, see `dhtcrawl.rpc.peers.port`
@@ -38,7 +38,7 @@ from dhtcrawl.rpc.tasks.rows import PeerRow
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.storage.store.tasks import Link
 from dhtcrawl.swarm.records import wire
-from dhtcrawl.swarm.records.link_scope import LinkScope
+from dhtcrawl.swarm.records.doubts import Doubts
 from dhtcrawl.swarm.records.merger import Merger
 
 _ACCEPTED, _KNOWN = int(Code.ACCEPTED), int(Code.KNOWN)
@@ -57,7 +57,7 @@ class Inbox:
         merger: Merger,
         *,
         refresh: Callable[[bytes, RefreshTask], Awaitable[Records | Refused]],
-        scope: LinkScope,
+        doubts: Doubts,
         awake: Callable[[], bool] = lambda: True,
     ) -> None:
         """`refresh(asker, message)` answers REFRESH_TASK; `awake()`: whether this node has run without a pause."""
@@ -70,7 +70,7 @@ class Inbox:
         self._merger = merger
         self._refresh = refresh
         self._awake = awake
-        self._scope = scope
+        self._doubts = doubts
 
     def handle(self, hello: Hello, message: Request) -> Reply | asyncio.Future[Reply]:
         """The answer to a peer's message, or a future of it."""
@@ -83,9 +83,9 @@ class Inbox:
             if isinstance(message, StoreTask):
                 return await self._store_task(asker, message)
             if isinstance(message, StoreBackup):
-                return await self._store_backup(message)
+                return await self._store_backup(asker, message)
             if isinstance(message, DeleteBackup):
-                return await self._delete_backup(message)
+                return await self._delete_backup(asker, message)
             assert isinstance(message, RefreshTask), "calls are answered elsewhere"
             return await self._refresh(asker, message)
         except StorageError as error:
@@ -101,7 +101,7 @@ class Inbox:
         if not self._awake() or not self.owning:
             return Ack.all(Code.FAILED, message.items, "joining")
         found: Sequence[Link | None] = wire.links_of(message.links, run.keys)
-        beyond = await self._scope.beyond(asker, message.crawl, found)
+        beyond = await self._doubts.beyond(asker, message.crawl, found)
         if beyond:
             found = [None if link is None or link.key in beyond else link for link in found]
         codes, moved, named = self._sort(found, message.tried)
@@ -147,19 +147,27 @@ class Inbox:
 
     # STORE_BACKUP, DELETE_BACKUP
 
-    async def _store_backup(self, message: StoreBackup) -> Reply:
+    async def _store_backup(self, asker: bytes, message: StoreBackup) -> Reply:
         keys = self._keys(message.crawl, message.records[0].key)
         found = [wire.copy_of(row, keys) for row in message.records]
         good = [copy for copy in found if copy is not None]
+        unheld = self._doubts.unheld(asker, message.crawl, ((copy.key, copy.task.place) for copy in good))
+        if unheld:
+            found = [None if copy is None or copy.key in unheld else copy for copy in found]
+            good = [copy for copy in found if copy is not None]
         self.records_taken += len(good)
         merged = await self._merger.merge(message.crawl, good)
         codes = bytes(Code.FAILED if copy is None else Code.ACCEPTED for copy in found)
         return Ack(codes, records=tuple(map(wire.record_of, merged.further)))
 
-    async def _delete_backup(self, message: DeleteBackup) -> Reply:
+    async def _delete_backup(self, asker: bytes, message: DeleteBackup) -> Reply:
         keys = self._keys(message.crawl, message.tombstones[0].key)
         found = [wire.end_of(row, keys) for row in message.tombstones]
         ends = [end for end in found if end is not None]
+        unheld = self._doubts.unheld(asker, message.crawl, ((end.key, end.place) for end in ends))
+        if unheld:
+            found = [None if end is None or end.key in unheld else end for end in found]
+            ends = [end for end in found if end is not None]
         self.records_taken += len(ends)
         known, merged = await self._merger.bury(message.crawl, ends)
         there = iter(known)
