@@ -24,6 +24,7 @@ from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import MemberRecord
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
+from dhtcrawl.rpc.peers.bounded import Bounded
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.peers.task_peers import TaskPeers
 from dhtcrawl.rpc.tasks.sockets import TlsContexts
@@ -192,7 +193,8 @@ def build(
     membership = build_membership(ground, planes, records, gate, lifecycle)
     place = build_place(ground, planes, transport, membership.peer_store, try_address)
     join = membership.join
-    ground.reception.open(records.inbox.handle, lambda: join.state.active, planes.gossip.members.knows)
+    bounded = Bounded(ground.id, records.inbox.handle, ground.node.ports.clock.monotonic)
+    ground.reception.open(bounded.handle, lambda: join.state.active, planes.gossip.members.knows)
     return SwarmParts(planes, records, gate, lifecycle, membership, place)
 
 

@@ -37,6 +37,7 @@ from dhtcrawl.storage.store.txn import Txn
 from dhtcrawl.swarm.assignment import assignments
 from dhtcrawl.swarm.calls.assignment import Lend, Recall, ReportLent
 from dhtcrawl.swarm.calls.lifecycle import CRAWLS_A_LIST, VIEW_BYTES, AskProgress, AuditCrawl, ClaimPages, GetCrawl
+from dhtcrawl.swarm.lifecycle import crawl_records
 from dhtcrawl.swarm.lifecycle.crawl_calls import CrawlCalls
 from dhtcrawl.swarm.lifecycle.crawl_records import CrawlRecords
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
@@ -98,8 +99,8 @@ class CrawlsBench(Bench):
         self.started.append(run)
         return run
 
-    async def hear(self, name: str, args: dict[str, Any]) -> Any:
-        reply = self.registry.answer(node(1), Call(name, args), self.group)
+    async def hear(self, name: str, args: dict[str, Any], asker: bytes = node(1)) -> Any:
+        reply = self.registry.answer(asker, Call(name, args), self.group)
         reply = await reply if isinstance(reply, asyncio.Future) else reply
         return reply.value if isinstance(reply, Result) else reply
 
@@ -142,6 +143,19 @@ async def test_a_crawl_that_is_told_of_before_the_store_was_read_starts_with_tho
         assert world.running == [record().crawl_id]
         await world.hear("crawl_tell", {"record": to_wire(record(1))})
         assert len(world.started) == 2
+
+
+async def test_one_node_tells_so_many_new_crawls_and_others_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl_records, "TOLD_MAX", 2)
+    async with a_world() as world:
+        for number in range(2):
+            assert await world.hear("crawl_tell", {"record": to_wire(record(number))}) == {}
+        beyond = await world.hear("crawl_tell", {"record": to_wire(record(2))})
+        assert isinstance(beyond, Refused)
+        assert beyond.reason == "full"
+        assert await world.hear("crawl_tell", {"record": to_wire(record(1, version=2, state="paused"))}) == {}
+        assert await world.hear("crawl_tell", {"record": to_wire(record(2))}, node(2)) == {}
+        assert len(world.crawls.ids()) == 3
 
 
 async def test_a_crawl_that_was_told_the_last_of_all_versions_can_still_be_stopped_and_resumed(

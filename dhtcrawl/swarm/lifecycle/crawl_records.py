@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from dhtcrawl.loop_state import loop_state
@@ -43,6 +44,8 @@ from dhtcrawl.url import URL_CHARS_MAX
 log = logging.getLogger(__name__)
 
 CRAWLS_MAX = 10_000
+TOLD_MAX = 1_000  # new ones that one node may tell while this one runs
+ASKERS_MAX = 4_096  # for whom they are counted; then all counts begin again
 PULLS_MAX = 16  # of one record in a row, whose version is far above the one that is known
 
 
@@ -56,6 +59,7 @@ class CrawlRecords:
         self._committer = committer
         self._records: dict[bytes, CrawlRecord] = {}
         self._named: dict[bytes, tuple[frozenset[str], CrawlRecord | None]] = {}  # who took part, by which record
+        self._told: Counter[bytes] = Counter()
         self._delay_s: float | None = None  # the longest of crawls that have not ended; None: to be looked up
         self.leaps = 0  # records of peers whose versions were too far ahead, and were lowered
         registry.serve(calls.TellCrawl, self._on_tell)
@@ -230,7 +234,7 @@ class CrawlRecords:
                 return record is not None
         return True
 
-    async def _on_tell(self, _asker: bytes, args: calls.TellCrawl) -> Done | Refused:
+    async def _on_tell(self, asker: bytes, args: calls.TellCrawl) -> Done | Refused:
         view = self._peers.view
         known = None if args.crawl is None else self._records.get(args.crawl)
         record = _parsed(args.record, known, view.ids if args.view == view_fingerprint(view) else ())
@@ -238,8 +242,17 @@ class CrawlRecords:
             raise BadArguments("record")
         if record.crawl_id not in self._records and len(self._records) >= CRAWLS_MAX:
             return Refused("full", f"{CRAWLS_MAX} crawls are known here")
+        if record.crawl_id not in self._records and not self._told_by(asker):
+            return Refused("full", f"one node may tell {TOLD_MAX} new crawls")
         await self.hear(record)
         return Done()
+
+    def _told_by(self, asker: bytes) -> bool:
+        """Count a new crawl that a node tells; whether it may. A node that begins learns what there is by asking."""
+        self._told[asker] += 1
+        if len(self._told) > ASKERS_MAX:
+            self._told.clear()
+        return self._told[asker] <= TOLD_MAX
 
     def _on_list(self, _asker: bytes, args: calls.ListCrawls) -> calls.KnownCrawls:
         known = sorted(crawl for crawl in self._records if crawl > args.after)[: calls.CRAWLS_A_LIST]
