@@ -130,7 +130,7 @@ def test_what_its_only_node_takes_and_never_begins_is_a_persons_after_five_recal
     stub.answers |= dict.fromkeys(taken, Answer(b"<p>", headers={"Content-Type": "text/html"}, holds=True))
     options = ["--delay", "0", "--policy", "hasty:Hasty", "--policy-option", "type=meta"]
     with submitted(crawler, other, outputs, stub.url + "/", *options) as crawl:
-        until(lambda: set(taken) & set(stub.paths()), "one is begun", DEADLINE_S)
+        until(lambda: not set(taken).isdisjoint(stub.paths()), "one is begun", DEADLINE_S)
         (begun,) = set(taken) & set(stub.paths())
         left = sorted(set(lent) - {begun})
         until(lambda: sorted(given_up(crawler, other.admin, crawl.id)) == left, "a person's", DEADLINE_S, 1.0)
