@@ -36,21 +36,13 @@ def choose(
     polite: Container[str] = (),
 ) -> Choice:
     """Decide for these tasks. `lent` counts what each node has of each host already; `polite` hosts have a delay."""
-    choice = Choice()
-    at = Counter(lent)
-    of: Counter[bytes] = Counter()
-    at_work: Counter[bytes] = Counter()
-    for (node, host), count in lent.items():
-        of[node] += count
-        at_work[node] += 0 if host in polite else count
-    no_room: dict[str, Sequence[bytes]] = {}  # by host, candidates none of which has room
+    choice, rooms = Choice(), _Rooms(lent, polite)
     for task in tasks:
         nodes = candidates_of(task)
-        waits = task.host in polite
-        if no_room.get(task.host) is nodes:
+        if rooms.none_at(nodes, task.host):
             choice.waiting += 1
             continue
-        ranked = policy.rank(task, [Candidate(node, of[node], at_work[node]) for node in nodes], now)
+        ranked = policy.rank(task, rooms.candidates(nodes), now)
         choice.unranked += not ranked
         # A node that failed has it again only where there is no other.
         able = [node for node in ranked if node not in task.failed] or ranked
@@ -61,18 +53,56 @@ def choose(
             terms = choice.terms.get((node, task.host))
             if terms is None:
                 terms = choice.terms[node, task.host] = policy.terms(node, task.host)
-            full = at[node, task.host] >= terms.batch or of[node] >= TASKS_A_NODE_MAX
-            if not full and (waits or at_work[node] < terms.at_work_max):
-                at[node, task.host] += 1
-                of[node] += 1
-                at_work[node] += not waits
+            if rooms.takes(node, task.host, terms):
                 choice.keys.setdefault(node, {}).setdefault(task.host, []).append(task.key)
                 break
         else:
             choice.waiting += 1
             if len(able) == len(nodes) and not policy.pinned:
-                no_room[task.host] = nodes  # nor will there be for the next task of this host
+                rooms.none_left(nodes, task.host)
     return choice
+
+
+class _Rooms:
+    """How much each node has, and which have no room left: that does not change before the choice is over."""
+
+    def __init__(self, lent: Mapping[tuple[bytes, str], int], polite: Container[str]) -> None:
+        self._polite = polite
+        self._at = Counter(lent)
+        self._of: Counter[bytes] = Counter()
+        self._at_work: Counter[bytes] = Counter()
+        for (node, host), count in lent.items():
+            self._of[node] += count
+            self._at_work[node] += 0 if host in polite else count
+        self._busy: set[bytes] = set()  # nodes that have all they may of hosts without a delay
+        self._none_at: dict[str, Sequence[bytes]] = {}  # by host, candidates none of which has room
+
+    def candidates(self, nodes: Sequence[bytes]) -> list[Candidate]:
+        """The nodes, with what each of them has."""
+        return [Candidate(node, self._of[node], self._at_work[node]) for node in nodes]
+
+    def takes(self, node: bytes, host: str, terms: AssignmentTerms) -> bool:
+        """Give a node a task of a host, if it has room on these terms."""
+        works = host not in self._polite
+        if works and self._at_work[node] >= terms.at_work_max:
+            self._busy.add(node)
+            return False
+        if self._at[node, host] >= terms.batch or self._of[node] >= TASKS_A_NODE_MAX:
+            return False
+        self._at[node, host] += 1
+        self._of[node] += 1
+        self._at_work[node] += works
+        return True
+
+    def none_left(self, nodes: Sequence[bytes], host: str) -> None:
+        """None of these nodes has room for a task of a host, whichever it is."""
+        self._none_at[host] = nodes
+
+    def none_at(self, nodes: Sequence[bytes], host: str) -> bool:
+        """Whether it is known that none of these nodes has room for a task of a host."""
+        if self._none_at.get(host) is nodes:
+            return True
+        return bool(nodes) and host not in self._polite and self._busy.issuperset(nodes)
 
 
 def learn_and_choose(

@@ -93,7 +93,7 @@ def test_where_no_node_has_room_for_a_host_its_other_tasks_are_not_ranked() -> N
     policy = Narrow()
     choice = choose(policy, [*some("a", 20), *some("b", 20)], lambda _: NODES, {}, 0.0)
     assert choice.waiting == 34
-    assert (policy.asked.count("a"), policy.asked.count("b")) == (7, 1)
+    assert (policy.asked.count("a"), policy.asked.count("b")) == (7, 0), "nor are those of other hosts"
 
 
 def test_that_one_task_finds_no_node_says_nothing_of_others_for_which_other_nodes_are_ranked() -> None:
@@ -104,3 +104,14 @@ def test_that_one_task_finds_no_node_says_nothing_of_others_for_which_other_node
     tasks = [each._replace(depth=depth) for depth, each in zip((0, 0, 0, 1), some("a", 4), strict=True)]
     choice = choose(OneEach(), tasks, lambda _: NODES, {}, 0.0)
     assert (len(choice.keys[A]["a"]), len(choice.keys[B]["a"]), choice.waiting) == (2, 1, 1)
+
+
+def test_where_all_nodes_have_their_batch_of_a_host_its_other_tasks_are_not_ranked_and_those_of_others_are() -> None:
+    class OneOfAHost(Narrow):
+        def terms(self, node: bytes, host: str) -> AssignmentTerms:
+            return AssignmentTerms(batch=1)
+
+    policy = OneOfAHost()
+    choice = choose(policy, [*some("a", 20), *some("b", 20)], lambda _: NODES, {}, 0.0, {"a"})
+    assert choice.waiting == 34
+    assert (policy.asked.count("a"), policy.asked.count("b")) == (4, 4)
