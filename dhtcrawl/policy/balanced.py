@@ -32,10 +32,8 @@ from dhtcrawl.policy.seam import (
     failed_last,
     number_in,
 )
-from dhtcrawl.policy.shares import Shares, shares
+from dhtcrawl.policy.shares import NEAREST, ShareBook
 
-# Shares are computed for at most so many nodes, those nearest to the key.
-NEAREST = 256
 # One fast node among slow ones shall not get everything, should its report be wrong.
 WEIGHT_MIN, WEIGHT_MAX = 0.05, 20.0
 # A plan that is not better by this is not worth the tasks that it moves.
@@ -44,7 +42,6 @@ BETTER = 1.1
 OWN_TIMES = 2
 # A node that lacks nothing gets what it does in so many seconds besides, and at first one task.
 BESIDES_S = 1.0
-SHARES_MAX = 64  # sets of candidates whose shares are remembered
 _END = 8  # octets at the end of a key: the host's key, where a crawl has one, is in front
 _ALL = float(1 << 8 * _END)
 _ANY_HOST = ""
@@ -89,14 +86,14 @@ class Balanced(PlannedPolicy):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._shares: dict[tuple[bytes, ...], Shares] = {}  # by the nodes that they are of; by the present plan
+        self._shares = ShareBook()
         self._besides = Backlog(first=1, least=1, horizon_s=BESIDES_S)
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         if not candidates:
             return []
         place = int.from_bytes(placement(task.key), "big")
-        known = self._shares_of(_whole_part(place, [candidate.node for candidate in candidates]))
+        known = self._shares.near(place, [candidate.node for candidate in candidates])
         owner = known.closest(place)
         lot = int.from_bytes(task.key[-_END:], "big") / _ALL
         if known.keeps[owner] >= 1.0:
@@ -126,35 +123,14 @@ class Balanced(PlannedPolicy):
 
     def adopt(self, table: Mapping[str, Any]) -> None:
         super().adopt(table)
-        self._shares.clear()
+        self._shares.adopt(table)
 
     def _room(self, node: bytes, owner: bytes) -> int:
         """How many tasks a node may have that is not among the first for a task."""
         return 1 if node == owner else self._besides.size(node, _ANY_HOST)
-
-    def _shares_of(self, nodes: tuple[bytes, ...]) -> Shares:
-        known = self._shares.get(nodes)
-        if known is None:
-            if len(self._shares) >= SHARES_MAX:
-                self._shares.clear()
-            weights = {node: number_in(self._table, "weights", node, 1.0) for node in nodes}
-            known = self._shares[nodes] = shares(nodes, weights)
-        return known
 
 
 def _turned(nodes: list[bytes], lot: float) -> list[bytes]:
     """The same, beginning with another for each task."""
     first = int(lot * len(nodes))
     return nodes[first:] + nodes[:first]
-
-
-def _whole_part(place: int, nodes: list[bytes]) -> tuple[bytes, ...]:
-    """The nodes, sorted, among which a task is shared: all of them, or a subtree of those that are the nearest of more.
-
-    Of the subtree that is farthest from the key they may be a part. All owners in the others have the same in sight.
-    """
-    if len(nodes) >= NEAREST:
-        bits = {node: (place ^ int.from_bytes(node, "big")).bit_length() for node in nodes}
-        farthest = max(bits.values())
-        nodes = [node for node in nodes if bits[node] < farthest] or nodes
-    return tuple(sorted(nodes))

@@ -17,11 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dhtcrawl.keyspace import KEY_BYTES
+from dhtcrawl.policy.seam import number_in
 
 # An owner keeps so much more than its target: what is moved costs more than a load that is as uneven as this.
 SPARE = 1.02
+# Shares are computed for at most so many nodes, those nearest to the key.
+NEAREST = 256
+SETS_MAX = 64  # sets of nodes whose shares are remembered
 _TOP = 8 * KEY_BYTES - 1
 
 
@@ -63,3 +68,39 @@ def shares(nodes: Sequence[bytes], weights: Mapping[bytes, float]) -> Shares:
     keeps = {node: min(1.0, SPARE * targets[node] / part) for node, part in parts.items()}
     lacks = {node: targets[node] - part for node, part in sorted(parts.items()) if part < targets[node]}
     return Shares([(int.from_bytes(node, "big"), node) for node in nodes], keeps, lacks)
+
+
+class ShareBook:
+    """The shares of the nodes near a key, by the weights of a plan; what was computed is remembered until the next."""
+
+    def __init__(self) -> None:
+        self._table: Mapping[str, Any] = {}
+        self._known: dict[tuple[bytes, ...], Shares] = {}  # by the nodes that they are of
+
+    def adopt(self, table: Mapping[str, Any]) -> None:
+        """Take a plan, as it came over the wire; a node without a weight in it has 1."""
+        self._table = table
+        self._known.clear()
+
+    def near(self, place: int, nodes: Sequence[bytes]) -> Shares:
+        """The shares of these nodes, or of a subtree of those that are the nearest of more."""
+        whole = _whole_part(place, list(nodes))
+        known = self._known.get(whole)
+        if known is None:
+            if len(self._known) >= SETS_MAX:
+                self._known.clear()
+            weights = {node: number_in(self._table, "weights", node, 1.0) for node in whole}
+            known = self._known[whole] = shares(whole, weights)
+        return known
+
+
+def _whole_part(place: int, nodes: list[bytes]) -> tuple[bytes, ...]:
+    """The nodes, sorted, among which a task is shared: all of them, or a subtree of those that are the nearest of more.
+
+    Of the subtree that is farthest from the key they may be a part. All owners in the others have the same in sight.
+    """
+    if len(nodes) >= NEAREST:
+        bits = {node: (place ^ int.from_bytes(node, "big")).bit_length() for node in nodes}
+        farthest = max(bits.values())
+        nodes = [node for node in nodes if bits[node] < farthest] or nodes
+    return tuple(sorted(nodes))

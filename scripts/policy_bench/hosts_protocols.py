@@ -7,8 +7,10 @@
                     others; who connects first has it, and the others are told to stop.
     handed on       no master: a node sends the link to the node that `DSpider` ranks first, as far as it knows what
                     failed; a node that cannot connect passes the host on to the next, and with it who failed it
-    by owners       no master, as the product does it: the link goes to the owner of the host's key, which lends it to
-                    the node that `DSpider` ranks first; a node that cannot connect gives the host back
+    by owners       no master, as the product does it with keys by host: the link goes to the owner of the host's key,
+                    which gives the host to the node that `DSpider` ranks first, itself for most; a node that cannot
+                    connect gives the host back. Links to one that nobody reaches still come to its owner, and no
+                    further
 
 The paper does not say where its duplicates come from. That a node begins before it
 has heard, and that an offer goes to several, is our reading: without it a control
@@ -150,9 +152,16 @@ class ByOwners(Ranked):
         keys = [host_key(name) for name in self._names]
         self._owner = [min(range(world.nodes), key=lambda node: distance(self._ids[node], key)) for key in keys]
         self._failed: list[tuple[bytes, ...]] = [() for _ in keys]  # at each host's owner
+        self._given: dict[int, None] = {}  # hosts that were given to a node, at their owners
 
     def found(self, node: int, host: int) -> None:
-        self._tell(node, self._owner[host], host, partial(self._lend, host))
+        self._tell(node, self._owner[host], host, partial(self._linked, host))
+
+    def _linked(self, host: int) -> None:
+        """At the owner of a host: a link to it came. Only the first says something new of the host."""
+        if host not in self._given:
+            self._given[host] = None
+            self._lend(host)
 
     def failed(self, node: int, host: int) -> None:
         self._tell(node, self._owner[host], host, partial(self._given_back, node, host))

@@ -119,8 +119,9 @@ def test_without_a_master_a_host_that_nobody_reaches_goes_round_once() -> None:
 def test_who_owns_the_tasks_of_a_host_lends_them_by_the_batch() -> None:
     drawn = draw(1, True, 3, 40_000)
     run = ByOwners(drawn, 5.0).play()
-    # Two batches of 50 a host, two messages each, where the owner does not fetch: for two of three hosts.
-    assert run.loans == pytest.approx(4 * run.files / 100 * 2 / 3, rel=0.25)
+    # Two batches of 50 a host, two messages each, where the owner does not fetch: for what is more than its share.
+    assert run.loans % 4 == 0
+    assert 0 < run.loans < 4 * run.files / 100 / 3
     assert ControlUnit(drawn, 5.0).play().loans == HandedOn(drawn, 5.0).play().loans == 0
 
 

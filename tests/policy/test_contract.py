@@ -18,7 +18,7 @@ from dhtcrawl.policy.rendezvous import rendezvous
 from dhtcrawl.policy.seam import AssignmentTerms, Candidate, Outcome, Policy, PolicyTask, Settings, failed_last
 
 # What an owner gives away depends on what all others own: a node that comes changes that for several of them.
-NOT_KEPT = {"balanced": (contract.fair_to_change,)}
+NOT_KEPT = dict.fromkeys(("balanced", "dspider"), (contract.fair_to_change,))
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.keyspace import KEY_BYTES, distance
-from dhtcrawl.policy import balanced
 from dhtcrawl.policy.balanced import Balanced
 from dhtcrawl.policy.seam import Candidate, Outcome, PolicyTask, Settings, TaskResult
 from dhtcrawl.policy.shares import SPARE, owned, shares
@@ -119,7 +118,7 @@ def test_an_owner_starts_more_of_its_own_than_it_gives_another() -> None:
 def test_of_the_nearest_of_many_nodes_those_share_that_all_owners_among_them_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(balanced, "NEAREST", 3)
+    monkeypatch.setattr("dhtcrawl.policy.shares.NEAREST", 3)
     policy = Balanced(Settings(B))
     # A is the nearest of more nodes that begin with 0: what it owns of all is not known here.
     assert rank(policy, 0b1000_0000, 0.99)[0] == B

@@ -158,7 +158,7 @@ async def test_five_failures_are_enough_however_many_nodes_there_are() -> None:
         assert world.killed[0].attempt == Policy.failures_max - 1
 
 
-async def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -> None:
+async def test_a_host_that_nobody_reaches_is_left_to_its_owner_which_goes_on_trying() -> None:
     async with a_world(Favours(B)) as world:
         task = TASKS[0]
         world.add(task)
@@ -172,8 +172,10 @@ async def test_a_host_that_nobody_reaches_is_left_to_one_that_goes_on_trying() -
         await asyncio.sleep(1)
         assert not world.killed
         patient = [args["patient"] for _, name, args in world.peers.called if name == Lend.terms.name]
-        assert patient == [(), (), (task.key,)]
-        await world.report(1, failed(task))
+        assert patient == [(), ()]
+        assert world.started(), "it is its owner's, which goes on trying"
+        assert not world.lender.failed_here(task, failed(task, TaskResult.UNREACHABLE))
+        assert world.lender.failed_here(task, failed(task))
         assert len(world.killed) == 1
 
 

@@ -32,7 +32,7 @@ returned, in its order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -100,7 +100,7 @@ class AssignerState:
         """What the policy is asked about these tasks; what it is told of the past, it is told once."""
         of = self._failures.of
         asked = [PolicyTask(task.key, host_of(task.url), *of(task.key), task.url, task.depth) for task in tasks]
-        nodes = self._candidates.willing(asked, view, now)
+        nodes = self._unless_dead(tasks, self._candidates.willing(asked, view, now), view, now)
         # Where the owner tries first, its load is all untried tasks: it must not keep out a task that comes back to it.
         hosts = set() if self.policy.owner_first else {task.host for task in asked}
         lent = {**self.lent.counts(), **{(self._own, host): self._frontier.load(host) for host in hosts}}
@@ -271,6 +271,22 @@ class AssignerState:
         return over
 
     # Within
+
+    def _unless_dead(
+        self, tasks: Sequence[Queued], nodes: Callable[[PolicyTask], Sequence[bytes]], view: View, now: float
+    ) -> Callable[[PolicyTask], Sequence[bytes]]:
+        """The same nodes; for tasks of an origin that none of them reaches this one alone, which gives them up itself.
+
+        So the pages of a dead host cost no messages.
+        """
+        dead: set[bytes] = set()
+        for task in tasks:
+            origin = origin_of(task.url)
+            if self._failures.knows(origin):
+                may_be_asked = self._candidates.of(task.key, host_of(task.url), view, now)
+                if self._own in may_be_asked and self._failures.is_dead(origin, may_be_asked, now):
+                    dead.add(task.key)
+        return (lambda task: [self._own] if task.key in dead else nodes(task)) if dead else nodes
 
     def _is_free(self, key: bytes) -> bool:
         return self._ownership.claim.mine(key) and not self._ownership.held(key)

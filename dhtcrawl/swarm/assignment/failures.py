@@ -53,6 +53,15 @@ class Failures:
         said, cannot = self._said.get(key, {}), self._cannot.get(origin, {})
         return any(node not in said and cannot.get(node, now) <= now for node in nodes)
 
+    def is_dead(self, origin: str, nodes: Sequence[bytes], now: float) -> bool:
+        """Whether none of these nodes, of which there is one at least, could connect to an origin lately."""
+        cannot = self._cannot.get(origin, {})
+        return bool(nodes) and all(cannot.get(node, now) > now for node in nodes)
+
+    def knows(self, origin: str) -> bool:
+        """Whether a node could not connect to an origin, some time ago."""
+        return origin in self._cannot
+
     def has_failed(self, key: bytes, node: bytes) -> bool:
         """Whether a node has failed a task."""
         return node in self._said.get(key, {})
