@@ -59,13 +59,14 @@ class FrontierLimits(NamedTuple):
 class _Lines:
     """Two heaps of hosts: those that may be asked now, and those that may be asked later; and who may have a place."""
 
-    __slots__ = ("ready", "shares", "turn", "waiting")
+    __slots__ = ("give_way", "ready", "shares", "turn", "waiting")
 
     def __init__(self, shares: SlotShares) -> None:
         self.shares = shares
         self.ready: list[tuple[float, int, str]] = []  # (depth, turn, host)
         self.waiting: list[tuple[float, int, str]] = []  # (due_at, turn, host)
         self.turn = 0  # of the last entry
+        self.give_way: set[str] = set()  # hosts that start nothing, as another request waits for its turn there
 
 
 class _Walk:
@@ -267,6 +268,11 @@ class Frontier:
         if host is not None:
             self._schedule(host, now)
 
+    def give_way(self, name: str, gives: bool, now: float) -> None:
+        """Start nothing of a host while another request waits for its turn there."""
+        (self._lines.give_way.add if gives else self._lines.give_way.discard)(name)
+        self.host_free(name, now)
+
     def forget(self, name: str, key: bytes, now: float) -> None:
         """A task left its stored queue without a job of this node; if it is in flight, it is not tried again."""
         host = self._hosts.get(name)
@@ -374,7 +380,7 @@ class Frontier:
         delay_s = self._delay_of(host.name)
         # Looked up each time: the host book forgets clocks without a pending wait.
         clock = self._clock_of(host.name)
-        if clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
+        if host.name in self._lines.give_way or clock.ready_at(delay_s, self._parallel_at(delay_s)) > now:
             self._schedule(host, now)
             return None
         job = self._take(host, now)
@@ -421,8 +427,8 @@ class Frontier:
             self._low[host.name] = None
         if host.desk:
             self._desks[host.name] = None
-        head = host.head(now)
-        if head is None and host.complete and not host.refilling.busy:
+        head, gives_way = host.head(now), host.name in self._lines.give_way
+        if head is None and host.complete and not host.refilling.busy and not gives_way:
             self._on_quiet(host.name)
         shares = self._lines.shares
         if host.idle:
@@ -442,7 +448,7 @@ class Frontier:
 
     def _due_at(self, host: BackQueue, head: Queued | None) -> float:
         """When the host's next job may start, if `head` is its head now; infinity if time alone does not allow it."""
-        if host.robots_busy:
+        if host.robots_busy or host.name in self._lines.give_way:
             return math.inf
         if head is None:
             # Do not ask the clock: where hosts are leased, asking it counts as a wish for the host.

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 LONG_HOLD_S = 10.0  # a wait that people may ask about, and so be told of without asking for every wait
 GIVEN_UP_MAX = 100_000  # origins remembered as dead
+TIMED_MAX = 10_000
 OWED_MAX = 100_000  # hosts whose longer waits a restart will know of
 
 
@@ -71,6 +72,7 @@ class Origins:
         self._robots = robots
         self._retry_after_max_s = polite.retry_after_max_s
         self._given_up: OrderedDict[str, Hopeless] = OrderedDict()
+        self.robots_s: OrderedDict[str, float] = OrderedDict()  # by origin: the first byte of its robots.txt
         self._health = HealthBook()
         self._owed = dict(owed)
         self._delays = delays
@@ -98,6 +100,13 @@ class Origins:
             self._health.of(origin).succeeded()
         elif self._health.of(origin).fell_silent(self.backoff):
             self.give_up(origin, SkipReason.FAILED, answers_only(exchange.status))
+
+    def note_robots(self, origin: str, exchange: Exchange) -> None:
+        """Note the answer to a request for robots.txt, and how long its first byte took."""
+        self.note_answer(origin, exchange)
+        self.robots_s[origin] = exchange.first_byte_s
+        if len(self.robots_s) > TIMED_MAX:
+            self.robots_s.popitem(last=False)
 
     def give_up(self, origin: str, reason: str, detail: str, result: TaskResult = TaskResult.FAILED) -> None:
         """Send no more requests to an origin."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dhtcrawl.clock import iso8601
 from dhtcrawl.config import FetchSettings
@@ -194,7 +196,10 @@ class RobotsFetcher:
         if not isinstance(outcome, FetchFailure):
             self._s.observer.event("robots", url=url, status=outcome.status)
             log_outcome(log, self._parts, url, outcome)
-            self._origins.note_answer(job.origin, outcome)
+            if url == f"{job.origin}/robots.txt":
+                self._origins.note_robots(job.origin, outcome)
+            else:
+                self._origins.note_answer(job.origin, outcome)
             self._parts.shares.located(host, outcome.remote_ip)
             return outcome
         self._s.observer.event("failure", url=url, kind=outcome.kind.value)
@@ -230,18 +235,7 @@ class RobotsFetcher:
         return data if encoding is None else body.decode(data, encoding, ROBOTS_BYTES_MAX).data
 
     async def _rules(self, verdict: RobotsVerdict, data: bytes) -> Robots:
-        """The rules of a robots.txt; a big one is parsed off the event loop."""
-        if verdict is not RobotsVerdict.PARSE:
-            return ALLOW_ALL if verdict is RobotsVerdict.ALLOW_ALL else DISALLOW_ALL
-
-        def parse() -> Robots:
-            rules = Robots.parse(data)
-            # Sorts our group's rules off the loop, too: it takes as long as parsing them.
-            rules.crawl_delay_s(self._token)
-            return rules
-
-        parsed: Robots = await self._s.offload(parse)
-        return parsed
+        return await parsed_rules(verdict, data, self._token, self._s.offload)
 
     def _extra(self, job: Job, url: str, exchange: Exchange) -> Fetched:
         """The `Fetched` of a response that is archived and indexed, but is no page."""
@@ -252,6 +246,23 @@ class RobotsFetcher:
             "mime": shown(header_fields.content_type(exchange.headers)),
         }
         return Fetched(job.host, item_of(self._s, url, exchange), exchange.body, extra=fields)
+
+
+async def parsed_rules(
+    verdict: RobotsVerdict, data: bytes, token: str, offload: Callable[[Callable[[], Any]], Awaitable[Any]]
+) -> Robots:
+    """The rules of a robots.txt for a product token; `offload` runs what takes long off the event loop."""
+    if verdict is not RobotsVerdict.PARSE:
+        return ALLOW_ALL if verdict is RobotsVerdict.ALLOW_ALL else DISALLOW_ALL
+
+    def parse() -> Robots:
+        rules = Robots.parse(data)
+        # Sorts our group's rules off the loop, too: it takes as long as parsing them.
+        rules.crawl_delay_s(token)
+        return rules
+
+    parsed: Robots = await offload(parse)
+    return parsed
 
 
 def item_of(services: Services, url: str, exchange: Exchange) -> ArchiveItem:

@@ -115,11 +115,11 @@ class AiohttpClient:
     async def _exchange(self, request: HttpRequest, flight: Flight) -> Exchange:
         loop = asyncio.get_running_loop()
         target = path_of(request.url)
-        sent = request_head(target, (("Host", flight.host), *request.headers))
+        sent = request_head(target, (("Host", flight.host), *request.headers), request.method)
         if sent.count(b"\r") != len(request.headers) + 3 or sent.count(b"\n") != len(request.headers) + 3:
             raise ValueError("a line break in a header")
         with Deadline(loop, loop.time() + flight.limits.connect_s) as flight.deadline:
-            connection, begun = await self._begin(request.url, sent, flight)
+            connection, begun = await self._begin(request, sent, flight)
         whole = False
         try:
             body, truncated = await self._body(begun, flight)
@@ -142,19 +142,20 @@ class AiohttpClient:
             ended_at=self._clock.monotonic(),
             fetched_at=flight.fetched_at,
             truncated=truncated,
+            first_byte_s=begun.first_byte_s,
         )
 
-    async def _begin(self, url: str, sent: bytes, flight: Flight) -> tuple[Connection, Begun]:
+    async def _begin(self, request: HttpRequest, sent: bytes, flight: Flight) -> tuple[Connection, Begun]:
         """Ask on a connection of the pool or a new one, and wait for the head of the reply."""
         connector = self._connector or self._open_connector()
-        origin = self._origin(origin_of(url))
+        origin, bodiless = self._origin(origin_of(request.url)), request.method == "HEAD"
         for _ in range(ATTEMPTS_MAX):
             flight.fresh = False
             connection = await connector.connect(origin, [], _NO_TIMEOUT)
             try:
                 handler = flight.board(connection)
                 flight.deadline.move(asyncio.get_running_loop().time() + flight.limits.head_s)
-                return connection, await handler.ask(sent, flight.limits.head_bytes_max)
+                return connection, await handler.ask(sent, flight.limits.head_bytes_max, bodiless=bodiless)
             except Spoiled:
                 connection.close()
             except BaseException:

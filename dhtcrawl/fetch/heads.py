@@ -23,10 +23,10 @@ _BODILESS = frozenset((204, 304))
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
-def request_head(target: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    """The head of a GET; `headers` begin with `Host`."""
+def request_head(target: str, headers: Iterable[tuple[str, str]], method: str = "GET") -> bytes:
+    """The head of a request without a body; `headers` begin with `Host`."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    return f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode()
+    return f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode()
 
 
 def response_head(version: tuple[int, int], status: int, reason: str, raw_headers: RawHeaders, body_size: int) -> bytes:

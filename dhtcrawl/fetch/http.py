@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 CHUNK_BYTES = 256 * 1024
 
@@ -127,6 +127,7 @@ class Exchange:
     ended_at: float  # monotonic, the last byte of the body
     fetched_at: datetime  # wall, when the request began
     truncated: Truncated | None = None
+    first_byte_s: float = 0.0  # from when the request was sent, on a connection that was there
 
     def header(self, name: str) -> str | None:
         """All lines of a header as one list (RFC 9110, 5.3); `header_fields` has those that are none."""
@@ -135,13 +136,14 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A GET of a canonical URL; `headers` are sent as given, after `Host`."""
+    """A GET or HEAD of a canonical URL; `headers` are sent as given, after `Host`."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     limits: Limits = field(default_factory=Limits)
     # Hosts (`hostname[:port]`) that may live on private addresses.
     private_hosts: frozenset[str] = frozenset()
+    method: Literal["GET", "HEAD"] = "GET"
 
 
 class HttpClient(Protocol):

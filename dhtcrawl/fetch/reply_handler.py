@@ -31,6 +31,7 @@ class Begun(NamedTuple):
     head: ReplyHead
     body: bytes
     rest: StreamReader | None  # `None` where `body` is whole; else `body` is empty
+    first_byte_s: float  # from when the request was sent
 
 
 class ReplyHandler(ResponseHandler):
@@ -40,15 +41,19 @@ class ReplyHandler(ResponseHandler):
         super().__init__(loop)
         self._reply: ReplyParser | None = None
         self._begun: asyncio.Future[Begun] | None = None
+        self._asked_at = self._first_byte_at = 0.0  # on the loop's clock; 0: no byte yet
 
-    def ask(self, head: bytes, reply_head_bytes_max: int) -> asyncio.Future[Begun]:
-        """Send the `head` of a GET, which has no body; its reply, once the head of that has come.
+    def ask(self, head: bytes, reply_head_bytes_max: int, *, bodiless: bool = False) -> asyncio.Future[Begun]:
+        """Send the `head` of a request without a body; its reply, once the head of that has come.
+
+        `bodiless`: it is a HEAD, whose reply has no body, whatever its fields say.
 
         The future raises `BadReply` where the reply cannot be read, and
         `aiohttp.ClientError` where the connection ends before.
         """
         self._begun = begun = self._loop.create_future()
-        self._reply = ReplyParser(reply_head_bytes_max)
+        self._reply = ReplyParser(reply_head_bytes_max, bodiless=bodiless)
+        self._asked_at, self._first_byte_at = self._loop.time(), 0.0
         self._payload = None  # the reader of the reply before
         if self.transport is None:
             self.set_exception(aiohttp.ServerDisconnectedError())
@@ -68,6 +73,8 @@ class ReplyHandler(ResponseHandler):
             # aiohttp resumes a parser so; ours keeps nothing back.
             return
         headless = reply.head is None
+        if headless and not self._first_byte_at:
+            self._first_byte_at = self._loop.time()
         try:
             body = reply.feed(data)
         except BadReply as error:
@@ -111,12 +118,12 @@ class ReplyHandler(ResponseHandler):
         if reply.done and reply.fault is None:
             # Most pages are complete when their head is.
             self._payload = EMPTY_PAYLOAD
-            begun = Begun(head, body, None)
+            begun = Begun(head, body, None, self._first_byte_at - self._asked_at)
         else:
             payload = StreamReader(self, _READ_AHEAD_BYTES, timer=TimerNoop(), loop=self._loop)
             self._payload = payload
             self._pass_on(reply, body, payload)
-            begun = Begun(head, b"", payload)
+            begun = Begun(head, b"", payload, self._first_byte_at - self._asked_at)
         if self._begun is not None and not self._begun.done():
             self._begun.set_result(begun)
 

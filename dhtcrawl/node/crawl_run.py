@@ -18,6 +18,7 @@ from dhtcrawl.crawl.intake import Intake
 from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.ports import Budget
 from dhtcrawl.crawl.rounds import CrawlCounters
+from dhtcrawl.crawl.site_timer import SiteTimer
 from dhtcrawl.keyspace import TaskKeys
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.rpc.membership.view import View
@@ -232,6 +233,7 @@ class CrawlRun:
     audit: CrawlAudit
     growth: ScopeGrowth
     board: CrawlBoard
+    timer: SiteTimer
     coordinator: Coordinator
 
     # What others ask
@@ -346,6 +348,7 @@ class CrawlRun:
 
     def host_free(self, host: str) -> None:
         """A host became free to be asked."""
+        self.timer.host_free(host)
         self.crawl.host_free(host)
 
     async def run(self) -> None:

@@ -15,6 +15,8 @@ from dhtcrawl.config import SwarmSettings
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.crawl.parts import CrawlParts, build, first_round
 from dhtcrawl.crawl.ports import CrawlPorts
+from dhtcrawl.crawl.site_timer import SiteTimer
+from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.node.crawl_ports import SwarmBudget, SwarmRecord, SwarmReplication
 from dhtcrawl.node.crawl_run import AssignmentSide, CopyingSide, CrawlBoard, CrawlRun
 from dhtcrawl.node.single import Node, RunningCrawl
@@ -30,6 +32,7 @@ from dhtcrawl.swarm.assignment.facts import NodeTraits, facts_of
 from dhtcrawl.swarm.assignment.failures import Failures, undecided
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.policies import Policies
+from dhtcrawl.swarm.assignment.site_places import Measures
 from dhtcrawl.swarm.bodies.absences import Absences
 from dhtcrawl.swarm.bodies.copier import Copier, PageRows
 from dhtcrawl.swarm.bodies.copying import BodyCopies, BodyStore
@@ -135,7 +138,8 @@ async def compose(
     )
     services = node.services(recovered, ports, (shared.gate.book, shared.gate))
     parts = build(services, start, next_round, live)
-    assignments = _assignments(shared, given, parts)
+    timer = SiteTimer(services, record.spec, parts)
+    assignments = _assignments(shared, given, parts, timer)
     budget = SwarmBudget(given.state, shared.awake, given.allowance, parts.counters)
     crawl = Crawl(services, parts, assignments, budget, disk_used=disk_used)
     side = CopyingSide(given.state, given.ownership, shared.replicator, peers)
@@ -183,6 +187,7 @@ async def compose(
         audit,
         growth,
         board,
+        timer,
         Coordinator(peers, node.ports.clock, record.crawl_id, board, given.allowance),
     )
     return run, node.running(record, crawl, dirs, live)
@@ -214,8 +219,8 @@ def _given(shared: Shared, record: CrawlRecord, pages: int) -> _Given:
     )
 
 
-def _assignments(shared: Shared, given: _Given, parts: CrawlParts) -> Assignments:
-    node = shared.node
+def _assignments(shared: Shared, given: _Given, parts: CrawlParts, timer: SiteTimer) -> Assignments:
+    node, settings = shared.node, given.record.spec.settings
     services = AssignmentServices(
         shared.peers,
         node.ports.clock,
@@ -226,9 +231,11 @@ def _assignments(shared: Shared, given: _Given, parts: CrawlParts) -> Assignment
         shared.merge,
         shared.compare,
     )
-    facts = facts_of(given.record.spec.settings, shared.traits, lambda: len(parts.frontier))
+    facts = facts_of(settings, shared.traits, lambda: len(parts.frontier))
+    token = product_token(settings.user_agent)
+    measures = Measures(facts, timer, settings.depth != 0, lambda origin: shared.gate.robots_read_by(origin, token))
     side = AssignmentSide(parts, given.state)
-    return build_assignments(services, side, given.ownership, given.policy, given.failures, facts)
+    return build_assignments(services, side, given.ownership, given.policy, given.failures, measures)
 
 
 def _missing_bodies(shared: Shared, given: _Given, parts: CrawlParts, copying: BodyCopies) -> MissingBodies:

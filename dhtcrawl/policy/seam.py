@@ -90,6 +90,8 @@ class Settings:
     options: Mapping[str, str] = field(default_factory=dict)
     # By host, the type of nodes that alone may ask it: only they are candidates.
     types: Mapping[str, str] = field(default_factory=dict)
+    # The least time between two requests to a host; robots.txt may ask for more.
+    delay_s: float = 0.0
 
 
 class Policy:

@@ -132,7 +132,7 @@ class SimClient:
         visit, response = self._web.begin(request.url, loop.time(), self._name)
         limits = request.limits
         latency = self._web.latency(request.url)
-        size = len(response.body) if response is not None else 0
+        size = len(response.body) if response is not None and request.method == "GET" else 0
         answered_at = loop.time() + latency + size / BYTES_PER_S
         try:
             await asyncio.sleep(min(latency, limits.head_s))
@@ -142,8 +142,9 @@ class SimClient:
             if response is None:
                 detail = "the server closed the connection before the response head was complete"
                 return FetchFailure(FetchFailureKind.DISCONNECTED, detail, started_at, self._clock.monotonic())
-            content, truncated = response.body[: limits.body_bytes_max], None
-            if len(content) < len(response.body):
+            body = b"" if request.method == "HEAD" else response.body
+            content, truncated = body[: limits.body_bytes_max], None
+            if len(content) < len(body):
                 truncated = Truncated.LENGTH
             if len(content) > limits.body_s * BYTES_PER_S:
                 content, truncated = content[: int(limits.body_s * BYTES_PER_S)], Truncated.TIME
@@ -158,7 +159,7 @@ class SimClient:
         raw = [(name.encode(), value.encode()) for name, value in response.headers]
         raw.append((b"Content-Length", str(len(response.body)).encode()))
         return Exchange(
-            request_head=request_head(path_of(request.url), (("Host", host), *request.headers)),
+            request_head=request_head(path_of(request.url), (("Host", host), *request.headers), request.method),
             response_head=response_head((1, 1), response.status, HTTPStatus(response.status).phrase, raw, len(content)),
             status=response.status,
             headers=header_pairs(raw),
@@ -168,6 +169,7 @@ class SimClient:
             ended_at=self._clock.monotonic(),
             fetched_at=fetched_at,
             truncated=truncated,
+            first_byte_s=latency,
         )
 
     async def close(self) -> None:

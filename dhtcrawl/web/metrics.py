@@ -33,6 +33,7 @@ HELP = {
     "body_bytes_total": "Bytes of response bodies, as they came over the wire.",
     "urls_seen_total": "Distinct URLs that came to be this node's.",
     "robots_fetches_total": "Requests for robots.txt.",
+    "probes_total": "Small requests that only timed a site, for a policy that places sites.",
     "queued": "Tasks waiting for their host's turn.",
     "in_flight": "Requests under way.",
     "members": "Nodes of the swarm as this node sees it.",

@@ -224,14 +224,20 @@ class Crawled(NamedTuple):
 
 
 def crawl(
-    lab: Hosts, home: Path, urls: Sequence[str], policy: str, *node_options: str, options: Sequence[str] = ()
+    lab: Hosts,
+    home: Path,
+    urls: Sequence[str],
+    policy: str,
+    *node_options: str,
+    options: Sequence[str] = (),
+    delay_s: float = 0.0,
 ) -> Crawled:
     """New nodes on all machines crawl sites whole, under a policy with these options.
 
     Raises:
         AssertionError: it did not end, or a node did.
     """
-    settings = {"delay_s": "0", "allow_private": True, "policy": policy, "policy_options": list(options)}
+    settings = {"delay_s": f"{delay_s:g}", "allow_private": True, "policy": policy, "policy_options": list(options)}
     with Guests(home, lab, *node_options) as swarm:
         swarm.start(sum(name.startswith("node") for name in lab.names))
         swarm.meet()

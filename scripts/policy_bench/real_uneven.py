@@ -50,6 +50,20 @@ class Equal(Policy):
     def terms(self, node, host):
         return AssignmentTerms(batch=100_000, budget_s=100_000.0)
 '''
+IDLE = '''
+"""The node that has the least to do, of all."""
+from dhtcrawl.policy.rendezvous import rendezvous
+from dhtcrawl.policy.seam import Policy, failed_last
+
+
+class Idle(Policy):
+    name = "idle"
+
+    def rank(self, task, candidates, now):
+        lent = {each.node: each.lent for each in candidates}
+        lots = rendezvous(task.key, list(lent), {})
+        return failed_last(sorted(lots, key=lambda node: lent[node]), task.failed)
+'''
 
 ONE = Machine(line_bps=30e6, cores=(0,))
 SLOPE_PAGES, MANY_PAGES = 100, 300
@@ -64,13 +78,14 @@ SLOPES: dict[str, tuple[Machine, Machine, str]] = {
 }
 
 
-def equal_policy(home: Path) -> Path:
-    """A directory with a package that brings the policy `equal`."""
-    info = home / "equal-1.dist-info"
+def policies(home: Path) -> Path:
+    """A directory with a package that brings the policies `equal` and `idle`, to compare with."""
+    info = home / "compared-1.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: equal\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[dhtcrawl.policies]\nequal = equal_split:Equal\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: compared\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[dhtcrawl.policies]\nequal = equal_split:Equal\nidle = idle_first:Idle\n")
     (home / "equal_split.py").write_text(EQUAL)
+    (home / "idle_first.py").write_text(IDLE)
     return home
 
 
@@ -105,7 +120,7 @@ def five_nodes(options: Options) -> list[Row]:
     rounds = len(options.seeds_or(ROUNDS))
     taken: dict[str, list[Crawled]] = {"equal": [], "bp-pso": [], "balanced": []}
     with workshop() as home:
-        packages = equal_policy(home / "packages")
+        packages = policies(home / "packages")
         for number in range(rounds):
             for policy, found in taken.items():
                 found.append(crawled(MACHINES, home / f"{number}-{policy}", pages, policy, packages))

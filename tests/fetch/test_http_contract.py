@@ -154,6 +154,20 @@ async def test_heads_are_those_of_a_get(world: World) -> None:
         assert exchange.remote_ip.count(".") == 3
 
 
+async def test_a_head_brings_the_head_alone_and_the_time_of_its_first_byte(world: World) -> None:
+    async with world as (sim, fetch):
+        url = f"http://{sim.hosts[1]}/robots.txt"
+        for _ in range(2):
+            exchange = await fetch(HttpRequest(url, HEADERS, LIMITS, method="HEAD"))
+            assert isinstance(exchange, Exchange)
+            assert exchange.request_head.startswith(b"HEAD /robots.txt HTTP/1.1\r\n")
+            assert (exchange.status, exchange.body.size, exchange.truncated) == (sim.respond(url, 1).status, 0, None)
+            assert 0 < exchange.first_byte_s <= exchange.ended_at - exchange.started_at
+        page = await fetch(HttpRequest(sim.seeds()[0], HEADERS, LIMITS))
+        assert isinstance(page, Exchange)
+        assert page.body.size > 0, "the connection is none of HEADs alone"
+
+
 async def test_a_body_past_the_limit_is_cut(world: World) -> None:
     async with world as (sim, fetch):
         url = sim.seeds()[0]

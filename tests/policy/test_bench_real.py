@@ -21,7 +21,7 @@ from policy_bench import real_far, real_uneven
 from policy_bench.far import Ways
 from policy_bench.lab import WEB, Crawled, Lab, Machine, limits, where_possible
 from policy_bench.real_far import FarHosts, places
-from policy_bench.real_uneven import equal_policy, slope, workshop
+from policy_bench.real_uneven import policies, slope, workshop
 from policy_bench.report import Options, Row
 
 OPTIONS = Options()
@@ -157,7 +157,7 @@ def test_the_equal_split_is_a_policy_as_a_package_brings_one(tmp_path: Path, mon
     from dhtcrawl.policy import registry
     from dhtcrawl.policy.seam import Candidate, PolicyTask, Settings
 
-    monkeypatch.syspath_prepend(str(equal_policy(tmp_path)))
+    monkeypatch.syspath_prepend(str(policies(tmp_path)))
     try:
         policy = registry.load("equal")(Settings(b"o" * 20))
     finally:
@@ -195,9 +195,9 @@ def test_a_slope_needs_every_round(little: Sequence[float], much: Sequence[float
 def test_speed_far_away_is_judged_round_by_round() -> None:
     taken = {choice: [crawled(100.0)] * 3 for choice in real_far.CHOICES}
     taken["least loaded of three"] = [crawled(s) for s in (50.0, 80.0, 90.0)]
-    ours, top3, _ = real_far.rows(taken, OPTIONS)
+    _, ours, top3, _, over_idle = real_far.rows(taken, OPTIONS)
     assert ours.measured.startswith("1.25 (1.11 to 2.00)")
-    assert (ours.met, top3.met) == (True, None)
+    assert (ours.met, top3.met, over_idle.met) == (True, None, True)
 
 
 def test_hosts_lie_in_three_regions() -> None:
@@ -208,3 +208,19 @@ def test_hosts_lie_in_three_regions() -> None:
             distance = dist(points[one], points[other])
             (apart.near if one % 3 == other % 3 else apart.far).append(distance)
     assert max(apart.near) < min(apart.far)
+
+
+def test_what_no_schedule_can_beat_is_the_nearest_nodes_pages_one_after_the_other() -> None:
+    ways = real_far.ways_s(1)
+    sites = range(real_far.NODES, real_far.NODES + real_far.SITES)
+    slowest = max(min(ways[node][site] for node in range(real_far.NODES)) for site in sites)
+    assert slowest < 0.05, "a node lies in the region of each site"
+    assert real_far.bound_s(1, 100, 1.0) == pytest.approx(1.0 + 2 * slowest + 100 * (1.0 + 4 * slowest))
+
+
+def test_at_a_delay_gnp_is_judged_by_the_bound() -> None:
+    taken = {"by lot": [crawled(200.0, 1)], real_far.IDLE: [crawled(99.0, 1)], real_far.OURS: [crawled(110.0, 1)]}
+    lot, _, ours, over_idle = real_far.polite_rows(taken, [100.0], OPTIONS)
+    assert (lot.met, ours.met, ours.measured[:4]) == (None, True, "0.91")
+    assert (over_idle.met, over_idle.measured[:4]) == (False, "0.90")
+    assert real_far.polite_rows(taken, [98.0], OPTIONS)[2].met is False

@@ -15,7 +15,7 @@ from dhtcrawl.policy.contract import node, settings
 from dhtcrawl.policy.gnp.landmarks import well_apart
 from dhtcrawl.policy.gnp.planner import SIGHTS_MIN, Atlas
 from dhtcrawl.policy.gnp.policy import Gnp
-from dhtcrawl.policy.seam import Candidate, Planner, PolicyTask
+from dhtcrawl.policy.seam import BATCH, Candidate, Planner, PolicyTask
 
 # What a node of another version, or a hostile one, may report.
 RUBBISH: list[dict[str, Any]] = [
@@ -277,7 +277,7 @@ def test_landmarks_lie_well_apart_and_place_the_others() -> None:
 
 
 def test_where_too_few_know_each_other_there_are_no_landmarks() -> None:
-    reports = {node(n): {"rtts": {node(n + 1): 0.1}} for n in range(5)} | {node(5): {}}
+    reports = {node(n): {"rtts": {node(n + 1): 0.1, node((n + 2) % 6): 0.1}} for n in range(5)} | {node(5): {}}
     assert Atlas({"space": "landmarks"}).plan(reports, {}, 0.0)["nodes"].keys() == reports.keys()
 
 
@@ -290,3 +290,11 @@ def test_gnp_chooses_as_it_is_told(choice: str, first: int) -> None:
     assert ranked[0] == node(first)
     assert set(ranked[:3]) == {node(1), node(2), node(3)}
     assert ranked[3:] == [node(4), node(5)]
+
+
+def test_where_hosts_have_a_delay_the_nearest_node_has_a_batch_more_than_the_others() -> None:
+    policy = Gnp(replace(settings(), delay_s=1.0))
+    policy.adopt({"nodes": {node(n): [float(n)] for n in range(1, 6)}, "sites": {"a.test": [0.0]}})
+    for lent, first in ((BATCH - 1, 1), (BATCH, 2)):
+        candidates = [Candidate(node(n), lent if n == 1 else 0) for n in range(1, 6)]
+        assert policy.rank(PolicyTask(bytes(20), "a.test"), candidates, 0.0)[0] == node(first)

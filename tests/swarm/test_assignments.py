@@ -27,6 +27,7 @@ from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.inherited import HELD_S
 from dhtcrawl.swarm.assignment.owner_changes import ASKED_BACK_TIMES
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
+from dhtcrawl.swarm.assignment.site_places import Measures
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import Done
 from dhtcrawl.swarm.claim import KeyClaim
@@ -62,8 +63,9 @@ class AssigningNode(Node):
         services = AssignmentServices(
             self, self.clock, self.committer, group, world.incarnations.get, policies, self._merge, self._compare
         )
-        facts = PlannerFacts(NodeTraits(), lambda: 0)
-        self.part = run.assignments = build(services, run, self.ownership, None, Failures(), facts)
+        timer: Any = None  # nothing is timed without a policy
+        measures = Measures(PlannerFacts(NodeTraits(), lambda: 0), timer, follows_links=True)
+        self.part = run.assignments = build(services, run, self.ownership, None, Failures(), measures)
         self.changes = self.part.changes
         serve(self.registry, lambda crawl: run if crawl == CRAWL else None)
 

@@ -82,7 +82,9 @@ GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "in_hand": ({"crawl": CRAWL, "keys": (K1,)}, {}),
     "release": ({"crawl": CRAWL, "keys": (K1,)}, {}),
     "lent_report": ({"crawl": CRAWL, "given": ((K1, "h", 0, 3, None, 9, ""), (K2, "h", 3, 0, 2, 0, "why"))}, {}),
-    "crawl_plan": ({"crawl": CRAWL, "epoch": 0, "report": b"\x80"}, {"epoch": 1, "table": b"\x80"}),
+    "crawl_plan": ({"crawl": CRAWL, "epoch": 0, "report": b"\x80", "news": True}, {"epoch": 1, "table": b"\x80"}),
+    "places_want": ({"crawl": CRAWL, "rows": (("http://h", 3), ("https://h:81", 1))}, {}),
+    "sites_time": ({"crawl": CRAWL, "origins": ("http://h", "https://h:81")}, {}),
     "host_ask": (
         {"asks": (("h", 200, 0, b""), ("h:81", 0, 1, LEASE), ("i", 0, 0, b""))},
         {"answers": ((0,), (1, LEASE, 9_000, 64, 5, 200), (2, 300))},

@@ -21,7 +21,7 @@ def test_only_what_is_wanted_is_told() -> None:
 def test_a_site_is_as_near_as_the_lower_half_of_the_latest_requests_says() -> None:
     facts = PlannerFacts(NodeTraits(), int)
     for seconds in (9.0, *[0.1] * SAMPLES_MAX, 0.2, 5.0):
-        facts.answered("a.test", seconds)
+        facts.timed("a.test", [seconds])
     assert facts.report(("probes",)) == {"probes": {"a.test": 0.1}}
 
 
@@ -29,7 +29,7 @@ def test_the_hosts_of_late_and_some_members_are_told() -> None:
     rtts = {number.to_bytes(20, "big"): 0.1 for number in range(2 * MEMBERS_MAX)}
     facts = PlannerFacts(NodeTraits(lambda: rtts), int)
     for number in range(HOSTS_MAX + 3):
-        facts.answered(f"{number}.test", 0.1)
+        facts.timed(f"{number}.test", [0.1])
     report = facts.report(("rtts", "probes"))
     assert len(report["rtts"]) == MEMBERS_MAX
     assert len(report["probes"]) == HOSTS_MAX
@@ -51,5 +51,5 @@ def test_a_crawl_may_ask_for_another_estimate_of_times() -> None:
     settings = CrawlSettings(policy="gnp", policy_options=("rtt=median",), depth=0)
     facts = facts_of(settings, NodeTraits(), int)
     for seconds in (0.1, 0.2, 0.3, 0.9, 0.9):
-        facts.answered("a.test", seconds)
+        facts.timed("a.test", [seconds])
     assert facts.report(("probes", "finite")) == {"probes": {"a.test": 0.3}, "finite": True}

@@ -17,7 +17,7 @@ from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.policy.seam import Planner
 from dhtcrawl.rpc.tasks.schema import BadArguments
 from dhtcrawl.storage.store.plan_counters import MadeBy
-from dhtcrawl.swarm.assignment.plans import EVERY_S, PLANS_WITHIN_S, Plans
+from dhtcrawl.swarm.assignment.plans import EVERY_S, HURRY_S, PLANS_WITHIN_S, Plans
 from dhtcrawl.swarm.calls.assignment import PLAN_EPOCH_MAX, ReportPlan
 from swarm.fake_peers import node, view_of
 
@@ -154,6 +154,39 @@ async def test_at_first_members_ask_sooner_since_the_first_plan_knows_of_nobody(
         await asyncio.sleep(9 * EVERY_S)
         assert soon >= 4
         assert len(world.peers.called) <= soon + 10
+
+
+async def test_a_member_that_measured_what_is_waited_for_reports_at_once_and_says_so() -> None:
+    async with a_world(crawl_of(OTHER)) as world:
+        await asyncio.sleep(5 * EVERY_S)
+        world.peers.called.clear()
+        world.plans.tell()
+        await asyncio.sleep(1)
+        world.plans.tell()
+        await asyncio.sleep(2 * EVERY_S)
+        assert [asked.get("news", False) for _, _, asked in world.peers.called][:3] == [True, True, False]
+
+
+async def test_a_member_that_waits_for_a_plan_asks_each_second_for_a_while() -> None:
+    async with a_world(crawl_of(OTHER)) as world:
+        await asyncio.sleep(5 * EVERY_S)
+        world.peers.called.clear()
+        world.plans.hurry()
+        await asyncio.sleep(HURRY_S)
+        assert HURRY_S * 0.7 <= len(world.peers.called) <= HURRY_S + 2
+        world.peers.called.clear()
+        await asyncio.sleep(5 * EVERY_S)
+        assert len(world.peers.called) <= 6
+
+
+async def test_the_coordinator_plans_at_once_with_what_is_waited_for() -> None:
+    async with a_world(crawl_of(OWN)) as world:
+        await asyncio.sleep(5 * EVERY_S)
+        for news, plans in ((False, 1), (True, 2)):
+            report = msgpack.packb({"rate": 3.0})
+            world.plans.on_report(OTHER, ReportPlan(bytes(16), 0, report, news))
+            await asyncio.sleep(1)
+            assert len(world.adopted) == plans
 
 
 async def test_whoever_takes_over_counts_on_from_the_highest_epoch_and_publishes_again() -> None:

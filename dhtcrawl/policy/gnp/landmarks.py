@@ -19,8 +19,8 @@ LANDMARKS_MIN = 4  # with fewer a place is a guess
 
 def by_landmarks(
     pairs: Sequence[tuple[int, int]], rtts: Sequence[float], count: int, rng: np.random.Generator
-) -> tuple[Array, set[int]] | None:
-    """Points of `count` nodes, and whose are known; None where too few were measured from each other.
+) -> tuple[Array, set[int], list[int]] | None:
+    """Points of `count` nodes, whose are known, and the landmarks; None where too few were measured from each other.
 
     `pairs` are indices of nodes, `rtts` their times in seconds; of both directions the shorter counts.
     """
@@ -40,7 +40,7 @@ def by_landmarks(
         if node not in placed and len(seen) >= LANDMARKS_MIN:
             points[node] = embed(points[seen], times[node, seen], rng)
             placed.add(node)
-    return points, placed
+    return points, placed, marks
 
 
 def well_apart(times: Array) -> list[int]:

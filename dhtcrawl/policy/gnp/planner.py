@@ -1,9 +1,10 @@
 """`gnp` at the coordinator: coordinates of nodes and sites from the times that the nodes measured.
 
 report of a node    rtts     node → seconds, of the members that it talks to
-                    probes   host → seconds for a request and its response, of sites that it fetched from
-table               nodes    node → a point
+                    probes   host → seconds to the first byte of a small request, of sites that it was to time
+table               nodes    node → a point, of those that were measured from more than one other
                     sites    host → a point, of those that `SIGHTS_MIN` nodes with a point have measured
+                    landmarks  nodes that time each site, where landmarks place
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Atlas(Planner):
         rng = np.random.default_rng(int.from_bytes(sha256(b"".join(ids)).digest()[:8], "big"))
         found = by_landmarks(pairs, rtts, len(ids), rng) if self.options.get("space") == "landmarks" else None
         if found is None:
-            found = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng), {node for pair in pairs for node in pair}
-        points, placed = found
+            found = vivaldi(np.array(pairs), np.array(rtts), len(ids), rng), _measured(pairs, len(ids)), []
+        points, placed, marks = found
         sights = _sights(nodes, index, placed)
         sites: dict[str, list[float]] = {}
         for hosts in _alike(sights):
@@ -58,7 +59,9 @@ class Atlas(Planner):
             took = np.array([[seconds for _, seconds in sights[host]] for host in hosts])
             sites |= zip(hosts, embed(points[who], took, rng).tolist(), strict=True)
         places = {node: points[index[node]].tolist() for node in ids if index[node] in placed}
-        return dict(before) if _serves(before, places, sites) else {"nodes": places, "sites": sites}
+        if _serves(before, places, sites):
+            return dict(before)
+        return {"nodes": places, "sites": sites, "landmarks": [ids[mark] for mark in marks]}
 
 
 def _between(
@@ -73,6 +76,15 @@ def _between(
                 pairs.append((number, index[other]))
                 rtts.append(seconds)
     return pairs, rtts
+
+
+def _measured(pairs: Sequence[tuple[int, int]], count: int) -> set[int]:
+    """Those of `count` nodes that were measured from more than one other, where there are more."""
+    others: dict[int, set[int]] = {}
+    for one, other in pairs:
+        others.setdefault(one, set()).add(other)
+        others.setdefault(other, set()).add(one)
+    return {node for node, seen in others.items() if len(seen) >= min(2, count - 1)}
 
 
 def _sights(
@@ -112,6 +124,12 @@ def places_in(table: Mapping[str, Any]) -> tuple[dict[bytes, Place], dict[str, P
     nodes, sites = _places(table.get("nodes"), bytes), _places(table.get("sites"), str)
     sizes = {len(place) for place in [*nodes.values(), *sites.values()]}
     return ({}, {}) if len(sizes) > 1 else (nodes, sites)
+
+
+def landmarks_in(table: Mapping[str, Any]) -> Sequence[bytes]:
+    """The nodes that time each site, in a table that came over the wire."""
+    rows = table.get("landmarks")
+    return [node for node in rows if isinstance(node, bytes)] if isinstance(rows, list | tuple) else []
 
 
 def _places(rows: Any, kind: type) -> Any:

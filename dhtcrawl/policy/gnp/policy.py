@@ -6,6 +6,11 @@ from the times that some nodes took for a request to it and its response.
 Always the nearest (the paper's Top1) would load one node with everything near
 it: Top3 was better in the paper by a random choice, and by the load it is
 better still.
+
+Where hosts have a delay, a site is asked for one page at a time, however many
+nodes fetch from it, and each change of the node costs the site a turn. So loads
+are compared by the batch there: the nearest node has all of a site until it has a
+batch more than the others.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from typing import Any, ClassVar
 from dhtcrawl.policy.gnp.planner import SPACES, TOP, Atlas, Place, places_in
 from dhtcrawl.policy.gnp.rtt import ESTIMATORS
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import Candidate, Policy, PolicyTask, Settings, failed_last
+from dhtcrawl.policy.seam import BATCH, Candidate, Policy, PolicyTask, Settings, failed_last
 
 CHOICES = ("least-loaded", "top3", "top1")
 
@@ -36,6 +41,7 @@ class Gnp(Policy):
         self._choice = settings.options.get("choice", CHOICES[0])
         self._nodes: dict[bytes, Place] = {}
         self._sites: dict[str, Place] = {}
+        self._load_step = BATCH if settings.delay_s > 0 else 1
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         place = self._sites.get(task.host)
@@ -49,7 +55,7 @@ class Gnp(Policy):
         known = failed_last(known, task.failed)
         near = known[:TOP]
         if self._choice == "least-loaded":
-            near.sort(key=lambda node: lent[node])
+            near.sort(key=lambda node: lent[node] // self._load_step)
         elif self._choice == "top3":
             near.sort(key=lots.index)
         return failed_last([*near, *known[TOP:], *(node for node in lots if node not in self._nodes)], task.failed)

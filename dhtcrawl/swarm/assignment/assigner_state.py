@@ -51,6 +51,7 @@ from dhtcrawl.swarm.assignment.assigned import Assigned, IncarnationOf, TaskAssi
 from dhtcrawl.swarm.assignment.candidates import Candidates
 from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
+from dhtcrawl.swarm.assignment.site_probes import PlaceWishes
 from dhtcrawl.swarm.calls.assignment import CONNECT_S_MAX, CONNECT_S_MIN
 from dhtcrawl.url import host_of, origin_of
 
@@ -70,8 +71,12 @@ class AssignerState:
         ownership: SwarmOwnership,
         frontier: Frontier,
         incarnation_of: IncarnationOf,
+        wishes: PlaceWishes | None = None,
     ) -> None:
-        """The frontier is only read: how many tasks of a host it has, and how long they wait for one another."""
+        """The frontier is only read: how many tasks of a host it has, and how long they wait for one another.
+
+        `wishes` hears of the tasks, where the policy goes by the places of their hosts.
+        """
         self.policy = policy
         self.epoch = 0  # of the plan that it has
         self._own = own
@@ -79,6 +84,7 @@ class AssignerState:
         self._ownership = ownership
         self._frontier = frontier
         self._incarnation_of = incarnation_of
+        self._wishes = wishes
         self._candidates = Candidates(policy, policy.settings.types)
         self._ended: dict[bytes, TaskAssignment] = {}  # their records came before their worker's report
         self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
@@ -100,7 +106,7 @@ class AssignerState:
         """What the policy is asked about these tasks; what it is told of the past, it is told once."""
         of = self._failures.of
         asked = [PolicyTask(task.key, host_of(task.url), *of(task.key), task.url, task.depth) for task in tasks]
-        nodes = self._unless_dead(tasks, self._candidates.willing(asked, view, now), view, now)
+        nodes = self._held_back(tasks, self._candidates.willing(asked, view, now), view, now)
         # Where the owner tries first, its load is all untried tasks: it must not keep out a task that comes back to it.
         hosts = set() if self.policy.owner_first else {task.host for task in asked}
         lent = {**self.lent.counts(), **{(self._own, host): self._frontier.load(host) for host in hosts}}
@@ -272,21 +278,31 @@ class AssignerState:
 
     # Within
 
-    def _unless_dead(
+    def _held_back(
         self, tasks: Sequence[Queued], nodes: Callable[[PolicyTask], Sequence[bytes]], view: View, now: float
     ) -> Callable[[PolicyTask], Sequence[bytes]]:
-        """The same nodes; for tasks of an origin that none of them reaches this one alone, which gives them up itself.
+        """The same nodes, but for tasks that wait for the place of their host, and those of dead origins.
 
-        So the pages of a dead host cost no messages.
+        Where none of the nodes reaches an origin, this one alone gives its pages up: they cost no messages.
         """
-        dead: set[bytes] = set()
+        dead, held = set[bytes](), frozenset[bytes]()
+        if self._wishes is not None:
+            self._wishes.seen(tasks)
+            held = self._wishes.held(tasks, len(view.owner_ids), self._out, now)
         for task in tasks:
             origin = origin_of(task.url)
             if self._failures.knows(origin):
                 may_be_asked = self._candidates.of(task.key, host_of(task.url), view, now)
                 if self._own in may_be_asked and self._failures.is_dead(origin, may_be_asked, now):
                     dead.add(task.key)
-        return (lambda task: [self._own] if task.key in dead else nodes(task)) if dead else nodes
+        if not dead and not held:
+            return nodes
+        kept = dict.fromkeys(held, ()) | dict.fromkeys(dead, (self._own,))
+        return lambda task: kept[task.key] if task.key in kept else nodes(task)
+
+    def _out(self, host: str) -> int:
+        """How many tasks of a host have a node."""
+        return self.lent.count_host(host) + self._frontier.load(host)
 
     def _is_free(self, key: bytes) -> bool:
         return self._ownership.claim.mine(key) and not self._ownership.held(key)

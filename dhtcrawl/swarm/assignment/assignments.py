@@ -35,9 +35,10 @@ from dhtcrawl.swarm.assignment.failures import Failures
 from dhtcrawl.swarm.assignment.orphan_check import OrphanCheck
 from dhtcrawl.swarm.assignment.owner_changes import OwnerChanges
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
-from dhtcrawl.swarm.assignment.plans import Plans
+from dhtcrawl.swarm.assignment.plans import Plans, Table
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.assignment.queues import AssignmentQueues, QueuesRun
+from dhtcrawl.swarm.assignment.site_places import Measures, SitePlaces
 from dhtcrawl.swarm.assignment.worker import Worker
 from dhtcrawl.swarm.calls import assignment as calls
 from dhtcrawl.swarm.calls.words import Done
@@ -76,6 +77,7 @@ class Assignments:
     ended: EndedTasks
     plans: Plans | None
     facts: PlannerFacts
+    places: SitePlaces | None  # of sites, where the policy goes by them
     needed: asyncio.Event  # set at the first assignment, or when a task waits for one
 
     # What the crawl asks
@@ -88,7 +90,6 @@ class Assignments:
 
     def brought(self, given: TaskOutcome) -> None:
         """Note that this node fetched a task's page."""
-        self.facts.answered(given.host, given.seconds)
         if not self.worker.over(given) and self.assigner is not None:
             self.assigner.brought_here(given)
 
@@ -149,6 +150,8 @@ class Assignments:
                 group.create_task(self._look_after(self.assigner))
             if self.plans is not None:
                 group.create_task(self.plans.run())
+            if self.places is not None:
+                group.create_task(self.places.run())
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
                 self._measure()
@@ -185,6 +188,14 @@ class Assignments:
         """
         return NO_POLICY if self.plans is None else self.plans.on_report(asker, args)
 
+    def on_want_places(self, asker: bytes, args: calls.WantPlaces) -> Done | Refused:
+        """Take what an owner wants to know of hosts whose gatekeeper this node is."""
+        return NO_POLICY if self.places is None else self.places.on_want(asker, args)
+
+    def on_time_sites(self, asker: bytes, args: calls.TimeSites) -> Done | Refused:
+        """Time hosts for their gatekeeper."""
+        return NO_POLICY if self.places is None else self.places.on_time(asker, args)
+
 
 def build(
     services: AssignmentServices,
@@ -192,7 +203,7 @@ def build(
     ownership: SwarmOwnership,
     policy: Guard | None,
     failures: Failures,
-    facts: PlannerFacts,
+    measures: Measures,
 ) -> Assignments:
     """The assignments of a crawl; `policy` is None where it cannot be made here."""
     peers, clock, group, incarnation_of = services.peers, services.clock, services.group, services.incarnation_of
@@ -200,7 +211,7 @@ def build(
         run, clock, services.committer, ownership=ownership, merge=services.merge, lending=policy is not None
     )
     compare = partial(services.compare, run.crawl_id)
-    assigner, plans, needed = None, None, asyncio.Event()
+    assigner, plans, places, needed = None, None, None, asyncio.Event()
 
     async def answered(keys: list[bytes]) -> None:
         await (queues.requeue_held if assigner is None else assigner.others_answered)(keys)
@@ -208,12 +219,20 @@ def build(
     orphans = OrphanCheck(group, ownership.asked, compare, answered)
     if policy is not None:
         frontier, policies = run.parts.frontier, services.policies
-        state = AssignerState(peers.node_id, policy, failures, ownership, frontier, incarnation_of)
-        assigner = Assigner(state, queues, peers, clock, group, decide=policies.decide, orphans=orphans)
         planner = policies.planner_of(policy)
+        wishes = measures.wishes(planner, frontier.delay_s)
+        state = AssignerState(peers.node_id, policy, failures, ownership, frontier, incarnation_of, wishes)
+        assigner = Assigner(state, queues, peers, clock, group, decide=policies.decide, orphans=orphans)
         if planner is not None:
-            adopt, aside = state.adopt, policies.aside
+            facts, aside = measures.facts, policies.aside
+
+            def adopt(epoch: int, table: Table) -> None:
+                state.adopt(epoch, table)
+                if places is not None:
+                    places.adopt(table)
+
             plans = Plans(run.crawl_id, peers, clock, planner, facts=facts.report, adopt=adopt, aside=aside)
+            places = None if wishes is None else SitePlaces(queues, peers, clock, plans, wishes, measures)
 
     def lent_here(epoch: int) -> None:
         needed.set()
@@ -234,7 +253,8 @@ def build(
         OwnerChanges(queues, ownership, peers, clock, group, orphans, incarnation_of),
         EndedTasks(queues, ownership, over),
         plans,
-        facts,
+        measures.facts,
+        places,
         needed,
     )
 
@@ -254,3 +274,5 @@ def serve(registry: CallRegistry, run_of: Callable[[bytes], AssigningRun | None]
     registry.serve(calls.Release, by_crawl(run_of, lambda run: run.assignments.changes.on_release))
     registry.serve(calls.ReportLent, by_crawl(run_of, lambda run: run.assignments.on_report))
     registry.serve(calls.ReportPlan, by_crawl(run_of, lambda run: run.assignments.on_plan))
+    registry.serve(calls.WantPlaces, by_crawl(run_of, lambda run: run.assignments.on_want_places))
+    registry.serve(calls.TimeSites, by_crawl(run_of, lambda run: run.assignments.on_time_sites))

@@ -8,13 +8,13 @@ vector   the machine, and the most that it has taken in: cores, mhz, memory_byte
          empty where one of them is not known
 labels   what its operator says of it
 rtts     member → seconds there and back, as the routing plane measures them all the time
-probes   host → seconds for a request and its response, of the sites that it fetched from lately
+probes   host → seconds to the first byte of a small request, of the sites that it timed lately
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -49,9 +49,9 @@ class PlannerFacts:
         self._estimate = estimate
         self._took: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def answered(self, host: str, seconds: float) -> None:
-        """Note how long a request to a host and its response took."""
-        self._took.setdefault(host, deque(maxlen=SAMPLES_MAX)).append(seconds)
+    def timed(self, host: str, seconds: Sequence[float]) -> None:
+        """Note how long the first byte of a small request took, one for each of a few requests."""
+        self._took.setdefault(host, deque(maxlen=SAMPLES_MAX)).extend(seconds)
         self._took.move_to_end(host)
         if len(self._took) > HOSTS_MAX:
             self._took.popitem(last=False)

@@ -3,6 +3,9 @@
     member ──crawl_plan: epoch, report──▶ coordinator ──planner, off the loop──▶ table, epoch + 1
            ◀── epoch, table, where the member's is older ──┘
 
+Members report every `EVERY_S`. One that has measured what others wait for reports at once, and one that waits asks
+every `HURRY_EVERY_S` for a while, or as often as the tables of all members together allow (`TABLES_BYTES_PER_S`).
+
 The coordinator is the crawl's (closest to its key), by each node's own view. Nothing is stored: a new coordinator has
 the last table as a member, and counts on from the highest epoch that a member names. Without a plan all nodes count the
 same. An assignment carries the epoch that it was made under, and a node that sees a newer one than its own asks at
@@ -36,6 +39,9 @@ log = logging.getLogger(__name__)
 EVERY_S = 10.0  # at first sooner: a plan can only tell of those that have reported
 PAUSE_S = 0.5  # between two questions, even if another node has a newer plan
 PLANS_WITHIN_S = 60.0
+HURRY_S, HURRY_EVERY_S = 20.0, 1.0
+TABLES_BYTES_PER_S = 1e6  # what a coordinator sends, if all members ask for a plan as often as they may
+REST_TIMES = 3.0  # a planner rests for so many times what its last plan took, however much there is in hurry
 ITEMS_MAX = 20_000
 # What others name counts in steps: after a last epoch of all no further plan could be published. A node whose epoch was
 # lowered has an older one than it is told of, asks again, and is at an honest number soon.
@@ -62,6 +68,7 @@ class PlannerRun:
         self._aside = aside
         self._thinking: asyncio.Future[Any] | None = None
         self._said = ""
+        self.took_s = 0.0  # the last plan
 
     @property
     def busy(self) -> bool:
@@ -70,7 +77,8 @@ class PlannerRun:
 
     async def plan(self, nodes: Mapping[bytes, Table], before: Table, now: float) -> Table | None:
         """A table of these reports, as the others get it: with tuples for lists; None where there is none to send."""
-        work = partial(_made, self._planner, nodes, before, now)
+        loop = asyncio.get_running_loop()
+        work, began_at = partial(_made, self._planner, nodes, before, now), loop.time()
         self._thinking = asyncio.ensure_future(self._aside(work))
         done, _ = await asyncio.wait({self._thinking}, timeout=PLANS_WITHIN_S)
         if not done:
@@ -78,7 +86,7 @@ class PlannerRun:
             self._thinking.add_done_callback(self._came_late)
             return None
         packed, why = self._thinking.result()
-        self._thinking = None
+        self._thinking, self.took_s = None, loop.time() - began_at
         table = unpacked(packed, PLAN_TABLE_BYTES_MAX)
         if why or table is None:
             self._say(why or f"its planner's table cannot be sent, {len(packed):,} bytes")
@@ -92,6 +100,16 @@ class PlannerRun:
         if why != self._said:
             self._said = why
             log.warning("no new plan for crawl %s: %s", self._crawl_id.hex()[:12], why[:300])
+
+
+class _Haste:
+    """What makes a member report, or ask, sooner."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        self.news = False  # something that a plan is waited for has not been reported
+        self.until = float("-inf")  # a plan is waited for here
+        self.hurries = False
 
 
 @loop_state
@@ -120,13 +138,25 @@ class Plans:
         self._highest = 0  # epoch that a member has named
         self.leaps = 0  # epochs of others that were lowered
         self._reports: dict[bytes, Table] = {}
-        self._wake = asyncio.Event()
+        self._haste = _Haste()
         self._counted: dict[str, float] = {}  # plans made here, by what made them, that were not collected yet
 
     def newer(self, epoch: int) -> None:
         """Note that another node has a plan of this epoch: ask for it soon if ours is older."""
         if self._plan.epoch < epoch:
-            self._wake.set()
+            self._haste.wake.set()
+
+    def tell(self) -> None:
+        """Report at once: something was measured that a plan is waited for."""
+        self._haste.news = True
+        self._haste.wake.set()
+
+    def hurry(self) -> None:
+        """Ask for the plan more often for a while."""
+        self._haste.until = self._clock.monotonic() + HURRY_S
+        if not self._haste.hurries:
+            self._haste.hurries = True
+            self._haste.wake.set()
 
     def on_report(self, asker: bytes, args: calls.ReportPlan) -> calls.PlanTable:
         """Take a member's report, and answer with our plan if it is newer.
@@ -139,6 +169,8 @@ class Plans:
             raise BadArguments("report")
         self._highest = max(self._highest, self._stepped(args.epoch, max(self._highest, self._plan.epoch)))
         self._reports[asker] = report
+        if args.news:
+            self._haste.wake.set()
         return calls.PlanTable(self._plan.epoch, self._plan.packed if self._plan.epoch > args.epoch else None)
 
     @property
@@ -156,25 +188,37 @@ class Plans:
         """Report, ask and plan, until cancelled."""
         key, every_s = crawl_key(self._crawl_id), 2 * PAUSE_S
         while True:
-            self._wake.clear()
+            self._haste.wake.clear()
+            pause_s = PAUSE_S
             coordinator = self._peers.view.owner(key)
             if coordinator is not None and coordinator.id == self._peers.node_id:
                 self._reports[self._peers.node_id] = self._report()
                 await self._make_plan()
+                pause_s = max(PAUSE_S, REST_TIMES * self._planner.took_s)
             elif coordinator is not None:
                 self._reports.clear()
                 await self._ask(coordinator.id)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(pause_s)
             try:
-                async with asyncio.timeout(every_s - PAUSE_S):
-                    await self._wake.wait()
+                async with asyncio.timeout(min(every_s, self._hurry_s()) - PAUSE_S):
+                    await self._haste.wake.wait()
             except TimeoutError:
                 every_s = min(2 * every_s, EVERY_S)
 
+    def _hurry_s(self) -> float:
+        """How long to wait at most before the next question."""
+        self._haste.hurries = self._clock.monotonic() < self._haste.until
+        tables_s = len(self._peers.view.members) * len(self._plan.packed) / TABLES_BYTES_PER_S
+        return min(max(HURRY_EVERY_S, tables_s), EVERY_S) if self._haste.hurries else EVERY_S
+
     async def _ask(self, coordinator: bytes) -> None:
-        asked = calls.ReportPlan(self._crawl_id, self._plan.epoch, msgpack.packb(self._report()))
+        news, self._haste.news = self._haste.news, False
+        asked = calls.ReportPlan(self._crawl_id, self._plan.epoch, msgpack.packb(self._report()), news)
         answer = await self._peers.call(coordinator, asked)
-        if isinstance(answer, Failure) or answer.table is None:
+        if isinstance(answer, Failure):
+            self._haste.news |= news
+            return
+        if answer.table is None:
             return
         table = unpacked(answer.table, PLAN_TABLE_BYTES_MAX)
         if table is not None and self._plan.epoch < answer.epoch:

@@ -38,7 +38,8 @@ class Policies:
     def of(self, record: CrawlRecord) -> Guard | None:
         """The policy of a crawl; None where it cannot be made: then every owner fetches its own tasks."""
         name = record.spec.settings.policy
-        settings = Settings(self._own, pairs(record.spec.settings.policy_options), record.spec.types)
+        crawl = record.spec.settings
+        settings = Settings(self._own, pairs(crawl.policy_options), record.spec.types, crawl.delay_s)
         try:
             return Guard(load(name, self._allowed)(settings))
         except BaseException as error:  # third-party code may raise anything

@@ -5,8 +5,30 @@ from typing import Annotated, Final, NamedTuple
 
 from dhtcrawl.policy.seam import TaskResult
 from dhtcrawl.rpc.tasks.frame import LIST_ITEMS_MAX
-from dhtcrawl.rpc.tasks.schema import CallArgs, WireMap, integer, mapping, number, octets_up_to, or_nil, rows, text
-from dhtcrawl.swarm.calls.words import COUNT_MAX, HOST_CHARS_MAX, KEYS_MAX, Count, Crawl, Done, TaskKey, TaskKeys
+from dhtcrawl.rpc.tasks.schema import (
+    CallArgs,
+    WireMap,
+    flag,
+    integer,
+    items,
+    mapping,
+    number,
+    octets_up_to,
+    or_nil,
+    rows,
+    text,
+)
+from dhtcrawl.swarm.calls.words import (
+    COUNT_MAX,
+    HOST_CHARS_MAX,
+    KEYS_MAX,
+    Count,
+    Crawl,
+    Done,
+    TaskKey,
+    TaskKeys,
+    is_origin,
+)
 
 PLAN_EPOCH_MAX: Final = 2**53
 PLAN_REPORT_BYTES_MAX: Final = 64 << 10
@@ -109,3 +131,37 @@ class ReportPlan(CallArgs[PlanTable], name="crawl_plan", reply_bytes_max=PLAN_TA
     crawl: Crawl
     epoch: Annotated[PlanEpoch, "of the asker's plan; 0: none"]
     report: Annotated[bytes, octets_up_to(PLAN_REPORT_BYTES_MAX), "a packed map"]
+    news: Annotated[bool, flag(), "whether a plan of it is waited for"] = False
+
+
+Origin = Annotated[str, text(HOST_CHARS_MAX + 8, 1, where=is_origin, says="http:// or https:// and a host")]
+
+
+class UnplacedRow(NamedTuple):
+    """An origin whose host has no place in the owner's plan, and how many tasks of it the owner has."""
+
+    origin: Origin
+    tasks: Annotated[int, integer(1, KEYS_MAX)]
+
+
+class WantPlaces(CallArgs[Done], name="places_want"):
+    """An owner of tasks tells the gatekeeper of their hosts that it wants to know where these lie.
+
+    Refused: `no-policy`, `unknown-crawl`.
+    """
+
+    crawl: Crawl
+    rows: Annotated[tuple[UnplacedRow, ...], rows(UnplacedRow, KEYS_MAX)]
+
+
+class TimeSites(CallArgs[Done], name="sites_time"):
+    """The gatekeeper of some hosts has a node time them, each by a small request in its turn.
+
+    Refused: `no-policy`, `unknown-crawl`.
+    """
+
+    crawl: Crawl
+    origins: Annotated[
+        tuple[str, ...],
+        items(text(HOST_CHARS_MAX + 8, 1, where=is_origin, says="http:// or https:// and a host"), KEYS_MAX),
+    ]

@@ -210,6 +210,10 @@ class HostLeases:
         """What to do about the robots.txt of `scheme://host[:port]`, for a product token."""
         return await self.shared_robots.ask(origin, agent)
 
+    def robots_read_by(self, origin: str, agent: str) -> bytes | None:
+        """The node that has fetched a robots.txt, where this one is the host's gatekeeper and it is known."""
+        return self.shared_robots.desk.reader(origin, agent)
+
     async def robots_tell(self, origin: str, agent: str, verdict: RobotsVerdict | None, body: bytes = b"") -> None:
         """Tell the gatekeeper the verdict of a fetch that `robots` asked for; None: it failed, others may try."""
         await self.shared_robots.tell(origin, agent, verdict, body)

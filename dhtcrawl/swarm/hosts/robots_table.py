@@ -36,6 +36,7 @@ class _RobotsEntry:
     verdict: RobotsVerdict = RobotsVerdict.PARSE
     body: bytes = b""
     fetcher: bytes = b""
+    reader: bytes = b""  # who fetched it
 
 
 @loop_state
@@ -77,7 +78,12 @@ class RobotsTable:
         if verdict is None:
             self._drop(key)
         else:
-            self._put(key, _RobotsEntry(now + self._ttl_s, now, verdict, body))
+            self._put(key, _RobotsEntry(now + self._ttl_s, now, verdict, body, reader=node))
+
+    def reader(self, origin: str, agent: str) -> bytes | None:
+        """The node that has fetched a robots.txt which is known here."""
+        entry = self._entries.get((origin, agent))
+        return None if entry is None else entry.reader or None
 
     def keep_claims(self, nodes: set[bytes]) -> None:
         """Drop the claims of all other nodes, so that the next node that asks fetches."""
