@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.sim.machines import CPU_TIMES, Unevenness
 from dhtcrawl.sim.pages import WebShape
 
 
@@ -55,6 +56,9 @@ class Scenario:
     disk_errors: int = 0  # a node's disk takes no more, it ends, and comes back
     slow_nodes: int = 0
     uneven: bool = False  # machines differ, and a fifth of the pairs of a node and a host do not connect
+    cpu_times: float = CPU_TIMES  # of uneven machines: the slowest processor's time over the fastest's
+    spread_s: float = 0.0  # of uneven machines: one way along a side of the square on which they and hosts lie; 0: none
+    silent: bool = False  # of uneven machines: what does not connect says nothing
     closed: bool = False  # datagrams are sealed by a secret
     skew_s: float = 0.0  # how far the nodes' wall clocks are off, at most; they jump, too
     copies: int = 1
@@ -78,6 +82,9 @@ class Scenario:
             depth=self.depth,
             copies=self.copies,
         )
+
+    def unevenness(self) -> Unevenness:
+        return Unevenness(self.cpu_times, self.spread_s, self.silent)
 
     def web(self) -> WebShape:
         return WebShape(

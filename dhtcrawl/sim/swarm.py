@@ -26,7 +26,7 @@ from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.sim.committer import CrashingCommitter
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, on_host
-from dhtcrawl.sim.machines import SimMachine
+from dhtcrawl.sim.machines import SimMachine, address_of
 from dhtcrawl.sim.net import DatagramNetwork, Weather
 from dhtcrawl.sim.streams import Streams, StreamWeather
 from dhtcrawl.sim.tally import MessageTally
@@ -144,7 +144,7 @@ class SimHost:
     """One machine with its disk. Its randomness is its own, so that another's does not change it."""
 
     def __init__(self, world: SimSwarm, number: int) -> None:
-        self.address = f"10.0.{number // 250}.{number % 250 + 1}"
+        self.address = address_of(number)
         self.name = f"node {number}"
         self.starts = 0
         self.paused = False

@@ -19,7 +19,7 @@ from dhtcrawl.config import Config, load
 from dhtcrawl.sim import loop
 from dhtcrawl.sim.collection import collect
 from dhtcrawl.sim.faults import LONGEST, Faults
-from dhtcrawl.sim.machines import machine
+from dhtcrawl.sim.machines import machine, way_s
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.outcome import check_outputs
@@ -106,6 +106,8 @@ class SwarmRun:
         low, high = min(0.01, scenario.latency_s), scenario.latency_s
         weather = Weather(loss=scenario.loss, duplication=scenario.duplication, late_s=scenario.late_s)
         matrix = read_matrix(Path(scenario.latency_matrix)) if scenario.latency_matrix else None
+        far = scenario.uneven and scenario.spread_s > 0
+        way_of = partial(way_s, self._seed, spread_s=scenario.spread_s) if far else None
         swarm = SimSwarm(
             group,
             self._seed,
@@ -114,11 +116,17 @@ class SwarmRun:
             trace,
             SimConditions(
                 weather=weather,
-                wires=Wires(self._seed, (low, high), matrix),
+                wires=Wires(self._seed, (low, high), matrix, way_of),
                 bytes_per_s=scenario.bytes_per_s,
                 commit_s=scenario.commit_s,
                 skew_s=scenario.skew_s,
-                machine_of=partial(machine, self._seed, machines=scenario.nodes, hosts=self._web.hosts)
+                machine_of=partial(
+                    machine,
+                    self._seed,
+                    machines=scenario.nodes,
+                    hosts=self._web.hosts,
+                    unevenness=scenario.unevenness(),
+                )
                 if scenario.uneven
                 else None,
                 ring=Ring.of((Random(f"{self._seed} secret").randbytes(SECRET_BYTES),)) if scenario.closed else None,

@@ -119,12 +119,11 @@ class SimClient:
     async def exchange(self, request: HttpRequest) -> Exchange | FetchFailure:
         started_at, fetched_at = self._clock.monotonic(), self._clock.wall()
         host = host_of(request.url)
-        refusal = _refusal(host, request, self._web)
-        if self._machine is not None and host in self._machine.blocked:
-            refusal = FetchFailureKind.CONNECT, "connection refused"
+        refusal = self._refusal(host, request)
         if refusal is not None:
-            await asyncio.sleep(_LOOKUP_S)
-            return FetchFailure(*refusal, started_at, self._clock.monotonic())
+            kind, detail, takes_s = refusal
+            await asyncio.sleep(takes_s)
+            return FetchFailure(kind, detail, started_at, self._clock.monotonic())
         loop = asyncio.get_running_loop()
         if self.gone:
             await loop.create_future()
@@ -132,6 +131,7 @@ class SimClient:
         visit, response = self._web.begin(request.url, loop.time(), self._name)
         limits = request.limits
         latency = self._web.latency(request.url)
+        latency += 0.0 if self._machine is None else self._machine.away_s.get(host, 0.0)
         size = len(response.body) if response is not None and request.method == "GET" else 0
         answered_at = loop.time() + latency + size / BYTES_PER_S
         try:
@@ -171,6 +171,16 @@ class SimClient:
             truncated=truncated,
             first_byte_s=latency,
         )
+
+    def _refusal(self, host: str, request: HttpRequest) -> tuple[FetchFailureKind, str, float] | None:
+        """Why no connection to `host` comes about, and how many seconds that takes."""
+        if self._machine is not None and host in self._machine.blocked:
+            if self._machine.silent:
+                connect_s = request.limits.connect_s
+                return FetchFailureKind.CONNECT, f"no connection within {connect_s:g} s", connect_s
+            return FetchFailureKind.CONNECT, "connection refused", _LOOKUP_S
+        refusal = _refusal(host, request, self._web)
+        return None if refusal is None else (*refusal, _LOOKUP_S)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -5,12 +5,12 @@
     wires.delay("10.0.0.1", "10.0.0.2")                                     # seconds, one way
 
 A way is drawn once for each pair of hosts, from a range or from a matrix of
-measured round trips. A slow host adds to every way that begins or ends there.
+measured round trips, or follows from where they lie. A slow host adds to every way that begins or ends there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from pathlib import Path
 from random import Random
@@ -26,11 +26,21 @@ OneWay = Literal["", "out", "in"]
 class Wires:
     """Between all hosts of a simulation."""
 
-    def __init__(self, seed: object, delay_s: tuple[float, float], matrix: Matrix | None = None) -> None:
-        """`delay_s`: one way, from and to; `matrix`: round trips in seconds, which count instead."""
+    def __init__(
+        self,
+        seed: object,
+        delay_s: tuple[float, float],
+        matrix: Matrix | None = None,
+        way_of: Callable[[str, str], float] | None = None,
+    ) -> None:
+        """`delay_s`: one way, from and to; `matrix`: round trips in seconds, which count instead.
+
+        `way_of` counts instead of both: one way between two hosts in seconds.
+        """
         self._seed = seed
         self._range = delay_s
         self._matrix = matrix
+        self._way_of = way_of
         self._delays: dict[tuple[str, str], float] = {}
         self._side: dict[str, int] = {}  # of a partition; hosts that are not named are on side 0
         self._one_way: OneWay = ""
@@ -75,6 +85,8 @@ class Wires:
         return ours != theirs and (not self._one_way or (ours if self._one_way == "out" else theirs) == 1)
 
     def _draw(self, one: str, other: str) -> float:
+        if self._way_of is not None:
+            return self._way_of(one, other)
         if self._matrix is None:
             return Random(f"{self._seed} delay {(one, other)}").uniform(*self._range)
         return self._matrix[self._row(one)][self._row(other)] / 2

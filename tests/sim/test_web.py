@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from dhtcrawl.fetch.http import Exchange, FetchFailure, FetchFailureKind, HttpRequest, Limits, Truncated
 from dhtcrawl.sim.loop import VirtualClock, run
+from dhtcrawl.sim.machines import SimMachine
 from dhtcrawl.sim.pages import DOWN_HOST, Pages, Response, WebShape
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import BYTES_PER_S, SimClient, SimWeb
@@ -43,6 +45,21 @@ async def test_requests_side_by_side_are_a_violation() -> None:
             group.create_task(client.exchange(HttpRequest("http://site-0.test/")))
     (violation,) = web.violations(0.0)
     assert violation.gap < 0
+
+
+async def test_a_far_host_answers_later_and_a_silent_one_takes_all_the_time_that_a_connection_may() -> None:
+    loop = asyncio.get_running_loop()
+    web = SimWeb(1, WebShape(hosts=2, pages=4))
+    clock = VirtualClock(loop)
+    own = SimMachine(0.0, 1e12, {"site-1.test": None}, silent=True, away_s={"site-0.test": 3.0})
+    request = HttpRequest("http://site-0.test/", limits=Limits(connect_s=7.0))
+    near = await SimClient(web, clock).exchange(request)
+    far = await SimClient(web, clock, machine=own).exchange(request)
+    assert far.ended_at - far.started_at == pytest.approx(near.ended_at - near.started_at + 3.0)
+    refused = await SimClient(web, clock, machine=own).exchange(replace(request, url="http://site-1.test/"))
+    assert isinstance(refused, FetchFailure)
+    assert refused.kind is FetchFailureKind.CONNECT
+    assert refused.ended_at - refused.started_at == pytest.approx(7.0)
 
 
 def test_the_trace_is_the_same_whatever_the_hash_seed() -> None:

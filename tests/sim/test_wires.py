@@ -58,6 +58,18 @@ def test_measured_round_trips_are_halved(tmp_path: Path) -> None:
     assert ways == {0.0, 0.05, 0.015, 0.025}
 
 
+def test_ways_that_follow_from_where_hosts_lie_count_instead_and_are_asked_for_once() -> None:
+    asked = []
+
+    def way_of(one: str, other: str) -> float:
+        asked.append((one, other))
+        return 0.2
+
+    between = Wires(1, (0.01, 0.08), way_of=way_of)
+    assert between.delay(A, B) == between.delay(B, A) == 0.2
+    assert asked == [(A, B)]
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
