@@ -64,7 +64,7 @@ def command(urls: tuple[str, ...], nodes: int, out: str | None, as_json: bool, *
     """
     config = read_settings(options)
     config = allow_named(config)
-    check_needs(config.crawl.policy, config.node.allowed_policies)
+    check_needs(config.crawl.policy, config.crawl.policy_options, config.node.allowed_policies)
     spec = spec_of(config, urls, options.pop("seed_file"), options.pop("template"), options.pop("rules"))
     check_types(spec, config)
     out_dir = Path(out) if out is not None else _default_out(spec, nodes, config)

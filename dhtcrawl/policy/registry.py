@@ -109,14 +109,14 @@ def check(name: str, options: Sequence[str] = (), allowed: Container[str] = ()) 
             raise SettingError("crawl.policy_options", f": {option} is {value!r}; with {name} use one of {choices}")
 
 
-def check_needs(name: str, allowed: Container[str] = ()) -> None:
-    """Whether what the policy needs is installed here; nothing of it is imported.
+def check_needs(name: str, options: Sequence[str] = (), allowed: Container[str] = ()) -> None:
+    """Whether what the policy needs with these options, strings NAME=VALUE, is installed here; nothing is imported.
 
     Raises:
         SettingError: there is no such policy.
         ConfigError: it cannot be imported, or may not be, or something that it needs is missing.
     """
-    missing = _missing(load(name, allowed).needs)
+    missing = _missing(load(name, allowed).needs_with(pairs(options)))
     if missing:
         raise ConfigError(
             f"crawl.policy: {name} needs {', '.join(missing)}, not installed here; "

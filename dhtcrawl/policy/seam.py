@@ -122,6 +122,11 @@ class Policy:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
+    @classmethod
+    def needs_with(cls, options: Mapping[str, str]) -> Sequence[str]:
+        """Those of `needs` that it cannot do without when these options are asked of it."""
+        return cls.needs
+
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
         """The ids of the nodes that may fetch it, best first. Empty: none here may."""
         raise NotImplementedError

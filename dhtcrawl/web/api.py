@@ -207,7 +207,7 @@ def submission(body: object) -> CrawlSpec:
         raise ApiError(400, "searches count the seeds as they are sent; send canonical URLs, each once")
     try:
         if not is_own(spec.settings.policy):  # which the node alone knows whether it may import
-            check_needs(spec.settings.policy)
+            check_needs(spec.settings.policy, spec.settings.policy_options)
     except ConfigError as error:
         raise ApiError(422, str(error)) from error
     return replace(spec, searches=searches, rules=rules)

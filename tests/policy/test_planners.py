@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from math import dist
 from typing import Any
@@ -81,6 +82,14 @@ def test_rates_serve_in_every_mode_where_a_net_cannot_and_the_plan_says_so(mode:
     unknown = {node(n): curved(1.0 + n) | {"vector": {}} for n in range(3)}
     made = Split({"mode": mode}).plan(unknown, {}, 0.0)["made"]
     assert (made["model"], made["errors"].keys()) == ("rates", {"rates"})
+
+
+@pytest.mark.parametrize("mode", ["rates", "paper"])
+def test_a_mode_without_our_net_plans_where_scipy_is_missing(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("scipy", "scipy.optimize"):
+        monkeypatch.setitem(sys.modules, module, None)
+    made = Split({"mode": mode}).plan({node(n): curved(1.0 + n) for n in range(3)}, {}, 0.0)["made"]
+    assert made["model"] == mode
 
 
 def test_plans_are_counted_by_what_made_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,27 @@ def test_a_policy_whose_needs_are_missing_is_refused_with_the_remedy(
     with pytest.raises(ConfigError, match=f"{name} needs {module}, not installed here; run 'pip install {module}'"):
         check_needs(name)
     check_needs("xor")
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing"), [("rates", ["scipy", "psutil"]), ("paper", ["scipy"]), ("net", []), ("auto", [])]
+)
+def test_a_mode_without_a_net_is_not_refused_for_what_only_the_net_needs(
+    mode: str, missing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in missing:
+        monkeypatch.setitem(sys.modules, module, None)
+    check_needs("bp-pso", [f"mode={mode}"])
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(ConfigError, match="bp-pso needs numpy, not installed here") as refused:
+        check_needs("bp-pso", [f"mode={mode}"])
+    assert "\n" not in str(refused.value)
+
+
+def test_what_ours_need_a_default_install_has() -> None:
+    project = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    installed = {re.split(r"[^a-z0-9-]", line)[0] for line in project["dependencies"]}
+    assert {module for name in OURS for module in load(name).needs} <= installed
 
 
 def test_a_name_that_is_none_says_which_there_are() -> None:
@@ -179,7 +201,7 @@ def test_a_class_in_a_file_is_imported_where_it_is_allowed_and_nowhere_else(
     assert (tmp_path / "imported").exists()
     assert load(name, (name,)) is load(name, (name,)), "it is imported once"
     check(name, [], (name,))
-    check_needs(name, (name,))
+    check_needs(name, allowed=(name,))
     with pytest.raises(ConfigError, match="has no option 'mode'"):
         check(name, ["mode=any"], (name,))
     monkeypatch.delitem(sys.modules, "own_country_of_a_test")

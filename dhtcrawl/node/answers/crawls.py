@@ -56,7 +56,7 @@ class CrawlAnswers(Answers):
         if is_own(name):
             try:
                 check_policy(name, spec.settings.policy_options, allowed)
-                check_needs(name, allowed)
+                check_needs(name, spec.settings.policy_options, allowed)
             except ConfigError as error:
                 raise ApiError(422, f"node {self._swarm.id.hex()[:12]}: {error}") from error
 

@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -95,6 +94,9 @@ class LogNet:
         self, samples: Array, seconds: Array, rng: np.random.Generator, *, hidden: int = HIDDEN, starts: int = STARTS
     ) -> None:
         """`samples` (s, 6), `seconds` (s,), all positive."""
+        # Here, as plans by rates and the paper's net are made where scipy is missing.
+        from scipy.optimize import minimize
+
         logs = np.log(samples)
         self._mean, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), 1e-6)
         inputs = (logs - self._mean) / self._scale

@@ -25,6 +25,12 @@ class BpPso(PlannedPolicy):
     needs: ClassVar = ("numpy", "scipy", "psutil")
     planner = Split
 
+    @classmethod
+    def needs_with(cls, options: Mapping[str, str]) -> Sequence[str]:
+        """Rates need no net, and the paper's net is trained without scipy."""
+        spared = {"rates": ("scipy", "psutil"), "paper": ("scipy",)}.get(options.get("mode", MODES[0]), ())
+        return [module for module in cls.needs if module not in spared]
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._given: dict[bytes, int] = {}  # under this plan, by node
