@@ -2,6 +2,9 @@
 
 `psutil` says the first three; without it nothing is known. The disk is tried until the tries agree. All of it happens
 once, on a thread of its own, which the first question starts: no caller waits for it, and no loop stands still.
+
+A node may use less than its machine has. What the control groups of its process allow counts, and of those above them,
+of both versions, also where both are mounted (`/sys/fs/cgroup/unified`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ TRIED_BYTES = 8 << 20
 PIECE_BYTES = 1 << 20
 OWN_CGROUP = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
+DEVICES = Path("/sys/dev/block")
 
 
 class Machine:
@@ -60,7 +64,8 @@ class Machine:
                     file.flush()
                     os.fsync(file.fileno())
                     trials.tried(TRIED_BYTES, self._clock() - began)
-            return trials.rate
+            # What is written waits in memory first, where a group's limit does not hold it up.
+            return min(trials.rate, cgroup_disk_bytes_per_s(self._directory.stat().st_dev))
         except OSError as error:
             log.info("the disk cannot be tried: %s", error)
             return 0.0
@@ -99,6 +104,23 @@ def cgroup_bytes(own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float:
     )
 
 
+def cgroup_disk_bytes_per_s(device: int, own: Path = OWN_CGROUP, root: Path = CGROUPS) -> float:
+    """How much the process's group and those above it may write to a disk; infinity where there is no limit.
+
+    `device` is a number as `stat` has it, of the disk or of a partition.
+    """
+    disk = disk_of(os.major(device), os.minor(device))
+    groups = [*_groups("blkio", own, root), *((group, False) for group, old in _groups("io", own, root) if not old)]
+    return min([math.inf, *(_old_writes(group, disk) if old else _writes(group, disk) for group, old in groups)])
+
+
+def disk_of(major: int, minor: int, devices: Path = DEVICES) -> str:
+    """`major:minor` of the whole disk, which is what limits are set for."""
+    place = devices / f"{major}:{minor}"
+    whole = _lines(place.resolve().parent / "dev") if (place / "partition").exists() else []
+    return whole[0][0] if whole else f"{major}:{minor}"
+
+
 def _groups(controller: str, own: Path, root: Path) -> list[tuple[Path, bool]]:
     """The directories of the process's groups and of those above them, each with whether it is of the first version.
 
@@ -114,13 +136,50 @@ def _groups(controller: str, own: Path, root: Path) -> list[tuple[Path, bool]]:
         controllers, _, path = rest.partition(":")
         if controllers and controller not in controllers.split(","):
             continue
-        top = root / controller if controllers else root
+        top = _mounted(root, controller if controllers else "", controllers)
         group = top / path.lstrip("/")
         for directory in (group, *group.parents):
             found.append((directory, bool(controllers)))
             if directory == top:
                 break
     return found
+
+
+def _mounted(root: Path, controller: str, controllers: str) -> Path:
+    """Where a hierarchy is mounted: of the first version by its controller or all of them, of the second at the root.
+
+    Where both are there, the second has a directory of its own.
+    """
+    if not controller:
+        unified = root / "unified"
+        return unified if unified.is_dir() else root
+    alone = root / controller
+    return alone if alone.is_dir() else root / controllers
+
+
+def _writes(group: Path, disk: str) -> float:
+    """Linux's Documentation/admin-guide/cgroup-v2.rst: `8:16 rbps=2097152 wbps=max …` for each disk."""
+    for words in _lines(group / "io.max"):
+        limits = dict(word.partition("=")[::2] for word in words[1:])
+        if words[0] == disk and limits.get("wbps", "max").isdecimal():
+            return float(limits["wbps"])
+    return math.inf
+
+
+def _old_writes(group: Path, disk: str) -> float:
+    """The first version's: `8:16 1048576` for each disk."""
+    for words in _lines(group / "blkio.throttle.write_bps_device"):
+        if words[0] == disk and len(words) == 2 and words[1].isdecimal():
+            return float(words[1])
+    return math.inf
+
+
+def _lines(file: Path) -> list[list[str]]:
+    """The words of each line that has some; none where it cannot be read."""
+    try:
+        return [words for line in file.read_text("ascii").splitlines() if (words := line.split())]
+    except (OSError, ValueError):
+        return []
 
 
 def _bytes(file: Path) -> float:

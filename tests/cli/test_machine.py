@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -10,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from dhtcrawl.cli import machine
-from dhtcrawl.cli.machine import TRIED_BYTES, Machine, cgroup_bytes, cgroup_cores, resources, usable_cores
+from dhtcrawl.cli.machine import (
+    TRIED_BYTES,
+    Machine,
+    cgroup_bytes,
+    cgroup_cores,
+    cgroup_disk_bytes_per_s,
+    resources,
+    usable_cores,
+)
 from dhtcrawl.cli.trials import SPENT_S_MAX, TRIES_MAX, Trials
 
 NAMES = ("cores", "mhz", "memory_bytes", "disk_bytes_per_s")
@@ -71,6 +80,9 @@ def test_without_psutil_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Mon
             {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000", "cpu/cpu.cfs_quota_us": "-1"},
             3,
         ),
+        # Both versions are mounted; the second has a controller that the first does not.
+        ("3:memory:/m\n0::/c", {"unified/c/cpu.max": "40000 100000", "c/cpu.max": "10000 100000"}, 0.4),
+        ("3:cpu,cpuacct:/c", {"cpu,cpuacct/c/cpu.cfs_quota_us": "5", "cpu,cpuacct/c/cpu.cfs_period_us": "10"}, 0.5),
     ],
 )
 def test_the_limits_of_its_group_and_of_those_above_count(
@@ -105,6 +117,46 @@ def test_its_memory_is_what_its_groups_may_use(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
     assert cgroup_bytes(own, tmp_path / "fs") == most
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "most"),
+    [
+        ("0::/a/b", {"a/io.max": "8:0 rbps=max wbps=max\n8:16 wbps=2000000 wiops=9"}, 2e6),
+        ("0::/a/b", {"a/io.max": "8:16 wbps=2000000", "a/b/io.max": "8:16 rbps=7 wbps=900000"}, 9e5),
+        ("0::/a", {"a/io.max": "8:0 wbps=2000000\n\n8:16 wbps=nonsense"}, float("inf")),
+        ("0::/", {}, float("inf")),
+        ("4:blkio:/m\n0::/", {"blkio/m/blkio.throttle.write_bps_device": "8:16 300000\n8:0 5"}, 3e5),
+        ("4:blkio:/m\n0::/a", {"unified/a/io.max": "8:16 wbps=400000"}, 4e5),
+    ],
+)
+def test_what_its_groups_may_write_to_the_disk_counts(
+    groups: str, limits: dict[str, str], most: float, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.write_text(groups + "\n")
+    for name, text in limits.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert cgroup_disk_bytes_per_s(os.makedev(8, 16), own, tmp_path / "fs") == most
+
+
+def test_a_partition_has_the_limits_of_its_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "devices" / "sdb"
+    (disk / "sdb1").mkdir(parents=True)
+    (disk / "dev").write_text("8:16\n")
+    (disk / "sdb1" / "partition").write_text("1\n")
+    for number, target in (("8:16", disk), ("8:17", disk / "sdb1")):
+        (tmp_path / number).symlink_to(target)
+    assert [machine.disk_of(8, minor, tmp_path) for minor in (16, 17, 32)] == ["8:16", "8:16", "8:32"]
+
+
+def test_a_disk_is_no_faster_than_its_group_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cgroup_disk_bytes_per_s", lambda device: 1e5)
+    own = Machine(tmp_path, clock=ticking(0.5))
+    own.look()
+    assert own()["disk_bytes_per_s"] == 1e5
 
 
 def test_tries_end_when_the_latest_agree_and_are_bounded() -> None:

@@ -58,3 +58,11 @@ def test_what_came_at_most_is_known() -> None:
     pages = run(pace, 100, 9)
     run(pace, 100, 1, at=100, before=pages)
     assert pace.bytes_per_s == pytest.approx(9_000)
+
+
+def test_one_burst_says_nothing_of_the_line() -> None:
+    pace = Pace()
+    pages = run(pace, 2 * int(sum(BATCHES_S)), 2)
+    pages = run(pace, int(BATCHES_S[0]), 90, at=150, before=pages)
+    run(pace, 100, 2, at=155, before=pages)
+    assert pace.bytes_per_s == pytest.approx(2_000, rel=0.05)

@@ -3,14 +3,19 @@
 Time in which there was nothing to do is left out. The rest is cut into batches: pages, and the seconds that they took.
 Their lengths differ, in turns: from equal ones a neural network could learn only that they are equal, and not what more
 pages cost.
+
+What the line brings is what the fastest batches agree on: one that is faster than all others may be a burst, from a
+queue that had filled or a clock that stood still, and tells nothing of the next minute.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 
 BATCHES_S = (5.0, 20.0, 10.0, 40.0)
 BATCHES_MAX = 50
+FASTEST = 3  # batches that say together what the line brings
 RATE_BATCHES = 4  # the latest, each length once: the rate is taken over these
 
 
@@ -26,7 +31,7 @@ class Pace:
         self._bytes = 0
         self._batch_bytes = 0
         self._ended = 0  # batches, ever
-        self.bytes_per_s = 0.0  # in the fastest batch; 0: not known yet
+        self._fastest: list[float] = []  # bytes a second of so many batches, the fastest first
 
     def look(self, pages: int, body_bytes: int, busy: bool, now: float) -> None:
         """Take the totals so far, of pages and body bytes; `busy`: there was something to do since the last look."""
@@ -37,9 +42,15 @@ class Pace:
             if self._batch_s >= BATCHES_S[self._ended % len(BATCHES_S)]:
                 self._ended += 1
                 self.batches.append((self._batch_pages, self._batch_s))
-                self.bytes_per_s = max(self.bytes_per_s, self._batch_bytes / self._batch_s)
+                fastest = sorted([*self._fastest, self._batch_bytes / self._batch_s], reverse=True)
+                self._fastest = fastest[:FASTEST]
                 self._batch_pages, self._batch_bytes, self._batch_s = 0, 0, 0.0
         self._at, self._pages, self._bytes = now, pages, body_bytes
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The most that comes over the line, by the median of the fastest batches; 0: not known yet."""
+        return median(self._fastest) if self._fastest else 0.0
 
     @property
     def rate(self) -> float:
