@@ -82,7 +82,8 @@ class NodeApi(Protocol):
         what keeps it back, or what is only there), coordinator (a node id or
         None), waiting_for (lines: what it still takes to end), plan (of this
         node, while the crawl runs here and its policy says what made it:
-        epoch, model, error or None, samples; otherwise None). `counters` have
+        epoch, model, error or None, samples, shares: a map of nodes to what
+        part of the pages each is to fetch; otherwise None). `counters` have
         how many plans each model made, as `plans_net`, and the sum of their
         errors: see `dhtcrawl.storage.store.plan_counters`.
         """

@@ -132,8 +132,16 @@ def _cut(crawl: Mapping[str, Any]) -> dict[str, Any]:
     spec = dict(crawl.get("spec") or {})
     seeds: Sequence[str] = spec.get("seeds") or ()
     rows = sorted(crawl.get("per_node") or (), key=lambda row: row.get("state") == "active")
+    plan = crawl.get("plan")
+    if plan:
+        shares = plan.get("shares") or {}
+        plan = {
+            **plan,
+            "shares": {row["node"]: shares[row["node"]] for row in rows[:ROWS_MAX] if row["node"] in shares},
+        }
     return {
         **crawl,
+        "plan": plan,
         "spec": {**spec, "seeds": list(seeds[:SEEDS_MAX]), "searches": {}, "rules": ""},
         "seeds_total": len(seeds),
         "per_node": rows[:ROWS_MAX],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
-from web.fake import CRAWL, NODE, FakeNode, running
+from web.fake import CRAWL, NODE, OTHER, FakeNode, running
 
 from dhtcrawl.web.admin import Access
 
@@ -262,6 +262,8 @@ class Hostile(FakeNode):
         row["spec"] = {"seeds": [HOSTILE, HOSTILE], "settings": {HOSTILE: HOSTILE, "include": [HOSTILE]}}
         row["counters"] |= {f"errors_{HOSTILE}": 3, "skipped_recalled": 1_200}
         row["waiting_for"] = [HOSTILE]
+        row["counters"] |= {f"plans_{HOSTILE}": 2, "plans_net": 1}
+        row["plan"] = {"epoch": 3, "model": HOSTILE, "error": HOSTILE, "samples": HOSTILE, "shares": {HOSTILE: HOSTILE}}
         share = {"counters": row["counters"], "text": HOSTILE, "heard_s": 2.0}
         row["per_node"] = [share | {"node": NODE.hex(), "state": HOSTILE}, share | {"node": HOSTILE, "state": "gone"}]
         self.hosts_told = [
@@ -301,6 +303,7 @@ def test_whatever_other_machines_say_is_shown_as_text_and_fits(window: Browser, 
             "#settings",
             "#owed",
             "#errors",
+            "#plan-note",
             "#told",
         ):
             assert "<script>document.title='owned'</script><img" in page.inner_text(place), place
@@ -314,6 +317,31 @@ def test_whatever_other_machines_say_is_shown_as_text_and_fits(window: Browser, 
             assert page.evaluate(TOO_WIDE) == []
             assert chrome.hurdles(page) == []
             chrome.shot(page, f"hostile-{'swarm' if view == '#/' else 'crawl'}-{width}")
+
+
+def test_a_crawl_shows_its_plan_and_what_made_all_of_them(window: Browser) -> None:
+    node = FakeNode()
+    row = node.known[CRAWL]
+    with (
+        running(node) as admin,
+        chrome.looking(window, f"http://{admin}/#/crawl/{CRAWL.hex()}", viewport={"width": 390, "height": 844}) as page,
+    ):
+        page.wait_for_selector("#nodes tbody tr")
+        assert page.is_hidden("#plan-card"), "a policy without plans"
+        row["counters"] |= {"plans_rates": 2, "plans_net": 3, "judged_plans_net": 2, "plan_error_net": 0.1}
+        row["plan"] = {
+            "epoch": 5, "model": "net", "error": 0.031, "samples": 48,
+            "shares": {NODE.hex(): 0.25, OTHER.hex(): 0.75},
+        }  # fmt: skip
+        page.wait_for_selector("#plan-note:has-text('Plan 5, by net from 48 batches; 3.1 % off')")
+        assert figures(page, "plan") == {"plans by net": 3, "plans by rates": 2}
+        assert page.inner_text("#plan").split("\n")[1::2] == ["3, 5.0 % off", "2, not judged"]
+        assert {cells["of the plan"] for cells in rows(page, "nodes")} == {"25.0 %", "75.0 %"}
+        assert page.evaluate(TOO_WIDE) == []
+        assert chrome.hurdles(page) == []
+        chrome.shot(page, "plan-390")
+        row["plan"] = None
+        page.wait_for_selector("#plan-note:has-text('no plan at this node now')")
 
 
 def test_on_paper_the_figures_stand_without_what_can_be_pressed(window: Browser) -> None:

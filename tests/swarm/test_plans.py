@@ -100,7 +100,7 @@ async def test_a_plan_that_says_what_made_it_is_told_and_counted_where_it_was_ma
 ) -> None:
     class Net(Planner):
         def plan(self, nodes: Mapping[bytes, Mapping[str, Any]], before: Mapping[str, Any], now: float) -> Any:
-            return {"shares": {OWN: 1.0}, "made": {"model": "net", "error": 0.031, "samples": 48}}
+            return {"shares": {OWN: 1.0, OTHER: 3.0}, "made": {"model": "net", "error": 0.031, "samples": 48}}
 
     caplog.set_level("INFO", "dhtcrawl.swarm.assignment.plans")
     async with a_world(crawl_of(OWN), Net()) as world:
@@ -108,16 +108,19 @@ async def test_a_plan_that_says_what_made_it_is_told_and_counted_where_it_was_ma
         assert world.plans.current == (1, MadeBy("net", 0.031, 48))
         assert world.plans.collect() == {"plans_net": 1, "judged_plans_net": 1, "plan_error_net": 0.031}
         assert world.plans.collect() == {}, "each plan once"
+        assert world.plans.shares == {OWN: 0.25, OTHER: 0.75}
     said = "plan 1 of crawl {}: by net, from 48 batches; 3.1 % off on batches that it had not seen"
     assert caplog.messages == [said.format(crawl_of(OWN).hex()[:12])]
 
 
 async def test_a_plan_of_another_node_is_known_and_not_counted_here() -> None:
     async with a_world(crawl_of(OTHER)) as world:
-        packed = msgpack.packb({"made": {"model": "rates", "samples": 9}})
+        shares = {OWN: 2.0, OTHER: -1.0, "x": 3.0, 7: 1.0}
+        packed = msgpack.packb({"made": {"model": "rates", "samples": 9}, "shares": shares})
         world.peers.calls["crawl_plan"] = partial(_said, {"epoch": 3, "table": packed})
         await asyncio.sleep(EVERY_S)
         assert world.plans.current == (3, MadeBy("rates", None, 9))
+        assert world.plans.shares == {OWN: 1.0}, "what is none counts nothing"
         assert world.plans.collect() == {}
 
 

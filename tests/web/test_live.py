@@ -254,6 +254,25 @@ async def test_crawls_under_way_and_nodes_that_are_gone_are_among_those_told() -
     assert (len(told.data["crawls"]), len(told.data["peers"]), told.data["peers_total"]) == (200, 200, 302)
 
 
+async def test_of_a_plan_the_shares_of_those_nodes_are_told_that_are_shown() -> None:
+    node = FakeNode()
+    rows = [{"node": f"{n:040x}", "state": "active", "counters": {}} for n in range(300)]
+    plan: dict[str, Any] = {
+        "epoch": 4,
+        "model": "net",
+        "error": 0.03,
+        "samples": 40,
+        "shares": {row["node"]: 1 / 300 for row in rows},
+    }
+    node.known[CRAWL] |= {"per_node": rows[:-1], "plan": plan}
+    figures = LiveFigures(node)
+    async with figures.viewing(CRAWL):
+        (told,) = events_in((await figures.next(0)).crawls[CRAWL])
+    shown = told.data["crawl"]["plan"]
+    assert shown["shares"].keys() == {row["node"] for row in told.data["crawl"]["per_node"]}
+    assert (len(shown["shares"]), shown["model"], len(plan["shares"])) == (live.ROWS_MAX, "net", 300)
+
+
 async def test_nothing_in_an_event_can_begin_another() -> None:
     (told,) = events_in(live.event("swarm", {"said": "a\n\nevent: end\r\ndata: {}\u2028\ud800"}))
     assert (told.name, list(told.data)) == ("swarm", ["said"])

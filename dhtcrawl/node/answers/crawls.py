@@ -82,10 +82,11 @@ class CrawlAnswers(Answers):
         run = self._swarm.runs.of(crawl_id)
         plans = None if run is None else run.assignments.plans
         current = None if plans is None else plans.current
-        if current is None:
+        if plans is None or current is None:
             return None
         epoch, made = current
-        return {"epoch": epoch, **made._asdict()}
+        shares = {node.hex(): round(share, 4) for node, share in plans.shares.items()}
+        return {"epoch": epoch, **made._asdict(), "shares": shares}
 
     async def hosts(self, crawl_id: bytes) -> dict[str, Any]:
         run = self._swarm.runs.of(self.record_of(crawl_id).crawl_id)

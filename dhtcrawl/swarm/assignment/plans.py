@@ -26,7 +26,7 @@ from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import crawl_key
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.guard import said
-from dhtcrawl.policy.seam import Planner
+from dhtcrawl.policy.seam import Planner, number_in
 from dhtcrawl.rpc.peers.port import Peers
 from dhtcrawl.rpc.tasks.events import Failure
 from dhtcrawl.rpc.tasks.schema import BadArguments
@@ -178,6 +178,15 @@ class Plans:
         """The epoch of the plan that this node has, and what made it; None where there is none, or it does not say."""
         made = made_by(self._plan.table)
         return None if made is None else (self._plan.epoch, made)
+
+    @property
+    def shares(self) -> dict[bytes, float]:
+        """What part of the pages each node is to fetch by the plan that this node has; empty where it does not say."""
+        rows = self._plan.table.get("shares")
+        nodes = [node for node in rows if isinstance(node, bytes)] if isinstance(rows, Mapping) else []
+        found = {node: share for node in nodes if (share := number_in(self._plan.table, "shares", node, 0.0))}
+        whole = sum(found.values())
+        return {node: share / whole for node, share in found.items()}
 
     def collect(self) -> dict[str, float]:
         """The counters, by names of `plan_counters`, of the plans that were made here since the last call."""
