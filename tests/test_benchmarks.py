@@ -73,13 +73,16 @@ def test_the_rows_about_policies_have_them_too() -> None:
             unit="ms",
             samples=9,
         ),
-        Row("P5", "it specialises", "", "", "12 of 15 sites", None, 0, value=80, unit="%"),
+        Row("P5", "it specialises", "", "", "12 of 15 sites", None, 0, value=80, unit="%", by="net", random=40.0),
     ]
     told = as_rows(rows)
     for row in told:
         assert_shape(row)
     assert [(row["measured"], row["unit"], row["samples"], row["ok"]) for row in told] == [
         (0.85, "share", 5, True), (1305.5, "ms", 9, False), (80.0, "%", 1, True),
+    ]  # fmt: skip
+    assert [(row["by"], row["random"], row["least_loaded"]) for row in told[1:]] == [
+        ("bp-pso", None, None), ("net", 40.0, None),
     ]  # fmt: skip
     assert [(row["by"], row["text"]) for row in told[:2]] == [("gnp", rows[0].measured), ("bp-pso", rows[1].measured)]
 

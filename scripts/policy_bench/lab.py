@@ -221,6 +221,7 @@ class Crawled(NamedTuple):
     seconds: float  # from its submission to its end
     pages: list[int]  # that each node brought
     summary: dict[str, Any]
+    plans: tuple[dict[str, Any], ...] = ()  # each as the API tells it, in order; those that say what made them
 
 
 def crawl(
@@ -244,12 +245,21 @@ def crawl(
         first = swarm.guests[0]
         began_s = time.monotonic()
         known = _begin(lab, first.host, {"seeds": list(urls), "settings": settings})
-        until(lambda: first.ask(f"crawls/{known}")["state"] == "ended", "the crawl ends", CRAWL_MAX_S, LOOK_EVERY_S)
+        plans: dict[int, dict[str, Any]] = {}
+
+        def over() -> bool:
+            told = first.ask(f"crawls/{known}")
+            if told["plan"]:
+                plans.setdefault(told["plan"]["epoch"], told["plan"])
+            return bool(told["state"] == "ended")
+
+        until(over, "the crawl ends", CRAWL_MAX_S, LOOK_EVERY_S)
         took_s = time.monotonic() - began_s
         facts = {fact["node"]: fact["counters"] for fact in first.ask(f"crawls/{known}/export/nodes")}
         summary = first.ask(f"crawls/{known}")
         swarm.check()
-    return Crawled(took_s, [facts.get(guest.id, {}).get("pages", 0) for guest in swarm.guests], summary)
+    pages = [facts.get(guest.id, {}).get("pages", 0) for guest in swarm.guests]
+    return Crawled(took_s, pages, summary, tuple(plans[epoch] for epoch in sorted(plans)))
 
 
 def _begin(lab: Hosts, host: str, crawl: Mapping[str, object]) -> str:

@@ -46,8 +46,9 @@ from dhtcrawl.sim.machines import SimMachine, machine
 from dhtcrawl.sim.scenario import Scenario
 from dhtcrawl.sim.swarm_run import simulate_swarm
 from dhtcrawl.sim.web import SimWeb
+from dhtcrawl.storage.store.plan_counters import MadeBy, count_plan
 from dhtcrawl.url import host_of
-from policy_bench.report import Experiment, Options, Row, each
+from policy_bench.report import Experiment, Options, Row, at_work, each
 
 SEEDS = 8
 OF_ORACLE_MAX = 1.3
@@ -108,6 +109,7 @@ class Run(NamedTuple):
     missing: int  # pages of the web that were not brought
     refetches: int
     bound_s: float  # no schedule is faster
+    plans: tuple[MadeBy, ...] = ()  # of those that say what made them
 
 
 class Anybody(Policy):
@@ -220,11 +222,21 @@ def crawl(job: Job) -> Run:
         for host, some in sizes.items()
     }
     ours = {"random": "Anybody", "least-loaded": "LeastLoaded", "oracle": "Oracle"}
-    with mock.patch.dict(registry.OURS, {name: f"{__name__}:{what}" for name, what in ours.items()}):
+    plans: list[MadeBy] = []
+
+    def note(counters: dict[str, float], made: MadeBy) -> None:
+        plans.append(made)
+        count_plan(counters, made)
+
+    with (
+        mock.patch.dict(registry.OURS, {name: f"{__name__}:{what}" for name, what in ours.items()}),
+        mock.patch("dhtcrawl.swarm.assignment.plans.count_plan", note),
+    ):
         result = simulate_swarm(scenario, job.seed)
     missing = sum("was not fetched" in text for text in result.violations)
     bound = bound_s(scenario, machines, sizes)
-    return Run(job.policy, job.seed, result.crawl_seconds, result.pages, missing, result.refetches, bound)
+    seconds = result.crawl_seconds
+    return Run(job.policy, job.seed, seconds, result.pages, missing, result.refetches, bound, tuple(plans))
 
 
 def makespans(world: str, options: Options) -> list[Row]:
@@ -282,6 +294,9 @@ def _row_of(
         len(some),
         value=seconds,
         unit="s",
+        by=at_work(policy, [made for run in some.values() for made in run.plans]),
+        random=median(run.seconds for run in by_policy["random"].values()),
+        least_loaded=median(run.seconds for run in by_policy["least-loaded"].values()),
     )
 
 

@@ -8,9 +8,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple, TypeVar
 
 import benchmark
+
+from dhtcrawl.storage.store.plan_counters import MadeBy
 
 PAPERS = {
     "P1": "Zhang et al. 2019, BP network and PSO: bp-pso",
@@ -41,6 +44,12 @@ class Row:
     value: float = field(kw_only=True)  # the number of `measured` that matters most, and the one that a target is about
     unit: str = field(kw_only=True)
     samples: int = field(default=0, kw_only=True)  # 0: as many as seeds, or one
+    by: str = field(
+        default="", kw_only=True
+    )  # what was at work: models, and from how many samples; empty: the policies
+    # What a random choice, and the least loaded node, bring of the same in the same runs; None: not compared with it.
+    random: float | None = field(default=None, kw_only=True)
+    least_loaded: float | None = field(default=None, kw_only=True)
 
     @property
     def verdict(self) -> str:
@@ -96,6 +105,10 @@ def text_table(rows: Iterable[Row]) -> str:
         beside = [f"paper {row.claim}" * bool(row.claim), f"target {row.target}" * bool(row.target), row.verdict]
         if any(beside):
             lines.append("      " + " · ".join(filter(None, beside)))
+        compared = [f"random {_number(row.random)}", f"least loaded {_number(row.least_loaded)}"]
+        known = [text for text in compared if not text.endswith(" ")]
+        if row.by or known:
+            lines.append("      " + " · ".join([*known, *([f"at work: {row.by}"] if row.by else [])]))
         if row.note:
             lines.append(f"      {row.note}")
     return "\n".join(lines)
@@ -107,10 +120,11 @@ def markdown_table(rows: Iterable[Row]) -> str:
     for row in rows:
         if row.paper != paper:
             paper = row.paper
-            lines += ["", f"### {PAPERS[paper]}", "", "| experiment | paper | target | measured | seeds | |"]
-            lines += ["|---|---|---|---|---|---|"]
+            heads = ["experiment", "paper", "target", "measured", "random", "least loaded", "at work", "seeds", ""]
+            lines += ["", f"### {PAPERS[paper]}", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
         last = "; ".join(filter(None, [row.verdict, row.note]))
-        cells = (row.what, row.claim, row.target, row.measured, str(row.seeds or ""), last)
+        beside = _number(row.random), _number(row.least_loaded), row.by
+        cells = (row.what, row.claim, row.target, row.measured, *beside, str(row.seeds or ""), last)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines).strip() + "\n"
 
@@ -118,7 +132,7 @@ def markdown_table(rows: Iterable[Row]) -> str:
 def as_rows(rows: Iterable[Row]) -> list[benchmark.Row]:
     """The same for programs, and with the fields that every benchmark's rows have.
 
-    `text` has what is said of it in words.
+    `text` has what is said of it in words; `random` and `least_loaded` are in the unit of `measured`, or null.
     """
     return [_as_row(row) for row in rows]
 
@@ -129,13 +143,30 @@ def _as_row(row: Row) -> benchmark.Row:
         float(row.value),
         row.unit,
         row.samples or row.seeds or 1,
-        by=PAPERS[row.paper].rpartition(": ")[2],
+        by=row.by or PAPERS[row.paper].rpartition(": ")[2],
         claim=row.claim,
         target=row.target or None,
         ok=row.met is not False,
         digits=9,
     )
-    return plain | {"text": row.measured, "paper": row.paper, "note": row.note, "judged": row.met is not None}
+    beside = {"random": row.random, "least_loaded": row.least_loaded}
+    return plain | beside | {"text": row.measured, "paper": row.paper, "note": row.note, "judged": row.met is not None}
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def at_work(policy: str, plans: Sequence[MadeBy]) -> str:
+    """A policy, and which models made its plans, from how many batches, and how far off they were."""
+    said = []
+    for model in dict.fromkeys(made.model for made in plans):
+        own = [made for made in plans if made.model == model]
+        samples = f"{min(made.samples for made in own)} to {max(made.samples for made in own)} batches"
+        errors = [made.error for made in own if made.error is not None]
+        judged = f", {100 * median(errors):.0f} % off" if errors else ""
+        said.append(f"{len(own)} plans by {model} ({samples}{judged})")
+    return f"{policy}: {', '.join(said)}" if said else policy
 
 
 def line_plot(title: str, x_label: str, y_label: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:

@@ -23,9 +23,10 @@ from dhtcrawl.policy.bp_pso.policy import BpPso
 from dhtcrawl.policy.bp_pso.pso import paper_pso, repaired_pso
 from dhtcrawl.policy.bp_pso.split import Counts, Times, equal_split, exact_split, largest_remainder
 from dhtcrawl.policy.seam import Candidate, PolicyTask, Settings
+from dhtcrawl.storage.store.plan_counters import MadeBy, made_by
 from dhtcrawl.swarm.assignment.pace import BATCHES_S, RATE_BATCHES
 from policy_bench.machines import as_uneven_as, draw, history, optimum_s, own_history, timed_history, times_of
-from policy_bench.report import Experiment, Options, Row, each
+from policy_bench.report import Experiment, Options, Row, at_work, each
 
 TASKS_A_NODE = 100
 SIZES, QUICK_SIZES = (5, 50, 500), (5,)
@@ -161,6 +162,7 @@ class Plan(NamedTuple):
     counts: list[int]
     took_s: float
     ratio: float  # to the equal split
+    made: MadeBy | None = None  # what the plan says of itself
 
 
 def identity(number: int) -> bytes:
@@ -194,14 +196,15 @@ def plan_cluster(seed: int, batches: int, mode: str, *, vectors: bool = True, ti
     nodes = as_uneven_as(PAPER_RATIO, NODES, TASKS, rng)
     told = reports(nodes, batches, rng, vectors=vectors, timed=timed)
     policy = BpPso(Settings(identity(0), {"mode": mode}))
-    policy.adopt(Split({"mode": mode}).plan(told, {}, 0.0))
+    table = Split({"mode": mode}).plan(told, {}, 0.0)
+    policy.adopt(table)
     counts = dict.fromkeys(told, 0)
     for task in range(TASKS):
         key = identity(NODES + task)
         counts[policy.rank(PolicyTask(key, "site.test"), [Candidate(node) for node in told], 0.0)[0]] += 1
     times = times_of(nodes)
     took_s = float(times(np.array(list(counts.values()))).max())
-    return Plan(list(counts.values()), took_s, took_s / float(times(equal_split(TASKS, NODES)).max()))
+    return Plan(list(counts.values()), took_s, took_s / float(times(equal_split(TASKS, NODES)).max()), made_by(table))
 
 
 def five_nodes(options: Options) -> list[Row]:
@@ -249,6 +252,7 @@ def five_nodes(options: Options) -> list[Row]:
                 note,
                 value=float(np.median(ratios)),
                 unit="times the equal split",
+                by=at_work("bp-pso", [plan.made for plan in plans if plan.made is not None]),
             )
         )
     return rows

@@ -121,6 +121,11 @@ def test_each_row_stands_beside_chance_the_least_loaded_and_the_oracle() -> None
     runs = [run_of(Job(UNEVEN_FAR.name, policy, seed, False)) for policy in mixed.POLICIES for seed in (1, 2)]
     found = {row.what.rpartition(": ")[2]: row for row in rows(UNEVEN_FAR, runs, Options())}
     assert "0.67 of random, 1.00 of least-loaded, 1.00 of oracle" in found["bp-pso"].measured
+    assert (found["bp-pso"].random, found["bp-pso"].least_loaded) == (15.0, 10.0)
+    shown = markdown_table([found["bp-pso"]])
+    assert "| random | least loaded | at work |" in shown
+    assert "| 15 | 10 | bp-pso |" in shown
+    assert "random 15 · least loaded 10 · at work: bp-pso" in text_table([found["bp-pso"]])
     assert found["a random choice over the oracle"].value == pytest.approx(1.5)
     assert found["a random choice over the oracle"].met is True
 

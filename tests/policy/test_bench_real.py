@@ -21,7 +21,7 @@ from policy_bench import real_far, real_uneven
 from policy_bench.far import Ways
 from policy_bench.lab import WEB, Crawled, Lab, Machine, limits, where_possible
 from policy_bench.real_far import FarHosts, places
-from policy_bench.real_uneven import policies, slope, workshop
+from policy_bench.real_uneven import policies, slope, step_of, workshop
 from policy_bench.report import Options, Row
 
 OPTIONS = Options()
@@ -170,11 +170,39 @@ def test_the_equal_split_is_a_policy_as_a_package_brings_one(tmp_path: Path, mon
 
 
 def test_a_split_is_judged_by_its_rounds() -> None:
-    taken = {"equal": [crawled(100.0, 5, 5)] * 3, "bp-pso": [crawled(s, 3, 7) for s in (50.0, 70.0, 55.0)]}
-    ours, _ = real_uneven.rows(taken | {"balanced": taken["equal"]}, OPTIONS)
-    assert ours.met is True
-    assert ours.measured.startswith("0.55 (0.50 to 0.70; 55 s against 100 s)")
-    assert real_uneven.rows(taken | {"balanced": taken["equal"]}, Options(quick=True))[0].met is None
+    equal, ours = [crawled(100.0, 5, 5)] * 3, [crawled(s, 3, 7) for s in (50.0, 70.0, 55.0)]
+    taken = {"equal": equal, "rates": [crawled(50.0, 3, 7)] * 3, "net": ours, "auto": ours, "balanced": equal}
+    found = {row.what.rpartition(": ")[2]: row for row in real_uneven.rows(taken, OPTIONS)}
+    assert found["net over an equal split"].measured.startswith("0.55 (0.50 to 0.70; 55 s against 100 s)")
+    assert (found["net over an equal split"].met, found["rates over an equal split"].met) == (True, None)
+    assert (found["net over rates"].measured[:4], found["net over rates"].met) == ("1.10", False)
+    assert found["auto over the better of both"].measured.startswith("1.10 (1.00 to 1.40")
+    assert all(row.met is None for row in real_uneven.rows(taken, Options(quick=True)))
+
+
+def test_nodes_that_find_their_limits_are_told_from_one_that_does_not() -> None:
+    told = [
+        {"cores": each.cpu, "memory_bytes": 0.95 * each.memory_bytes, "disk_bytes_per_s": each.disk_bytes_per_s}
+        for each in real_uneven.CAPPED
+    ]
+    assert [row.met for row in real_uneven.vector_rows(told, OPTIONS)] == [True, True, True]
+    rows = real_uneven.vector_rows([*told[:-1], told[-1] | {"cores": 2.0}], OPTIONS)
+    assert [row.met for row in rows] == [False, True, True]
+    assert rows[0].measured == "0.5 / 0.5 / 0.3 / 1 / 2 cores"
+
+
+def test_plans_say_how_far_shares_changed_and_what_made_them() -> None:
+    plans = [
+        {"epoch": 1, "model": "rates", "error": None, "samples": 12, "shares": {"a": 0.5, "b": 0.5}},
+        {"epoch": 2, "model": "net", "error": 0.04, "samples": 30, "shares": {"a": 0.6, "b": 0.4}},
+        {"epoch": 3, "model": "net", "error": 0.06, "samples": 40, "shares": {"a": 0.9}},
+    ]
+    assert step_of(plans) == pytest.approx(0.2), "only while the nodes are the same"
+    assert step_of(plans[:1]) == 0.0
+    run = Crawled(10.0, [5, 5], {}, tuple(plans))
+    taken = {name: [run] for name in real_uneven.RUNS}
+    row = next(row for row in real_uneven.rows(taken, OPTIONS) if "net over an equal" in row.what)
+    assert row.by == "net: 1 plans by rates (12 to 12 batches), 2 plans by net (30 to 40 batches, 5 % off)"
 
 
 @pytest.mark.parametrize(
