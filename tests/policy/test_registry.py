@@ -100,7 +100,7 @@ def test_each_of_ours_says_what_it_does_and_what_it_needs(name: str) -> None:
     assert told.about == load(name).about
     assert 20 < len(told.about) < 100
     assert told.needs == tuple(load(name).needs)
-    assert (told.planned_by == "coordinator") == (name in ("balanced", "bp-pso", "gnp"))
+    assert (told.planned_by == "coordinator") == (name in ("balanced", "dspider", "bp-pso", "gnp"))
 
 
 def test_the_first_of_an_options_values_is_its_default() -> None:
