@@ -47,6 +47,7 @@ JOIN_EXCHANGES_MAX = 3
 # Before a newcomer believes that no node there is a member, and begins a swarm of its own. Each waits twice as long.
 JOIN_ROUNDS = 3
 STRANGERS_A_TICK = 8
+NEWCOMERS_A_TICK = 8
 # In a swarm of this size and below every member exchanges all records every `exchange_s` (memberlist's pushPullScale).
 EXCHANGE_MEMBERS = 32
 
@@ -224,6 +225,11 @@ class Gossip:
         target = self.members.next_target(self._probes.busy)
         if target is not None:
             group.create_task(self._probes.probe(target))
+        for _ in range(NEWCOMERS_A_TICK):
+            newcomer = self.members.next_target(self._probes.busy, new=True)
+            if newcomer is None:
+                break
+            group.create_task(self._probes.probe(newcomer))
         if self.members.rumours:
             self._probes.tell(self.settings.fanout)
         self._unseen.ask(self._server.plane.table, now)

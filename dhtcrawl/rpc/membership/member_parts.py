@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
@@ -26,6 +27,8 @@ class AskingOrder:
         self._rng = rng
         self._ids: list[bytes] = []  # in the order in which they came
         self._round: list[bytes] = []  # the last is next; some may have gone
+        self._new: OrderedDict[bytes, None] = OrderedDict()  # that have come and were not asked yet
+        self._unmet: set[bytes] = set()  # that have come and have not answered yet; never iterated
 
     def __len__(self) -> int:
         """Places left in the round, also of those that have gone."""
@@ -37,6 +40,8 @@ class AskingOrder:
         if len(self._round) <= len(self._ids):
             self._round.insert(self._rng.randrange(len(self._round) + 1), node_id)
         self._ids.append(node_id)
+        self._new[node_id] = None
+        self._unmet.add(node_id)
 
     def goes(self, node_id: bytes) -> None:
         """Ask a member no more.
@@ -45,6 +50,12 @@ class AskingOrder:
             ValueError: it has not come.
         """
         self._ids.remove(node_id)
+        self._new.pop(node_id, None)
+        self._unmet.discard(node_id)
+
+    def met(self, node_id: bytes) -> None:
+        """A member has answered."""
+        self._unmet.discard(node_id)
 
     def next(self, live: Mapping[bytes, T], busy: Container[bytes]) -> T | None:
         """The next of the round among the `live`, which have come and not gone; None where all are `busy`."""
@@ -54,12 +65,23 @@ class AskingOrder:
                 self._rng.shuffle(self._round)
             target = self._round.pop() if self._round else b""
             if target in live and target not in busy:
+                self._new.pop(target, None)
+                return live[target]
+        return None
+
+    def next_new(self, live: Mapping[bytes, T], busy: Container[bytes]) -> T | None:
+        """The one that came first of those that were not asked yet, out of turn; None where there is none."""
+        while self._new:
+            target, _ = self._new.popitem(last=False)
+            if target in live and target not in busy:
                 return live[target]
         return None
 
     def some(self, n: int, without: Container[bytes | None]) -> list[bytes]:
-        """Up to `n` at random, those in `without` left out."""
+        """Up to `n` at random, those in `without` left out; of those that have answered, where there are any."""
         ids = [node_id for node_id in self._ids if node_id not in without] if without else self._ids
+        if self._unmet:
+            ids = [node_id for node_id in ids if node_id not in self._unmet] or ids
         return self._rng.sample(ids, min(n, len(ids)))
 
     def one(self, of: Sequence[T]) -> T:

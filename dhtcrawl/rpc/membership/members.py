@@ -308,8 +308,13 @@ class Members:
 
     # Whom to ask, and what comes of it
 
-    def next_target(self, busy: Container[bytes] = ()) -> MemberRecord | None:
-        return self._asking.next(self._live, busy)
+    def next_target(self, busy: Container[bytes] = (), *, new: bool = False) -> MemberRecord | None:
+        """Whose turn it is; with `new`, out of turn, one that was not asked since it came."""
+        return (self._asking.next_new if new else self._asking.next)(self._live, busy)
+
+    def met(self, node_id: bytes) -> None:
+        """A member has answered: it helps to ask others, and is told news, before those that were only named."""
+        self._asking.met(node_id)
 
     def some(self, n: int, exclude: bytes | None = None) -> list[MemberRecord]:
         """Up to `n` random members that are not suspected."""

@@ -146,6 +146,7 @@ class Probes:
         finally:
             self.busy.discard(target.id)
         if answered:
+            self._members.met(target.id)
             self._members.health.was_answered()
         elif not self._stopped and self._members.suspect(target, self._clock.monotonic()):
             self.counters.suspicions += 1
