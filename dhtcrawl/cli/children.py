@@ -119,10 +119,10 @@ class _Heard(asyncio.Protocol):
 
 
 @contextmanager
-def started(count: int, *, fork: bool | None = None) -> Iterator[list[Child]]:
+def started(count: int, *, closed: bool = False, fork: bool | None = None) -> Iterator[list[Child]]:
     """So many children, which wait to be told what to run and are gone in the end.
 
-    `fork` says whether they are forked; None: where that works.
+    `closed` says that they will be nodes of a closed swarm; `fork` whether they are forked; None: where that works.
 
     Raises:
         DhtcrawlError: the system does not allow so many.
@@ -130,7 +130,7 @@ def started(count: int, *, fork: bool | None = None) -> Iterator[list[Child]]:
     children: list[Child] = []
     forking = may_fork() if fork is None else fork
     if forking:
-        _make_ready()
+        _make_ready(closed=closed)
     try:
         # No signal may reach a child before it is ready for one.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -182,11 +182,14 @@ def _spawn(stdin: int, stdout: int) -> int:
     return os.posix_spawn(command[0], command, os.environ, file_actions=streams, setsigmask=SIGNALS)
 
 
-def _make_ready() -> None:
+def _make_ready(*, closed: bool) -> None:
     """Import what a node needs, and leave nothing behind that only one of two processes should have."""
     import uvloop  # noqa: F401
 
-    import dhtcrawl.cli.swarmnode  # noqa: F401
+    import dhtcrawl.cli.swarmnode
+
+    if closed:
+        import dhtcrawl.closed.tls  # noqa: F401
 
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

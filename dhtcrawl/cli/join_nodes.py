@@ -50,7 +50,7 @@ def run_nodes(nodes: int, config: Config, join: JoinOptions) -> int:
         STDERR.note(
             f"{left[0]}{more} nodes of an earlier run that do not run now; --nodes {nodes + len(left)} starts them, too"
         )
-    with started(nodes) as children:
+    with started(nodes, closed=bool(join.secrets)) as children:
         return asyncio.run(_Nodes(config, places, children).run())
 
 

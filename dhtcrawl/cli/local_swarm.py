@@ -6,7 +6,9 @@
     OUT/…                  the collection, as of any crawl
 
 The processes are nodes like those of `dhtcrawl join`, on loopback ports that
-the system chose. The same command goes on with them after an interruption.
+the system chose, in a swarm that is closed: its secret is drawn anew for each
+run, told to the processes on their stdin, and kept nowhere. The same command
+goes on with them after an interruption.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import secrets
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +42,7 @@ from dhtcrawl.cli.stderr import STDERR
 from dhtcrawl.cli.swarmnode import CRAWLS_DIR
 from dhtcrawl.cli.wait import Interrupted, follow
 from dhtcrawl.cli.words import some
+from dhtcrawl.closed.secret import SECRET_BYTES, Ring
 from dhtcrawl.config import Config, CrawlSettings, NodeSettings
 from dhtcrawl.crawl.budget import is_raised
 from dhtcrawl.errors import DhtcrawlError, Exit, StorageFull, UsageError
@@ -66,7 +70,7 @@ def crawl_with(nodes: int, config: Config, spec: CrawlSpec, out: Path, as_json: 
     """
     raise_file_limit(config)  # here, where the option is known; the nodes inherit it
     _check(nodes, nodes_dir(out), out)
-    with started(nodes) as children:
+    with started(nodes, closed=True) as children:
         return asyncio.run(_crawl(children, config, spec, out, as_json))
 
 
@@ -89,6 +93,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
         # Outputs that were removed are gathered once more: the nodes have all of it.
         shutil.rmtree(node_dir(out) / STORE_DIR, ignore_errors=True)
     nodes = len(children)
+    ring = Ring.of((secrets.token_bytes(SECRET_BYTES),))
     async with AsyncExitStack() as stack:
         logs = await stack.enter_async_context(relayed_logs())
         swarm: list[_Process] = []
@@ -100,7 +105,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
             logs.follow(log, since)
             process = _Process(child, data_dir, _Log(log, since))
             stack.push_async_callback(process.end)
-            process.run(config, swarm[0].address if swarm else None)
+            process.run(config, ring, swarm[0].address if swarm else None)
             swarm.append(process)
             if number == 1:
                 await process.ready()
@@ -198,7 +203,7 @@ class _Process:
         self.node = self.address = self.admin = ""
         self._child = child
 
-    def run(self, config: Config, bootstrap: str | None) -> None:
+    def run(self, config: Config, ring: Ring, bootstrap: str | None) -> None:
         """Have it run a node; what a crawl is goes with the crawl."""
         said = config.node
         own = NodeSettings(
@@ -216,6 +221,7 @@ class _Process:
             admin=_ANY_PORT,
             open_swarm=False,
             as_json=True,
+            secrets=ring.text(),
             gathered=True,
         )
         config = dataclasses.replace(config, crawl=CrawlSettings(), node=own)

@@ -76,6 +76,7 @@ def test_the_same_command_goes_on_after_an_interruption(
         running.send(how, to_all=how is signal.SIGINT)
         ended = running.wait()
         assert ended.code == (11 if how is signal.SIGINT else -how), ended
+    assert len(list(outputs.node.glob("nodes/*/certificate.pem"))) == 3, "their swarm is closed"
     if how is signal.SIGINT:
         # All that was asked for is there, and nothing else.
         assert ended.summary == outputs.summary()
