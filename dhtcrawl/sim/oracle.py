@@ -45,6 +45,7 @@ from dhtcrawl.sim.ledger import Ledger, WatchedEngine
 from dhtcrawl.sim.scene import Scene, is_owner
 from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.spec import CrawlSpec
+from dhtcrawl.url import host_of
 
 
 class Oracle:
@@ -64,6 +65,7 @@ class Oracle:
             grace_s=settings.holder_grace_s,
         )
         self.ends = Ends(self.scene)
+        self._types = spec.types
         self.copies = CopyCounts(self.scene, crawl, spec.settings.copies)
 
     @property
@@ -119,6 +121,9 @@ class Oracle:
 
     def fetches(self, host: SimHost, url: str) -> None:
         self._look(host)
+        wanted = self._types.get(host_of(url))
+        if wanted is not None and self.scene.swarm.type_of(host) != wanted:
+            self.broken("types", f"{host.name} asked for {url}, which is for nodes of {wanted}")
         self.fetched.asks(host, url)
 
     # What happens

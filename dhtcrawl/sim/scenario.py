@@ -10,8 +10,15 @@ from pathlib import Path
 
 from dhtcrawl.config import CrawlSettings
 from dhtcrawl.errors import ConfigError
+from dhtcrawl.searches import Search, searches_of
 from dhtcrawl.sim.machines import CPU_TIMES, Unevenness
 from dhtcrawl.sim.pages import WebShape
+from dhtcrawl.spec import CrawlSpec, make_spec
+
+
+def type_name(number: int, types: int) -> str:
+    """The type of the node, or of the nodes for the host, with this number."""
+    return f"type-{number % types}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class Scenario:
     spread_s: float = 0.0  # of uneven machines: one way along a side of the square on which they and hosts lie; 0: none
     silent: bool = False  # of uneven machines: what does not connect says nothing
     closed: bool = False  # datagrams are sealed by a secret
+    node_types: int = 0  # so many: a node is of one, and each host may be asked by nodes of one type only
     skew_s: float = 0.0  # how far the nodes' wall clocks are off, at most; they jump, too
     copies: int = 1
     holder_grace_s: float = 600.0
@@ -85,6 +93,15 @@ class Scenario:
 
     def unevenness(self) -> Unevenness:
         return Unevenness(self.cpu_times, self.spread_s, self.silent)
+
+    def spec(self, seeds: list[str], base: CrawlSettings) -> CrawlSpec:
+        """The crawl of these seeds; each is a page of results where nodes are of types."""
+        spec = make_spec(seeds, self.settings(base))
+        if not self.node_types:
+            return spec
+        wanted = ((place, type_name(place, self.node_types)) for place in range(len(spec.seeds)))
+        pages = ((Search(f"task {place}", "engine", "", kind), place, 1) for place, kind in wanted)
+        return dataclasses.replace(spec, searches=searches_of(pages, {}))
 
     def web(self) -> WebShape:
         return WebShape(

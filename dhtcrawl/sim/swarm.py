@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,6 +77,7 @@ class SimConditions:
     skew_s: float = 0.0  # walls are off by up to so much, and what counts durations runs up to 0.1 ‰ fast or slow
     machine_of: Callable[[int], SimMachine] | None = None
     ring: Ring | None = None  # seals the datagrams; connections in memory have no TLS
+    type_of: Callable[[int], str] | None = None
 
 
 @dataclass(slots=True)
@@ -125,6 +127,17 @@ class SimSwarm:
         host = SimHost(self, len(self.hosts))
         self.hosts.append(host)
         return host
+
+    def type_of(self, host: SimHost) -> str | None:
+        """The type of a node; None where nodes are of none."""
+        return None if self.conditions.type_of is None else self.conditions.type_of(self.hosts.index(host))
+
+    def config_of(self, host: SimHost) -> Config:
+        """A node's own configuration."""
+        kind = self.type_of(host)
+        if kind is None:
+            return self.config
+        return dataclasses.replace(self.config, node=dataclasses.replace(self.config.node, labels=(f"type={kind}",)))
 
     @property
     def slow_write_s(self) -> float:
@@ -285,7 +298,7 @@ class SimHost:
         clock = self._running.clock = self._new_clock()
         alone = False
         try:
-            async with open_node(self._world.config, self._ports(clock)) as node:
+            async with open_node(self._world.config_of(self), self._ports(clock)) as node:
                 self.swarm = SwarmNode(
                     node,
                     NetworkConfig(

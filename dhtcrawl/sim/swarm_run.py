@@ -23,12 +23,12 @@ from dhtcrawl.sim.machines import machine, way_s
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.outcome import check_outputs
-from dhtcrawl.sim.scenario import Scenario, ScenarioResult
+from dhtcrawl.sim.scenario import Scenario, ScenarioResult, type_name
 from dhtcrawl.sim.swarm import RATE_OFF, SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.trace import TAIL_EVENTS, Trace
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.sim.wires import Wires, read_matrix
-from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.storage.collect.foreign import BadRow
 
 STEP_S = 0.5
@@ -53,7 +53,7 @@ def simulate_swarm(scenario: Scenario, seed: int) -> ScenarioResult:
         }
     )
     web = SimWeb(seed, scenario.web())
-    run = SwarmRun(scenario, seed, config, web, make_spec(web.seeds(), scenario.settings(config.crawl)))
+    run = SwarmRun(scenario, seed, config, web, scenario.spec(web.seeds(), config.crawl))
     try:
         loop.run(run.run())
     except loop.Deadlock as deadlock:
@@ -130,6 +130,7 @@ class SwarmRun:
                 if scenario.uneven
                 else None,
                 ring=Ring.of((Random(f"{self._seed} secret").randbytes(SECRET_BYTES),)) if scenario.closed else None,
+                type_of=partial(type_name, types=scenario.node_types) if scenario.node_types else None,
             ),
         )
         oracle = Oracle(swarm, self._spec, self._crawl)

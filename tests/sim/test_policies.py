@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from dhtcrawl.sim.oracle import Oracle
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult
 from dhtcrawl.sim.swarm import SimHost
-from dhtcrawl.swarm.assignment import policies
+from dhtcrawl.swarm.assignment import assigner_state, policies
+from dhtcrawl.swarm.assignment.candidates import Candidates
 
 NODES = 4
 
@@ -88,6 +90,25 @@ def test_a_host_that_only_one_node_of_many_reaches_is_brought_by_it(
         3,
     )
     whole(result)
+
+
+TYPED = Scenario(
+    nodes=6, hosts=4, pages=80, delay_s=0.0, concurrency=4, node_types=2, crashes=2, away_s=3.0, crash_every_s=3.0
+)
+
+
+@pytest.mark.parametrize("policy", ["xor", "dynamic"])
+def test_a_host_is_asked_by_nodes_of_its_type_only(policy: str, asked: dict[str, Counter[str]]) -> None:
+    result = simulate(replace(TYPED, policy=policy), 3)
+    assert (result.violations, result.lost, result.faults) == ([], 0, {"crash": 2}), result.tail
+    assert len(asked) >= TYPED.hosts
+    for host, nodes in asked.items():
+        assert len({int(name.split()[-1]) % TYPED.node_types for name in nodes}) == 1, (host, nodes)
+
+
+def test_a_node_of_another_type_that_asks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assigner_state, "Candidates", lambda policy, types: Candidates(policy, {}))
+    assert any(each.startswith("types: ") for each in simulate(TYPED, 3).violations)
 
 
 class _Broken(Policy):
