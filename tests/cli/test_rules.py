@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from e2e.stub import Answer, StubServer
 
@@ -36,7 +37,7 @@ def fenced(language: str) -> list[str]:
     return [body for name, body in FENCES if name == language]
 
 
-PRODUCTS, OFFERS, SAID, _ = fenced("toml")
+PRODUCTS, OFFERS, SAID, COMMANDS = fenced("toml")
 PRODUCT_PAGE, OFFER_PAGE, STORY_PAGE = fenced("html")
 PRODUCT, OFFER, *STORY = [json.loads(line) for body in fenced("json") for line in body.splitlines()]
 
@@ -67,6 +68,39 @@ def test_the_examples_of_the_page_give_the_records_that_stand_there(home: Path, 
     story = found(here, "said.toml", "story.html", "http://www.news.example/story/1")
     assert [row["fields"] for row in story["records"]] == STORY
     assert [row["rule"] for row in story["records"]] == ["said"] * 3 + ["texts"]
+
+
+COMMAND = {
+    "title": "COPY",
+    "purpose": "copy data",
+    "synopses": ["COPY x"],
+    "links": ["http://www.postgresql.org/a"],
+    "sections": [{"heading": "Description", "first": "It copies."}, {"heading": "Notes", "first": None}],
+}
+
+
+def test_the_queries_of_the_page_are_answered(home: Path, here: Here) -> None:
+    for crawl, rules, name, row in (
+        ("my-crawl", PRODUCTS, "products", PRODUCT),
+        ("commands", COMMANDS, "commands", COMMAND),
+    ):
+        (home / crawl / "records").mkdir(parents=True)
+        (home / crawl / "pages").mkdir()
+        (home / crawl / "pages" / "pages.jsonl").write_text("")
+        (home / crawl / "records" / "rules.toml").write_text(rules)
+        place = {"_url": "http://a.example/", "_record": 1, "_fetched_at": "2026-01-31T12:00:00.123Z"}
+        (home / crawl / "records" / f"{name}.jsonl").write_text(json.dumps(place | row) + "\n")
+        assert here("export", crawl, "--format", "parquet", "--rule", name).code == 0
+    queries = [
+        query for body in fenced("sql") for query in body.removeprefix("-- DuckDB\n").split(";") if query.strip()
+    ]
+    answers = [duckdb.execute(query).fetchall() for query in queries]
+    assert [sorted(each) for each in answers] == [
+        [("Oat milk", 1299.5)],
+        [("barista", 1), ("vegan", 1)],
+        [("COPY", "copy data", 1)],
+        [("Description", 1), ("Notes", 1)],
+    ]
 
 
 def test_a_person_sees_what_each_selector_found(home: Path, here: Here) -> None:

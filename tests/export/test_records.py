@@ -10,6 +10,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pandas
 import pytest
 from pyarrow import parquet
 
@@ -104,6 +106,37 @@ def test_parquet_has_the_types_of_the_rules_and_lists_and_records_as_such(out: P
         "seen": datetime(2026, 1, 31, 8, 0, 0, 0, UTC),
     }
     assert second == SECOND | {"_fetched_at": first["_fetched_at"]}
+
+
+def test_duckdb_and_pandas_read_the_types_that_the_rules_declare(out: Path) -> None:
+    file = exported(out, "parquet", "--rule", "things")
+    described = duckdb.execute(f"DESCRIBE SELECT * FROM '{file}'").fetchall()
+    assert {name: kind for name, kind, *_ in described} == {
+        "_url": "VARCHAR",
+        "_record": "BIGINT",
+        "_fetched_at": "TIMESTAMP WITH TIME ZONE",
+        "title": "VARCHAR",
+        "price": "DOUBLE",
+        "stock": "BIGINT",
+        "listed": "DATE",
+        "seen": "TIMESTAMP WITH TIME ZONE",
+        "mixed": "VARCHAR",
+        "tags": "VARCHAR[]",
+        "offers": "STRUCT(seller VARCHAR, price DOUBLE)[]",
+    }
+    asked = f"SELECT title, price, stock, listed, epoch(seen), tags, offers FROM '{file}' ORDER BY _url"
+    first, second = duckdb.execute(asked).fetchall()
+    seen = datetime.fromisoformat(FIRST["seen"]).timestamp()
+    assert first == ("=1+1", 1.5, 2**60, date(2026, 1, 31), seen, FIRST["tags"], FIRST["offers"])
+    assert second == (None, -3.0, None, None, None, [], [])
+    frame = pandas.read_parquet(file, dtype_backend="pyarrow").sort_values("_url")
+    kinds = {name: str(frame.dtypes[name].pyarrow_dtype) for name in ("price", "stock", "listed", "seen")}
+    assert kinds == {"price": "double", "stock": "int64", "listed": "date32[day]", "seen": "timestamp[us, tz=UTC]"}
+    assert frame["stock"].tolist()[0] == 2**60
+    with sqlite3.connect(exported(out, "sqlite")) as base:
+        rows = pandas.read_sql("SELECT * FROM things ORDER BY _url", base, parse_dates=["listed", "_fetched_at"])
+    assert [str(rows.dtypes[name]).partition("[")[0] for name in ("price", "listed")] == ["float64", "datetime64"]
+    assert (rows["price"].tolist(), rows["title"].tolist()[0]) == ([1.5, -3.0], "=1+1")
 
 
 def test_what_pages_say_of_themselves_is_json_in_tables(out: Path) -> None:
