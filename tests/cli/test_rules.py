@@ -240,7 +240,9 @@ def test_what_was_interrupted_goes_on_and_nothing_stands_there_twice(
 
 
 FOLLOW = RULES.replace('site = "{host}"', 'site = "{host}"\npages = "/list/*"\nfollow = ["ul.products", "a.next"]')
-LIST = b"""<h1>L</h1><nav><a href=/about>a</a></nav><ul class=products><li><a href=/p/1>1</a><li><a href=/p/2#x>2</a>
+SAID_TOO = '[[rules]]\nname = "said"\nsite = "*"\nsource = "opengraph"\n'
+LIST = b"""<meta property=og:title content=List><h1>L</h1>
+<nav><a href=/about>a</a></nav><ul class=products><li><a href=/p/1>1</a><li><a href=/p/2#x>2</a>
 </ul><a href=/p/2>again</a> <a class=next href=/list/2>on</a> <a href=/imprint rel=nofollow>i</a>"""
 
 
@@ -250,7 +252,7 @@ def test_only_the_links_that_rules_follow_lead_on_and_the_others_are_told(home: 
         server.page("/list/2", "/other")
         for path in ("/p/1", "/p/2"):
             server.page(path)
-        (home / "r.toml").write_text(FOLLOW.format(host="127.0.0.1"))
+        (home / "r.toml").write_text(FOLLOW.format(host="127.0.0.1") + SAID_TOO)
         tried = here("try-rules", "--rules", "r.toml", server.url + "/list/1", "--allow-private")
         assert "follows /list/2 and 2 more\n" in tried.stdout
         args = ["--allow-private", "--delay", "0", "--rules", "r.toml", "--out", "out", "--depth", "1"]
@@ -260,3 +262,5 @@ def test_only_the_links_that_rules_follow_lead_on_and_the_others_are_told(home: 
         rows = map(json.loads, (home / "out" / "reports" / "skipped.jsonl").read_text().splitlines())
         skipped = {row["url"].removeprefix(server.url): row["reason"] for row in rows}
         assert skipped == {"/about": "rules", "/imprint": "nofollow", "/other": "rules"}
+        (said,) = map(json.loads, (home / "out" / "records" / "said.jsonl").read_text().splitlines())
+        assert (said["_url"], said["properties"]) == (server.url + "/list/1", {"og:title": "List"})
