@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 
 from dhtcrawl.rpc.contact import canonical_host
-from dhtcrawl.units import Address, ip_of
+from dhtcrawl.units import Address, ip_of, is_loopback
 
 RESOLVE_EVERY_S = 60.0  # a name server is asked for our own name again
 WAYS_MAX = 16  # so many of the others are enough to see which address leads to them
@@ -79,7 +79,8 @@ class OwnHosts:
                 found = await loop.getaddrinfo(self._name, 0, type=socket.SOCK_DGRAM)
             except (OSError, UnicodeError):
                 return self._found  # what it stood for before; the next time it may be known again
-            self._found = _usable(found, self._listen)
+            # Debian's /etc/hosts has a machine's own name as 127.0.1.1, where no other machine finds it.
+            self._found = [host for host in _usable(found, self._listen) if not is_loopback(host)]
         return self._found
 
 

@@ -164,8 +164,8 @@ async def _own_place(config: Config, join: JoinOptions) -> tuple[OwnHosts | None
     if not found:
         raise config.refusal(
             "node.advertise",
-            f" {format_address(join.advertise)}: the name was not found, or has no address of a family"
-            f" that {format_address(join.listen)} listens on; check how it is written, or use an IP address",
+            f" {format_address(join.advertise)}: the name was not found, or stands for no address that others can use"
+            " (this machine's /etc/hosts may have it as 127.0.1.1); correct that, or use an IP address",
         )
     return own_hosts, (found[0], port)
 

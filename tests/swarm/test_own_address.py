@@ -75,7 +75,17 @@ async def test_an_address_that_changes_is_told_and_what_is_on_old_connections_is
 
 @pytest.mark.loops("asyncio", "uvloop")
 async def test_a_name_is_looked_up_and_a_way_too() -> None:
-    assert await OwnHosts("::", "localhost")(()) in (["127.0.0.1"], ["::1"], ["127.0.0.1", "::1"], ["::1", "127.0.0.1"])
-    assert await OwnHosts("0.0.0.0", "localhost")(()) == ["127.0.0.1"], "of a family that is listened on"
+    assert await OwnHosts("::", "localhost")(()) == [], "others do not find it there"
     assert await OwnHosts("0.0.0.0", "no-such-host.invalid")(()) == []
     assert await OwnHosts("0.0.0.0", None)([("127.0.0.1", 9), ("127.0.0.1", 10)]) == ["127.0.0.1"]
+
+
+@pytest.mark.loops("asyncio")
+async def test_what_a_name_stands_for_is_of_a_family_that_is_listened_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found(*_args: object, **_options: object) -> list[Any]:
+        return [(0, 0, 0, "", (host, 0)) for host in ("127.0.1.1", V6, V4, V4)]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
+    assert await OwnHosts("::", "node.example.org")(()) == [V6, V4]
+    assert await OwnHosts("0.0.0.0", "node.example.org")(()) == [V4]
+    assert await OwnHosts(V6, "node.example.org")(()) == [V6]
