@@ -36,7 +36,7 @@ def test_all_policies_are_told_with_what_they_do_take_and_need(here: Here, monke
     assert lines[1] == "          planned by each owner; needs nothing"
     assert "          planned by the coordinator; needs numpy, scipy, psutil" in lines
     assert "          mode=auto (or rates, net, paper, exact, pso)" in lines
-    assert "          type=… (not set by default)" in lines
+    assert "          mode=mended (or paper), type=… (not set by default)" in lines
     mine = "planned by each owner; needs no_such_thing (not installed here: no_such_thing); from some_policies:Mine"
     assert lines[-3:] == ["mine      by?[2J hand", f"          {mine}", "          hand=left (or right)"]
     assert lines[-4].startswith("broken    broken (some_policies:NotThere) cannot be loaded: ")

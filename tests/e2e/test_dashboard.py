@@ -103,7 +103,7 @@ def test_the_figures_of_the_page_are_the_sums_of_five_nodes_and_a_killed_one_sta
     asked, *others, killed = swarm.nodes
     watch = Watch(swarm.nodes)
     # One server under two names is two hosts, so that two nodes can have one at the same time.
-    crawl = submit(crawler, asked, stub.url + "/", f"http://localhost:{stub.port}/", "--delay", "0.1")
+    crawl = submit(crawler, asked, stub.url + "/", f"http://localhost:{stub.port}/", "--delay", "0.4")
     url = f"http://{asked.admin}/"
     with chrome.looking(window, url, viewport={"width": 1280, "height": 900}) as page:
         page.wait_for_selector("#crawls tbody tr")

@@ -170,7 +170,10 @@ class Crawl(SwarmRun):
     async def _stock_writes(self) -> None:
         async for key in self._keys():
             node = self._rng.choice(self._stock)
-            stored = await node.set(key, key)
+            try:
+                stored = await node.set(key, key)
+            except ValueError:  # the package looks for the furthest of no nodes where one that has crashed finds nobody
+                stored = False
             if node in self._stock and self._crawling:  # it has neither crashed nor stopped meanwhile
                 self.seen.set_by_stock.append(stored)
                 await asyncio.sleep(READ_AFTER_S)
