@@ -17,6 +17,7 @@ from dhtcrawl.cli.words import clock, fitting, for_a_person, size, some, tally, 
 from dhtcrawl.crawl.budget import Stop
 from dhtcrawl.crawl.crawler import Crawl
 from dhtcrawl.standing import sentence
+from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE
 from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.outcomes import end_of
 from dhtcrawl.storage.store.plan_counters import in_words
@@ -92,7 +93,9 @@ def describe(summary: Summary, stopped: Stop | None, out: Path) -> str:
 
 
 def _unused_rules(summary: Summary, out: Path) -> list[str]:
-    from dhtcrawl.cli.rules_files import rules_without_pages  # few crawls have rules
+    if not (out / RECORDS_DIR / RULES_FILE).exists():
+        return []
+    from dhtcrawl.cli.rules_files import rules_without_pages  # few crawls have rules, and its imports take 0.1 s
 
     names = rules_without_pages(out, summary.records)
     return [f"  UNUSED     no page is of the sites of the rules {', '.join(names)}"] if names else []

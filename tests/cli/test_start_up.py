@@ -41,7 +41,8 @@ def test_a_crawl_by_one_node_imports_no_swarm_and_no_server(server: DemoServer, 
     unneeded = {
         "aiohttp.web", "importlib.metadata", "kademlia", "multiprocessing", "numpy", "psutil",
         "dhtcrawl.cli.children", "dhtcrawl.cli.local_swarm", "dhtcrawl.cli.swarmnode", "dhtcrawl.export",
-        "dhtcrawl.node.swarm_node", "dhtcrawl.rpc", "dhtcrawl.sim", "dhtcrawl.templates", "dhtcrawl.web.admin",
+        "dhtcrawl.extract", "dhtcrawl.node.swarm_node", "dhtcrawl.rpc", "dhtcrawl.sim", "dhtcrawl.templates",
+        "dhtcrawl.web.admin",
     }  # fmt: skip
     assert found & unneeded == set()
 
