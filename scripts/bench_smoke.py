@@ -30,7 +30,7 @@ from peer_bench.sites import Site, SiteServer
 from web_server import NGINX
 
 # Reference loops that a page costs: the median of runs with CPython 3.11 on the machine of docs/performance.md.
-EXPECTED = 0.85
+EXPECTED = 0.7
 BOUND = 2.0
 PAGES = 500
 QUICK_PAGES = 100
