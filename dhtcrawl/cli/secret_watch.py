@@ -1,7 +1,8 @@
 """A running node of a closed swarm: it takes up the secrets of its file when that changes, and renews its certificate.
 
 Looking once a second costs a `stat`. A file that cannot be used is told of
-once, and the node goes on with the secrets that it has.
+once, and the node goes on with the secrets that it has; so does one that cannot
+write its certificate, which tries again each second.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class SecretWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`file` is where the secrets stand; "" where they cannot change. `clock` counts seconds."""
-        self._ring = ring
+        self._ring = self._wanted = ring
+        self._told = False  # that the certificate which is wanted cannot be written
         self._file = file
         self._make_tls = make_tls
         self._use = use
@@ -44,20 +46,24 @@ class SecretWatch:
         self._renew_at = self._clock() + RENEW_S
 
     async def run(self) -> None:
-        """Look until cancelled.
-
-        Raises:
-            OSError: the new certificate cannot be written.
-        """
+        """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.look()
 
     def look(self) -> None:
-        """Take up what has changed."""
-        ring = self._changed() or self._ring
+        """Take up what has changed, once there is a certificate for it."""
+        ring = self._wanted = self._changed() or self._wanted
         if ring == self._ring and self._clock() < self._renew_at:
             return
+        try:
+            tls = self._make_tls(ring)
+        except OSError as error:
+            if not self._told:
+                log.warning("the node's new certificate cannot be written (%s); the old one serves on", error.strerror)
+            self._told = True
+            return
+        self._told = False
         if ring.banned != self._ring.banned:
             log.warning("%s: %d nodes are banned from here on", self._file, len(ring.banned))
         if ring.secrets != self._ring.secrets:
@@ -67,7 +73,7 @@ class SecretWatch:
             )
         self._ring = ring
         self._renew_at = self._clock() + RENEW_S
-        self._use(ring, self._make_tls(ring))
+        self._use(ring, tls)
 
     def _changed(self) -> Ring | None:
         if not self._file:

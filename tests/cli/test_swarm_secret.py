@@ -137,6 +137,25 @@ def test_a_running_node_takes_up_what_its_file_says(watched: Watched) -> None:
     assert watched.used == [both, THEIRS]
 
 
+def test_a_certificate_that_cannot_be_written_is_told_of_once_and_tried_again(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(ring: Ring) -> SwarmTls:
+        raise OSError(28, "No space left on device")
+
+    both = Ring.of((SECRET, OTHER))
+    with monkeypatch.context() as disk:
+        disk.setattr(watched.watch, "_make_tls", full)
+        watched.changes(both)
+        watched.watch.look()
+        assert watched.used == []
+        assert [record.message for record in caplog.records] == [
+            "the node's new certificate cannot be written (No space left on device); the old one serves on"
+        ]
+    watched.watch.look()
+    assert watched.used == [both]
+
+
 def test_a_running_node_takes_up_who_is_banned(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     banned = Ring.of((SECRET,), {bytes(20)})
     watched.changes(banned)
