@@ -21,11 +21,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from policy_bench.slow_site import PAGE_BYTES, TOTALS_PATH, links_of
+from policy_bench.slow_site import PAGE_BYTES, TOTALS_PATH, HttpConnection, links_of, response
 from web_server import WebServer, free_port
 
 _TEXT = "what a page says that nobody reads " * 1_000
@@ -95,40 +95,26 @@ def seeds_of(hosts: int, port: int) -> list[str]:
     return [f"http://{host_of(number)}:{port}/{number}" for number in range(hosts)]
 
 
-class _Connection(asyncio.Protocol):
-    """HTTP/1.1 as far as a crawler needs it: GET without a body, one request at a time."""
+class _Connection(HttpConnection):
+    """Answers for all hosts of a web."""
 
     def __init__(self, web: Web, latency_s: float) -> None:
+        super().__init__()
         self._web = web
         self._latency_s = latency_s
-        self._head = b""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's is one by what it does, not by its class.
-        self._transport = cast(asyncio.WriteTransport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        head, end, self._head = (self._head + data).partition(b"\r\n\r\n")
-        if not end:
-            self._head = head
-            return
-        path, now = head.split(b" ", 2)[1].decode("latin-1"), time.monotonic()
+    def asked(self, path: str, size: int) -> None:
+        now = time.monotonic()
         if path == TOTALS_PATH:
-            self._send("200 OK", json.dumps(self._web.totals(now)._asdict()))
+            self.send(response("200 OK", "application/json", json.dumps(self._web.totals(now)._asdict())))
         elif (number := self._web.begin(path, now)) is None:
-            self._send("404 Not Found", "")
+            self.send(response("404 Not Found", "text/plain", ""))
         else:
             asyncio.get_running_loop().call_later(self._latency_s, self._answer, number)
 
     def _answer(self, number: int) -> None:
         self._web.end(number, time.monotonic())
-        self._send("200 OK", self._web.page(number))
-
-    def _send(self, status: str, text: str) -> None:
-        if not self._transport.is_closing():
-            body = text.encode()
-            head = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n\r\n"
-            self._transport.write(head.encode() + body)
+        self.send(response("200 OK", "text/html; charset=utf-8", self._web.page(number)))
 
 
 class ScaleSite(WebServer):

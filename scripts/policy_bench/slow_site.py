@@ -86,25 +86,25 @@ class Site:
         """A response, and after how many seconds it is sent."""
         number = path[1:]
         if path == TOTALS_PATH:
-            return _response("200 OK", "application/json", json.dumps(self.totals._asdict())), 0.0
+            return response("200 OK", "application/json", json.dumps(self.totals._asdict())), 0.0
         if not (number.isascii() and number.isdigit() and int(number) < self._pages):
-            return _response("404 Not Found", "text/plain", ""), 0.0
+            return response("404 Not Found", "text/plain", ""), 0.0
         self.asked[path] += 1
-        return _response(
+        return response(
             "200 OK", "text/html; charset=utf-8", page(int(number), self._pages, self._page_bytes)
         ), self.delay_s
 
 
-def _response(status: str, kind: str, body: str) -> bytes:
+def response(status: str, kind: str, body: str) -> bytes:
+    """A response, head and body."""
     data = body.encode()
     return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """HTTP/1.1 as far as a crawler needs it: GET without a body, one request at a time."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self) -> None:
         self._head = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -116,15 +116,35 @@ class Connection(asyncio.Protocol):
         if not end:
             self._head = head
             return
-        path = head.split(b" ", 2)[1].decode("latin-1")
+        self.asked(head.split(b" ", 2)[1].decode("latin-1"), len(head) + len(end))
+
+    def asked(self, path: str, size: int) -> None:
+        """A request of `size` bytes has come."""
+        raise NotImplementedError
+
+    def send(self, response: bytes) -> bool:
+        """Send a response, unless the connection is closed; whether it was sent."""
+        if self._transport.is_closing():
+            return False
+        self._transport.write(response)
+        return True
+
+
+class Connection(HttpConnection):
+    """Answers for a slow site."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self._site = site
+
+    def asked(self, path: str, size: int) -> None:
         response, delay_s = self._site.answer(path)
         if path != TOTALS_PATH:
-            self._site.bytes_in += len(head) + len(end)
+            self._site.bytes_in += size
         asyncio.get_running_loop().call_later(delay_s, self._send, path, response)
 
     def _send(self, path: str, response: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(response)
+        if self.send(response):
             self._site.bytes_out += len(response) * (path != TOTALS_PATH)
 
 
