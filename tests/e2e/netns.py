@@ -54,7 +54,7 @@ class Hosts:
         """
         if os.geteuid() != 0:
             raise Unavailable("network namespaces need root: run it as root, or in a container")
-        for command, package in (("ip", "iproute2"), ("nft", "nftables")):
+        for command, package in (("ip", "iproute2"), ("nft", "nftables"), ("nsenter", "util-linux")):
             if shutil.which(command, path=SBIN) is None:
                 raise Unavailable(f"{command} is missing: apt-get install {package}")
         sweep()
@@ -82,8 +82,11 @@ class Hosts:
         return self.names[int(address.rpartition(".")[2]) - 1]
 
     def wrapper(self, name: str) -> list[str]:
-        """What stands before a command that is to run on a host; the process is the command's own."""
-        return ["ip", "netns", "exec", self._namespace(name)]
+        """What stands before a command that is to run on a host; the process is the command's own.
+
+        Not `ip netns exec`, which mounts another /sys, where the control groups are missing.
+        """
+        return ["nsenter", f"--net={NETNS / self._namespace(name)}"]
 
     @contextmanager
     def on(self, name: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -117,6 +118,24 @@ def test_a_line_carries_no_more_than_it_is_said_to() -> None:
         return
     assert narrow_s >= 0.8 * 8 * MANY_BYTES / LINE_BPS
     assert narrow_s > wide_s
+
+
+@pytest.mark.needs_root
+def test_a_process_on_a_limited_machine_finds_its_limits_and_not_its_neighbours() -> None:
+    look = "from dhtcrawl.cli.machine import cgroup_bytes, cgroup_cores; print(cgroup_cores(), cgroup_bytes())"
+    machines = [Machine(cpu=0.3, memory_bytes=128 << 20), Machine(cpu=0.5, memory_bytes=192 << 20)]
+    found = []
+    try:
+        with Lab(machines) as lab:
+            for number in range(len(machines)):
+                argv = [*lab.wrapper(f"node{number}"), sys.executable, "-c", look]
+                found.append(
+                    subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+                )
+    except Unavailable as error:
+        print(f"not tested on this machine: {error}")
+        return
+    assert found == [["0.3", str(float(128 << 20))], ["0.5", str(float(192 << 20))]]
 
 
 def test_a_machine_is_limited_by_either_version_of_cgroups() -> None:
