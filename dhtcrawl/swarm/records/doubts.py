@@ -6,8 +6,8 @@ took part. Then the sender's record of the crawl says so, and is asked for, befo
 is refused, and after a record is: storing records never waits for another node (I13).
 What is refused stays with its sender, who sends it again.
 
-A sender that is refused for `PATIENCE_S` with the same task is not lying to gain
-anything: it is believed, or a crawl whose nodes judge differently would never end.
+A sender that says the same of a task for `PATIENCE_S`, without a pause, is believed
+(`dhtcrawl.swarm.records.patience`), or a crawl whose nodes judge differently would never end.
 A link that is taken so dies where it is to be fetched. The same is so at once where the
 record has no room for all that it should name.
 """
@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.storage.store.records import Place
 from dhtcrawl.storage.store.tasks import Link
+from dhtcrawl.swarm.records.patience import Patience
 
-PATIENCE_S = 60.0
 AGAIN_S = 1.0  # the same sender is not asked for the same crawl's record before that
-REFUSED_MAX = 10_000
 ASKED_MAX = 1_024
 
 # A task, the node that has its page, in hex: what a record or a tombstone says.
@@ -54,7 +53,7 @@ class Doubts:
         self._known = known
         self._now = now
         self._group = group
-        self._since: OrderedDict[bytes, float] = OrderedDict()  # task key → first refused
+        self._patience = Patience()
         self._asked: OrderedDict[tuple[bytes, bytes], float] = OrderedDict()  # node, crawl → when
 
     async def beyond(self, asker: bytes, crawl: bytes, links: Sequence[Link | None]) -> frozenset[bytes]:
@@ -65,7 +64,7 @@ class Doubts:
         if self._may_ask(asker, crawl):
             await self._known.catch_up(asker, crawl)
             strays = self._known.strays(crawl, strays)
-        return self._refuse(link.key for link in strays)
+        return self._refuse(asker, crawl, (link.key for link in strays))
 
     def unheld(self, asker: bytes, crawl: bytes, records: Iterable[Held]) -> frozenset[bytes]:
         """The keys of the records that are refused, as they name a node that nobody knows to take part."""
@@ -79,16 +78,13 @@ class Doubts:
             return frozenset()
         if self._may_ask(asker, crawl):
             self._group.create_task(self._catch_up(asker, crawl))
-        return self._refuse(doubtful)
+        return self._refuse(asker, crawl, doubtful)
 
     async def _catch_up(self, asker: bytes, crawl: bytes) -> None:
         await self._known.catch_up(asker, crawl)
 
-    def _refuse(self, task_keys: Iterable[bytes]) -> frozenset[bytes]:
-        now = self._now()
-        refused = frozenset(key for key in task_keys if now - self._since.setdefault(key, now) < PATIENCE_S)
-        while len(self._since) > REFUSED_MAX:
-            self._since.popitem(last=False)
+    def _refuse(self, asker: bytes, crawl: bytes, task_keys: Iterable[bytes]) -> frozenset[bytes]:
+        refused = self._patience.refused(asker, crawl, task_keys, self._now())
         self.refused += len(refused)
         return refused
 
