@@ -13,10 +13,13 @@ from rpc.wire import answer_to, backup, hello, task
 from rpc.worlds import Slow, Wires, take_all, until
 
 from dhtcrawl.closed.secret import Ring
+from dhtcrawl.rpc.tasks import handshakes
 from dhtcrawl.rpc.tasks.connection import Address
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.handshakes import SOURCE
 from dhtcrawl.rpc.tasks.link import LinkLimits
 from dhtcrawl.rpc.tasks.signals import MAGIC, Hello, encode_signal
+from dhtcrawl.rpc.tasks.tls_stream import HANDSHAKE_BYTES_MAX
 from dhtcrawl.rpc.tasks.transport import Handler, TaskTransport, TransportLimits
 
 from .members import OTHER, OTHERS, RING, SECRET, Member
@@ -172,6 +175,31 @@ async def test_who_is_silent_in_the_handshake_is_cut_and_displaces_no_member(wor
             await stranger.ended
         assert [bytes(stranger.heard) for stranger in silent] == [b""] * 8
         assert len(a) == 1
+
+
+@on_both
+async def test_a_handshake_that_has_no_end_is_cut_after_16_kib(world: Wires, swarm: Swarm) -> None:
+    async with swarm.node(1) as a:
+        # A record that begins a client's first message of 16 MB, and goes on for ever.
+        endless = b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + bytes(HANDSHAKE_BYTES_MAX)
+        stranger = await world.stranger(await a.listen(HOST, 0), endless[:9])
+        stranger.transport.write(endless)
+        await stranger.ended
+        assert len(a) == 0
+
+
+@on_both
+async def test_a_stranger_that_fails_too_often_is_cut_before_the_handshake_and_a_member_gets_in(
+    world: Wires, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "is_own_machine", lambda host: host == HOST)
+    async with swarm.node(1) as a, swarm.node(2) as b:
+        address = await a.listen(HOST, 0)
+        for number in range(SOURCE.burst + 3):
+            stranger = await world.stranger(address, b"\x16\x03\x01\x00\x04\x63\x00\x00\x00", host="127.0.0.9")
+            await stranger.ended
+            assert bool(stranger.heard) == (number < SOURCE.burst)  # an alert
+        assert await b.request(address, task()) == answer_to(task())
 
 
 @on_both

@@ -9,11 +9,13 @@ from pathlib import Path
 from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX, encode_request
 from dhtcrawl.rpc.peers import connectionless
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, GREETING_BYTES_MAX, LIST_ITEMS_MAX, Decoder, Kind
+from dhtcrawl.rpc.tasks.handshakes import MET_SOURCE, NETWORK, SOURCE, STRANGERS
 from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN
 from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState
 from dhtcrawl.rpc.tasks.messages import MESSAGES, Ack, Code, StoreTask, decode, encode
 from dhtcrawl.rpc.tasks.rows import ITEMS_MAX, LinkRow, PeerRow, PlaceRow, RecordRow, TombstoneRow
 from dhtcrawl.rpc.tasks.signals import SIGNALS, Why
+from dhtcrawl.rpc.tasks.tls_stream import HANDSHAKE_BYTES_MAX
 from dhtcrawl.rpc.tasks.transport import TransportLimits
 from rpc.wire import CRAWL, KEY
 
@@ -97,5 +99,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
         f"After {limits.keepalive_s:g} s of silence PING; after {limits.silent_s:g} s",
         f"for {limits.idle_s:g} s is given up",
         f"after {limits.drain_s:g} s it ends anyway",
+        f"At most {pool.greeting_max} that others began are under way at once",
+        f"for at most {limits.handshake_s:g} s each",
+        f"{HANDSHAKE_BYTES_MAX // 1024} KiB from the other end",
+        *(f"| {it.burst}, {it.per_s:g} |" for it in (SOURCE, NETWORK, STRANGERS, MET_SOURCE)),
     ]
     assert [text for text in said if text not in PAGE] == []

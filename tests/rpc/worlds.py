@@ -48,10 +48,10 @@ class Wires:
     def node(self, number: int, handler: Handler | None = None, limits: TransportLimits | None = None) -> TaskTransport:
         return TaskTransport(lambda: hello(number), handler or take_all, limits=limits, source=self.host(number))
 
-    async def stranger(self, address: Address, data: bytes = b"", host: int = 99) -> Stranger:
+    async def stranger(self, address: Address, data: bytes = b"", host: int | str = 99) -> Stranger:
         """A peer that sends what the test says."""
-        loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(Stranger, *address, local_addr=(self.host(host), 0))
+        loop, source = asyncio.get_running_loop(), host if isinstance(host, str) else self.host(host)
+        _, protocol = await loop.create_connection(Stranger, *address, local_addr=(source, 0))
         protocol.transport.write(data)
         return protocol
 

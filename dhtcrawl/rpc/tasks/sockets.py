@@ -1,10 +1,9 @@
 """How connections of the task plane come about: plain in an open swarm, through TLS in a closed one.
 
-    accepted   TCP ─▶ TLS handshake ─▶ the node's protocol
-    dialed     the same
+    accepted   TCP ─▶ may it begin? ─▶ TLS handshake ─▶ the node's protocol
+    dialed     TCP ──────────────────▶ TLS handshake ─▶ the node's protocol
 
-So many that others began may be in their handshake at once; for a further one
-the first to come is cut, so that strangers displace only each other.
+Which handshakes of others may begin, and which of them are cut, says `HandshakeGate`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
 
+from dhtcrawl.rpc.tasks.handshakes import HandshakeGate
 from dhtcrawl.rpc.tasks.tls_stream import TlsStream
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,9 @@ class Sockets:
         self.refused = 0  # handshakes of others that came to nothing
         self._source = source
         self._limits = limits
+        self._gate = HandshakeGate(limits.most)
         self._server: asyncio.Server | None = None
-        self._arrivals: dict[TlsStream, asyncio.TimerHandle] = {}
+        self._arrivals: dict[asyncio.Transport, _Arrival] = {}
         self._told: set[str] = set()  # why certificates were refused: OpenSSL has a few dozen reasons
 
     async def listen(self, host: str, port: int, accept: Callable[[], asyncio.BaseProtocol]) -> tuple[str, int]:
@@ -80,13 +82,7 @@ class Sockets:
         loop = asyncio.get_running_loop()
 
         def arrive() -> asyncio.BaseProtocol:
-            if self.tls is None:
-                return accept()
-            if len(self._arrivals) >= self._limits.most:
-                next(iter(self._arrivals)).abort()
-            arrival = TlsStream(self.tls.server, accept, self._arrived, server_side=True)
-            self._arrivals[arrival] = loop.call_later(self._limits.seconds, arrival.abort)
-            return arrival
+            return accept() if self.tls is None else _Doorstep(partial(self._arrives, accept))
 
         if host == EVERY_ADDRESS:
             dual_stack = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
@@ -125,6 +121,7 @@ class Sockets:
             self._tell(error.verify_message, host, port)
         if error is not None:
             raise error
+        self._gate.meet(host)
 
     def peer(self, transport: asyncio.BaseTransport) -> PeerProof | None:
         """Who is at the other end of a connection, where TLS has proven it."""
@@ -138,8 +135,8 @@ class Sockets:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for arrival in list(self._arrivals):
-            arrival.abort()
+        for arrival in list(self._arrivals.values()):
+            arrival.stream.abort()
 
     def _tell(self, reason: str, host: str, port: int) -> None:
         if reason not in self._told:
@@ -147,8 +144,46 @@ class Sockets:
             text = "the certificate of the node at %s port %d is refused (%s); are the clocks of both machines right?"
             log.warning(text, host, port, reason)
 
-    def _arrived(self, arrival: TlsStream, error: OSError | None) -> None:
-        self._arrivals.pop(arrival).cancel()
+    def _arrives(self, accept: Callable[[], asyncio.BaseProtocol], transport: asyncio.Transport) -> None:
+        """A connection is there: its handshake begins, or it is cut before anything is kept for it."""
+        loop, peername = asyncio.get_running_loop(), transport.get_extra_info("peername")
+        assert self.tls is not None, "a closed swarm does not become an open one"
+        host = peername[0] if peername else ""
+        entrance = self._gate.begin(transport, host, loop.time())
+        if not entrance.open:
+            transport.abort()
+            return
+        if entrance.cut is not None:
+            self._arrivals[cast(asyncio.Transport, entrance.cut)].stream.abort()
+        stream = TlsStream(self.tls.server, accept, partial(self._arrived, transport), server_side=True)
+        self._arrivals[transport] = _Arrival(stream, host, loop.call_later(self._limits.seconds, stream.abort))
+        transport.set_protocol(stream)
+        stream.connection_made(transport)
+
+    def _arrived(self, transport: asyncio.Transport, stream: TlsStream, error: OSError | None) -> None:
+        arrival = self._arrivals.pop(transport)
+        arrival.timer.cancel()
+        member = error is None and self.peer(stream) is not None
+        self._gate.end(transport, arrival.host, asyncio.get_running_loop().time(), member=member)
         if error is not None:
             self.refused += 1
             log.debug("a TLS handshake came to nothing: %s", error)
+
+
+class _Arrival(NamedTuple):
+    """A handshake that another node began."""
+
+    stream: TlsStream
+    host: str
+    timer: asyncio.TimerHandle
+
+
+class _Doorstep(asyncio.Protocol):
+    """A connection of which nothing is known yet, not even where it comes from."""
+
+    def __init__(self, arrives: Callable[[asyncio.Transport], None]) -> None:
+        self._arrives = arrives
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclass of asyncio's.
+        self._arrives(cast(asyncio.Transport, transport))

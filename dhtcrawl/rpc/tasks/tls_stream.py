@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+HANDSHAKE_BYTES_MAX: Final = 16_384  # a member's part of it has 2,000
 _RECORD_BYTES_MAX: Final = 16_384  # RFC 8446, section 5.1
 
 
@@ -40,6 +41,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self._below: asyncio.Transport | None = None
         self._above: asyncio.Protocol | None = None
         self._ending = False
+        self._unproven_bytes = 0  # that came before the handshake was done
 
     # To the socket
 
@@ -52,6 +54,11 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             return
         self._incoming.write(data)
         self._advance()
+        if self._above is None and not self._ending:
+            self._unproven_bytes += len(data)
+            if self._unproven_bytes > HANDSHAKE_BYTES_MAX:
+                self._finish(ConnectionAbortedError(f"more than {HANDSHAKE_BYTES_MAX:,} bytes without an end"))
+                self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ending = True
