@@ -9,7 +9,9 @@ owner only. It is PKCS#8 PEM, which the usual tools can show.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -21,6 +23,13 @@ from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import sync_path
 
 FILE_NAME = "identity.pem"
+
+
+class NewKey(NamedTuple):
+    """A key that no node has yet."""
+
+    node_id: bytes
+    pem: bytes
 
 
 def load_or_create(data_dir: Path) -> bytes:
@@ -42,15 +51,12 @@ def public_key(data_dir: Path) -> Ed25519PublicKey:
     path = data_dir / FILE_NAME
     try:
         if not path.exists():
-            _create(path)
+            _write(path, next(new_keys()).pem)
         if path.stat().st_mode & 0o077:
             raise IdentityError(f"{path} can be read by others; run: chmod 600 {path}")
         pem = path.read_bytes()
     except OSError as error:
-        failure = storage_error(error, f"cannot use {path}")
-        if isinstance(failure, StorageFull):
-            raise failure from error
-        raise IdentityError(str(failure)) from error
+        raise _failure(path, error) from error
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -60,10 +66,38 @@ def public_key(data_dir: Path) -> Ed25519PublicKey:
     return key.public_key()
 
 
-def _create(path: Path) -> None:
-    pem = Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def new_keys() -> Iterator[NewKey]:
+    """Keys without an end, each made as it is asked for, in an eighth of a millisecond."""
+    encoding = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    while True:
+        key = Ed25519PrivateKey.generate()
+        yield NewKey(node_id_of(key.public_key().public_bytes_raw()), key.private_bytes(*encoding))
+
+
+def has_key(data_dir: Path) -> bool:
+    """Whether a node has been here before."""
+    return (data_dir / FILE_NAME).exists()
+
+
+def keep(data_dir: Path, pem: bytes) -> None:
+    """Make this the key in `data_dir`, which has none yet.
+
+    Raises:
+        IdentityError, StorageFull: it cannot be written.
+    """
+    path = data_dir / FILE_NAME
+    try:
+        _write(path, pem)
+    except OSError as error:
+        raise _failure(path, error) from error
+
+
+def _failure(path: Path, error: OSError) -> IdentityError | StorageFull:
+    failure = storage_error(error, f"cannot use {path}")
+    return failure if isinstance(failure, StorageFull) else IdentityError(str(failure))
+
+
+def _write(path: Path, pem: bytes) -> None:
     temporary = path.with_suffix(".new")
     # A file that was there before would keep its owner and mode.
     temporary.unlink(missing_ok=True)

@@ -44,6 +44,7 @@ class JoinOptions:
     secret_file: str = ""  # where they may change while the node runs
     gathered: bool = False  # what it crawls is gathered, so it writes no outputs of its own but the archive
     follows: bool = False  # `advertise` is this machine's address on the way to the others, which may change
+    key: str = field(default="", repr=False)  # of a node that has none yet, as PEM; "": it makes its own
 
     @property
     def on_loopback(self) -> bool:
@@ -71,6 +72,7 @@ class JoinOptions:
             secret_file=fields["secret_file"],
             gathered=fields["gathered"],
             follows=fields["follows"],
+            key=fields["key"],
         )
 
 

@@ -25,10 +25,12 @@ from dhtcrawl.cli.child import order_of
 from dhtcrawl.cli.children import Child, started
 from dhtcrawl.cli.counted import NodePlace, command_of, counted, not_run
 from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.new_keys import keys_for
 from dhtcrawl.cli.runtime import raise_file_limit
 from dhtcrawl.cli.service import ServiceManager
 from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.cli.stderr import STDERR
+from dhtcrawl.closed.secret import parse_ring
 from dhtcrawl.config import Config
 from dhtcrawl.errors import Exit
 from dhtcrawl.units import parse_address
@@ -63,9 +65,9 @@ class _Node:
         self.address = ""
         self._config = config
 
-    def start(self, bootstrap: str | None) -> None:
-        """Have it run; `bootstrap` is a node to join through besides those that the user named."""
-        join = dataclasses.replace(self.place.join, as_json=True, as_soon=True)
+    def start(self, bootstrap: str | None, key: str) -> None:
+        """Have it run; `bootstrap` is a node to join through besides those that the user named, `key` its own."""
+        join = dataclasses.replace(self.place.join, as_json=True, as_soon=True, key=key)
         if bootstrap is not None:
             join = dataclasses.replace(join, bootstrap=(parse_address(bootstrap),))
         node = dataclasses.replace(self._config.node, data_dir=str(self.place.data_dir))
@@ -129,13 +131,16 @@ class _Nodes:
         return "leaving" if self._leaving else "active" if self._all_there else "joining"
 
     async def _start(self) -> None:
+        join = self._nodes[0].place.join
+        ring = parse_ring(join.secrets, "secrets") if join.secrets else None
+        keys = await keys_for([node.place.data_dir for node in self._nodes], join.bootstrap, ring)
         first, *others = self._nodes
-        first.start(None)
+        first.start(None, keys[0])
         # Not "takes part": a node that knew others takes its time to find that none is there.
         if not self._through and not await first.listens():
             return
-        for node in others:
-            node.start(None if self._through else first.address)
+        for node, key in zip(others, keys[1:], strict=True):
+            node.start(None if self._through else first.address, key)
         for node in self._nodes:
             if not await node.ready(len(self._nodes)):
                 return

@@ -33,6 +33,7 @@ from dhtcrawl.cli.client import NodeClient
 from dhtcrawl.cli.collected import tell_gathered
 from dhtcrawl.cli.earlier import holds_failed
 from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.new_keys import keys_for
 from dhtcrawl.cli.node_logs import kept_log, last_message, relayed_logs
 from dhtcrawl.cli.places import check_whole, node_dir, nodes_dir
 from dhtcrawl.cli.runtime import STORE_DIR, raise_file_limit
@@ -97,6 +98,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
     async with AsyncExitStack() as stack:
         logs = await stack.enter_async_context(relayed_logs())
         swarm: list[_Process] = []
+        keys = await keys_for([base / str(number) for number in range(1, nodes + 1)], (), ring)
         for number, child in enumerate(children, 1):
             data_dir = base / str(number)
             data_dir.mkdir(exist_ok=True)
@@ -105,7 +107,7 @@ async def _crawl(children: Sequence[Child], config: Config, spec: CrawlSpec, out
             logs.follow(log, since)
             process = _Process(child, data_dir, _Log(log, since))
             stack.push_async_callback(process.end)
-            process.run(config, ring, swarm[0].address if swarm else None)
+            process.run(config, ring, swarm[0].address if swarm else None, keys[number - 1])
             swarm.append(process)
             if number == 1:
                 await process.ready()
@@ -203,7 +205,7 @@ class _Process:
         self.node = self.address = self.admin = ""
         self._child = child
 
-    def run(self, config: Config, ring: Ring, bootstrap: str | None) -> None:
+    def run(self, config: Config, ring: Ring, bootstrap: str | None, key: str) -> None:
         """Have it run a node; what a crawl is goes with the crawl."""
         said = config.node
         own = NodeSettings(
@@ -223,6 +225,7 @@ class _Process:
             as_json=True,
             secrets=ring.text(),
             gathered=True,
+            key=key,
         )
         config = dataclasses.replace(config, crawl=CrawlSettings(), node=own)
         self._child.run(order_of(config, join, log=self._log.path, signals=False))

@@ -21,6 +21,7 @@ from dhtcrawl.cli.admin_token import token_of
 from dhtcrawl.cli.client import ADMIN_FILE
 from dhtcrawl.cli.disk import disk_watch
 from dhtcrawl.cli.main import fail, tell
+from dhtcrawl.cli.new_keys import make_key
 from dhtcrawl.cli.own_hosts import OwnHosts
 from dhtcrawl.cli.reach import NetworkReach
 from dhtcrawl.cli.runtime import locked, real_node, run_loop
@@ -29,7 +30,7 @@ from dhtcrawl.cli.signals import orderly_end
 from dhtcrawl.closed.secret import Ring, parse_ring
 from dhtcrawl.config import Config
 from dhtcrawl.errors import BootstrapUnreachable, Exit, UsageError
-from dhtcrawl.identity import FILE_NAME, public_key
+from dhtcrawl.identity import FILE_NAME, has_key, public_key
 from dhtcrawl.node.api import Api
 from dhtcrawl.node.planes import NetworkConfig
 from dhtcrawl.node.swarm_node import SwarmNode
@@ -54,12 +55,14 @@ def run_node(config: Config, join: JoinOptions) -> int:
         UsageError: an address is taken, its name is unknown, or another process holds the data directory.
         AdminRefused: others can read the admin port's token or key.
         ConfigError: the file with one of them holds none.
-        StorageError: the data directory cannot be used.
+        IdentityError, StorageError: the data directory cannot be used.
     """
     data_dir = Path(config.node.data_dir)
     ring = parse_ring(join.secrets, "secrets") if join.secrets else None
     access = Access(token_of(config), server_context(config))
     with locked(data_dir):
+        if not has_key(data_dir):
+            make_key(data_dir, join, ring)
         try:
             # Before the loop, which spares the garbage collector what was imported until then.
             tls = None if ring is None else _tls_of(data_dir, ring)

@@ -155,7 +155,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     async def _bootstrap_node(self, addr: Address) -> Contact | str | None:
         """The contact that answers there, None, or why the name is unknown."""
-        hosts = await _hosts_of(addr)
+        hosts = await hosts_of(addr)
         if isinstance(hosts, str):
             return hosts
         for host in hosts:
@@ -166,7 +166,7 @@ class RoutingServer(Server):  # type: ignore[misc]  # the library has no types
 
     async def nodes_at(self, addr: Address) -> list[Contact]:
         """All that answer there: a name may have several addresses, each of another node."""
-        hosts = await _hosts_of(addr)
+        hosts = await hosts_of(addr)
         if isinstance(hosts, str):
             return []
         answers = await together(self._meet((host, addr[1])) for host in hosts)
@@ -308,7 +308,7 @@ def _into(replies: asyncio.Queue[tuple[Contact, bool, Any]], contact: Contact) -
     return lambda happened, value: replies.put_nowait((contact, happened, value))
 
 
-async def _hosts_of(addr: Address) -> list[str] | str:
+async def hosts_of(addr: Address) -> list[str] | str:
     """The IP addresses that a host stands for, looked up anew each time; else why its name is unknown."""
     host = canonical_host(addr[0])
     if host is not None:
