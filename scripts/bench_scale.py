@@ -29,6 +29,10 @@ of N nodes over N times that of one, CPU and bytes a page, how even the shares a
 asked for twice, lost, or asked for too soon. Each swarm has as many pages for each node.
 
     python scripts/bench_scale.py --real 1,2,4,8,16 [--policies xor,balanced] [--keys url] [--csv FILE]
+
+With `--inventory` the processes run on other machines, over ssh (`scale_hosts.py` has the file's form).
+
+    python scripts/bench_scale.py --inventory hosts.toml [--real 1,2,4]
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,6 +53,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import benchmark
+import scale_hosts
 import scale_report
 from scale_nodes import RealSample, Trial, as_json
 from scale_nodes import run as run_real
@@ -188,7 +194,7 @@ def plot(rows: list[benchmark.Row], sizes: list[int]) -> str:
 
 def real(args: argparse.Namespace) -> int:
     """The real swarms that were asked for, in rounds; the exit code."""
-    sizes = [int(n) for n in args.real.split(",")]
+    run_one, sizes = _where(args)
     # The web's pages are a tree that is dealt out to its hosts: with fewer pages than hosts there would be empty ones.
     more: dict[str, Any] = {"hosts": 16, "delay_s": 0.05, "latency_s": 0.1} if args.quick else {}
     pages = args.pages or (40 if args.quick else REAL_PAGES)
@@ -202,7 +208,7 @@ def real(args: argparse.Namespace) -> int:
                     trial = Trial(nodes, pages, policy=policy, key=key, **more)
                     note(f"{nodes} real nodes, {pages} pages each, {policy}, by {key}")
                     with tempfile.TemporaryDirectory(prefix="bench-scale-") as home:
-                        samples.setdefault((policy, key, nodes), []).append(run_real(trial, Path(home)))
+                        samples.setdefault((policy, key, nodes), []).append(run_one(trial, Path(home)))
     rows = scale_report.rows_of(samples)
     benchmark.print_table(rows, " ")
     if args.plot:
@@ -212,11 +218,28 @@ def real(args: argparse.Namespace) -> int:
     return benchmark.finish(rows, args.json, runs=[as_json(sample) for some in samples.values() for sample in some])
 
 
+def _where(args: argparse.Namespace) -> tuple[Callable[[Trial, Path], RealSample], list[int]]:
+    """What runs a real swarm, and of which sizes.
+
+    Raises:
+        SystemExit: there are not so many hosts.
+    """
+    sizes = [int(n) for n in args.real.split(",")] if args.real else []
+    if not args.inventory:
+        return run_real, sizes
+    inventory = scale_hosts.read_inventory(args.inventory)
+    hosts = len(inventory.nodes)
+    if max(sizes, default=0) > hosts:
+        raise SystemExit(f"bench: {args.inventory} has {hosts} nodes, and --real asks for {max(sizes)}")
+    return partial(scale_hosts.run, inventory), sizes or scale_hosts.sizes_of(hosts)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Measure, print, write; 0 only when every row with a target is ok."""
     parser = argparse.ArgumentParser(description="Measures what a page costs in simulated swarms of several sizes.")
     benchmark.add_options(parser, "small swarms and few pages; under a minute, no target")
     parser.add_argument("--real", metavar="N,N", help="real nodes on this machine instead, in swarms of these sizes")
+    parser.add_argument("--inventory", metavar="FILE", help="real nodes on the hosts of this file (TOML), over ssh")
     parser.add_argument("--policies", default="xor,balanced", metavar="NAME,…", help="of real nodes")
     parser.add_argument("--keys", default="url", metavar="NAME,…", help="of real nodes: url, host or both")
     parser.add_argument("--rounds", type=int, default=1, help="of real swarms, in turns (default 1)")
@@ -231,7 +254,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.one:
         print(json.dumps(dataclasses.asdict(run(*json.loads(args.one)))))
         return 0
-    if args.real:
+    if args.real or args.inventory:
         return real(args)
     sizes = [int(n) for n in args.nodes.split(",")] if args.nodes else list(QUICK_NODES if args.quick else NODES)
     pages = args.pages or (QUICK_PAGES if args.quick else PAGES)

@@ -1,9 +1,9 @@
-"""Real nodes on this machine that crawl a web which is slow to answer: how fast N do what one does, and what is lost.
+"""Real nodes that crawl a web which is slow to answer: how fast N do what one does, and what is lost.
 
 The web (`scale_site.py`) takes its time for each page, so what a node can do is its requests in flight over that time,
 and the machine has to have CPU to spare: a sample in which it had not is marked, and says nothing. Every swarm has as
 many pages for each node. What is told of the crawl's *middle* leaves its beginning and its end out: from the first
-tenth of the pages to the last tenth.
+tenth of the pages to the last tenth. The nodes run on this machine, or on others (`scale_hosts.py`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench_tasks import RUN_MAX_S, Node
 from policy_bench.nodes import Cluster
-from scale_site import Asked, ScaleSite, scale_site
+from scale_site import Asked, ScaleSite
 
 TICK_S = 0.25
 MIDDLE = (0.1, 0.9)
@@ -60,7 +61,7 @@ class RealSample:
     rate: float  # pages a second in the middle
     cpu_s: float  # of all nodes, in the middle
     middle_pages: int
-    busy: float  # the share of the machine's CPU that was in use in the middle
+    busy: float  # the share of the machine's CPU that was in use in the middle; of several machines, the busiest's
     rpc_bytes: int | None  # over connections between nodes, all of the crawl; None where `ss` is missing
     shares: tuple[int, ...]  # pages of each node
     asked: Asked  # by the web's count
@@ -86,12 +87,35 @@ class RealSample:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was so at one moment; `cpu_s` of all nodes, `busy_s` of the whole machine."""
+    """What was so at one moment; `cpu_s` of all nodes, `busy_s` of the machine of each, for a processor."""
 
     at: float
     pages: int
     cpu_s: float
-    busy_s: float
+    busy_s: tuple[float, ...]
+
+
+class ScaleNode(Protocol):
+    """A node somewhere."""
+
+    @property
+    def address(self) -> str:
+        """Where the others reach it."""
+
+    @property
+    def cpu_s(self) -> float:
+        """User and system time so far."""
+
+    @property
+    def busy_s(self) -> float:
+        """CPU seconds in use of its machine so far, over its processors."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that it had."""
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """What its admin answers below /api/v1."""
 
 
 def run(trial: Trial, home: Path) -> RealSample:
@@ -102,19 +126,52 @@ def run(trial: Trial, home: Path) -> RealSample:
     """
     options = ("--concurrency", str(trial.flight))
     with (
-        scale_site(home, trial.hosts, trial.pages, trial.latency_s, trial.delay_s) as site,
+        ScaleSite(home, trial.hosts, trial.pages, trial.latency_s, trial.delay_s) as site,
         Cluster(home / "nodes", *options) as cluster,
     ):
         for _ in range(trial.nodes):
             cluster.add()
-        began = time.monotonic()
-        readings, crawl = _crawl(trial, site, cluster.nodes)
-        whole_s = time.monotonic() - began
-        facts = cluster.nodes[0].ask("GET", f"crawls/{crawl}/export/nodes")
-        return _sample(trial, whole_s, readings, site.totals(), cluster.nodes, [fact["counters"] for fact in facts])
+        addresses = {node.address for node in cluster.nodes}
+        return measure(trial, site, [_NodeHere(node) for node in cluster.nodes], lambda: connection_bytes(addresses))
 
 
-def _crawl(trial: Trial, site: ScaleSite, nodes: Sequence[Node]) -> tuple[list[Reading], str]:
+def measure(
+    trial: Trial, site: ScaleSite, nodes: Sequence[ScaleNode], sent_bytes: Callable[[], int | None]
+) -> RealSample:
+    """One crawl by nodes that know each other; `sent_bytes()` is what went over the connections between them so far.
+
+    Raises:
+        SystemExit: the crawl does not end.
+    """
+    began = time.monotonic()
+    readings, crawl = _crawl(trial, site, nodes)
+    whole_s = time.monotonic() - began
+    facts = nodes[0].ask("GET", f"crawls/{crawl}/export/nodes")
+    counters = [fact["counters"] for fact in facts]
+    return _sample(trial, whole_s, readings, site.totals(), nodes, counters, sent_bytes())
+
+
+class _NodeHere:
+    """A node of this machine."""
+
+    def __init__(self, node: Node) -> None:
+        self.address, self.ask = node.address, node.ask
+        self._node = node
+
+    @property
+    def cpu_s(self) -> float:
+        return self._node.cpu_s
+
+    @property
+    def busy_s(self) -> float:
+        return machine_busy_s() / (os.cpu_count() or 1)
+
+    @property
+    def peak_bytes(self) -> int:
+        return peak_bytes(self._node.process.pid)
+
+
+def _crawl(trial: Trial, site: ScaleSite, nodes: Sequence[ScaleNode]) -> tuple[list[Reading], str]:
     settings = {
         "delay_s": str(trial.delay_s), "allow_private": True, "policy": trial.policy, "key": trial.key,
     }  # fmt: skip
@@ -128,8 +185,9 @@ def _crawl(trial: Trial, site: ScaleSite, nodes: Sequence[Node]) -> tuple[list[R
     return readings, crawl
 
 
-def _read(site: ScaleSite, nodes: Iterable[Node]) -> Reading:
-    return Reading(time.monotonic(), site.totals().pages, sum(node.cpu_s for node in nodes), machine_busy_s())
+def _read(site: ScaleSite, nodes: Sequence[ScaleNode]) -> Reading:
+    busy_s = tuple(node.busy_s for node in nodes)
+    return Reading(time.monotonic(), site.totals().pages, sum(node.cpu_s for node in nodes), busy_s)
 
 
 def _sample(
@@ -137,12 +195,13 @@ def _sample(
     whole_s: float,
     readings: Sequence[Reading],
     asked: Asked,
-    nodes: Sequence[Node],
+    nodes: Sequence[ScaleNode],
     counters: Sequence[dict[str, int]],
+    rpc_bytes: int | None,
 ) -> RealSample:
     first, last = middle_of([(reading.pages, reading) for reading in readings], trial.pages)
     seconds, pages = last.at - first.at, last.pages - first.pages
-    busy = (last.busy_s - first.busy_s) / (seconds * (os.cpu_count() or 1))
+    busy = max(after - before for before, after in zip(first.busy_s, last.busy_s, strict=True)) / seconds
     return RealSample(
         trial,
         whole_s,
@@ -150,12 +209,12 @@ def _sample(
         last.cpu_s - first.cpu_s,
         pages,
         busy,
-        connection_bytes({node.address for node in nodes}),
+        rpc_bytes,
         tuple(each["pages"] for each in counters),
         asked,
         sum(each.get("politeness_violations", 0) for each in counters),
         trial.pages - (asked.pages - asked.again),
-        tuple(peak_bytes(node.process.pid) for node in nodes),
+        tuple(node.peak_bytes for node in nodes),
     )
 
 

@@ -1,8 +1,9 @@
 """A made-up web of many hosts that answers after a while and counts what a crawler does to it: a process of its own.
 
-    python scripts/scale_site.py --port N --hosts N --pages N [--latency SECONDS] [--delay SECONDS]
+    python scripts/scale_site.py --port N --hosts N --pages N [--latency SECONDS] [--delay SECONDS] [--address HOST]
 
-Each host is a loopback address, 127.77.x.y, all with the same port. The pages are one tree, as `slow_site.py` has it,
+Each host is a loopback address, 127.77.x.y, all with the same port; or, for nodes of other machines, a port of one
+address, from `--port` on. The pages are one tree, as `slow_site.py` has it,
 dealt out to the hosts in turn, so that most links lead to another host. `/totals` of any host says, in JSON, what all
 of them were asked for.
 
@@ -18,8 +19,6 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from policy_bench.slow_site import PAGE_BYTES, TOTALS_PATH, HttpConnection, links_of, response
 from web_server import WebServer, free_port
+
+from dhtcrawl.units import Address, format_address
 
 _TEXT = "what a page says that nobody reads " * 1_000
 
@@ -41,16 +42,28 @@ class Asked(NamedTuple):
     elsewhere: int  # requests for anything else: what no page leads to
 
 
-def host_of(number: int) -> str:
-    """The address of a host; a /16 of loopback has room for 60,000."""
-    return f"127.77.{number // 250}.{number % 250 + 1}"
+class Hosts(NamedTuple):
+    """Where the hosts are; `address` is one for all of them, with a port each, or "": a loopback address each."""
+
+    port: int
+    address: str = ""
+
+    def place(self, number: int) -> Address:
+        """Of one host; a /16 of loopback has room for 60,000."""
+        if self.address:
+            return self.address, self.port + number
+        return f"127.77.{number // 250}.{number % 250 + 1}", self.port
+
+    def url(self, number: int, path: int) -> str:
+        """Of a page there."""
+        return f"http://{format_address(self.place(number))}/{path}"
 
 
 class Web:
     """The hosts, and what is counted. No I/O."""
 
-    def __init__(self, hosts: int, pages: int, port: int, delay_s: float) -> None:
-        self._hosts, self._pages, self._port, self._delay_s = hosts, pages, port, delay_s
+    def __init__(self, hosts: int, pages: int, places: Hosts, delay_s: float) -> None:
+        self._hosts, self._pages, self._places, self._delay_s = hosts, pages, places, delay_s
         self._asked: set[int] = set()
         self._answering = [0] * hosts
         self._answered_at = [float("-inf")] * hosts
@@ -83,16 +96,16 @@ class Web:
     def page(self, number: int) -> str:
         """Its HTML."""
         links = "".join(
-            f'<li><a href="http://{host_of(link % self._hosts)}:{self._port}/{link}">{link}</a>'
+            f'<li><a href="{self._places.url(link % self._hosts, link)}">{link}</a>'
             for link in links_of(number, self._pages)
         )
         text = _TEXT[: max(0, PAGE_BYTES - len(links))]
         return f"<!doctype html><html><head><title>{number}</title></head><body><ul>{links}</ul><p>{text}</body></html>"
 
 
-def seeds_of(hosts: int, port: int) -> list[str]:
+def seeds_of(hosts: int, places: Hosts) -> list[str]:
     """The first page of each host: private addresses are crawled where a seed names them."""
-    return [f"http://{host_of(number)}:{port}/{number}" for number in range(hosts)]
+    return [places.url(number, number) for number in range(hosts)]
 
 
 class _Connection(HttpConnection):
@@ -120,13 +133,15 @@ class _Connection(HttpConnection):
 class ScaleSite(WebServer):
     """The process; started and ended by `with`. Its `url` is that of the first host."""
 
-    def __init__(self, home: Path, hosts: int, pages: int, latency_s: float, delay_s: float) -> None:
-        port = free_port()
-        argv = [sys.executable, __file__, "--port", str(port), "--hosts", str(hosts), "--pages", str(pages)]
-        argv += ["--latency", str(latency_s), "--delay", str(delay_s)]
-        super().__init__("the made-up web", argv, port, home / "web.log")
-        self.url = f"http://{host_of(0)}:{port}"
-        self.seeds = seeds_of(hosts, port)
+    def __init__(
+        self, home: Path, hosts: int, pages: int, latency_s: float, delay_s: float, places: Hosts | None = None
+    ) -> None:
+        places = Hosts(free_port()) if places is None else places
+        argv = [sys.executable, __file__, "--port", str(places.port), "--hosts", str(hosts), "--pages", str(pages)]
+        argv += ["--latency", str(latency_s), "--delay", str(delay_s), "--address", places.address]
+        super().__init__("the made-up web", argv, places.port, home / "web.log")
+        self.url = f"http://{format_address(places.place(0))}"
+        self.seeds = seeds_of(hosts, places)
 
     def _answers(self) -> bool:
         try:
@@ -141,19 +156,12 @@ class ScaleSite(WebServer):
             return Asked(**json.load(answer))
 
 
-@contextmanager
-def scale_site(home: Path, hosts: int, pages: int, latency_s: float, delay_s: float) -> Iterator[ScaleSite]:
-    """A web whose pages take `latency_s`, and that wants to be left alone for `delay_s` after each."""
-    with ScaleSite(home, hosts, pages, latency_s, delay_s) as site:
-        yield site
-
-
-async def serve(web: Web, hosts: int, port: int, latency_s: float) -> None:
+async def serve(web: Web, hosts: int, places: Hosts, latency_s: float) -> None:
     """Until the process is ended."""
-    addresses = [host_of(number) for number in range(hosts)]
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(web, latency_s), addresses, port, backlog=512)
-    await server.serve_forever()
+    for number in range(hosts):
+        await loop.create_server(lambda: _Connection(web, latency_s), *places.place(number), backlog=512)
+    await asyncio.Event().wait()
 
 
 def main() -> None:
@@ -168,9 +176,11 @@ def main() -> None:
     parser.add_argument(
         "--delay", type=float, default=0.0, metavar="SECONDS", help="wanted after each answer of a host"
     )
+    parser.add_argument("--address", default="", help="one address for all hosts, with ports from --port on")
     args = parser.parse_args()
-    web = Web(args.hosts, args.pages, args.port, args.delay)
-    uvloop.run(serve(web, args.hosts, args.port, args.latency))
+    places = Hosts(args.port, args.address)
+    web = Web(args.hosts, args.pages, places, args.delay)
+    uvloop.run(serve(web, args.hosts, places, args.latency))
 
 
 if __name__ == "__main__":

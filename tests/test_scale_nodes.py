@@ -13,7 +13,7 @@ import pytest
 import scale_nodes
 import scale_report
 from scale_nodes import RealSample, Trial
-from scale_site import Asked, Web, host_of, seeds_of
+from scale_site import Asked, Hosts, Web, seeds_of
 
 
 def sample(nodes: int, rate: float, shares: tuple[int, ...], policy: str = "xor") -> RealSample:
@@ -25,7 +25,7 @@ def sample(nodes: int, rate: float, shares: tuple[int, ...], policy: str = "xor"
 
 
 def test_the_web_counts_what_comes_again_and_what_comes_too_soon() -> None:
-    web = Web(hosts=2, pages=10, port=80, delay_s=1.0)
+    web = Web(hosts=2, pages=10, places=Hosts(80), delay_s=1.0)
     assert (web.begin("/0", 0.0), web.begin("/1", 0.0)) == (0, 1), "two hosts may be asked at once"
     assert web.totals(0.0).too_soon == 0
     assert web.begin("/2", 0.1) == 2, "its host is answering page 0"
@@ -39,20 +39,27 @@ def test_the_web_counts_what_comes_again_and_what_comes_too_soon() -> None:
 
 
 def test_the_web_has_no_other_pages() -> None:
-    web = Web(hosts=2, pages=10, port=80, delay_s=1.0)
+    web = Web(hosts=2, pages=10, places=Hosts(80), delay_s=1.0)
     assert [web.begin(path, 0.0) for path in ("/10", "/x", "/-1", "/²", "/robots.txt")] == [None] * 5
     assert web.totals(0.0) == Asked(0.0, pages=0, again=0, too_soon=0, elsewhere=4)
-    assert f"http://{host_of(1)}:80/1" in web.page(0), "pages lead to other hosts"
+    assert 'href="http://127.77.0.2:80/1"' in web.page(0), "pages lead to other hosts"
 
 
 def test_hosts_are_different_loopback_addresses_and_each_has_a_seed() -> None:
-    assert len({host_of(number) for number in range(600)}) == 600
-    assert all(host_of(number).startswith("127.77.") for number in range(600))
-    assert seeds_of(2, 8080) == ["http://127.77.0.1:8080/0", "http://127.77.0.2:8080/1"]
+    places = [Hosts(8080).place(number) for number in range(600)]
+    assert len(set(places)) == 600
+    assert all(address.startswith("127.77.") and port == 8080 for address, port in places)
+    assert seeds_of(2, Hosts(8080)) == ["http://127.77.0.1:8080/0", "http://127.77.0.2:8080/1"]
+
+
+def test_for_nodes_elsewhere_hosts_are_ports_of_one_address() -> None:
+    assert seeds_of(2, Hosts(8080, "2001:db8::5")) == ["http://[2001:db8::5]:8080/0", "http://[2001:db8::5]:8081/1"]
 
 
 def test_beginning_and_end_are_left_out() -> None:
-    readings = [(done, scale_nodes.Reading(at, done, 0.0, 0.0)) for at, done in enumerate((0, 9, 10, 50, 90, 91, 100))]
+    readings = [
+        (done, scale_nodes.Reading(at, done, 0.0, (0.0,))) for at, done in enumerate((0, 9, 10, 50, 90, 91, 100))
+    ]
     first, last = scale_nodes.middle_of(readings, 100)
     assert (first.pages, last.pages) == (10, 90)
     with pytest.raises(SystemExit, match="more pages"):
@@ -112,12 +119,12 @@ def test_a_line_is_drawn_through_the_speeds() -> None:
 
 def test_a_small_swarm_is_measured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     table, plot = tmp_path / "real.csv", tmp_path / "real.svg"
-    argv = ["--quick", "--real", "2", "--policies", "xor", "--csv", str(table), "--plot", str(plot), "--json", "-"]
+    argv = ["--quick", "--real", "1", "--policies", "xor", "--csv", str(table), "--plot", str(plot), "--json", "-"]
     assert bench_scale.main(argv) == 0
     rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)["rows"]}
-    assert rows["xor, by url, 2 nodes: lost"]["measured"] == 0
-    assert rows["xor, by url, 2 nodes: too soon"]["measured"] == 0
-    assert rows["xor, by url, 2 nodes: speed"]["measured"] > 0
+    assert rows["xor, by url, 1 node: lost"]["measured"] == 0
+    assert rows["xor, by url, 1 node: too soon"]["measured"] == 0
+    assert rows["xor, by url, 1 node: speed"]["measured"] > 0
     (line,) = csv.DictReader(table.open())
-    assert (line["pages"], line["efficiency"]) == ("80", "")
+    assert (line["pages"], line["efficiency"]) == ("40", "1.0000")
     ElementTree.fromstring(plot.read_text())
