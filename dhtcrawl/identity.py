@@ -9,16 +9,18 @@ owner only. It is PKCS#8 PEM, which the usual tools can show.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from dhtcrawl.errors import IdentityError, StorageFull
 from dhtcrawl.keyspace import node_id_of
+from dhtcrawl.node_key import NONCE_BYTES
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import sync_path
 
@@ -32,6 +34,35 @@ class NewKey(NamedTuple):
     pem: bytes
 
 
+class NodeIdentity:
+    """A node's key, as `dhtcrawl.node_key.NodeKey` wants it."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self.public = private.public_key().public_bytes_raw()
+        self.node_id = node_id_of(self.public)
+        self._private = private
+
+    @classmethod
+    def drawn(cls) -> Self:
+        """A key for once."""
+        return cls(Ed25519PrivateKey.generate())
+
+    def sign(self, said: bytes) -> bytes:
+        return self._private.sign(said)
+
+    def verify(self, node_id: bytes, public: bytes, signature: bytes, said: bytes) -> bool:
+        if node_id_of(public) != node_id:
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, said)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def nonce(self) -> bytes:
+        return secrets.token_bytes(NONCE_BYTES)
+
+
 def load_or_create(data_dir: Path) -> bytes:
     """The node id of the key in `data_dir`, which is made where there is none.
 
@@ -39,7 +70,16 @@ def load_or_create(data_dir: Path) -> bytes:
         IdentityError: the key is unreadable, no Ed25519 key, or open to others.
         StorageFull: no space for a new one.
     """
-    return node_id_of(public_key(data_dir).public_bytes_raw())
+    return node_key(data_dir).node_id
+
+
+def node_key(data_dir: Path) -> NodeIdentity:
+    """The key in `data_dir`, which is made where there is none.
+
+    Raises:
+        IdentityError, StorageFull: what `load_or_create` raises.
+    """
+    return NodeIdentity(_load(data_dir))
 
 
 def public_key(data_dir: Path) -> Ed25519PublicKey:
@@ -48,6 +88,10 @@ def public_key(data_dir: Path) -> Ed25519PublicKey:
     Raises:
         IdentityError, StorageFull: what `load_or_create` raises.
     """
+    return _load(data_dir).public_key()
+
+
+def _load(data_dir: Path) -> Ed25519PrivateKey:
     path = data_dir / FILE_NAME
     try:
         if not path.exists():
@@ -63,7 +107,7 @@ def public_key(data_dir: Path) -> Ed25519PublicKey:
         raise IdentityError(f"{path} is no private key; restore it, or remove it to get a new node id") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise IdentityError(f"{path} is no Ed25519 key; restore it, or remove it to get a new node id")
-    return key.public_key()
+    return key
 
 
 def new_keys() -> Iterator[NewKey]:

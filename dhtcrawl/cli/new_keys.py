@@ -17,8 +17,7 @@ from pathlib import Path
 
 from dhtcrawl.cli.addresses import JoinOptions
 from dhtcrawl.closed.secret import Ring
-from dhtcrawl.identity import FILE_NAME, has_key, keep, load_or_create, new_keys, public_key
-from dhtcrawl.keyspace import node_id_of
+from dhtcrawl.identity import FILE_NAME, NodeIdentity, has_key, keep, load_or_create, new_keys, node_key, public_key
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.swarm.membership.sections import best_of, together, tries_of
@@ -58,14 +57,13 @@ async def _members(data_dir: Path, bootstrap: Sequence[Address], ring: Ring | No
     from dhtcrawl.node.scout import member_ids
 
     if ring is None:
-        return await member_ids(bootstrap, next(new_keys()).node_id)
+        return await member_ids(bootstrap, NodeIdentity.drawn())
     from dhtcrawl.closed.tls import SwarmTls
 
     try:
         with tempfile.TemporaryDirectory(prefix="stranger-", dir=data_dir) as name:
             own = Path(name)
-            public = public_key(own)
-            tls = SwarmTls.of(ring, own, own / FILE_NAME, public)
-            return await member_ids(bootstrap, node_id_of(public.public_bytes_raw()), tls)
+            tls = SwarmTls.of(ring, own, own / FILE_NAME, public_key(own))
+            return await member_ids(bootstrap, node_key(own), tls)
     except OSError as error:
         raise storage_error(error, f"cannot write a certificate to {data_dir}") from error

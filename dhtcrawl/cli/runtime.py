@@ -26,7 +26,7 @@ from dhtcrawl.config import Config
 from dhtcrawl.crawl.services import Silent
 from dhtcrawl.errors import StorageError, StoreInUse
 from dhtcrawl.fetch.aiohttp_client import AiohttpClient
-from dhtcrawl.identity import load_or_create
+from dhtcrawl.identity import node_key
 from dhtcrawl.node.single import Node, Ports, open_node
 from dhtcrawl.storage.store.committer import ThreadCommitter
 from dhtcrawl.storage.store.engine import OPEN_FILES_MAX, LevelEngine, storage_error
@@ -152,8 +152,8 @@ async def real_node(config: Config, data_dir: Path, reach: NetworkReach | None =
         ConfigError, UsageError: `fetch.concurrency` takes more open files than the system allows.
     """
     raise_file_limit(config)
-    node_id = load_or_create(data_dir)
-    STDERR.name_node(node_id.hex())
+    key = node_key(data_dir)
+    STDERR.name_node(key.node_id.hex())
     engine = LevelEngine(data_dir / STORE_DIR, cache_bytes=config.storage.cache_bytes)
     clock = SystemClock()
     ports = Ports(
@@ -170,7 +170,7 @@ async def real_node(config: Config, data_dir: Path, reach: NetworkReach | None =
         make_committer=ThreadCommitter,
         offload=partial(asyncio.get_running_loop().run_in_executor, None),
         aside=_aside,
-        node_id=node_id,
+        key=key,
         observer=Silent(),
         machine=Machine(data_dir),
     )

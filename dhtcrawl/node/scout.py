@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dhtcrawl.node.reception import Reception
+from dhtcrawl.node_key import NodeKey
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.server import hosts_of
 from dhtcrawl.rpc.membership.hello import NodeState, parse_records
@@ -29,17 +30,17 @@ ASKED_MAX: Final = 3
 LIMITS: Final = TransportLimits(connect_s=2.0, request_s=3.0, close_s=1.0)
 
 
-async def member_ids(bootstrap: Sequence[Address], stranger: bytes, tls: TlsContexts | None = None) -> list[bytes]:
+async def member_ids(bootstrap: Sequence[Address], stranger: NodeKey, tls: TlsContexts | None = None) -> list[bytes]:
     """The ids of those who are there, joining ones included, as the first of these nodes that answers has them.
 
-    `stranger` is the id under which is asked; in a closed swarm that of the key in the certificate of `tls`. Empty
-    where nobody answers.
+    `stranger` is the key under which is asked; in a closed swarm that in the certificate of `tls`. Empty where nobody
+    answers.
     """
-    reception = Reception(stranger, incarnation=1)
+    reception = Reception(stranger.node_id, incarnation=1)
     try:
         async with (
             asyncio.timeout(TIMEOUT_S),
-            TaskTransport(reception.hello, reception.handle, limits=LIMITS, tls=tls) as transport,
+            TaskTransport(reception.hello, reception.handle, limits=LIMITS, tls=tls, key=stranger) as transport,
         ):
             for host, port in bootstrap[:ASKED_MAX]:
                 hosts = await hosts_of((host, port))

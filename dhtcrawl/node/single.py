@@ -33,6 +33,7 @@ from dhtcrawl.errors import Exit
 from dhtcrawl.fetch.host_access import HostAccess, UnleasedHosts
 from dhtcrawl.fetch.http import HttpClient
 from dhtcrawl.fetch.politeness import HostBook
+from dhtcrawl.node_key import NodeKey
 from dhtcrawl.spec import NONCE_BYTES, CrawlSpec
 from dhtcrawl.storage.archive import body_copies
 from dhtcrawl.storage.archive.archive import Archive
@@ -68,7 +69,7 @@ class Ports:
     offload: Callable[[Callable[[], Any]], Awaitable[Any]]
     # The same for functions that may never return: the node does not wait for them when it ends.
     aside: Callable[[Callable[[], Any]], Awaitable[Any]]
-    node_id: bytes
+    key: NodeKey  # which gives the node its id
     observer: Observer
     # Traits of the machine, as far as they are known: names and positive numbers.
     machine: Callable[[], Mapping[str, float]] = dict
@@ -81,7 +82,7 @@ class Node:
         self, config: Config, ports: Ports, runner: GroupRunner, committer: Committer, incarnation: int
     ) -> None:
         self.config = config
-        self.node_id = ports.node_id.hex()
+        self.node_id = ports.key.node_id.hex()
         self.ports = ports
         self.committer = committer
         self.incarnation = incarnation

@@ -209,7 +209,8 @@ class SwarmNode:
 
     def _make_transport(self, limits: TransportLimits | None = None) -> TaskTransport:
         reception, source = self._ground.reception, self._ground.network.source
-        return TaskTransport(reception.hello, reception.handle, limits=limits, source=source, tls=self._secrets[1])
+        tls, key = self._secrets[1], self.node.ports.key
+        return TaskTransport(reception.hello, reception.handle, limits=limits, source=source, tls=tls, key=key)
 
     def _make_routing(self, node_id: bytes) -> RoutingServer:
         ports = self.node.ports

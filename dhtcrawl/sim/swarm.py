@@ -26,6 +26,7 @@ from dhtcrawl.rpc.tasks.connection import Handler
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.sim.committer import CrashingCommitter
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.sim.loop import VirtualClock, VirtualLoop, on_host
 from dhtcrawl.sim.machines import SimMachine, address_of
 from dhtcrawl.sim.net import DatagramNetwork, Weather
@@ -352,7 +353,7 @@ class SimHost:
             make_committer=make_committer,
             offload=offload,
             aside=offload,
-            node_id=self.id,
+            key=SimKey(self.id, self.starts),
             observer=world.trace,
             machine=dict if self.machine is None else self.machine.traits,
         )

@@ -19,6 +19,7 @@ from dhtcrawl.config import Config
 from dhtcrawl.errors import Exit
 from dhtcrawl.node.single import Ports, open_node
 from dhtcrawl.sim.committer import CrashingCommitter
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.trace import Trace
 from dhtcrawl.sim.web import SimClient, SimWeb
@@ -106,7 +107,7 @@ class SimNode:
             make_committer=make_committer,
             offload=offload,
             aside=offload,
-            node_id=self.id,
+            key=SimKey(self.id, self._lives),
             observer=self._trace,
         )
 

@@ -21,6 +21,7 @@ from dhtcrawl.fetch.guard import refusal
 from dhtcrawl.fetch.http import FetchFailureKind
 from dhtcrawl.node.single import Ports, open_node
 from dhtcrawl.sim.committer import LoopCommitter
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
@@ -28,6 +29,7 @@ from dhtcrawl.storage.outputs.summary import Summary
 from dhtcrawl.storage.store.memory import MemoryEngine
 
 SEED = "http://a.test/"
+KEY = SimKey(b"n" * 20)
 
 
 async def told(answer: Callable[[str], Answer], *seeds: str, **settings: object) -> tuple[Summary, Exit, str, str]:
@@ -42,7 +44,7 @@ async def told(answer: Callable[[str], Answer], *seeds: str, **settings: object)
 
     clock = VirtualClock(asyncio.get_running_loop())
     client = ScriptedClient(answer, clock, 0.05)
-    ports = Ports(clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, offload, b"n" * 20, Silent())
+    ports = Ports(clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, offload, KEY, Silent())
     async with open_node(config, ports) as node:
         record = await node.create_crawl(make_spec(seeds or [SEED], config.crawl))
         running = await node.prepare(record, OutputDirs.in_memory(), disk_used=never)

@@ -20,6 +20,7 @@ from dhtcrawl.fetch.heads import request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, HttpClient, HttpRequest, Truncated
 from dhtcrawl.node.single import Ports, RunningCrawl, open_node
 from dhtcrawl.sim.committer import LoopCommitter
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
@@ -99,7 +100,7 @@ def ports_of(clock: Clock, http: HttpClient) -> Ports:
     async def offload(function: Any) -> Any:
         return function()
 
-    return Ports(clock, Random(1), http, MemoryEngine(), LoopCommitter, offload, offload, b"n" * 20, Silent())
+    return Ports(clock, Random(1), http, MemoryEngine(), LoopCommitter, offload, offload, SimKey(b"n" * 20), Silent())
 
 
 @pytest.mark.parametrize("names", ["one domain", "one address"])

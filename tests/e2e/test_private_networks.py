@@ -10,10 +10,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dhtcrawl.config import CrawlSettings
-from dhtcrawl.rpc.tasks import frame, messages, signals
-from dhtcrawl.rpc.tasks.frame import Kind
+from dhtcrawl.identity import NodeIdentity
+from dhtcrawl.rpc.tasks.events import Answered, FailureKind, RequestFailed
+from dhtcrawl.rpc.tasks.identity_check import IdentityCheck
+from dhtcrawl.rpc.tasks.link import LinkLimits, PeerLink
+from dhtcrawl.rpc.tasks.messages import Call
+from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.store.crawl_record import CrawlRecord, to_wire
 from dhtcrawl.swarm.calls.lifecycle import TellCrawl
@@ -39,21 +44,23 @@ def a_node(home: Path, *options: str) -> Iterator[Node]:
         swarm.check()
 
 
-def asked_by_a_stranger(node: Node, seed: str) -> int:
-    """Tell the node of a crawl over a connection that only says HELLO; the kind of the answer."""
+def asked_by_a_stranger(node: Node, seed: str) -> object:
+    """Tell the node of a crawl over a connection of a node that nobody knows; what comes of it."""
     spec, nonce = make_spec([seed], CrawlSettings(allow_private=True, delay_s=0.0)), os.urandom(16)
     args = TellCrawl(record=to_wire(CrawlRecord(spec.crawl_id(nonce), spec, nonce))).to_map()
-    hello = signals.encode_signal(signals.Hello(os.urandom(20), 1, "active", ("xor",), 0))
-    answers: list[int] = []
+    key = NodeIdentity(Ed25519PrivateKey.generate())
+    hello = Hello(key.node_id, 1, "active", ("xor",), key=key.public, nonce=key.nonce())
+    link = PeerLink(hello, LinkLimits(), 0.0, IdentityCheck(key, dialed=True))
+    link.request(Call("crawl_tell", args), 0.0, DEADLINE_S)
+    link.connected(0.0)
     with socket.create_connection(address_of(node.address), DEADLINE_S) as stranger:
         stranger.settimeout(DEADLINE_S)
-        stranger.sendall(hello + messages.encode(1, messages.Call("crawl_tell", args)))
-        decoder = frame.Decoder()
-        while Kind.RESULT not in answers and Kind.REFUSED not in answers:
-            data = stranger.recv(65_536)
-            assert data, f"it ended the connection after {answers}"
-            answers += [kind for kind, _ in decoder.feed(data)]
-    return next(kind for kind in answers if kind in (Kind.RESULT, Kind.REFUSED))
+        while True:
+            stranger.sendall(link.take_bytes())
+            link.receive(stranger.recv(65_536), 0.0)
+            for event in link.take_events():
+                if isinstance(event, Answered | RequestFailed):
+                    return event.reply if isinstance(event, Answered) else event.failure.kind
 
 
 def crawled(crawler: Crawler, node: Node, seed: str) -> str:
@@ -75,7 +82,7 @@ def test_no_crawl_has_a_reachable_node_fetch_from_its_own_loopback_and_a_strange
 ) -> None:
     stub.page("/")
     with a_node(tmp_path, *REACHABLE, *networks) as node:
-        assert asked_by_a_stranger(node, f"{stub.url}/") == Kind.REFUSED
+        assert asked_by_a_stranger(node, f"{stub.url}/") is FailureKind.REFUSED
         assert node.ask("crawls") == []
         crawl = crawled(crawler, node, f"{stub.url}/")
         (story,) = node.ask(f"why?url={stub.url}/&crawl={crawl}")

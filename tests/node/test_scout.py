@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from closed.members import OTHERS, RING, Member
 from rpc.records import DEAD, JOINING, LEFT, ME, members, node
+from rpc.wire import hello
 from rpc.worlds import Wires
 
 from dhtcrawl.clock import SystemClock
+from dhtcrawl.identity import NodeIdentity
 from dhtcrawl.node.scout import member_ids
 from dhtcrawl.rpc.membership.member_exchange import MemberExchange
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
@@ -22,8 +24,9 @@ from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Call, Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
 from dhtcrawl.rpc.tasks.transport import TaskTransport
+from dhtcrawl.sim.keys import SimKey
 
-STRANGER = b"s" * 20
+STRANGER, THERE = SimKey(b"s" * 20), SimKey(hello(2).node_id)
 
 
 class Asked:
@@ -49,11 +52,11 @@ async def test_all_who_are_there_are_told_joining_ones_too_and_nobody_learns_of_
     wires = Wires()
     gone = [node("l", LEFT), node("d", DEAD)]
     asked = Asked(members(node("a"), node("j", JOINING), *gone))
-    async with wires.node(2, asked) as there:
+    async with wires.node(2, asked, key=THERE) as there:
         address = await there.listen(wires.host(2), 0)
         assert set(await member_ids([address], STRANGER)) == {ME.id, b"a" * 20, b"j" * 20}
-        assert asked.askers == [STRANGER]
-        assert STRANGER not in asked.known
+        assert asked.askers == [STRANGER.node_id]
+        assert STRANGER.node_id not in asked.known
     wires.check()
 
 
@@ -62,7 +65,7 @@ async def test_a_large_swarm_is_told_page_by_page() -> None:
     wires = Wires()
     many = [replace(node("a"), id=number.to_bytes(20, "big")) for number in range(1_200)]
     asked = Asked(members(*many))
-    async with wires.node(2, asked) as there:
+    async with wires.node(2, asked, key=THERE) as there:
         address = await there.listen(wires.host(2), 0)
         assert set(await member_ids([address], STRANGER)) == {ME.id, *(record.id for record in many)}
         assert len(asked.askers) == 3
@@ -71,7 +74,7 @@ async def test_a_large_swarm_is_told_page_by_page() -> None:
 @pytest.mark.loops("virtual")
 async def test_where_one_does_not_answer_the_next_is_asked_and_where_none_does_nobody_is_told() -> None:
     wires = Wires()
-    async with wires.node(2, Asked(members(node("a")))) as there:
+    async with wires.node(2, Asked(members(node("a"))), key=THERE) as there:
         address = await there.listen(wires.host(2), 0)
         silent = (wires.host(3), 9)
         assert set(await member_ids([silent, address], STRANGER)) == {ME.id, b"a" * 20}
@@ -89,6 +92,6 @@ async def test_in_a_closed_swarm_who_has_the_secret_is_told(tmp_path: Path) -> N
 
     async with TaskTransport(own, asked, tls=member.tls()) as there:
         address = await there.listen("127.0.0.1", 0)
-        assert set(await member_ids([address], newcomer.id, newcomer.tls(RING))) == {ME.id, b"a" * 20}
-        assert await member_ids([address], newcomer.id, newcomer.tls(OTHERS)) == []
-        assert await member_ids([address], newcomer.id) == []
+        assert set(await member_ids([address], NodeIdentity(newcomer.key), newcomer.tls(RING))) == {ME.id, b"a" * 20}
+        assert await member_ids([address], NodeIdentity(newcomer.key), newcomer.tls(OTHERS)) == []
+        assert await member_ids([address], NodeIdentity(newcomer.key)) == []

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from dhtcrawl.node_key import NodeKey
 from dhtcrawl.rpc.tasks.connection import Address
 from dhtcrawl.rpc.tasks.messages import Reply, Request
 from dhtcrawl.rpc.tasks.signals import Hello
@@ -45,8 +46,15 @@ class Wires:
     def host(self, number: int) -> str:
         return f"10.0.0.{number}" if self.virtual else "127.0.0.1"
 
-    def node(self, number: int, handler: Handler | None = None, limits: TransportLimits | None = None) -> TaskTransport:
-        return TaskTransport(lambda: hello(number), handler or take_all, limits=limits, source=self.host(number))
+    def node(
+        self,
+        number: int,
+        handler: Handler | None = None,
+        limits: TransportLimits | None = None,
+        key: NodeKey | None = None,
+    ) -> TaskTransport:
+        source = self.host(number)
+        return TaskTransport(lambda: hello(number), handler or take_all, limits=limits, source=source, key=key)
 
     async def stranger(self, address: Address, data: bytes = b"", host: int | str = 99) -> Stranger:
         """A peer that sends what the test says."""

@@ -15,6 +15,7 @@ from dhtcrawl.fetch.heads import request_head, response_head
 from dhtcrawl.fetch.http import Body, Exchange, FetchFailure, FetchFailureKind, HttpRequest
 from dhtcrawl.node.single import Ports, open_node
 from dhtcrawl.sim.committer import LoopCommitter
+from dhtcrawl.sim.keys import SimKey
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.spec import make_spec
 from dhtcrawl.storage.outputs.outputs import OutputDirs
@@ -72,7 +73,9 @@ async def crawl(
 
     clock = VirtualClock(asyncio.get_running_loop())
     client = ScriptedClient(answer, clock, latency_s)
-    ports = Ports(clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, offload, b"n" * 20, Silent())
+    ports = Ports(
+        clock, Random(1), client, MemoryEngine(), LoopCommitter, offload, offload, SimKey(b"n" * 20), Silent()
+    )
     async with open_node(config, ports) as node:
         record = await node.create_crawl(make_spec(seeds, config.crawl))
         running = await node.prepare(record, OutputDirs.in_memory(), disk_used=never)

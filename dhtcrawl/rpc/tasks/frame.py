@@ -50,6 +50,7 @@ class Kind(IntEnum):
     CREDIT = 0x02
     PING = 0x03
     PONG = 0x04
+    PROOF = 0x05
     STORE_TASK = 0x10
     STORE_BACKUP = 0x11
     DELETE_BACKUP = 0x12

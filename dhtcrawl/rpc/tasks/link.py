@@ -1,12 +1,13 @@
 """One connection of the task plane, without I/O: handshake, requests, credit, signs of life, the end.
 
-    state       HELLO     GOODBYE (either way)  fault, loss, all done
-    ──────────  ────────  ────────────────────  ─────────────────────
-    CONNECTING            CLOSED                CLOSED                 no bytes flow yet; CONNECTED → GREETED
-    GREETED     OPEN      CLOSED                CLOSED                 our HELLO is on its way
-    OPEN                  DRAINING              CLOSED                 requests go both ways
-    DRAINING              DRAINING              CLOSED                 what was asked is answered, no more is asked
-    CLOSED                                                             what `take_bytes` has is the last
+    state       HELLO    PROVEN   GOODBYE (either way)  fault, loss, all done
+    ──────────  ───────  ───────  ────────────────────  ─────────────────────
+    CONNECTING                    CLOSED                CLOSED                 no bytes flow yet; CONNECTED → GREETED
+    GREETED     PROVING           CLOSED                CLOSED                 our HELLO is on its way
+    PROVING              OPEN     CLOSED                CLOSED                 our PROOF is, and requests behind it
+    OPEN                          DRAINING              CLOSED                 requests go both ways
+    DRAINING                      DRAINING              CLOSED                 what was asked is answered, no more asked
+    CLOSED                                                                     what `take_bytes` has is the last
 
 Bytes, requests, answers and `now` go in; `take_events` and `take_bytes` give
 the results. Each request comes to exactly one `Answered` or `Failed`,
@@ -34,10 +35,22 @@ from dhtcrawl.rpc.tasks.frame import (
     TooLong,
     unpack,
 )
+from dhtcrawl.rpc.tasks.identity_check import IdentityCheck
 from dhtcrawl.rpc.tasks.lanes import Answering, Asking
 from dhtcrawl.rpc.tasks.messages import Lane, Refused, Reply, Request, decode
 from dhtcrawl.rpc.tasks.rows import TEXT_CHARS_MAX
-from dhtcrawl.rpc.tasks.signals import Credit, Goodbye, Hello, Ping, Pong, Signal, Why, encode_signal, parse_signal
+from dhtcrawl.rpc.tasks.signals import (
+    Credit,
+    Goodbye,
+    Hello,
+    Ping,
+    Pong,
+    Proof,
+    Signal,
+    Why,
+    encode_signal,
+    parse_signal,
+)
 
 
 class LinkState(Enum):
@@ -45,9 +58,15 @@ class LinkState(Enum):
 
     CONNECTING = "connecting"
     GREETED = "greeted"
+    PROVING = "proving"
     OPEN = "open"
     DRAINING = "draining"
     CLOSED = "closed"
+
+
+_BEFORE_OPEN = (LinkState.CONNECTING, LinkState.GREETED, LinkState.PROVING)
+_IN_HANDSHAKE = (LinkState.GREETED, LinkState.PROVING)
+_SENDING = (LinkState.PROVING, LinkState.OPEN, LinkState.DRAINING)
 
 
 class LinkStep(Enum):
@@ -55,6 +74,7 @@ class LinkStep(Enum):
 
     CONNECTED = "connected"
     HELLO = "hello"
+    PROVEN = "proven"
     GOODBYE = "goodbye"
     ENDED = "ended"
 
@@ -62,8 +82,10 @@ class LinkStep(Enum):
 TRANSITIONS: dict[tuple[LinkState, LinkStep], LinkState] = {
     (LinkState.CONNECTING, LinkStep.CONNECTED): LinkState.GREETED,
     (LinkState.CONNECTING, LinkStep.ENDED): LinkState.CLOSED,
-    (LinkState.GREETED, LinkStep.HELLO): LinkState.OPEN,
+    (LinkState.GREETED, LinkStep.HELLO): LinkState.PROVING,
     (LinkState.GREETED, LinkStep.ENDED): LinkState.CLOSED,
+    (LinkState.PROVING, LinkStep.PROVEN): LinkState.OPEN,
+    (LinkState.PROVING, LinkStep.ENDED): LinkState.CLOSED,
     (LinkState.OPEN, LinkStep.GOODBYE): LinkState.DRAINING,
     (LinkState.OPEN, LinkStep.ENDED): LinkState.CLOSED,
     (LinkState.DRAINING, LinkStep.GOODBYE): LinkState.DRAINING,
@@ -112,9 +134,9 @@ class _LinkSignals:
 
 
 class PeerLink:
-    """One end of a connection. `hello` is what we say of ourselves, `peer` what the other end did."""
+    """One end of a connection. `hello` is what we say of ourselves, `peer` what the other end said and has proven."""
 
-    def __init__(self, hello: Hello, limits: LinkLimits, now: float) -> None:
+    def __init__(self, hello: Hello, limits: LinkLimits, now: float, identity: IdentityCheck | None = None) -> None:
         self.state = LinkState.CONNECTING
         self.hello = hello
         self.peer: Hello | None = None
@@ -126,7 +148,7 @@ class PeerLink:
         self._outbox: list[bytes] = []  # answers and signals: the windows we grant bound it
         self._times = _LinkTimes(now)
         self._said = _LinkSignals()
-        self._proven_id: bytes | None = None
+        self._identity = identity or IdentityCheck()
 
     @property
     def used_at(self) -> float:
@@ -147,7 +169,7 @@ class PeerLink:
 
     def connected(self, now: float, proven_id: bytes | None = None) -> None:
         """Bytes can flow; `proven_id` is the node that TLS has found at the other end."""
-        self._proven_id = proven_id
+        self._identity.certified = proven_id
         self._move(LinkStep.CONNECTED, now)
         self._times.heard_at = now
         self._say(self.hello)
@@ -178,7 +200,7 @@ class PeerLink:
 
     def leave(self, why: Why, now: float, detail: str = "") -> None:
         """Ask nothing more, let what was asked be answered, then end."""
-        if self.state in (LinkState.CONNECTING, LinkState.GREETED):
+        if self.state in _BEFORE_OPEN:
             self._end(why, FailureKind.PARTED, f"we left: {why}", now)
         elif self.state is LinkState.OPEN:
             self._part(Goodbye(why, detail), f"we left: {why}", now)
@@ -188,7 +210,7 @@ class PeerLink:
         """Time passed: to be called at `next_at`, harmless at other times."""
         limits, asking = self._limits, self.asking
         asking.expire(now)
-        if self.state is LinkState.GREETED and now >= self._times.since + limits.handshake_s:
+        if self.state in _IN_HANDSHAKE and now >= self._times.since + limits.handshake_s:
             self._end(Why.TIMEOUT, FailureKind.CONNECT, f"no handshake within {limits.handshake_s:g} s", now)
         elif self.state is LinkState.DRAINING and now >= self._times.since + limits.drain_s:
             self._end(None, FailureKind.LOST, f"not answered within {limits.drain_s:g} s of the goodbye", now)
@@ -209,7 +231,7 @@ class PeerLink:
     def next_at(self) -> float:
         """When `tick` is due; infinity when never."""
         limits, at = self._limits, self.asking.next_at()
-        if self.state is LinkState.GREETED:
+        if self.state in _IN_HANDSHAKE:
             at = min(at, self._times.since + limits.handshake_s)
         elif self.state in (LinkState.OPEN, LinkState.DRAINING):
             at = min(at, self._times.heard_at + limits.silent_s, self._ping_at(), self._times.frame_at + limits.frame_s)
@@ -229,8 +251,9 @@ class PeerLink:
         """
         if self.state in (LinkState.DRAINING, LinkState.CLOSED):
             return Failure(FailureKind.PARTED, "the connection is ending", sent=False)
-        if self.peer is not None and node_id not in (None, self.peer.node_id):
-            return Failure(FailureKind.NODE, f"{self.peer.node_id.hex()} listens there", sent=False)
+        there = self._identity.claimed
+        if there is not None and node_id not in (None, there.node_id):
+            return Failure(FailureKind.NODE, f"{there.node_id.hex()} listens there", sent=False)
         self._times.used_at = now
         try:
             return self.asking.request(message, deadline, node_id)
@@ -274,7 +297,7 @@ class PeerLink:
         Requests leave their lanes here, and credit is given back here: a peer
         that does not read gets neither.
         """
-        if self.state in (LinkState.OPEN, LinkState.DRAINING):
+        if self.state in _SENDING:
             if self._said.pong is not None:
                 self._say(Pong(self._said.pong))
                 self._said.pong = None
@@ -294,8 +317,8 @@ class PeerLink:
         if kind < FIRST_REQUEST:
             self._on_signal(parse_signal(kind, unpack(body)), now)
             return
-        if self.state is LinkState.GREETED:
-            raise Malformed("the first frame is no HELLO")
+        if self.state in _IN_HANDSHAKE:
+            raise Malformed(_EXPECTED[self.state])
         request_id, message = decode(kind, body)
         if kind >= FIRST_REPLY:
             self.asking.answered(request_id, kind, message)
@@ -313,15 +336,10 @@ class PeerLink:
             self._events.append(Asked(request_id, message))
 
     def _on_signal(self, signal: Signal | None, now: float) -> None:
-        if self.state is LinkState.GREETED:
-            if isinstance(signal, Hello):
-                self._on_hello(signal, now)
-            elif isinstance(signal, Goodbye):
-                self._end(None, _REFUSALS.get(signal.reason, FailureKind.PARTED), _said(signal), now)
-            else:
-                raise Malformed("the first frame is no HELLO")
-        elif isinstance(signal, Hello):
-            raise Malformed("a second HELLO")
+        if self.state in _IN_HANDSHAKE:
+            self._on_greeting(signal, now)
+        elif isinstance(signal, Hello | Proof):
+            raise Malformed("a second HELLO" if isinstance(signal, Hello) else "a PROOF out of place")
         elif isinstance(signal, Goodbye):
             self._said.goodbye_heard = True
             self._part(Goodbye(Why.LEAVING), _said(signal), now)
@@ -329,6 +347,19 @@ class PeerLink:
             self.asking.earn(signal.lanes)
         elif isinstance(signal, Ping) and not isinstance(signal, Pong):
             self._said.pong = signal.number
+
+    def _on_greeting(self, signal: Signal | None, now: float) -> None:
+        if isinstance(signal, Goodbye):
+            self._end(None, _REFUSALS.get(signal.reason, FailureKind.PARTED), _said(signal), now)
+        elif self.state is LinkState.GREETED and isinstance(signal, Hello):
+            self._on_hello(signal, now)
+        elif self.state is LinkState.PROVING and isinstance(signal, Proof):
+            if self._identity.holds(self.hello, signal):
+                self._on_proven(now)
+            else:
+                self._end(Why.IDENTITY, FailureKind.NODE, "it has not the key of the node that it names", now)
+        else:
+            raise Malformed(_EXPECTED[self.state])
 
     def _on_hello(self, peer: Hello, now: float) -> None:
         ours = self.hello
@@ -338,15 +369,28 @@ class PeerLink:
             self._end(Why.VERSION, FailureKind.VERSION, f"versions {versions}", now)
         elif peer.node_id == ours.node_id:
             self._end(Why.SELF, FailureKind.NODE, "we listen there ourselves", now)
-        elif self._proven_id not in (None, peer.node_id):
-            self._end(Why.IDENTITY, FailureKind.NODE, "the key of its certificate is another node's", now)
+        elif misfit := self._identity.misfit(peer):
+            self._end(Why.IDENTITY, FailureKind.NODE, misfit, now)
         else:
             self._move(LinkStep.HELLO, now)
-            self.peer = peer
-            self._decoder.limit = FRAME_BYTES_MAX
+            self._identity.claimed = peer
             self._times.used_at = now
-            self._events.append(Opened(peer))
             self.asking.open(peer.windows, peer.node_id)
+            if not self._identity.signs:
+                self._on_proven(now)
+            elif self._identity.dialed and not self.asking.waiting:
+                # Our signature would be of use to one that passes it on, and to no caller.
+                self._end(Why.IDLE, FailureKind.NODE, f"{peer.node_id.hex()} listens there, which is not asked", now)
+            else:
+                self._say(self._identity.proof(self.hello, peer))
+
+    def _on_proven(self, now: float) -> None:
+        peer = self._identity.claimed
+        assert peer is not None, "it has said who it is"
+        self._move(LinkStep.PROVEN, now)
+        self.peer = peer
+        self._decoder.limit = FRAME_BYTES_MAX
+        self._events.append(Opened(peer))
 
     # The end
 
@@ -399,6 +443,11 @@ class PeerLink:
 def _said(goodbye: Goodbye) -> str:
     return f"the peer said goodbye: {goodbye.reason}, {goodbye.detail}".rstrip(", ")
 
+
+_EXPECTED = {
+    LinkState.GREETED: "the first frame is no HELLO",
+    LinkState.PROVING: "the frame behind HELLO is no PROOF",
+}
 
 # What a goodbye instead of a HELLO means for those who wanted to ask.
 _REFUSALS: dict[str, FailureKind] = {

@@ -14,6 +14,8 @@ from dhtcrawl.rpc.tasks.connection import Address, Connection
 from dhtcrawl.rpc.tasks.link import LinkState
 from dhtcrawl.rpc.tasks.loads import Loads
 
+_UNPROVEN = (LinkState.GREETED, LinkState.PROVING)
+
 
 class ConnectionPool:
     """At most `connections_max` connections, and as many more that are parting."""
@@ -42,7 +44,7 @@ class ConnectionPool:
 
     def greeting(self) -> list[Connection]:
         """Accepted ones that have not said who they are, the first to come first."""
-        return [connection for connection in self._greeting if connection.link.state is LinkState.GREETED]
+        return [connection for connection in self._greeting if connection.link.state in _UNPROVEN]
 
     @property
     def has_room(self) -> bool:

@@ -12,12 +12,13 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from dhtcrawl.keyspace import INCARNATION_MAX, KEY_BYTES
+from dhtcrawl.node_key import NONCE_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES
 from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, Malformed, pack
 from dhtcrawl.rpc.tasks.messages import REQUEST_ID_MAX, Lane, is_id, is_int, need
 from dhtcrawl.rpc.tasks.rows import TEXT_CHARS_MAX
 
 MAGIC = "dhtcrawl"
-VERSION = 5
+VERSION = 6
 FEATURES_MAX = 64
 WORD_CHARS_MAX = 32
 LANES = len(Lane)
@@ -35,7 +36,7 @@ class Why(StrEnum):
     CREDIT = "credit"  # more was sent than was allowed
     TIMEOUT = "timeout"  # no handshake, no sign of life, or no answers
     FULL = "full"  # no connection is to spare
-    IDENTITY = "identity"  # HELLO names another node than the certificate's key
+    IDENTITY = "identity"  # HELLO names another node than that whose key the other end has
     PAUSED = "paused"  # the address has broken the protocol, and is not let in for a while
 
 
@@ -43,7 +44,8 @@ class Why(StrEnum):
 class Hello:
     """Says which node speaks. `port` is where its task plane listens on the address it connects from, 0 for nowhere.
 
-    `windows` is how many bytes of requests of each lane may be unanswered.
+    `windows` is how many bytes of requests of each lane may be unanswered. `key` is the node's public key, and `nonce`
+    is new for each connection; both are empty where TLS proves which node it is.
     """
 
     kind: ClassVar[Kind] = Kind.HELLO
@@ -55,6 +57,8 @@ class Hello:
     version_min: int = VERSION
     version_max: int = VERSION
     windows: tuple[int, ...] = (FRAME_BYTES_MAX,) * LANES
+    key: bytes = b""
+    nonce: bytes = b""
 
     def __post_init__(self) -> None:
         need(is_id(self.node_id, KEY_BYTES), "node_id")
@@ -68,6 +72,8 @@ class Hello:
         # A window that the longest frame does not fit into would stop a lane for good.
         need(type(self.windows) is tuple and len(self.windows) >= LANES, "windows")
         need(all(is_int(window, FRAME_BYTES_MAX, 2**32 - 1) for window in self.windows), "windows")
+        need(self.key == b"" or is_id(self.key, PUBLIC_BYTES), "key")
+        need(self.nonce == b"" or is_id(self.nonce, NONCE_BYTES), "nonce")
 
     def body(self) -> dict[str, Any]:
         return {"magic": MAGIC, **{name: getattr(self, name) for name in self.__slots__}}
@@ -76,7 +82,8 @@ class Hello:
     def parse(cls, fields: Mapping[str, Any]) -> Self:
         need(fields.get("magic") == MAGIC, "magic")
         return cls(fields["node_id"], fields["incarnation"], fields["state"], fields["features"], fields["port"],
-                   fields["version_min"], fields["version_max"], fields["windows"])  # fmt: skip
+                   fields["version_min"], fields["version_max"], fields["windows"],
+                   fields.get("key", b""), fields.get("nonce", b""))  # fmt: skip
 
     def version_with(self, other: Hello) -> int | None:
         """The highest version that both speak."""
@@ -148,8 +155,26 @@ class Pong(Ping):
     kind: ClassVar[Kind] = Kind.PONG
 
 
-Signal = Hello | Goodbye | Credit | Ping | Pong
-SIGNALS: dict[int, type[Signal]] = {signal.kind: signal for signal in (Hello, Goodbye, Credit, Ping, Pong)}
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """I am the node that I said: a signature (`dhtcrawl.rpc.tasks.identity_check`)."""
+
+    kind: ClassVar[Kind] = Kind.PROOF
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        need(is_id(self.signature, SIGNATURE_BYTES), "signature")
+
+    def body(self) -> dict[str, Any]:
+        return {"signature": self.signature}
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(fields["signature"])
+
+
+Signal = Hello | Goodbye | Credit | Ping | Pong | Proof
+SIGNALS: dict[int, type[Signal]] = {signal.kind: signal for signal in (Hello, Goodbye, Credit, Ping, Pong, Proof)}
 
 
 def encode_signal(signal: Signal) -> bytes:

@@ -13,8 +13,9 @@ made carries our requests too when the peer listens where it came from, and of
 two connections made at once the one dialed by the lower node id stays.
 
 Peers are told apart by their address; with `node_id` a request goes to that
-node or nowhere. With `tls` a peer is who the key of its certificate says, and
-what it says of itself has to agree; without, nothing here is authenticated.
+node or nowhere. With `tls` a peer is who the key of its certificate says, with
+`key` who has signed its HELLO, and what it says of itself has to agree; without
+either nothing here is authenticated.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self, cast
 
+from dhtcrawl.node_key import NodeKey
 from dhtcrawl.rpc.tasks.connection import Address, Connection, Handler, NoMember
 from dhtcrawl.rpc.tasks.events import Failure, FailureKind
+from dhtcrawl.rpc.tasks.identity_check import IdentityCheck
 from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState, PeerLink
 from dhtcrawl.rpc.tasks.messages import Answer, Request
 from dhtcrawl.rpc.tasks.pool import ConnectionPool, listening_address
@@ -70,10 +73,12 @@ class TaskTransport:
         limits: TransportLimits | None = None,
         source: str | None = None,
         tls: TlsContexts | None = None,
+        key: NodeKey | None = None,
     ) -> None:
+        """`key` is this node's; it proves itself by it, and asks others to, where there is no `tls`."""
         self.endings: Counter[FailureKind] = Counter()  # how connections ended
         self.refused = 0  # accepted and closed at once, for want of room
-        self._greeting = _Greeting(hello)
+        self._greeting = _Greeting(hello, None if tls is not None else key)
         self._handler = handler
         self._limits = limits or TransportLimits()
         handshakes = HandshakeLimits(self._limits.greeting_max, self._limits.link.handshake_s)
@@ -269,7 +274,8 @@ class TaskTransport:
         return self._new(None)
 
     def _new(self, address: Address | None) -> Connection:
-        link = PeerLink(self._greeting.now(), self._limits.link, asyncio.get_running_loop().time())
+        identity = IdentityCheck(self._greeting.key, dialed=address is not None)
+        link = PeerLink(self._greeting.now(), self._limits.link, asyncio.get_running_loop().time(), identity)
         connection = Connection(link, self._handler, self, address)
         self._pool.add(connection)
         return connection
@@ -337,10 +343,11 @@ class TaskTransport:
 
 
 class _Greeting:
-    """What we say of ourselves, with the port at which we listen."""
+    """What we say of ourselves, with the port at which we listen, and by which `key` we prove it, if by any."""
 
-    def __init__(self, hello: Callable[[], Hello]) -> None:
+    def __init__(self, hello: Callable[[], Hello], key: NodeKey | None) -> None:
         self.port = 0  # until we listen
+        self.key = key
         self._hello = hello
         self._said: tuple[Hello, Hello] | None = None  # what we were told to say last, and the same with our port
 
@@ -348,8 +355,10 @@ class _Greeting:
         """The HELLO of a connection that begins."""
         hello = self._hello()
         if self._said is None or self._said[0] is not hello or self._said[1].port != self.port:
-            self._said = hello, replace(hello, port=self.port)
-        return self._said[1]
+            public = b"" if self.key is None else self.key.public
+            self._said = hello, replace(hello, port=self.port, key=public)
+        said = self._said[1]
+        return said if self.key is None else replace(said, nonce=self.key.nonce())
 
 
 class _Refuse(asyncio.Protocol):
