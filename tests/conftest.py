@@ -13,6 +13,7 @@ import pytest
 import uvloop
 from harness.order import in_order
 from harness.policies import Install
+from hypothesis import HealthCheck, settings
 from requirements_plugin import NO_CONFORMANCE_DATA
 
 from dhtcrawl.cli.main import NEW_OBJECTS_A_COLLECTION
@@ -23,6 +24,10 @@ from dhtcrawl.sim.loop import VirtualLoop
 # Before the marked classes are imported, and for the processes that tests start.
 if os.environ.setdefault("DHTCRAWL_CHECK_THREADS", "1") == "1":
     check_loop_state()
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 
 @pytest.hookimpl(trylast=True)

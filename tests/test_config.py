@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.config import SECTIONS, Config, all_settings, load, pairs
@@ -232,7 +232,6 @@ def test_a_size_is_a_number_with_a_unit(text: object, size: int) -> None:
     assert parse_size(text) == size
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(max_size=12), st.text("0123456789.eE+-msdhKMGiB ", max_size=12), st.booleans(), st.floats()))
 def test_no_text_whatever_is_half_a_number(value: object) -> None:
     for parse in (parse_duration, parse_size):
@@ -240,7 +239,6 @@ def test_no_text_whatever_is_half_a_number(value: object) -> None:
         assert told.startswith("use a ") if parsed is None else 0 <= parsed < float("inf")
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(list(all_settings())),
     st.one_of(st.text(max_size=20), st.integers(), st.none(), st.lists(st.text())),

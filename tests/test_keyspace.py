@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.keyspace import (
@@ -39,7 +39,6 @@ def test_distance_is_the_xor_as_a_number() -> None:
     assert distance(b"\x80" + bytes(19), zero) == 2**159
 
 
-@settings(deadline=None)
 @given(KEYS, KEYS, KEYS)
 def test_distance_is_a_metric_and_one_way(a: bytes, b: bytes, c: bytes) -> None:
     assert distance(a, b) == distance(b, a)
@@ -62,7 +61,6 @@ def test_with_url_keys_a_task_lies_where_its_url_does() -> None:
     assert len(key) == TaskKeys("url").width == 20
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_has_keys(text: str) -> None:
     encodable = text.encode("utf-8", "replace").decode()

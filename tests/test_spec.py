@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
@@ -34,7 +34,6 @@ SEEDS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(seeds=SEEDS, settings=SETTINGS)
 def test_a_spec_survives_its_own_bytes(seeds: list[str], settings: CrawlSettings) -> None:
     spec = make_spec(seeds, settings)
@@ -130,7 +129,6 @@ def test_seeds_keep_their_order_and_stand_once() -> None:
     assert spec.seeds == ("http://b.org/", "http://a.org/")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_whatever_is_typed_is_canonical_or_refused(typed: str) -> None:
     try:

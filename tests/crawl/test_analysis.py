@@ -6,7 +6,7 @@ import gzip
 
 import brotli
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl.analysis import Analysis, analyse
@@ -198,7 +198,6 @@ HEADERS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(status=st.integers(100, 999), headers=HEADERS, body=st.binary(max_size=200))
 def test_no_response_whatever_raises(status: int, headers: list[tuple[str, str]], body: bytes) -> None:
     found = analyse(URL, status, headers, body, html_bytes_max=1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from harness.memory import entries
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.config import CrawlSettings
@@ -135,7 +135,6 @@ BASES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     pages=st.lists(st.tuples(BASES, st.lists(HREFS, max_size=6), st.lists(HREFS, max_size=2)), min_size=1, max_size=8),
     cache_max=st.sampled_from([0, 3, 1000]),
@@ -225,7 +224,6 @@ def test_only_a_seeds_redirect_widens_the_scope() -> None:
     assert urls(page(discovery, "http://b/x")) == []
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_no_location_whatever_raises(location: str) -> None:
     found = redirect(make(), location, seed=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl import frontier as module
@@ -28,7 +28,6 @@ ACTIONS = ["find"] * 6 + [
 ]
 
 
-@settings(deadline=None)
 @given(
     desk=st.booleans(),
     tasks_max=st.integers(1, 12),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from harness.memory import entries
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl.outbox import AckedFilter, Outbox
@@ -99,7 +99,6 @@ def test_a_page_sent_again_waits_for_both_of_its_sendings() -> None:
     assert outbox.acked([link("b", 1)]) == [b"page"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=300), st.integers(2, 20))
 def test_the_filter_is_bounded_and_never_says_more_than_was_acked(adds: list[tuple[int, int]], size_max: int) -> None:
     known = AckedFilter(size_max)
@@ -117,7 +116,6 @@ def test_the_filter_is_bounded_and_never_says_more_than_was_acked(adds: list[tup
 PAGES = st.lists(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=6), max_size=25)
 
 
-@settings(deadline=None)
 @given(
     pages=PAGES,
     depth_matters=st.booleans(),

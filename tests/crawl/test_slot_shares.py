@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from harness.memory import entries
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dhtcrawl.crawl.frontier import Job
@@ -192,7 +192,6 @@ HOSTS = [f"{name}.{site}.example" for site in "abc" for name in ("x", "y", "z")]
 STEPS = st.lists(st.tuples(st.sampled_from(["end", "locate", "pause", "add"]), st.integers(0, 99)), max_size=60)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), st.sampled_from([0.0, 1.0]), STEPS)
 # The first in a line waited for something else by then, and those behind it for nothing.
 @example(4, 0.0, [("locate", 0), ("add", 14), ("end", 1), ("end", 1), ("locate", 14), ("locate", 57)])

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from .chaos import BULK, Plan, run
@@ -68,7 +68,6 @@ def test_what_half_of_the_nodes_cannot_connect_to_the_other_half_brings_each_pag
 # What befalls them
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), nodes=st.integers(3, 30), minutes=st.integers(1, 40))
 def test_faults_stay_within_what_a_swarm_must_survive(seed: int, nodes: int, minutes: int) -> None:
     down_max = max(1, nodes // 5)

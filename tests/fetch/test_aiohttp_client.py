@@ -284,7 +284,7 @@ async def test_a_chunked_body_without_an_end_is_disconnected(tmp_path: Path) -> 
     assert (exchange.body.data, exchange.truncated) == (b"abc", Truncated.DISCONNECT)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=300), st.sampled_from([b"", OK, CHUNKED, CHUNKED + b"3\r\nabc\r\n"]))
 async def test_no_bytes_whatever_raise(noise: bytes, start: bytes) -> None:
     result = await fetched(Path("unused"), sends(start, noise, close=True))

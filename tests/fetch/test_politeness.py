@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.fetch.politeness import GRANULARITY_S, Backoff, Health, HealthBook, HoldReason, HostBook, HostClock
@@ -167,7 +167,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(events=EVENTS, delay_s=st.sampled_from([0.0, 0.5, 2.0]), parallel=st.integers(1, 3), fresh=st.booleans())
 def test_whoever_waits_for_the_clock_keeps_every_gap(
     events: list[tuple[str, str, float]], delay_s: float, parallel: int, fresh: bool

@@ -171,7 +171,7 @@ PIECES = st.sampled_from(
 HOSTILE = st.lists(PIECES | st.binary(max_size=5), max_size=12).map(b"".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(HOSTILE, st.sampled_from([b"", OK, CHUNKED, CHUNKED + b"\r\n"]), st.data())
 def test_hostile_bytes_raise_nothing_else_and_segments_change_nothing(
     noise: bytes, start: bytes, data: st.DataObject

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.fetch.http import FetchFailureKind, Truncated
@@ -67,14 +67,12 @@ def test_a_malformed_retry_after_says_nothing(value: str) -> None:
     assert retry_after_s(value, NOW, LIMIT_S) is None
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(max_size=60), st.text("SatJn 0123456789:,+-GMT", max_size=40)))
 def test_no_header_whatever_raises_or_asks_for_more_than_the_limit(value: str) -> None:
     wait_s = retry_after_s(value, NOW, LIMIT_S)
     assert wait_s is None or 0.0 <= wait_s <= LIMIT_S
 
 
-@settings(deadline=None)
 @given(st.integers(-(10**6), 10**6), st.integers(-14, 14))
 def test_an_instant_means_the_same_in_every_zone(seconds: int, hours: int) -> None:
     at = (NOW + timedelta(seconds=seconds)).astimezone(timezone(timedelta(hours=hours)))

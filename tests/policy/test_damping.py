@@ -28,7 +28,7 @@ def test_the_bound_of_each_share_holds_whatever_is_wanted(
         assert 1 - STEP - 1e-6 <= ratio <= 1 + STEP + 1e-6
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(before=SHARES, wanted=SHARES)
 def test_what_is_wanted_is_reached_in_some_steps(before: dict[bytes, float], wanted: dict[bytes, float]) -> None:
     total = sum(wanted.values())

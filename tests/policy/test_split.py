@@ -21,7 +21,7 @@ def affine(rows: list[tuple[float, float]], bends: float = 1.0) -> Times:
     return lambda counts: np.where(counts > 0, b + a * counts**bends, 0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(speeds, st.integers(0, 12), st.sampled_from([0.8, 1.0, 1.3]))
 def test_no_split_ends_earlier_than_the_exact_one(rows: list[tuple[float, float]], total: int, bends: float) -> None:
     times = affine(rows, bends)

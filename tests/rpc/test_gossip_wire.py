@@ -14,7 +14,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dhtcrawl.clock import SystemClock
@@ -113,7 +113,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["hello", "hello_for", "hello_from"]), st.lists(anything, max_size=3)), max_size=5

@@ -651,4 +651,4 @@ class TwoLinks(RuleBasedStateMachine):
 
 
 TestTwoLinks = TwoLinks.TestCase
-TestTwoLinks.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestTwoLinks.settings = settings(max_examples=60, stateful_step_count=60)

@@ -358,7 +358,7 @@ def run(lookup: Lookup, known: dict[bytes, RoutingTable], rng: Random) -> None:
             lookup.failed(one.id)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.sampled_from([1, 5, 20]))
 def test_a_look_up_finds_the_closest_live_ones_whoever_is_dead(seed: int, width: int) -> None:
     rng = Random(seed)

@@ -77,7 +77,7 @@ def test_another_seed_is_another_web() -> None:
     assert run(replay.crawl(seed=4)).trace.hash != run(replay.crawl(seed=5)).trace.hash
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 1000), st.integers(1, 6), st.integers(0, 60))
 @example(127, 1, 57)
 def test_every_page_is_found_where_robots_do_not_matter(seed: int, hosts: int, pages: int) -> None:

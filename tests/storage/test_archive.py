@@ -185,7 +185,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, bytes_max=st.sampled_from([1, 1500, 1 << 30]))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_any_sequence_of_commits_and_crashes_leaves_both_in_step(
     steps: list[tuple[str, int, int]], bytes_max: int
 ) -> None:

@@ -142,14 +142,12 @@ def test_a_change_that_changes_nothing_is_none() -> None:
 # The wire
 
 
-@settings(deadline=None)
 @given(record=RECORDS)
 def test_a_record_survives_the_wire(record: CrawlRecord) -> None:
     assert from_wire(to_wire(record)) == record
     assert from_wire(to_wire(record), known=RECORD) == record
 
 
-@settings(deadline=None)
 @given(since=RECORDS, news=RECORDS, theirs=RECORDS, among=st.data())
 def test_who_knows_a_record_as_it_was_and_hears_what_is_new_knows_all_of_it(
     since: CrawlRecord, news: CrawlRecord, theirs: CrawlRecord, among: st.DataObject
@@ -442,7 +440,7 @@ def test_a_known_crawl_needs_no_spec_and_another_one_does() -> None:
         from_wire(wire(spec=None), known=other)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.binary(max_size=40)
     | st.binary(max_size=40).map(zlib.compress)
@@ -464,7 +462,7 @@ def test_no_bytes_of_a_peer_raise_anything_else(data: bytes) -> None:
         return
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.dictionaries(
         st.sampled_from([*msgpack.unpackb(SPEC.canonical()), "zeal"]),

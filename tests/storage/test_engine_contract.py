@@ -67,13 +67,12 @@ def agree(engine: Engine, steps: list[dict[bytes, bytes | None] | None], reopen:
 
 
 @given(steps=STEPS)
-@settings(deadline=None)
 def test_memory_holds_what_a_dictionary_would(steps: list[dict[bytes, bytes | None] | None]) -> None:
     agree(MemoryEngine(), steps, lambda engine: engine)
 
 
 @given(steps=STEPS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_leveldb_holds_what_a_dictionary_would(steps: list[dict[bytes, bytes | None] | None]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         agree(LevelEngine(Path(directory)), steps, lambda _: LevelEngine(Path(directory)))

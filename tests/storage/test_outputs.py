@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from storage.stores import CRAWL, NODE, SPEC, Store, link, page
 
@@ -225,7 +225,6 @@ TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\udc80\x85\u2028\
 
 
 @given(keyed=st.lists(st.tuples(TEXT, TEXT), max_size=20), at_once=st.integers(1, 1000), block=st.integers(1, 20))
-@settings(deadline=None)
 def test_sorting_through_files_is_sorting(
     tmp_path_factory: pytest.TempPathFactory, keyed: list[tuple[str, str]], at_once: int, block: int
 ) -> None:

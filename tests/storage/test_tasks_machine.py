@@ -165,4 +165,4 @@ class Tasks(RuleBasedStateMachine):
 
 
 TestTasks = Tasks.TestCase
-TestTasks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestTasks.settings = settings(max_examples=60, stateful_step_count=25)

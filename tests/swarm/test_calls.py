@@ -168,7 +168,7 @@ def test_fields_of_later_versions_are_kept_and_go_out_again(call: type[CallArgs[
         assert {"of_later", "extra"} <= set(parsed.extra)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_nonsense_is_refused_by_the_name_of_the_field(data: st.DataObject) -> None:
     """One field of good arguments, or of a good answer, becomes anything; it may still be good."""
@@ -184,7 +184,7 @@ def test_nonsense_is_refused_by_the_name_of_the_field(data: st.DataObject) -> No
         assert _wrong(partial(read, bad)) in {"", *_names(call), *_names(call.reply)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(value=VALUES, call=st.sampled_from(CALLS))
 def test_anything_at_all_is_arguments_or_bad_arguments(value: Any, call: type[CallArgs[Any]]) -> None:
     for kind in (call, call.reply):

@@ -471,7 +471,7 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     garbage=st.dictionaries(FIELDS, VALUES, max_size=6),
     name=st.sampled_from(["crawl_report", "crawl_audit", "pages_claim", "crawl_get"]),

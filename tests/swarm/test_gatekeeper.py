@@ -483,7 +483,7 @@ EVERYTHING = Troubles(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     delay_s=st.sampled_from([0.1, 0.5, 0.5, 3.0, 6.0]),

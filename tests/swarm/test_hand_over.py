@@ -36,7 +36,7 @@ def keepers(swarm: SyncWorld, key: bytes) -> list[SyncNode]:
     return [swarm.nodes[node] for node in replica_set(swarm.view, key, REPLICAS)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(lost=st.lists(st.integers(1, 30), max_size=6), answers=st.booleans(), seed=st.integers(0, 20))
 def test_a_record_is_dropped_only_where_all_who_keep_it_have_it(lost: list[int], answers: bool, seed: int) -> None:
     async def main() -> None:

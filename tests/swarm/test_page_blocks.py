@@ -470,7 +470,7 @@ class Model:
             node.alive = False
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rng=st.randoms(use_true_random=False), limit=st.sampled_from([1, 3, 10, 60, 400]), steps=st.integers(50, 400))
 def test_no_more_pages_than_the_limit_are_ever_used_or_usable(rng: random.Random, limit: int, steps: int) -> None:
     model = Model(rng, limit)

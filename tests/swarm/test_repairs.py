@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
@@ -72,7 +72,6 @@ def test_a_node_that_joins_itself_expects_nobody() -> None:
     assert repairs.wait_s(0.0) == float("inf")
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(["lose", "joins", "back", "fail"]), max_size=12))
 def test_every_key_that_lost_a_keeper_is_compared_sooner_or_later(seed: int, steps: list[str]) -> None:
     """Whatever happens, and whether or not a comparison comes through: no lack is forgotten."""

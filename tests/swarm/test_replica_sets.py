@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
@@ -73,7 +73,6 @@ def test_two_nodes_share_what_both_would_keep_if_both_were_active(
             assert sharing.within([(key[:20], key[:20])]) == [(key[:20], key[:20])]
 
 
-@settings(deadline=None)
 @given(members, st.integers(0, 39), keys, st.integers(0, 2**32))
 def test_nobody_who_may_share_a_key_is_missing_among_the_neighbours(
     some: list[Member], index: int, some_keys: list[bytes], seed: int
@@ -92,7 +91,6 @@ def test_nobody_who_may_share_a_key_is_missing_among_the_neighbours(
         assert us not in keepers or set(keepers) <= {us, *found}
 
 
-@settings(deadline=None)
 @given(members, st.data(), keys)
 def test_who_is_to_keep_a_key_in_place_of_another_finds_it_in_the_ranges_of_those_who_vanished(
     some: list[Member], data: st.DataObject, some_keys: list[bytes]

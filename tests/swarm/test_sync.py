@@ -73,7 +73,7 @@ def records(draw: st.DrawFn, numbers: range) -> list[TaskReplica]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ours=records(range(60)),
     theirs=records(range(60)),
@@ -168,7 +168,7 @@ async def test_a_peer_that_lost_everything_gets_everything_without_being_asked_f
 VARIANTS = (copy, partial(copy, depth=0), partial(copy, state=State.DONE, place=THERE))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(lost=st.lists(st.integers(1, 12), max_size=4), answers=st.booleans(), seed=st.integers(0, 99))
 def test_whatever_is_lost_on_the_way_the_next_time_makes_up_for_it(lost: list[int], answers: bool, seed: int) -> None:
     async def main() -> None:

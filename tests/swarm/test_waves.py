@@ -355,7 +355,7 @@ def by_the_rule(model: Model, waves: Waves) -> Judge:
     return judge
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     rng=st.randoms(use_true_random=False),
     knots=st.integers(1, 4),

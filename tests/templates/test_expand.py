@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.cli.main import run
@@ -184,7 +184,6 @@ def test_what_is_wrong_is_told_in_one_line_with_its_place(text: str, told: str) 
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(str.strip)
 
 
-@settings(deadline=None)  # the characters of an encoding are looked up when it is first used
 @given(
     st.lists(st.tuples(words, st.lists(words, max_size=3, unique=True)), min_size=1, max_size=3),
     st.sampled_from(["utf-8", "gbk", "big5", "shift_jis", "iso-2022-jp", "gb18030", "koi8-r", "utf-16le", "euc-kr"]),
