@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 from dhtcrawl.cli.text_files import text_of
 from dhtcrawl.errors import ConfigError
-from dhtcrawl.extract.rules_file import SOURCES_NEED, RuleFile, read
+from dhtcrawl.extract.rules_file import RuleFile, read
 from dhtcrawl.spec import RULES_CHARS_MAX
 from dhtcrawl.storage.outputs.outputs import PAGES_DIR, PAGES_FILE
 from dhtcrawl.storage.outputs.record_files import RECORDS_DIR, RULES_FILE
@@ -22,7 +21,7 @@ def checked_rules(path: Path) -> str:
         ConfigError: it cannot be read, or says what makes no sense.
     """
     text = text_of(path, 4 * RULES_CHARS_MAX)
-    read(str(path), text, {SOURCES_NEED} if find_spec(SOURCES_NEED) else ())
+    read(str(path), text)
     if len(text) > RULES_CHARS_MAX:
         raise ConfigError(f"{path} has more than {RULES_CHARS_MAX >> 10} Ki characters; use fewer rules")
     return text

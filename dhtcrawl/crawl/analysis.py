@@ -36,10 +36,11 @@ WithoutParser = Callable[[bytes, str], Unparsed | None]
 
 
 class PageRecords(NamedTuple):
-    """What rules find on a page: its records as they are stored, and the links that are followed; None: all."""
+    """What rules find on a page: its records as they are stored, and its links, since it was read for them."""
 
     stored: str
-    follow: frozenset[str] | None  # as written
+    follow: frozenset[str] | None  # the links that are followed, as written; None: all
+    links: links.PageLinks | None  # None: they have to be looked for
 
 
 # Asked with a page in UTF-8, and the charset that it was in.
@@ -105,8 +106,8 @@ def analyse(
     if html is None:
         return Analysis(media_type, base=url, error=error)
     xhtml = media_type == _XHTML
-    records, follow = (None, None) if find_records is None else find_records(links.utf_8(html), name)
-    if without_parser is not None and follow is None and not xhtml:
+    records, follow, page = _by_rules(find_records, html, name, xhtml)
+    if without_parser is not None and page is None and follow is None and not xhtml:
         html = links.utf_8(html)
         unparsed = without_parser(html, name)
         if unparsed is not None:
@@ -114,7 +115,8 @@ def analyse(
             return Analysis(
                 media_type or "text/html", name, title, url, error=error, unparsed=unparsed, records=records
             )
-    page = links.extract(html, xhtml=xhtml)
+    if page is None:
+        page = links.extract(html, xhtml=xhtml)
     hrefs, nofollow = page.hrefs, page.nofollow
     if page.meta_nofollow:
         hrefs, nofollow = [], hrefs + nofollow
@@ -137,6 +139,16 @@ def analyse(
         records=records,
         left=found.left,
     )
+
+
+def _by_rules(
+    find_records: FindRecords | None, html: bytes | str, charset: str, xhtml: bool
+) -> tuple[str | None, frozenset[str] | None, links.PageLinks | None]:
+    """The fields of the page's `PageRecords`; of XHTML, which rules read as HTML, without its links."""
+    if find_records is None:
+        return None, None, None
+    found = find_records(links.utf_8(html), charset)
+    return found._replace(links=None) if xhtml else found
 
 
 def _redirect(url: str, media_type: str, targets: list[str]) -> Analysis:

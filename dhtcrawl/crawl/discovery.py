@@ -8,7 +8,7 @@ parsed (`dhtcrawl.crawl.without_parser`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dhtcrawl.crawl.analysis import HREF_SHOWN_CHARS, Analysis, Unparsed
@@ -56,6 +56,7 @@ class Discovery:
         page, and to compare.
         """
         self._known_to_owner = known_to_owner
+        self._not_acked = not_acked
         self._spec = spec
         self._scope = scope
         self._redirects_max = redirects_max
@@ -90,22 +91,26 @@ class Discovery:
             skipped.extend((target, SkipReason.DEPTH) for target in found.values())
             self._known.note_beyond(found)
             return Found([], b"", skipped, url)
-        known_to_owner = self._known_to_owner
-        links = [
-            Link(key, target, depth + 1, url) for key, target in found.items() if not known_to_owner(key, depth + 1)
-        ]
+        links = [Link(key, found[key], depth + 1, url) for key in self._to_send(found, depth + 1)]
         return Found(links, b"".join(found), skipped, url)
+
+    def _to_send(self, keys: Iterable[bytes], depth: int) -> list[bytes]:
+        """Those that their owner has not acknowledged."""
+        if self._not_acked is None:
+            return [key for key in keys if not self._known_to_owner(key, depth)]
+        waits, news = self._not_acked(keys, depth)
+        return waits + news
 
     def _targets(self, base: str, hrefs: list[str], skipped: list[tuple[str, str]]) -> dict[bytes, str]:
         """The in-scope targets of a page's hrefs, in their order: task key to URL."""
         found: dict[bytes, str] = {}
         known = self._known.of(base)
         for href in hrefs:
-            # The fragment starts at the first '#', and no server sees it.
-            href = href.partition("#")[0]
+            if "#" in href:  # with which the fragment starts, which no server sees
+                href = href.partition("#")[0]
             resolved = known.hrefs.get(href)
             if resolved is None:
-                resolved = self._resolve(base, href, skipped)
+                resolved = self._resolve(base, href, known.plain.target_of_href(href), skipped)
                 self._known.note_href(known, href, resolved)
             if resolved.key:
                 found[resolved.key] = resolved.url
@@ -115,16 +120,21 @@ class Discovery:
         """Empty the cache, because the scope grew."""
         self._known.forget()
 
-    def _resolve(self, base: str, href: str, skipped: list[tuple[str, str]]) -> Resolved:
-        target = canonicalize(href, base)
+    def _resolve(self, base: str, href: str, plain: bytes | None, skipped: list[tuple[str, str]]) -> Resolved:
+        """Where a link leads; `plain`, if it is that, is known from now on in all directories."""
+        target = canonicalize(href, base) if plain is None else plain.decode()
         if target is None:
             skipped.append((href[:HREF_SHOWN_CHARS], SkipReason.NOT_A_URL))
             return Resolved(b"", "")
-        reason = self._scope.refuses(target)
-        if reason is not None:
-            skipped.append((target, reason))
-            return Resolved(b"", "")
-        return Resolved(self._spec.key_of(target), target)
+        key = None if plain is None else self._known.task(plain)
+        if key is None:
+            reason = self._scope.refuses(target)
+            if reason is not None:
+                skipped.append((target, reason))
+            key = self._spec.key_of(target) if reason is None else b""
+            if plain is not None:
+                self._known.note_task(plain, key)
+        return Resolved(key, target if key else "")
 
     def _skip(self, base: str, hrefs: list[str], reason: str, skipped: list[tuple[str, str]]) -> None:
         known = self._known.of(base)

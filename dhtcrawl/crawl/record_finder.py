@@ -63,7 +63,7 @@ def found_on(applying: list[Rule], url: str, html: bytes, charset: str) -> PageR
     from dhtcrawl.extract.records import extract_by
 
     extracted = extract_by(applying, url, html, charset)
-    return PageRecords(stored(extracted), extracted.follow)
+    return PageRecords(stored(extracted), extracted.follow, extracted.links)
 
 
 def stored(extracted: Extracted) -> str:

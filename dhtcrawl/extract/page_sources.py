@@ -1,7 +1,6 @@
 """What a page says of itself, without selectors: JSON-LD, Microdata, OpenGraph, and its main text. Pure.
 
-turbohtml reads it, a package that is not always there (decision 0074). It is only given pages that may become a tree
-(`fetch.tree_size`); what can still take long in it is counted before it is asked.
+turbohtml reads it (decision 0074) in the tree of a page; what can take long in it is counted before it is asked.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dhtcrawl.extract.rules_file import JSON_LD, MAIN_TEXT, MICRODATA
-from dhtcrawl.extract.values import INTEGER_MAX, DateType, NoValue, PageAddress, RejectReason
+from dhtcrawl.extract.values import INTEGER_MAX, DateType, NoValue, RejectReason
 
 if TYPE_CHECKING:
     from turbohtml import Document, MicrodataItem
@@ -32,43 +31,16 @@ class SourceRecord(NamedTuple):
     texts: list[str]
 
 
-class PageSources:
-    """The sources of a page."""
-
-    def __init__(self, page: bytes, url: str) -> None:
-        """`page` is in UTF-8, and may become a tree; `url` is its canonical URL."""
-        self._page = page
-        self._url = url
-        self._parsed: Document | None = None
-
-    def records(self, source: str) -> Iterator[SourceRecord | NoValue]:
-        """What the source has, each thing once, and why there is none."""
-        try:
-            tree = self._tree()
-        except ImportError:
-            yield NoValue(RejectReason.NOT_INSTALLED, "turbohtml")
-            return
-        if source == MAIN_TEXT:
-            yield from _main_text(tree)
-        elif source == JSON_LD:
-            yield from _json_ld(tree)
-        elif source == MICRODATA:
-            yield from _microdata(tree, self._url)
-        else:
-            yield from _opengraph(tree, self._url)
-
-    def _tree(self) -> Document:
-        """The parsed page.
-
-        Raises:
-            ImportError: turbohtml is not there.
-        """
-        if self._parsed is None:
-            import turbohtml  # few crawls have such rules
-
-            # As a text, or it would look for another charset.
-            self._parsed = turbohtml.parse(self._page.decode("utf-8", "replace"))
-        return self._parsed
+def source_records(tree: Document, source: str, url: str) -> Iterator[SourceRecord | NoValue]:
+    """What a source of the page at a canonical URL has, each thing once, and why there is none."""
+    if source == MAIN_TEXT:
+        yield from _main_text(tree)
+    elif source == JSON_LD:
+        yield from _json_ld(tree)
+    elif source == MICRODATA:
+        yield from _microdata(tree, url)
+    else:
+        yield from _opengraph(tree, url)
 
 
 def _main_text(tree: Document) -> Iterator[SourceRecord | NoValue]:
@@ -82,7 +54,7 @@ def _main_text(tree: Document) -> Iterator[SourceRecord | NoValue]:
     date = None
     if article.date:
         try:
-            date = DateType().value_of(article.date, PageAddress("", ""))
+            date = DateType().date_of(article.date)
         except NoValue as no_date:
             none.append(("date", no_date))
     language = detect_language(article.text)

@@ -1,7 +1,7 @@
 """The records of a page, and why others are none. Pure.
 
 `extract` never raises, whatever the page. What it costs is bounded by the page and the rules: only pages whose tree
-cannot grow far beyond them get one (`fetch.tree_size`), and each selector looks at an element once (`selectors`).
+cannot grow far beyond them get one (`page_tree`), and each selector looks at an element once (`selectors`).
 Lists, records, values and the text of all values together have limits.
 """
 
@@ -11,14 +11,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+from turbohtml import Document, Element
 
-from dhtcrawl.extract.page_sources import PageSources, SourceRecord
+from dhtcrawl.extract.page_sources import SourceRecord, source_records
+from dhtcrawl.extract.page_tree import tree_of
 from dhtcrawl.extract.rules_file import HTML, TEXT, Field, Rule, RuleFile
-from dhtcrawl.extract.selectors import Selector
+from dhtcrawl.extract.selectors import Scope, Selector
+from dhtcrawl.extract.tree_links import links_in
 from dhtcrawl.extract.values import VALUE_CHARS_MAX, VALUES_MAX, NoValue, PageAddress, RejectReason, Value
-from dhtcrawl.fetch.links import utf_8
-from dhtcrawl.fetch.tree_size import may_be_parsed
+from dhtcrawl.fetch.links import PageLinks, utf_8
+from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.url import canonicalize
 
 RECORDS_MAX: Final = 1_000  # of a rule on a page
@@ -31,8 +33,8 @@ _FOUND_A_LOOK: Final = 10
 _SIBLINGS_A_LOOK: Final = 1_200  # pairs of them
 _LISTED_APART: Final = 16  # values of a list of which no one asks whether they lie within each other
 SHOWN_CHARS: Final = 200
+_LEADS_IN: Final = {"a": "href", "area": "href", "iframe": "src", "frame": "src"}
 
-Scope = LexborHTMLParser | LexborNode
 Fields = dict[str, Any]
 
 
@@ -74,6 +76,7 @@ class Extracted(NamedTuple):
     rejects: list[Reject]
     findings: list[Finding]  # only where they were asked for
     follow: frozenset[str] | None = None  # the links, as written, that rules follow; None: all
+    links: PageLinks | None = None  # None: the page has no tree that tells them
 
 
 def extract(rules: RuleFile, url: str, html: bytes | str, charset: str, *, findings: bool = False) -> Extracted:
@@ -89,15 +92,13 @@ def extract_by(applying: list[Rule], url: str, page: bytes, charset: str, *, fin
     extracted = Extracted([], [], [])
     if not applying:
         return extracted
-    tags = page.count(b"<")
-    tree = _parsed(page, tags)
+    tree = tree_of(page, page.count(b"<"))
     if tree is None:
         extracted.rejects.extend(Reject(rule.name, 0, "", RejectReason.NO_TREE, "", False) for rule in applying)
         return extracted
-    budget = _Budget(tree, tags)
-    base = _base(tree, url) if b"<base" in page.lower() else url
-    reader = _PageReader(tree, PageAddress(base, charset), extracted, findings, budget)
-    sources = PageSources(page, url)
+    budget = _Budget(tree)
+    base = _base(tree, url)
+    reader = _PageReader(tree, PageAddress(base, charset, PlainLinks(base)), extracted, findings, budget)
     follow = None
     rule = applying[0]
     try:
@@ -105,21 +106,12 @@ def extract_by(applying: list[Rule], url: str, page: bytes, charset: str, *, fin
         for rule in applying:
             if rule.sources:
                 for source in rule.sources:
-                    reader.take(rule, source, sources.records(source))
+                    reader.take(rule, source, source_records(tree, source, url))
             else:
                 reader.read(rule)
     except _TooMuch as much:
         extracted.rejects.append(Reject(rule.name, 0, "", much.reason, "", False))
-    return extracted._replace(follow=follow)
-
-
-def _parsed(page: bytes, tags: int) -> LexborHTMLParser | None:
-    if not may_be_parsed(page, tags):
-        return None
-    try:
-        return LexborHTMLParser(page)
-    except SelectolaxError:
-        return None  # no memory
+    return extracted._replace(follow=follow, links=links_in(tree))
 
 
 class _TooMuch(Exception):
@@ -133,35 +125,37 @@ class _TooMuch(Exception):
 class _Budget:
     """What a page may still cost, in looks."""
 
-    def __init__(self, tree: LexborHTMLParser, tags: int) -> None:
+    def __init__(self, tree: Document) -> None:
         self._tree = tree
         self._left = float(LOOKS_MAX)
         self._siblings: int | None = None
-        self.elements = tags  # of the page, about
+        counted = tree.xpath("count(//*)")
+        assert isinstance(counted, float), "a count is one"
+        self.elements = int(counted)
 
     def spend(self, looks: float) -> None:
         self._left -= looks
         if self._left < 0:
             raise _TooMuch(RejectReason.TOO_MUCH_WORK)
 
-    def find(self, selector: Selector, scope: Scope, elements: int, *, apart: bool) -> list[LexborNode]:
+    def find(self, selector: Selector, scope: Scope, elements: int, *, apart: bool) -> list[Element]:
         """What a selector finds in a scope of about so many elements."""
         siblings = self._most_siblings() if selector.counts_siblings else 0
         each = elements / _ELEMENTS_A_LOOK + elements * siblings / _SIBLINGS_A_LOOK
-        self.spend(len(selector.parts) * each)
+        self.spend(len(selector.steps) * each)
         find = selector.find_apart if apart else selector.find
         return find(scope, lambda looks, found: self.spend(looks + found / _FOUND_A_LOOK))
 
     def _most_siblings(self) -> int:
         if self._siblings is None:
-            nodes = self._tree.css("*")
+            nodes = self._tree.select("*")
             self.spend(len(nodes) / _FOUND_A_LOOK)
-            parents = Counter(parent.mem_id for node in nodes if (parent := node.parent) is not None)
+            parents = Counter(node.parent for node in nodes)
             self._siblings = max(parents.values(), default=0)
         return self._siblings
 
 
-def _links_in(tree: LexborHTMLParser, selectors: Iterable[Selector], budget: _Budget) -> frozenset[str] | None:
+def _links_in(tree: Document, selectors: Iterable[Selector], budget: _Budget) -> frozenset[str] | None:
     """The links of what the selectors find, and of all that is in it; None without selectors."""
     if not selectors:
         return None
@@ -170,16 +164,16 @@ def _links_in(tree: LexborHTMLParser, selectors: Iterable[Selector], budget: _Bu
         outers = budget.find(selector, tree, budget.elements, apart=True)
         budget.spend(len(outers) + budget.elements / _ELEMENTS_A_LOOK)
         for outer in outers:
-            # What lies in it is asked for with it: `css` of an element looks at the element itself, too.
-            for node in outer.css("a[href],area[href],iframe[src],frame[src]"):
-                href = node.attributes.get("href" if node.tag in ("a", "area") else "src")
-                found.add((href or "").strip(" \t\n\f\r"))
+            for node in (outer, *outer.select("a[href],area[href],iframe[src],frame[src]")):
+                href = node.attr(_LEADS_IN[node.tag]) if node.tag in _LEADS_IN else None
+                if href is not None:
+                    found.add(href.strip(" \t\n\f\r"))
     return frozenset(found)
 
 
-def _base(tree: LexborHTMLParser, url: str) -> str:
-    base = tree.css_first("base[href]")
-    href = None if base is None else base.attributes.get("href")
+def _base(tree: Document, url: str) -> str:
+    base = tree.select_one("base[href]")
+    href = None if base is None else base.attr("href")
     return (canonicalize(href.strip(), url) if href else None) or url
 
 
@@ -187,7 +181,7 @@ class _PageReader:
     """Reads the records of one page."""
 
     def __init__(
-        self, tree: LexborHTMLParser, address: PageAddress, extracted: Extracted, findings: bool, budget: _Budget
+        self, tree: Document, address: PageAddress, extracted: Extracted, findings: bool, budget: _Budget
     ) -> None:
         self._tree = tree
         self._budget = budget
@@ -289,7 +283,9 @@ class _PageReader:
 
     def _values(self, field: Field, node: Scope) -> list[Value]:
         text = _taken(field.take, node)
-        texts = [] if text is None else [text]
+        if text is None:
+            return []
+        texts = [text]
         self._take(texts)
         for transform in field.transforms:
             texts = [result for each in texts for result in transform(each)]
@@ -297,7 +293,7 @@ class _PageReader:
         return [field.type.value_of(each, self._address) for each in texts if each]
 
     def _take(self, texts: list[str]) -> None:
-        chars = sum(map(len, texts))
+        chars = len(texts[0]) if len(texts) == 1 else sum(map(len, texts))
         # What has no text costs time all the same.
         self._chars_left -= chars + len(texts)
         if self._chars_left < 0:
@@ -330,28 +326,17 @@ class _PageReader:
 
 def _has_elements(node: Scope) -> bool:
     """Whether a node has more in it than a text."""
-    if isinstance(node, LexborHTMLParser):
-        return True
-    child = node.child
-    return child is not None and (child.next is not None or child.child is not None)
+    return len(node) > 1 or (len(node) == 1 and isinstance(node[0], Element))
 
 
 def _taken(take: str, node: Scope) -> str | None:
-    if isinstance(node, LexborHTMLParser):
+    if isinstance(node, Document):
         root = node.root
         if root is None:
             return None
         node = root
     if take == TEXT:
-        return node.text()
+        return node.text
     if take == HTML:
-        return _inner_html(node)
-    return node.attributes.get(take[1:])
-
-
-def _inner_html(node: LexborNode) -> str:
-    parts, child = [], node.child
-    while child is not None:
-        parts.append(child.html or "")
-        child = child.next
-    return "".join(parts)
+        return node.inner_html
+    return node.attr(take[1:])

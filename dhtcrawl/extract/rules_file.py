@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -41,8 +41,6 @@ TEXT, HTML = "text", "html"  # what is taken, unless it is the attribute behind 
 ANY_SITE: Final = "*"
 # What a page says of itself, in the place of selectors and fields.
 MAIN_TEXT, JSON_LD, MICRODATA, OPENGRAPH = "main-text", "json-ld", "microdata", "opengraph"
-SOURCES_NEED: Final = "turbohtml"  # the package that reads it
-SOURCES_EXTRA: Final = "structured"  # which brings that package
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _ATTRIBUTE: Final = re.compile(r"@[A-Za-z_:][A-Za-z0-9_:.-]{0,63}")
@@ -98,8 +96,8 @@ class RuleFile:
         return [rule for rule in self.rules if rule.applies_to(url)]
 
 
-def read(name: str, text: str, installed: Container[str] = frozenset((SOURCES_NEED,))) -> RuleFile:
-    """What the file with this name says; `installed` are the packages that are there, of those that rules may need.
+def read(name: str, text: str) -> RuleFile:
+    """What the file with this name says.
 
     Raises:
         ConfigError: it is no TOML, lacks something, or says something that makes no sense.
@@ -114,13 +112,13 @@ def read(name: str, text: str, installed: Container[str] = frozenset((SOURCES_NE
         raise root.wrong("has no rule; write [[rules]] with its name and site")
     if len(tables) > RULES_MAX:
         raise root.wrong(f"has {len(tables)} rules; use up to {RULES_MAX}")
-    rules = [_rule(table, installed) for table in tables]
+    rules = [_rule(table) for table in tables]
     _refuse_twice(tables, [rule.name for rule in rules], "rule")
     return RuleFile(tuple(rules))
 
 
-def _rule(table: Table, installed: Container[str]) -> Rule:
-    sources = table.read("source", _sources(installed), ())
+def _rule(table: Table) -> Rule:
+    sources = table.read("source", _sources, ())
     rule = Rule(
         table.read("name", _name),
         table.read("site", _some(_site)),
@@ -276,17 +274,12 @@ def _one_of(*known: str) -> Callable[[Any], str]:
     return parse
 
 
-def _sources(installed: Container[str]) -> Callable[[Any], tuple[str, ...]]:
-    def parse_sources(value: object) -> tuple[str, ...]:
-        described = _some(_one_of(JSON_LD, MICRODATA, OPENGRAPH, f"or {MAIN_TEXT} alone"))
-        found = (MAIN_TEXT,) if value == MAIN_TEXT else described(value)
-        if len(set(found)) < len(found):
-            raise ValueError("name each once")
-        if SOURCES_NEED not in installed:
-            raise ValueError(f"it needs the package {SOURCES_NEED}; run 'pip install dhtcrawl[{SOURCES_EXTRA}]'")
-        return found
-
-    return parse_sources
+def _sources(value: object) -> tuple[str, ...]:
+    described = _some(_one_of(JSON_LD, MICRODATA, OPENGRAPH, f"or {MAIN_TEXT} alone"))
+    found = (MAIN_TEXT,) if value == MAIN_TEXT else described(value)
+    if len(set(found)) < len(found):
+        raise ValueError("name each once")
+    return found
 
 
 def _site(value: str) -> str:

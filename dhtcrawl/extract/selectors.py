@@ -1,11 +1,11 @@
 """The CSS selectors of rules, taken apart so that they are looked for in linear time. No I/O.
 
-Lexbor looks for a selector's ancestors from each element upwards, and tries all of them again for each of theirs: with
-`a b c d` that is the depth of the tree to the third power, and `~` does the same with siblings. So a selector is taken
-apart at its descendant combinators. Each part is looked for below the outermost elements that the one before it has
-found: these do not contain each other, so that a part looks at each element once, and `:nth-child()` and the like at
-its siblings, which `records` counts. What a part could do worse is no selector here: `~`, `:has()`, and combinators
-within `:not()` and `:is()`.
+A parser looks for a selector's ancestors from each element upwards, and may try all of them again for each of theirs:
+with `a b c d` that is the depth of the tree to the third power, and `~` does the same with siblings. So a selector is
+taken apart at its combinators, and the parser finds what has one compound, which looks at each element once, and with
+`:nth-child()` and the like at its siblings, which `records` counts. What lies below is looked for below the outermost
+elements, which do not contain each other. What a compound could do worse is no selector here: `~`, `:has()`, and
+combinators within `:not()` and `:is()`.
 
 What a selector names lies within what it is looked for in. That is stricter than `querySelectorAll`, which takes
 ancestors from anywhere.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+from turbohtml import Document, Element, Node, SelectorSyntaxError, parse
 
 SELECTOR_CHARS_MAX: Final = 500
 
@@ -36,48 +36,54 @@ _ANY_OF: Final = rf":(?:not|is)\([ \t]*+{_PLAIN}(?:[ \t]*+,[ \t]*+{_PLAIN})*+[ \
 _ALL_TESTS: Final = rf"(?:{_TESTS}|{_ANY_OF})"
 _COMPOUND: Final = re.compile(rf"(?:(?:{_NAME}|\*){_ALL_TESTS}*+|{_ALL_TESTS}++)")
 _COMBINATOR: Final = re.compile(r"[ \t]*+([>+~,]?)[ \t]*+")
+_NOTHING: Final = parse("")
 
 
 Spend = Callable[[int, int], None]
+Scope = Document | Element
 
 
-class _SelectorPart(NamedTuple):
-    """What stands between two descendant combinators, and how many parents it names."""
+class _Step(NamedTuple):
+    """A compound, and the combinator before it: a space, > or +."""
 
+    combinator: str
     css: str
-    parents: int
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A selector, as it was written, and its parts."""
+    """A selector, as it was written, and its steps."""
 
     text: str
-    parts: tuple[_SelectorPart, ...]
+    steps: tuple[_Step, ...]
 
     @property
     def counts_siblings(self) -> bool:
-        """Whether a part looks at all siblings of each element."""
+        """Whether a step looks at all siblings of each element."""
         return ":nth-" in self.text.lower()
 
-    def find(self, scope: LexborHTMLParser | LexborNode, spend: Spend = lambda looks, found: None) -> list[LexborNode]:
+    def find(self, scope: Scope, spend: Spend = lambda looks, found: None) -> list[Element]:
         """The elements within `scope`, in the order of the document.
 
-        `spend` is told after each part how many times one was looked for, and what was found; it may raise.
+        `spend` is told after each step how many times one was looked for, and what was found; it may raise.
         """
-        found = _within(scope, self.parts[0])
+        found = scope.select(self.steps[0].css)
         spend(1, len(found))
-        for before, part in zip(self.parts, self.parts[1:], strict=False):
-            outers = list(_outermost(found, before.css))
-            found = [node for outer in outers for node in _within(outer, part)]
-            spend(2 * len(outers), len(found))
+        for before, step in zip(self.steps, self.steps[1:], strict=False):
+            if step.combinator == " ":
+                outers = list(_outermost(found, before.css))
+                found = [node for outer in outers for node in outer.select(step.css)]
+                spend(2 * len(outers), len(found))
+            else:
+                beside = _parent if step.combinator == ">" else _element_before
+                nodes, found_before = scope.select(step.css), set(found)
+                found = [node for node in nodes if beside(node) in found_before]
+                spend(1, len(nodes))
         return found
 
-    def find_apart(
-        self, scope: LexborHTMLParser | LexborNode, spend: Spend = lambda looks, found: None
-    ) -> list[LexborNode]:
+    def find_apart(self, scope: Scope, spend: Spend = lambda looks, found: None) -> list[Element]:
         """The same without those that lie within another one."""
-        return list(_outermost(self.find(scope, spend), self.parts[-1].css))
+        return list(_outermost(self.find(scope, spend), self.steps[-1].css))
 
 
 def parse_selector(text: str) -> Selector:
@@ -90,44 +96,33 @@ def parse_selector(text: str) -> Selector:
         raise ValueError("use a selector such as div.price")
     if len(text) > SELECTOR_CHARS_MAX:
         raise ValueError(f"use a selector of up to {SELECTOR_CHARS_MAX} characters")
-    parts = []
-    for pieces in _at_descendants(text.strip(" \t")):
-        css = "".join(pieces)
-        try:
-            LexborHTMLParser(b"").css(css)
-        except SelectolaxError:
-            raise ValueError(f"{css!r} is no selector") from None
-        parts.append(_SelectorPart(css, pieces.count(">")))
-    return Selector(text, tuple(parts))
+    return Selector(text, tuple(_steps(text.strip(" \t"))))
 
 
-def _at_descendants(text: str) -> Iterator[list[str]]:
-    """The compounds and combinators of each part."""
-    pieces: list[str] = []
-    at = 0
+def _steps(text: str) -> Iterator[_Step]:
+    """The compounds, each with the combinator before it."""
+    at, before = 0, " "
     while True:
         compound = _COMPOUND.match(text, at)
         if compound is None:
             raise ValueError(_what_is_wrong(text, at))
-        pieces.append(compound[0])
+        try:
+            _NOTHING.select(compound[0])
+        except SelectorSyntaxError:
+            raise ValueError(f"{compound[0]!r} is no selector") from None
+        yield _Step(before, compound[0])
         at = compound.end()
         if at == len(text):
-            yield pieces
             return
         combinator = _COMBINATOR.match(text, at)
         assert combinator is not None, "it may be empty"
         if combinator.end() == at:
             raise ValueError(_what_is_wrong(text, at))
-        at = combinator.end()
-        if combinator[1] == ",":
+        at, before = combinator.end(), combinator[1] or " "
+        if before == ",":
             raise ValueError('use a list of selectors instead of the comma, such as ["h1", "h2"]: the first that finds')
-        if combinator[1] == "~":
+        if before == "~":
             raise ValueError("use + or the parent instead of ~, which can take too long")
-        if combinator[1]:
-            pieces.append(combinator[1])
-        else:
-            yield pieces
-            pieces = []
 
 
 def _what_is_wrong(text: str, at: int) -> str:
@@ -142,40 +137,26 @@ def _what_is_wrong(text: str, at: int) -> str:
     return f"{rest!r} begins no selector"
 
 
-def _within(scope: LexborHTMLParser | LexborNode, part: _SelectorPart) -> list[LexborNode]:
-    found = scope.css(part.css)
-    if isinstance(scope, LexborHTMLParser):
-        return found
-    outside = scope.mem_id
-    if not part.parents:
-        return found[1:] if found and found[0].mem_id == outside else found
-    return [node for node in found if _is_deeper(node, outside, part.parents)]
+def _parent(node: Element) -> Node | None:
+    return node.parent
 
 
-def _is_deeper(node: LexborNode, outside: int, steps: int) -> bool:
-    """Whether neither the node nor one of so many parents is the one `outside`."""
-    each: LexborNode | None = node
-    for _ in range(steps + 1):
-        if each is None or each.mem_id == outside:
-            return False
-        each = each.parent
-    return True
+def _element_before(node: Element) -> Node | None:
+    before = node.previous_sibling
+    while before is not None and not isinstance(before, Element):
+        before = before.previous_sibling
+    return before
 
 
-def _outermost(found: Iterable[LexborNode], css: str) -> Iterator[LexborNode]:
+def _outermost(found: Iterable[Element], css: str) -> Iterator[Element]:
     """Those that lie within no other; `css` finds all of them, and perhaps more."""
-    last: LexborNode | None = None
-    covered: set[int] | None = None  # what lies within the last one
+    last: Element | None = None
+    covered: set[Element] | None = None  # what lies within the last one
     for node in found:
-        if last is not None and not _are_siblings(last, node):  # which most are
+        if last is not None and node.parent != last.parent:  # most are siblings
             if covered is None:
-                covered = {each.mem_id for each in last.css(css)}
-            if node.mem_id in covered:
+                covered = set(last.select(css))
+            if node in covered:
                 continue
         yield node
         last, covered = node, None
-
-
-def _are_siblings(one: LexborNode, other: LexborNode) -> bool:
-    parent, others = one.parent, other.parent
-    return parent is not None and others is not None and parent.mem_id == others.mem_id

@@ -12,6 +12,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from typing import Final
 
+from dhtcrawl.fetch.plain_links import PlainLinks
 from dhtcrawl.fetch.query_charset import encode_query
 from dhtcrawl.url import canonicalize
 
@@ -41,7 +42,6 @@ class RejectReason(StrEnum):
     NO_TREE = "no-tree"  # the page is too deep or too large for one
     NOT_JSON = "not-json"  # what a page says of itself
     TOO_DEEP = "too-deep"  # what is nested in that
-    NOT_INSTALLED = "not-installed"  # the package that reads it, on the node that fetched the page
 
 
 class NoValue(Exception):
@@ -85,10 +85,11 @@ def replaced(text: str, old: str, new: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PageAddress:
-    """What a URL of a page is relative to, and the charset of its query."""
+    """What a URL of a page is relative to, the charset of its query, and what leads on without a URL parser."""
 
     base: str
     charset: str
+    plain: PlainLinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,10 @@ class DateType:
     name: str = "date"
 
     def value_of(self, text: str, page: PageAddress) -> Value:
+        """The same as `date_of`."""
+        return self.date_of(text)
+
+    def date_of(self, text: str) -> str:
         """The date or instant.
 
         Raises:
@@ -249,7 +254,11 @@ class UrlType:
         Raises:
             NoValue: it is none.
         """
-        url = canonicalize(encode_query(text.strip(), page.charset), page.base)
+        text = text.strip()
+        target = page.plain.target_of_href(text)
+        if target is not None:
+            return target.decode()
+        url = canonicalize(encode_query(text, page.charset), page.base)
         if url is None:
             raise NoValue(RejectReason.NOT_A_URL, text)
         return url

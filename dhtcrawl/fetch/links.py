@@ -46,6 +46,7 @@ _EMBEDS = {
 }
 _SPACE = " \t\n\f\r"
 _NOT_FETCHED = ("#", "javascript:", "mailto:", "tel:", "data:")
+_NOT_FETCHED_LETTERS = "#jJmMtTdD"
 # HTML, "shared declarative refresh steps": a time, then perhaps a URL, perhaps after `url=`.
 _REFRESH = re.compile(
     r"[ \t\n\f\r]*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?:[ \t\n\f\r]*+[;,][ \t\n\f\r]*+|[ \t\n\f\r]++)"
@@ -96,7 +97,7 @@ _LEADS_NOWHERE = LinkCandidate(None, False)
 
 def extract(html: bytes | str, *, xhtml: bool = False) -> PageLinks:
     """The links of a page, which is read as XML if it is `xhtml`; bytes are read as UTF-8. Never raises."""
-    return _collect(_tags_of(html, xhtml))
+    return collect(_tags_of(html, xhtml))
 
 
 def candidate_of(text: bytes) -> LinkCandidate | None:
@@ -255,7 +256,8 @@ class _Head:
             self.title = _title_of(attributes["text"] or "")
 
 
-def _collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
+def collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
+    """What the tags of a page say, which are those that `fetch.tags.scan` yields, in order."""
     head = _Head()
     # Dicts, for order and uniqueness at once.
     hrefs: dict[str, None] = {}
@@ -269,7 +271,7 @@ def _collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
             continue
         href = (attributes[name] or "").strip(_SPACE)
         # The first letter rules most hrefs out of being one of these.
-        if href[:1] in "#jJmMtTdD" and href[:11].lower().startswith(_NOT_FETCHED):
+        if href[:1] in _NOT_FETCHED_LETTERS and href[:11].lower().startswith(_NOT_FETCHED):
             continue
         rel = attributes.get("rel")
         if rel and "nofollow" in rel.lower().split():
@@ -278,6 +280,19 @@ def _collect(tags: Iterable[tuple[str, Mapping[str, str | None]]]) -> PageLinks:
             hrefs[href] = None
     nowhere_followed = [href for href in nofollow if href not in hrefs]
     return PageLinks(head.base, list(hrefs), nowhere_followed, head.refresh, head.title, head.nofollow)
+
+
+def collect_plain(head: Iterable[tuple[str, Mapping[str, str | None]]], hrefs: Iterable[str]) -> PageLinks:
+    """What `collect` finds of a page whose links have no `rel`: its other tags, and the links in order."""
+    told = _Head()
+    for tag, attributes in head:
+        told.take(tag, attributes)
+    found = [
+        href
+        for href in dict.fromkeys([href.strip(_SPACE) for href in hrefs])
+        if href[:1] not in _NOT_FETCHED_LETTERS or not href[:11].lower().startswith(_NOT_FETCHED)
+    ]
+    return PageLinks(told.base, found, [], told.refresh, told.title, told.nofollow)
 
 
 def _title_of(text: str) -> str | None:

@@ -37,6 +37,13 @@ _PLAIN_TAG = re.compile(
     + _OTHERS
     + rb">"
 )
+# The same of a link that was read, in which a character reference is a character.
+_PLAIN_HREF = re.compile(
+    rb"("
+    + _ORIGIN
+    + rb"|/|(?:\.\./)*+)((?:[A-Za-z0-9_~-][A-Za-z0-9_.~-]*+/?+)*+)(\?[A-Za-z0-9_.~/?=+:,;@!*()$&-]*+)?+(?:#.*+)?+",
+    re.DOTALL,
+)
 _ABSOLUTE = b"h"  # with which a directory above the page, or the origin, does not begin
 
 
@@ -69,11 +76,19 @@ class PlainLinks:
         if found is None:
             return None
         up, path, query = found.groups()
+        return self._resolved(up, path, query and query.replace(b"&amp;", b"&"))
+
+    def target_of_href(self, href: str) -> bytes | None:
+        """The same of a link as it is read, without the white space around it."""
+        found = _PLAIN_HREF.fullmatch(href.encode("utf-8", "replace"))
+        return None if found is None else self._resolved(*found.groups())
+
+    def _resolved(self, up: bytes, path: bytes, query: bytes | None) -> bytes | None:
         before = up if up.startswith(_ABSOLUTE) else self._before.get(up)
         # An empty link, and a query alone, lead to the page itself, and not to its directory.
         if before is None or not (up or path):
             return None
         target: bytes = before + path
         if query is not None:
-            target += query.replace(b"&amp;", b"&")
+            target += query
         return target if len(target) <= URL_CHARS_MAX else None

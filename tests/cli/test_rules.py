@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,21 +151,6 @@ def test_rules_that_make_no_sense_end_a_command_with_file_line_and_remedy(comman
     line = 1 + PRODUCTS.splitlines().index('selector = "h1"')
     assert ended.message().startswith(f"dhtcrawl: bad.toml:{line}: rules.1.fields.1.selector is 'h1 ~ p'; use + or")
     assert f"products.toml:{line}: rules.1.fields.1.selector is" in DOCS
-
-
-@pytest.mark.parametrize("command", ["crawl", "submit", "try-rules", "extract"])
-def test_a_package_that_is_missing_is_named_with_how_to_get_it(
-    command: str, home: Path, here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "turbohtml", None)
-    rest = {"extract": ["."], "try-rules": ["http://shop.example/p/7"]}.get(command, ["http://shop.example/"])
-    ended = here(command, "--rules", "said.toml", *rest)
-    assert ended.code == 4
-    line = 1 + SAID.splitlines().index('source = ["json-ld", "microdata", "opengraph"]')
-    assert ended.message() == (
-        f"dhtcrawl: said.toml:{line}: rules.1.source is ['json-ld', 'microdata', 'opengraph']; it needs the package "
-        "turbohtml; run 'pip install dhtcrawl[structured]'"
-    )
 
 
 def shop(server: StubServer, pages: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -87,15 +86,6 @@ def test_the_main_text_is_without_navigation_and_knows_its_language() -> None:
 def test_bytes_that_look_like_another_charset_are_utf_8() -> None:
     page = b"\xff\xfe" + ld('{"n": "\xfc"}').encode()
     assert [record.fields["properties"] for record in extract(SAID, URL, page, "utf-8").records] == [{"n": "\xfc"}]
-
-
-def test_a_node_without_the_package_rejects_the_page_and_reads_its_other_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "turbohtml", None)
-    other = '{ name = "t", site = "*", fields = [{ name = "f" }] }'
-    rules = read("r.toml", f'rules = [{{ name = "s", site = "*", source = "json-ld" }}, {other}]')
-    got = extract(rules, URL, "<p>x", "utf-8")
-    assert [(reject.rule, reject.field, reject.reason) for reject in got.rejects] == [("s", "json-ld", "not-installed")]
-    assert [record.fields for record in got.records] == [{"f": "x"}]
 
 
 TOKENS = [

@@ -56,6 +56,18 @@ def test_a_plain_link_leads_where_a_url_parser_says(tag: str, href: str, base: s
             assert candidate.href is not None
             assert not candidate.nofollow
             assert canonicalize(candidate.href.partition("#")[0], base) == target.decode()
+            assert PlainLinks(base).target_of_href(candidate.href) == target
+
+
+@given(hrefs, bases)
+@example("x?a=1&b=2;c#&\n", "http://h/a/b?q")
+@example("?a=1", "http://h/a/b?q")
+@example("", "http://h/a/b?q")
+@example("\ud800", "http://h/a/b?q")
+def test_a_plain_link_that_was_read_leads_where_a_url_parser_says(href: str, base: str | None) -> None:
+    assert base is not None
+    target = PlainLinks(base).target_of_href(href)
+    assert target is None or target.decode() == canonicalize(href.partition("#")[0], base)
 
 
 @pytest.mark.parametrize(

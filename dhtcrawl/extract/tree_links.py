@@ -1,0 +1,34 @@
+"""The links of a page that has a tree for its rules, so that it is not read once more for them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from turbohtml import Document, Element, Namespace
+
+from dhtcrawl.fetch.links import PageLinks, collect, collect_plain
+
+_OTHER_LINKS: Final = ("area", "iframe", "frame", "a[rel]")
+
+
+def links_in(tree: Document) -> PageLinks | None:
+    """What `fetch.links.extract` finds on the page; None if it has a `<template>`, which says nothing of the page."""
+    if tree.select_one("template") is not None:
+        return None
+    if any(map(tree.select_one, _OTHER_LINKS)):
+        links = tree.select("a,area,iframe,frame")
+        return collect([*_head(tree), *[(node.tag, _attributes_of(node)) for node in links]])
+    return collect_plain(_head(tree), [node.attr("href") or "" for node in tree.select("a[href]")])
+
+
+def _head(tree: Document) -> Iterator[tuple[str, Mapping[str, str | None]]]:
+    """What a page says of itself, each kind for itself."""
+    for name in ("base", "title", "meta"):
+        for node in tree.select(name):
+            if node.namespace is Namespace.HTML:
+                yield name, {"text": node.text} if name == "title" else _attributes_of(node)
+
+
+def _attributes_of(node: Element) -> dict[str, str | None]:
+    return {name: node.attr(name) for name in node.attrs}
