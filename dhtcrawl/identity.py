@@ -8,7 +8,6 @@ owner only. It is PKCS#8 PEM, which the usual tools can show.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from dhtcrawl.errors import IdentityError, StorageFull
 from dhtcrawl.keyspace import node_id_of
 from dhtcrawl.node_key import NONCE_BYTES
 from dhtcrawl.storage.store.engine import storage_error
-from dhtcrawl.storage.store.files import sync_path
+from dhtcrawl.storage.store.files import write_private
 
 FILE_NAME = "identity.pem"
 
@@ -95,7 +94,7 @@ def _load(data_dir: Path) -> Ed25519PrivateKey:
     path = data_dir / FILE_NAME
     try:
         if not path.exists():
-            _write(path, next(new_keys()).pem)
+            write_private(path, next(new_keys()).pem)
         if path.stat().st_mode & 0o077:
             raise IdentityError(f"{path} can be read by others; run: chmod 600 {path}")
         pem = path.read_bytes()
@@ -131,7 +130,7 @@ def keep(data_dir: Path, pem: bytes) -> None:
     """
     path = data_dir / FILE_NAME
     try:
-        _write(path, pem)
+        write_private(path, pem)
     except OSError as error:
         raise _failure(path, error) from error
 
@@ -139,16 +138,3 @@ def keep(data_dir: Path, pem: bytes) -> None:
 def _failure(path: Path, error: OSError) -> IdentityError | StorageFull:
     failure = storage_error(error, f"cannot use {path}")
     return failure if isinstance(failure, StorageFull) else IdentityError(str(failure))
-
-
-def _write(path: Path, pem: bytes) -> None:
-    temporary = path.with_suffix(".new")
-    # A file that was there before would keep its owner and mode.
-    temporary.unlink(missing_ok=True)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(pem)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_path(path.parent)

@@ -73,8 +73,8 @@ def test_the_id_is_the_digest_of_the_public_key(tmp_path: Path) -> None:
 
 
 def test_what_a_crash_left_half_written_is_no_key(tmp_path: Path) -> None:
-    (tmp_path / "identity.new").write_bytes(b"-----BEGIN")
-    (tmp_path / "identity.new").chmod(0o666)
+    (tmp_path / ".identity.pem.new").write_bytes(b"-----BEGIN")
+    (tmp_path / ".identity.pem.new").chmod(0o666)
     assert len(load_or_create(tmp_path)) == 20
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from dhtcrawl.closed.secret import Ring, parse_ring
 from dhtcrawl.errors import SecretRefused, UsageError
-from dhtcrawl.storage.store.files import sync_path
+from dhtcrawl.storage.store.files import write_private
 
 STDIN: Final = "-"
 _READ_MAX: Final = 65_536
@@ -52,17 +52,9 @@ def write_secrets(path: Path, text: str, *, anew: bool) -> None:
     Raises:
         UsageError: it cannot be written, or is there and was to be made.
     """
-    temporary = path.with_name(f".{path.name}.new")
     try:
         if anew and path.exists():
             raise UsageError(f"{path} is there; 'dhtcrawl secret rotate' changes it, or name another file")
-        temporary.unlink(missing_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_path(path.absolute().parent)
+        write_private(path, text.encode("ascii"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); name another file") from error

@@ -6,7 +6,6 @@ each start, and again long before it expires (`dhtcrawl.closed.certificate`).
 
 from __future__ import annotations
 
-import os
 import secrets
 import ssl
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from dhtcrawl.closed.certificate import VALID, PeerCertificate, authority_of, certificate_for, read_certificate
 from dhtcrawl.closed.secret import Ring
+from dhtcrawl.storage.store.files import write_private
 
 CERTIFICATE_FILE: Final = "certificate.pem"
 RENEW_S: Final = VALID.total_seconds() / 4
@@ -43,7 +43,8 @@ class SwarmTls:
         serial = secrets.randbits(_SERIAL_BITS) | 1
         certificate = data_dir / CERTIFICATE_FILE
         # OpenSSL reads certificates from files only.
-        _write(certificate, certificate_for(public_key, ring.used, datetime.now(UTC), serial))
+        pem = certificate_for(public_key, ring.used, datetime.now(UTC), serial)
+        write_private(certificate, pem, durable=False)
         authorities = b"".join(map(authority_of, ring.keys)).decode("ascii")
         contexts = [ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)]
         for context in contexts:
@@ -65,12 +66,3 @@ class SwarmTls:
         if peer is None or peer.secret not in self.accepted or peer.node_id in self.banned:
             return None
         return peer
-
-
-def _write(path: Path, pem: bytes) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(pem)
-    temporary.replace(path)

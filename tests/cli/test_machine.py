@@ -66,6 +66,17 @@ def test_without_psutil_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Mon
     assert own() == {}
 
 
+def written(tmp_path: Path, groups: str, limits: dict[str, str]) -> Path:
+    """The file of a process's groups, beside `fs`, where the limits of these stand."""
+    own = tmp_path / "own"
+    own.write_text(groups + "\n")
+    for name, text in limits.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return own
+
+
 @pytest.mark.parametrize(
     ("groups", "limits", "cores"),
     [
@@ -88,12 +99,7 @@ def test_without_psutil_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_limits_of_its_group_and_of_those_above_count(
     groups: str, limits: dict[str, str], cores: float, tmp_path: Path
 ) -> None:
-    own = tmp_path / "own"
-    own.write_text(groups + "\n")
-    for name, text in limits.items():
-        path = tmp_path / "fs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+    own = written(tmp_path, groups, limits)
     assert cgroup_cores(own, tmp_path / "fs") == cores
     assert cgroup_cores(tmp_path / "none") == float("inf")
 
@@ -110,12 +116,7 @@ def test_the_limits_of_its_group_and_of_those_above_count(
 def test_its_memory_is_what_its_groups_may_use(
     groups: str, limits: dict[str, str], most: float, tmp_path: Path
 ) -> None:
-    own = tmp_path / "own"
-    own.write_text(groups + "\n")
-    for name, text in limits.items():
-        path = tmp_path / "fs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+    own = written(tmp_path, groups, limits)
     assert cgroup_bytes(own, tmp_path / "fs") == most
 
 
@@ -133,12 +134,7 @@ def test_its_memory_is_what_its_groups_may_use(
 def test_what_its_groups_may_write_to_the_disk_counts(
     groups: str, limits: dict[str, str], most: float, tmp_path: Path
 ) -> None:
-    own = tmp_path / "own"
-    own.write_text(groups + "\n")
-    for name, text in limits.items():
-        path = tmp_path / "fs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+    own = written(tmp_path, groups, limits)
     assert cgroup_disk_bytes_per_s(os.makedev(8, 16), own, tmp_path / "fs") == most
 
 

@@ -85,6 +85,6 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dhtcrawl.identity.sync_path", full)
+    monkeypatch.setattr("dhtcrawl.storage.store.files.sync_path", full)
     with pytest.raises(StorageFull):
         keep(tmp_path, b"")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dhtcrawl.errors import StorageError, StorageFull
-from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory
+from dhtcrawl.storage.store.files import Directory, DiskDirectory, MemoryDirectory, write_private
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -190,3 +190,29 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"cannot create .*file/files"):
         DiskDirectory(tmp_path / "file" / "files")
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_private_file_takes_nothing_of_what_was_there(tmp_path: Path, durable: bool) -> None:
+    path, begun = tmp_path / "key", tmp_path / ".key.new"
+    for each in (path, begun):
+        each.write_bytes(b"before")
+        each.chmod(0o666)
+    write_private(path, b"now", durable=durable)
+    assert path.read_bytes() == b"now"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_private_file_that_cannot_be_written_whole_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "key"
+    path.write_bytes(b"before")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_private(path, b"now")
+    assert path.read_bytes() == b"before"

@@ -217,6 +217,26 @@ def sync_path(path: Path) -> None:
         os.close(fd)
 
 
+def write_private(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write a file that its owner alone can read, whole or not at all; `durable`: it survives a power cut.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    # A file that was there before would keep its owner and mode.
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    temporary.replace(path)
+    if durable:
+        sync_path(path.absolute().parent)
+
+
 class MemoryDirectory:
     """The fake: keeps files as byte arrays, which outlive the node that wrote them."""
 
