@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from dhtcrawl.crawl.rounds import Fetched, Kill, Round, RoundResult
@@ -20,6 +19,7 @@ from dhtcrawl.storage.store.records import Place, SkipReason, State, pack, unpac
 from dhtcrawl.storage.store.replicas import TaskReplica
 from dhtcrawl.storage.store.tasks import FetchedPage
 from dhtcrawl.storage.store.txn import Txn
+from dhtcrawl.values import dataclass
 
 
 class Appendable(Protocol):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO, NamedTuple
 
 from dhtcrawl.export.collection import Collection
+from dhtcrawl.values import dataclass
 
 PROBLEMS_KEPT_MAX = 10
 

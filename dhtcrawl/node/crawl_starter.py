@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from functools import partial
 
 from dhtcrawl.config import pairs
@@ -15,9 +14,10 @@ from dhtcrawl.storage.store.crawl_record import CrawlRecord
 from dhtcrawl.swarm.assignment.facts import NodeTraits
 from dhtcrawl.swarm.assignment.policies import Policies
 from dhtcrawl.swarm.lifecycle.crawl_runs import CrawlRuns
+from dhtcrawl.values import dataclass
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class CrawlStarter:
     """Starts the crawls of one node."""
 

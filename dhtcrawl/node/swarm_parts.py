@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from dhtcrawl.closed.secret import Ring
@@ -61,6 +60,7 @@ from dhtcrawl.swarm.records.merger import Merger
 from dhtcrawl.swarm.records.owner_news import OwnerNews
 from dhtcrawl.swarm.records.replicate import Replicator
 from dhtcrawl.swarm.records.sync import Syncer
+from dhtcrawl.values import dataclass
 
 REPAIR_S = 600.0  # how often everything is compared, whatever happened
 

@@ -17,10 +17,10 @@ the next size smaller again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dhtcrawl.policy.seam import BATCH, AssignmentTerms, Outcome, Policy, Settings, TaskResult
+from dhtcrawl.values import dataclass
 
 FIRST, LEAST = 4, 2
 HORIZON_S = 5.0

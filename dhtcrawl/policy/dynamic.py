@@ -39,7 +39,7 @@ recall after 60 s, each task of a batch that is recalled a failure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp, log, sqrt
 from typing import Any, ClassVar, TypeVar
 
@@ -56,6 +56,7 @@ from dhtcrawl.policy.seam import (
     TaskResult,
     failed_last,
 )
+from dhtcrawl.values import dataclass
 
 FADES, E_KEEPS = 0.9, 0.7
 EXPLORES = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dhtcrawl.config import CrawlSettings
@@ -14,6 +14,7 @@ from dhtcrawl.searches import Search, searches_of
 from dhtcrawl.sim.machines import CPU_TIMES, Unevenness
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.spec import CrawlSpec, make_spec
+from dhtcrawl.values import dataclass
 
 
 def type_name(number: int, types: int) -> str:

@@ -15,7 +15,8 @@ an age up to when it is sent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from dhtcrawl.values import dataclass
 
 NO_LEASE = b""
 
