@@ -167,6 +167,9 @@ class NodeSettings:
         "address",
     )
     advertise: str = setting("", "the address that others are told; empty: the one it listens on", "address")
+    outbound_only: bool = setting(
+        False, "take no connections, as behind a NAT: this node owns no keys, and fetches what others lend to it"
+    )
     bootstrap: tuple[str, ...] = setting((), "nodes to join through; none: a new swarm", "address")
     admin: str = setting("127.0.0.1:8469", "where the node answers commands and browsers, HTTP", "address")
     admin_token_file: str = setting(

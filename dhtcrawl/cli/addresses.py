@@ -46,6 +46,7 @@ class JoinOptions:
     gathered: bool = False  # what it crawls is gathered, so it writes no outputs of its own but the archive
     follows: bool = False  # `advertise` is this machine's address on the way to the others, which may change
     key: str = field(default="", repr=False)  # of a node that has none yet, as PEM; "": it makes its own
+    outbound_only: bool = False
 
     @property
     def on_loopback(self) -> bool:
@@ -74,6 +75,7 @@ class JoinOptions:
             gathered=fields["gathered"],
             follows=fields["follows"],
             key=fields["key"],
+            outbound_only=fields["outbound_only"],
         )
 
 
@@ -110,6 +112,12 @@ def join_options_of(config: Config, as_json: bool = False, secrets: NodeSecrets 
             f" {format_address(admin)}: whoever reaches it could command this node; "
             "have it ask for a token with --admin-token-file FILE",
         )
+    if node.outbound_only and not bootstrap:
+        problem = ": such a node begins no swarm; name a node to join through with --bootstrap"
+        raise config.refusal("node.outbound_only", problem)
+    if node.outbound_only and node.advertise:
+        problem = f": then no other node reaches this one at {node.advertise}; leave out one of the two"
+        raise config.refusal("node.outbound_only", problem)
     named = _named(config, may_leave)
     follows = named is None and is_wildcard(listen[0])
     return JoinOptions(
@@ -122,6 +130,7 @@ def join_options_of(config: Config, as_json: bool = False, secrets: NodeSecrets 
         secrets="" if secrets is None else secrets.ring.text(),
         secret_file="" if secrets is None else secrets.file,
         follows=follows,
+        outbound_only=node.outbound_only,
     )
 
 

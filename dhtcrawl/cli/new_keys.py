@@ -33,7 +33,7 @@ def make_key(data_dir: Path, join: JoinOptions, ring: Ring | None) -> None:
     """
     if join.key:
         keep(data_dir, join.key.encode("ascii"))
-    elif join.bootstrap:
+    elif join.bootstrap and not join.outbound_only:
         members = asyncio.run(_members(data_dir, join.bootstrap, ring))
         keep(data_dir, best_of(new_keys(), _id_of, members, tries_of(members)).pem)
 

@@ -76,6 +76,12 @@ _JOIN: _Table = [
     (("--bootstrap",), "node.bootstrap", {"multiple": True} | _PLACE, "A node to join through (repeatable)."),
     (("--listen",), "node.listen", _PLACE, "Where other nodes reach this one; default: 127.0.0.1:8468."),
     (("--advertise",), "node.advertise", _PLACE, "The address that others are told, where it is another."),
+    (
+        ("--outbound-only",),
+        "node.outbound_only",
+        {"is_flag": True},
+        "Take no connections, as behind a NAT: own no keys, fetch what others lend.",
+    ),
     (("--admin",), "node.admin", _PLACE, "Where commands and browsers reach it; default: 127.0.0.1:8469."),
     (
         ("--admin-token-file",),

@@ -119,7 +119,8 @@ async def _run(config: Config, join: JoinOptions, data_dir: Path, access: Access
             tls=seal.tls,
             met=reach.met,
             own_hosts=own_hosts,
-            tried=not join.on_loopback,
+            tried=not (join.on_loopback or join.outbound_only),
+            outbound_only=join.outbound_only,
         )
         swarm = SwarmNode(node, network, outputs=outputs, disk_used=disk_used, boottime=_boottime)
         api = Api(swarm, swarm.registry)

@@ -24,7 +24,7 @@ class NetworkConfig:
     `met` is told the addresses of other nodes: of those that are remembered, before any crawl goes on, and, with each
     new view, of all members. `ring` and `tls` are those of a closed swarm. Where `own_hosts` is given, the host of
     `advertise` is only the first: it is looked up again as long as the node runs. With `tried` the node joins once
-    others have reached it.
+    others have reached it; with `outbound_only` they need not: it takes no connections.
     """
 
     listen: Address
@@ -35,13 +35,16 @@ class NetworkConfig:
     tls: TlsContexts | None = None
     own_hosts: OwnHosts | None = None
     tried: bool = False
+    outbound_only: bool = False
     met: Callable[[Iterable[Address]], None] = lambda addresses: None
 
 
 async def listen(
-    transport: TaskTransport, host: str, port: int, make_routing: Callable[[], RoutingServer]
+    transport: TaskTransport, host: str, port: int, make_routing: Callable[[], RoutingServer], *, outbound_only: bool
 ) -> tuple[RoutingServer, Address]:
     """Open both planes; return the routing plane and their address. Port 0 is any that is free for both.
+
+    With `outbound_only` datagrams come from that port, and no connections are taken.
 
     Raises:
         OSError: the address is taken, or not one of this machine.
@@ -53,6 +56,9 @@ async def listen(
         except OSError as error:
             # uvloop's error does not give the cause.
             raise OSError(error.errno or errno.EADDRINUSE, os.strerror(error.errno or errno.EADDRINUSE)) from error
+        if outbound_only:
+            routing.plane.hide()
+            return routing, routing.address
         try:
             return routing, await transport.listen(host, routing.address[1])
         except OSError:

@@ -61,7 +61,8 @@ async def _ids_at(transport: TaskTransport, address: Address) -> list[bytes]:
         if answer is None:
             break
         records, _ = parse_records(answer.rows, address[0], ROWS_A_CALL_MAX)
-        found += [record.id for record in records if record.state not in (NodeState.LEFT, NodeState.DEAD)]
+        own = (record for record in records if record.state not in (NodeState.LEFT, NodeState.DEAD))
+        found += [record.id for record in own if not record.is_outbound]
         cursor = answer.cursor
         if not cursor:
             return found

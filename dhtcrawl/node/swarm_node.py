@@ -97,7 +97,9 @@ class SwarmNode:
         """
         network, ports = self._ground.network, self.node.ports
         async with self._make_transport() as transport:
-            routing, address = await listen(transport, *network.listen, partial(self._make_routing, self.id))
+            make_routing = partial(self._make_routing, self.id)
+            outbound_only = network.outbound_only
+            routing, address = await listen(transport, *network.listen, make_routing, outbound_only=outbound_only)
             trying = partial(try_address, transport=self._make_transport, routing=self._make_routing, rng=ports.rng)
             try:
                 async with OrderedTaskGroup() as group:
@@ -236,6 +238,8 @@ class SwarmNode:
             group.create_task(own_address.run())
         if self._ground.network.tried:
             await parts.place.reach_check.require()
+        if (outward := parts.place.outward) is not None:
+            group.create_task(outward.run())
         group.create_task(join.run())
         group.create_task(self._watch(parts))
         group.create_task(peer_store.seek())

@@ -21,7 +21,8 @@ from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
-from dhtcrawl.rpc.membership.hello import MemberRecord
+from dhtcrawl.rpc.membership.hello import OUTBOUND, MemberRecord
+from dhtcrawl.rpc.membership.member_exchange import TaskPlane
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
 from dhtcrawl.rpc.peers.bounded import Bounded
 from dhtcrawl.rpc.peers.port import CallRegistry
@@ -50,6 +51,7 @@ from dhtcrawl.swarm.membership.join import Join
 from dhtcrawl.swarm.membership.join_steps import JoinSettings
 from dhtcrawl.swarm.membership.leave import Leave
 from dhtcrawl.swarm.membership.leave_state import LeaveSettings
+from dhtcrawl.swarm.membership.outward import OutwardConnections
 from dhtcrawl.swarm.membership.own_address import OwnAddress
 from dhtcrawl.swarm.membership.peer_store import GossipStanding, PeerStore, ask_members
 from dhtcrawl.swarm.membership.ports import OwnerPorts
@@ -161,6 +163,7 @@ class PlaceParts:
 
     own_address: OwnAddress | None  # where it may change
     reach_check: ReachCheck
+    outward: OutwardConnections | None  # where they do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +204,13 @@ def build(
 def build_planes(ground: Ground, transport: TaskTransport, routing: RoutingServer, address: Address) -> Planes:
     """The gossip, and the peers that it knows."""
     ports, reception = ground.node.ports, ground.reception
+    features = (*FEATURES, OUTBOUND) if ground.network.outbound_only else FEATURES
     gossip = Gossip(
         routing,
-        MemberRecord.newcomer(ground.id, address, ground.node.incarnation, FEATURES),
+        MemberRecord.newcomer(ground.id, address, ground.node.incarnation, features),
         clock=ports.clock,
         rng=ports.rng,
-        ask_members=partial(ask_members, transport),
+        tasks=TaskPlane(partial(ask_members, transport), transport.heard_s),
         settings=GossipSettings(suspicion_s=ground.node.config.swarm.suspicion_s),
         boottime=ground.boottime,
     )
@@ -296,7 +300,8 @@ def build_gate(ground: Ground, planes: Planes, records: RecordParts, runs: Crawl
                 delay_of_crawls=lambda: runs.records.delay_s,
             ),
         ),
-        fit=lambda: inbox.owning and planes.awake(),
+        # One that never owns has no leases when it has to join again: they were voided.
+        fit=lambda: (inbox.owning or ground.network.outbound_only) and planes.awake(),
     )
 
 
@@ -329,7 +334,7 @@ def build_membership(
         records.syncer,
         runs,
         clock,
-        JoinSettings(own=ground.id, replicas=config.swarm.replicas, repair_s=REPAIR_S),
+        JoinSettings(ground.id, config.swarm.replicas, REPAIR_S, outbound=ground.network.outbound_only),
         OwnerPorts(
             pull=runs.records.pull,
             hold_for=partial(in_flight.hold_for, runs),
@@ -358,4 +363,5 @@ def build_place(
         own_address = OwnAddress(planes.gossip, own_hosts, lambda: peer_store.addresses, transport.part_from_all)
     reach_check = ReachCheck(planes.peers, planes.gossip, planes.routing.plane, try_address)
     reach_check.serve(ground.registry)
-    return PlaceParts(own_address, reach_check)
+    outward = OutwardConnections(planes.peers, transport.is_connected) if ground.network.outbound_only else None
+    return PlaceParts(own_address, reach_check, outward)

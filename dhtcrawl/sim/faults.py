@@ -105,7 +105,7 @@ class Faults:
             self.toll.happened["churn"] = self.toll.happened.get("churn", 0) + happened
 
     async def _join(self) -> bool:
-        up = self._awake()
+        up = [host for host in self._awake() if not host.hidden]
         through = self._rng.sample(up, min(len(up), BOOTSTRAP_MAX))
         if through:
             self._swarm.add().begin(through)

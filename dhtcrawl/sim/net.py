@@ -106,6 +106,7 @@ class DatagramNetwork:
         self.largest_bytes = max(self.largest_bytes, len(data))
         if self._trace is not None:
             self._trace.event("datagram", source=list(source), target=list(target), data=data, lost=lost)
+        self.wires.sends(source, target)
         if lost:
             return
         context = self.wires.context(target[0])
@@ -118,7 +119,7 @@ class DatagramNetwork:
 
     def _deliver(self, data: bytes, source: Address, target: Address) -> None:
         endpoint = self._endpoints.get(target)
-        if endpoint is None or self.wires.cut(source[0], target[0]):
+        if endpoint is None or self.wires.cut(source[0], target[0]) or not self.wires.lets_in(source, target):
             return
         self.delivered += 1
         endpoint.protocol.datagram_received(data, source)

@@ -66,6 +66,7 @@ class Scenario:
     uneven: bool = False  # machines differ, and a fifth of the pairs of a node and a host do not connect
     cpu_times: float = CPU_TIMES  # of uneven machines: the slowest processor's time over the fastest's
     spread_s: float = 0.0  # of uneven machines: one way along a side of the square on which they and hosts lie; 0: none
+    hidden: int = 0  # so many of the nodes, not the first, are behind a NAT: they take part with `--outbound-only`
     silent: bool = False  # of uneven machines: what does not connect says nothing
     closed: bool = False  # datagrams are sealed by a secret
     node_types: int = 0  # so many: a node is of one, and each host may be asked by nodes of one type only

@@ -292,7 +292,8 @@ class Scene:
 
 def is_active(host: SimHost) -> bool:
     """Whether it takes itself for one that owns, and all who have to know it do."""
-    return host.swarm is not None and host.swarm.ready.is_set() and host.swarm.join.state.active
+    swarm = host.swarm
+    return swarm is not None and not host.hidden and swarm.ready.is_set() and swarm.join.state.active
 
 
 def is_owner(host: SimHost) -> bool:

@@ -79,7 +79,7 @@ class Streams:
         source = local_addr[0] if local_addr is not None and local_addr[0] not in _WILDCARDS else current_host.get()
         delay_s = self.delay(source, host)
         await asyncio.sleep(delay_s)
-        if self.cut(source, host) or self.cut(host, source):
+        if self.cut(source, host) or self.cut(host, source) or self.wires.is_hidden(host):
             await asyncio.sleep(max(0.0, self.weather.connect_timeout_s - delay_s))
             raise OSError(ETIMEDOUT, f"no answer from {host}:{port}")
         server = self._listeners.get((host, port))

@@ -125,8 +125,11 @@ class SimSwarm:
         self.witness: Witness | None = None  # to be set before the first `add`
         self.hosts: list[SimHost] = []
 
-    def add(self) -> SimHost:
+    def add(self, *, hidden: bool = False) -> SimHost:
+        """A machine; a hidden one no other reaches, and its node takes no connections."""
         host = SimHost(self, len(self.hosts))
+        if hidden:
+            self.wires.hide(host.address)
         self.hosts.append(host)
         return host
 
@@ -171,6 +174,11 @@ class SimHost:
         self.id = Random(f"{world.seed} {self.name} id").randbytes(20)
         self.machine = None if world.conditions.machine_of is None else world.conditions.machine_of(number)
         self.disk = self._new_disk()
+
+    @property
+    def hidden(self) -> bool:
+        """Whether no other host reaches it."""
+        return self._world.wires.is_hidden(self.address)
 
     async def start(self, bootstrap: list[SimHost]) -> SwarmNode:
         """Start the node, through others where there are some; returns once it owns what it should."""
@@ -223,7 +231,8 @@ class SimHost:
         self.id = Random(f"{self._world.seed} {self.name} id {self.starts}").randbytes(20)
         self.disk = self._new_disk()
         # It knows no other node, so it is named some that are there, though the first was once told of none.
-        self._running.bootstrap = [host.address for host in self._world.up[:BOOTSTRAP_MAX]] or self._running.bootstrap
+        there = [host.address for host in self._world.up if not host.hidden]
+        self._running.bootstrap = there[:BOOTSTRAP_MAX] or self._running.bootstrap
 
     def bodies(self) -> set[bytes]:
         """The keys of pages with status 200 whose bodies are on its disk."""
@@ -292,7 +301,8 @@ class SimHost:
         while not await self._run_once(bootstrap):
             await asyncio.sleep(START_AGAIN_S)
             # A node that is started again is named nodes that are there.
-            there = [host for host in self._world.up if host.swarm is not None and host.swarm.ready.is_set()]
+            up = [host for host in self._world.up if not host.hidden]
+            there = [host for host in up if host.swarm is not None and host.swarm.ready.is_set()]
             bootstrap = [host.address for host in there] or bootstrap
 
     async def _run_once(self, bootstrap: list[str]) -> bool:
@@ -308,6 +318,7 @@ class SimHost:
                         bootstrap=tuple((address, PORT) for address in bootstrap),
                         source=self.address,
                         ring=self._world.conditions.ring,
+                        outbound_only=self.hidden,
                     ),
                     outputs=lambda _: self.disk.outputs,
                     disk_used=lambda _: never,

@@ -174,7 +174,8 @@ class SwarmRun:
 
     async def _gather_nodes(self, swarm: SimSwarm, faults: Faults) -> SimHost:
         """All nodes are there; one that may submit."""
-        first, *others = [swarm.add() for _ in range(self._scenario.nodes)]
+        nodes, hidden = self._scenario.nodes, self._scenario.hidden
+        first, *others = [swarm.add(hidden=number >= max(1, nodes - hidden)) for number in range(nodes)]
         faults.prepare()
         await first.start([])
         for host in others:

@@ -6,6 +6,7 @@
 
 A way is drawn once for each pair of hosts, from a range or from a matrix of
 measured round trips, or follows from where they lie. A slow host adds to every way that begins or ends there.
+To a host that is hidden, as behind a NAT, only answers get through.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dhtcrawl.sim.loop import current_host
 
 Matrix = Sequence[Sequence[float]]
 OneWay = Literal["", "out", "in"]
+Place = tuple[str, int]
 
 
 class Wires:
@@ -46,6 +48,7 @@ class Wires:
         self._one_way: OneWay = ""
         self._slow: dict[str, float] = {}
         self._contexts: dict[str, Context] = {}
+        self._asked: dict[str, set[tuple[Place, Place]]] = {}  # by hidden host: from where it sent to where
 
     def context(self, host: str) -> Context:
         """What runs in it runs on this host."""
@@ -83,6 +86,24 @@ class Wires:
             return False
         ours, theirs = self._side.get(source, 0), self._side.get(target, 0)
         return ours != theirs and (not self._one_way or (ours if self._one_way == "out" else theirs) == 1)
+
+    def hide(self, host: str) -> None:
+        """From here on nothing reaches a host but answers to what it has sent."""
+        self._asked[host] = set()
+
+    def is_hidden(self, host: str) -> bool:
+        """Whether no connection to a host can be made."""
+        return host in self._asked
+
+    def sends(self, source: Place, target: Place) -> None:
+        """A datagram leaves: answers to it get through."""
+        if source[0] in self._asked:
+            self._asked[source[0]].add((source, target))
+
+    def lets_in(self, source: Place, target: Place) -> bool:
+        """Whether a datagram that has arrived at a host gets to its socket."""
+        asked = self._asked.get(target[0])
+        return asked is None or (target, source) in asked
 
     def _draw(self, one: str, other: str) -> float:
         if self._way_of is not None:

@@ -165,6 +165,8 @@ def replica_set(view: View, key: bytes, replicas: int) -> list[bytes]:
 def neighbours(view: View, node: bytes, replicas: int) -> list[bytes]:
     """The other members, joining ones included, that may share a key with `node`; a few that share none, too.
 
+    Members that never own anything share none.
+
     Let m be in bucket j of the node, and divide the members that agree with both
     above bit j into two sides by bit j. To a key all members of the side that
     agrees with it in bit j are closer than the other of the two. So they share a
@@ -185,7 +187,7 @@ def neighbours(view: View, node: bytes, replicas: int) -> list[bytes]:
         member.id
         for low, high, joining_too in sorted(ranges)
         for member in view.members[low:high]
-        if joining_too or member.state is not MemberState.JOINING
+        if member.owns or (joining_too and member.state is MemberState.JOINING)
     ]
 
 

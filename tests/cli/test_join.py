@@ -228,6 +228,16 @@ def test_a_node_whose_addresses_are_all_on_loopback_is_among_its_own(args: list[
     assert options(*args).on_loopback is alone
 
 
+def test_a_node_that_takes_no_connections_joins_others_and_tells_no_address_of_its_own() -> None:
+    there = ("open_swarm=on", "outbound_only=on", "bootstrap=127.0.0.1:8468")
+    assert options(*there).outbound_only
+    assert not options("open_swarm=on", "bootstrap=127.0.0.1:8468").outbound_only
+    with pytest.raises(UsageError, match=r"--outbound_only: such a node begins no swarm; name a node to join through"):
+        options(*there[:2])
+    with pytest.raises(UsageError, match=r"no other node reaches this one at 192\.0\.2\.7:1; leave out one"):
+        options(*there, "advertise=192.0.2.7:1")
+
+
 # -- the command --
 
 

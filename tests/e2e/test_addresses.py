@@ -1,4 +1,4 @@
-"""A node whose address others do not reach, and one whose address changes, on machines of their own."""
+"""A node whose address others do not reach, one that takes no connections, and one whose address changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from policy_bench.lab import site
 
 from .chaos_nodes import ADMIN, PORT, OnHost
 from .crawler import Running
 from .deadline import until
-from .netns import SUBNET, Hosts, Unavailable
+from .netns import SBIN, SUBNET, Hosts, Unavailable
 from .swarm import ASK_EVERY_S, DEADLINE_S
+
+# What a NAT does to those outside: they get answers through, and nothing else.
+BEHIND_NAT = """
+table inet nat {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    iif lo accept
+    ct state established,related accept
+  }
+}
+"""
 
 
 class Machines(Hosts):
@@ -28,16 +40,28 @@ class Machines(Hosts):
 
     def node(self, name: str, *options: str) -> Running:
         argv = ["join", "--json", "--open-swarm", "--admin", ADMIN, "--data-dir", str(self._home / name / "data")]
+        argv += ["--allow-network", f"{SUBNET}.0/24"]
         return OnHost(self._home / name, self, name).start(*argv, *options)
 
-    def addresses(self, asked: str) -> set[str]:
-        """Where the node on a host knows the active members to be."""
+    def ask(self, name: str, path: str, body: object = None) -> Any:
+        """What the node on a host answers."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{ADMIN}/api/v1/{path}", data, {"Content-Type": "application/json"})
+        with self.on(name), urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def addresses(self, asked: str, state: str = "active") -> set[str]:
+        """Where the node on a host knows the members of this state to be."""
         try:
-            with self.on(asked), urllib.request.urlopen(f"http://{ADMIN}/api/v1/peers", timeout=60) as answer:
-                rows: list[dict[str, Any]] = json.load(answer)
+            rows: list[dict[str, Any]] = self.ask(asked, "peers")
         except urllib.error.URLError:
             return set()  # it has just been started
-        return {row["address"] for row in rows if row["state"] == "active"}
+        return {row["address"] for row in rows if row["state"] == state}
+
+    def hide(self, name: str) -> None:
+        """Let nothing into a host from here on but answers."""
+        env = {"PATH": SBIN}
+        subprocess.run([*self.wrapper(name), "nft", "-f", "-"], input=BEHIND_NAT, text=True, check=True, env=env)
 
     def move(self, name: str, address: str) -> None:
         """Give a host another address, as DHCP may."""
@@ -55,7 +79,9 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 @pytest.mark.needs_root
-def test_an_address_that_nobody_reaches_ends_a_node_and_one_that_changes_is_told(machines: Machines) -> None:
+def test_an_address_that_nobody_reaches_ends_a_node_or_it_fetches_for_others_and_one_that_changes_is_told(
+    machines: Machines, tmp_path: Path
+) -> None:
     first, second = (f"{machines.address(name)}:{PORT}" for name in ("first", "second"))
     one = machines.node("first", "--advertise", first)
     try:
@@ -73,5 +99,26 @@ def test_an_address_that_nobody_reaches_ends_a_node_and_one_that_changes_is_told
             assert machines.addresses("second") == moved
         finally:
             other.kill()
+        machines.hide("second")
+        hidden = machines.node("second", "--bootstrap", first, "--outbound-only")
+        try:
+            known = "the hidden one is a member"
+            hidden_at = {f"{SUBNET}.22:{PORT}"}
+            until(lambda: machines.addresses("first", "outbound") == hidden_at, known, DEADLINE_S, ASK_EVERY_S)
+            with site(machines, tmp_path, 60, 2_000, "first") as web:
+                settings = {"delay_s": "0.1", "allow_private": True, "policy": "balanced"}
+                crawl = machines.ask("first", "crawls", {"seeds": [web.url], "settings": settings})["crawl"]
+                ended = "the crawl ends"
+                of_crawl = f"crawls/{crawl}"
+                until(lambda: machines.ask("first", of_crawl)["ended"] != "", ended, DEADLINE_S, ASK_EVERY_S)
+                assert machines.ask("first", of_crawl)["ended"] == "complete"
+                facts = machines.ask("first", f"{of_crawl}/export/nodes")
+                pages = [fact["counters"]["pages"] for fact in facts]
+                assert (len(pages), sum(pages)) == (2, 60)
+                assert min(pages) > 0, "owners lend to it"
+                assert web.totals()[:2] == (60, 0)
+        finally:
+            hidden.kill()
+        until(lambda: not machines.addresses("first", "outbound"), "it is missed", DEADLINE_S, ASK_EVERY_S)
     finally:
         one.kill()

@@ -15,7 +15,8 @@ from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.contact import Address
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
-from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.hello import OUTBOUND, MemberRecord, NodeState
+from dhtcrawl.rpc.membership.member_exchange import TaskPlane
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.sim.loop import VirtualClock
@@ -35,6 +36,7 @@ class Swarm:
         self.nodes: dict[str, Gossip] = {}
         self.asked_members = 0
         self.declared_dead: list[str] = []
+        self.connections: dict[tuple[str, bytes], float] = {}  # at a host, from a node: seconds since it was heard
         self._sides: dict[str, int] = {}
 
     async def start(
@@ -45,20 +47,24 @@ class Swarm:
         settings: GossipSettings | None = None,
         address: Address | None = None,
         clock: Clock | None = None,
+        outbound: bool = False,
     ) -> Gossip:
-        """A node that listens and runs, and knows nobody."""
-        name = host(number)
+        """A node that listens and runs, and knows nobody; an `outbound` one is behind a NAT."""
+        name, features = host(number), (OUTBOUND if outbound else "test",)
         server = await self.world.node("ours", name)
+        if outbound:
+            self.world.net.wires.hide(name)
+            server.plane.hide()
 
         async def ask(address: Address, node_id: bytes, args: ExchangeMembers) -> MemberRows | None:
             return await self._ask(name, address, node_id, args)
 
         gossip = Gossip(
             server,
-            MemberRecord.newcomer(server.node.id, address or (name, PORT), incarnation, ("test",)),
+            MemberRecord.newcomer(server.node.id, address or (name, PORT), incarnation, features),
             clock=clock or VirtualClock(self.world.loop),
             rng=Random(f"{self.world.seed} gossip {name} {incarnation}"),
-            ask_members=ask,
+            tasks=TaskPlane(ask, lambda node_id: self.connections.get((name, node_id))),
             settings=settings,
         )
         gossip.on_declared_dead.append(lambda: self.declared_dead.append(name))

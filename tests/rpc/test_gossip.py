@@ -13,6 +13,7 @@ from dhtcrawl.errors import BootstrapUnreachable
 from dhtcrawl.rpc.discovery.datagram import DATAGRAM_BYTES_MAX
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
+from dhtcrawl.rpc.membership.member_exchange import TaskPlane
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.net import Weather
@@ -143,7 +144,7 @@ async def test_a_node_that_did_not_run_knows_it_before_anybody_tells_it() -> Non
             MemberRecord.newcomer(server.node.id, (host(1), PORT), 1),
             clock=VirtualClock(s.world.loop),
             rng=Random(1),
-            ask_members=nobody,
+            tasks=TaskPlane(nobody, lambda _: None),
             boottime=lambda: s.world.loop.time() + slept_s[0],
         )
         heard: list[NodeState] = []
@@ -454,3 +455,26 @@ async def test_a_node_that_is_stopped_ends_at_once_and_blames_nobody() -> None:
         assert running.done()
         await asyncio.sleep(10)
         assert nodes[0].counters.suspicions == 0
+
+
+async def test_a_node_that_nobody_reaches_is_a_member_as_long_as_its_connections_are_alive() -> None:
+    async with swarm() as s:
+        await s.grow(6)
+        hidden = await s.start(7, outbound=True)
+        for number in range(1, 7):
+            s.connections[host(number), hidden.members.me.id] = 1.0
+        await hidden.join([(host(1), PORT)])
+        others = [gossip for name, gossip in s.nodes.items() if name != host(7)]
+        await asyncio.sleep(40)
+        assert {states_of(gossip)[host(7)] for gossip in s.nodes.values()} == {MemberState.OUTBOUND}
+        assert len(hidden.view) == 6, "it sees all"
+        tables = [s.world.nodes[host(number)].plane.table for number in range(1, 7)]
+        assert all(host(7) not in {contact.address[0] for contact in table} for table in tables)
+        del s.connections[host(3), hidden.members.me.id]
+        await asyncio.sleep(20)
+        assert (total(s, "suspicions"), total(s, "deaths")) == (0, 0), "who has no connection asks who has one"
+        for number in range(1, 7):
+            s.connections[host(number), hidden.members.me.id] = hidden.settings.connection_s + 1
+        s.crash(host(7))
+        await asyncio.sleep(15)
+        assert all(host(7) not in states_of(gossip) for gossip in others)

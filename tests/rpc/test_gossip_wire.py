@@ -24,6 +24,7 @@ from dhtcrawl.rpc.discovery.server import RoutingServer
 from dhtcrawl.rpc.membership.gossip import Gossip
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState
+from dhtcrawl.rpc.membership.member_exchange import TaskPlane
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.tasks.messages import Call, Refused, Reply, Request
@@ -218,10 +219,10 @@ async def on_sockets(number: int, group: asyncio.TaskGroup, stack: AsyncExitStac
     server = RoutingServer(node_id, clock=SystemClock(), rng=Random(number))
     await server.listen(address[1], "127.0.0.1")
 
-    ask = partial(ask_members, transport)
+    tasks = TaskPlane(partial(ask_members, transport), lambda _: None)
 
     me = MemberRecord.newcomer(node_id, address, 1)
-    gossip = Gossip(server, me, clock=SystemClock(), rng=Random(number), ask_members=ask)
+    gossip = Gossip(server, me, clock=SystemClock(), rng=Random(number), tasks=tasks)
     registry.serve(ExchangeMembers, gossip.answer_members)
     for task in (server.run(), gossip.run()):
         group.create_task(task)

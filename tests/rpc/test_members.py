@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dhtcrawl.keyspace import INCARNATION_MAX
-from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge, parse_record
+from dhtcrawl.rpc.membership.hello import EPOCH_MAX, OUTBOUND, MemberRecord, NodeState, merge, parse_record
 from dhtcrawl.rpc.membership.member_parts import AskingOrder
 from dhtcrawl.rpc.membership.members import Members
 from dhtcrawl.rpc.membership.view import MemberState
@@ -383,3 +383,23 @@ def test_all_orders_of_a_life_end_the_same() -> None:
     ]
     for order in permutations(life):
         assert members(*order).get(life[0].id) == node("a", DEAD, 2)
+
+
+def test_who_cannot_be_reached_owns_nothing_whatever_it_says_and_is_among_no_random_ones() -> None:
+    hidden = replace(node("h", ACTIVE), features=(OUTBOUND,))
+    known = members(node("a"), hidden)
+    assert [member.state for member in known.view().members if member.id == hidden.id] == [MemberState.OUTBOUND]
+    assert known.view().outbound == (hidden.id,)
+    assert hidden.id not in known.view().owner_ids
+    assert hidden.id not in known.view().eligible
+    assert not known.mark_active(hidden.id, hidden.incarnation, 0.0)
+    assert [record.id for record in known.some(5)] == [node("a").id]
+    turns = {record.id for _ in range(8) if (record := known.next_target()) is not None}
+    assert turns == {node("a").id, hidden.id}, "it is looked after like the others"
+    known.learn([hidden.turned(DEAD)], 0.0)
+    assert known.some_dead() is None, "it comes back by itself"
+    reached = replace(node("h", ACTIVE, incarnation=2), features=())
+    known.learn([reached], 0.0)
+    assert len(known.some(5)) == 2, "it was started again, and takes connections now"
+    known.learn([replace(hidden, incarnation=3)], 0.0)
+    assert len(known.some(5)) == 1

@@ -104,6 +104,26 @@ async def test_a_peer_is_asked_over_the_connection_that_it_made(world: Wires) ->
 
 
 @on_each
+async def test_a_peer_that_listens_nowhere_is_asked_over_the_latest_connection_that_it_made(world: Wires) -> None:
+    async with world.node(2) as b:
+        at_b, one = await b.listen(world.host(2), 0), hello(1).node_id
+        assert kind_of(await b.request_back(one, backup())) is FailureKind.CONNECT
+        assert b.heard_s(one) is None
+        async with world.node(1) as a:
+            assert await a.request(at_b, task()) == Ack(b"\0")
+            assert await b.request_back(one, backup()) == Ack(b"\0")
+            heard_s = b.heard_s(one)
+            assert heard_s is not None
+            assert heard_s < 5.0
+            async with world.node(1) as again:  # it was cut off, and has come back before this end heard of it
+                assert await again.request(at_b, task()) == Ack(b"\0")
+                assert await b.request_back(one, backup()) == Ack(b"\0")
+                assert (len(a), len(b)) == (1, 2)
+            assert await b.request_back(one, backup()) == Ack(b"\0"), "the earlier one is still there"
+        await until(lambda: b.heard_s(one) is None)
+
+
+@on_each
 async def test_of_two_connections_made_at_once_one_stays_and_no_request_fails(world: Wires) -> None:
     async with world.node(1) as a, world.node(2) as b:
         at_a, at_b = await a.listen(world.host(1), 0), await b.listen(world.host(2), 0)

@@ -54,6 +54,7 @@ FAULTS = {
     "a slow disk": scenario(commit_s=0.3, crashes=2),
     "host keys": scenario(key="host", crashes=2),
     "a depth limit": scenario(depth=2, crashes=1, joins=1),
+    "some that nobody reaches": scenario(nodes=6, hidden=2, policy="balanced", crashes=2, leaves=1, partitions=1),
     "queries in charsets": scenario(searches=True, depth=3, crashes=2, leaves=1),
 }
 

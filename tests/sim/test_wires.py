@@ -50,6 +50,19 @@ def test_a_way_takes_as_long_back_as_there_and_a_slow_host_adds_to_each_of_its_o
     assert between.delay(B, C) == before[1]
 
 
+def test_to_a_hidden_host_answers_alone_get_through_and_to_the_port_that_asked() -> None:
+    between = wires()
+    between.hide(A)
+    assert between.is_hidden(A)
+    assert not between.is_hidden(B)
+    assert not between.lets_in((B, 1), (A, 1))
+    between.sends((A, 1), (B, 1))
+    assert between.lets_in((B, 1), (A, 1))
+    assert not between.lets_in((B, 2), (A, 1))
+    assert not between.lets_in((B, 1), (A, 2))
+    assert between.lets_in((A, 2), (B, 2))
+
+
 def test_measured_round_trips_are_halved(tmp_path: Path) -> None:
     path = tmp_path / "rtt.txt"
     path.write_text("0, 100, 30\n100\t0\t50\n30 50 0\n\n")

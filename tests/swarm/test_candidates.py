@@ -107,3 +107,13 @@ def test_who_is_to_be_left_alone_is_asked_no_sooner_for_having_refused() -> None
     assert B not in asked(candidates, now=NOW + 1000)
     candidates.avoid(B, NOW + 1000)
     assert B in asked(candidates, now=NOW + 1000)
+
+
+def test_who_cannot_be_reached_is_asked_too_and_in_a_large_swarm_a_few_of_them() -> None:
+    hidden = [Member(bytes([n]) + bytes(19), ("10.0.0.1", n), MemberState.OUTBOUND) for n in (1, 2, 3)]
+    assert asked(make(), view=View([*ALL.members, *hidden])) == [OWN, B, C, *(member.id for member in hidden)]
+    large = View([*view_of(range(16)).members, *hidden])
+    found = asked(make(), view=large)
+    assert len(found) == Xor.candidates_max
+    assert found[:6] == [node(n) for n in range(6)]
+    assert found[6:] == [hidden[0].id, hidden[1].id], "the closest to the key"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from dhtcrawl.rpc.membership.view import MemberState, View
+from dhtcrawl.rpc.membership.view import Member, MemberState, View
 from dhtcrawl.swarm.membership.join_state import ALONE_S, NO_OWNER_S, JoinPhase, JoinState
 from dhtcrawl.swarm.membership.join_steps import (
     AwaitChange,
@@ -342,3 +344,38 @@ def test_a_declaration_while_records_are_handed_over_counts_whatever_came_of_the
     else:
         state.interrupted()
     assert phase_of(state) is JoinPhase.JOINING
+
+
+def hidden_in(active: list[int]) -> View:
+    """These own, and this node is one that nobody reaches."""
+    return View([*view_of(active).members, Member(node(0), ("10.0.0.1", 1), MemberState.OUTBOUND)])
+
+
+def test_a_node_that_nobody_reaches_meets_owners_copies_nothing_and_fetches_without_owning() -> None:
+    state = JoinState(dataclasses.replace(SETTINGS, outbound=True), 0.0)
+    alone = hidden_in([])
+    state.begin_alone()
+    state.view_changed(alone)
+    assert state.next(alone, 100.0) == Step(then=Pause(PAUSE_S)), "it begins no swarm"
+    view = hidden_in([1, 2])
+    state.view_changed(view)
+    met = meet(state, view)
+    assert (met.nodes, met.within) == ([node(1), node(2)], ())
+    assert state.next(view, 100.0) == Step((Settle(view), Hold(False)))
+    assert state.active
+    assert state.next(view, 100.0) == Step(then=AwaitChange(REPAIR_S))
+    wider = hidden_in([1, 2, 3])
+    state.view_changed(wider)
+    assert state.waited(False, wider, 100.0) == (Settle(None),)
+    met = meet(state, wider)
+    assert (met.nodes, met.within) == ([node(3)], ()), "what it knows of crawls, and no records"
+    assert state.next(wider, 100.0) == Step((Settle(wider),), HandOver()), "what was lent to it goes to its owners"
+    assert state.rejoin(101.0) == (Own(False), Hold(True), Settle(None))
+
+
+def test_who_never_owns_does_not_keep_the_others_from_beginning() -> None:
+    state = JoinState(JoinSettings(own=node(1), replicas=3, repair_s=REPAIR_S), 0.0)
+    joining = View([*view_of([], [1]).members, Member(node(0), ("10.0.0.1", 1), MemberState.OUTBOUND)])
+    state.view_changed(joining)
+    state.next(joining, NO_OWNER_S)
+    assert phase_of(state) is not JoinPhase.WAITING

@@ -38,22 +38,23 @@ FAILS = "do not reach this node at 192.0.2.7:8468"
         (
             [Attempt(False, False), Attempt(False, False, OWN[0])],
             f"2 nodes tried and {FAILS}, neither by UDP nor TCP: open TCP and UDP port 8468 in the firewalls "
-            "on the way, or name another address with --advertise",
+            "on the way, name another address with --advertise, or take part with --outbound-only",
         ),
         (
             [Attempt(False, False, "203.0.113.9")] * 3,
             f"3 nodes tried and {FAILS}, neither by UDP nor TCP, but see it at 203.0.113.9: name that with --advertise "
-            "203.0.113.9:8468, and where it is a router's, have that pass TCP and UDP port 8468 on to this machine",
+            "203.0.113.9:8468, and where it is a router's, have that pass TCP and UDP port 8468 on to this machine, "
+            "or take part with --outbound-only",
         ),
         (
             [Attempt(True, False, "203.0.113.9")],
             "one node tried and does not reach this node at 192.0.2.7:8468, by TCP: open TCP port 8468 in the "
-            "firewalls on the way, or name another address with --advertise",
+            "firewalls on the way, name another address with --advertise, or take part with --outbound-only",
         ),
         (
             [Attempt(False, True)] * 2,
             f"2 nodes tried and {FAILS}, by UDP: open UDP port 8468 in the firewalls on the way, "
-            "or name another address with --advertise",
+            "name another address with --advertise, or take part with --outbound-only",
         ),
     ],
 )

@@ -28,7 +28,8 @@ REPLICAS = 3
 # Random ids, and crowded ones: a swarm may be unlucky, and an adversary may choose.
 crowded = st.integers(0, 255).map(lambda end: b"c" * 19 + bytes([end]))
 ids = st.binary(min_size=20, max_size=20) | crowded | st.integers(0, 255).map(lambda start: bytes([start]) * 20)
-members = st.dictionaries(ids, st.sampled_from(MemberState), min_size=2, max_size=40).map(
+states = st.sampled_from([state for state in MemberState if state is not MemberState.OUTBOUND])  # it keeps nothing
+members = st.dictionaries(ids, states, min_size=2, max_size=40).map(
     lambda states: [Member(node_id, ("10.0.0.1", 1), state) for node_id, state in states.items()]
 )
 keys = st.lists(ids | st.binary(min_size=40, max_size=40), min_size=1, max_size=20)
@@ -165,3 +166,11 @@ def test_keys_are_cut_into_parts_of_which_only_the_last_is_short() -> None:
     keys = [bytes([number]) * 20 for number in range(7)]
     assert list(in_parts(keys, 3)) == [tuple(keys[:3]), tuple(keys[3:6]), tuple(keys[6:])]
     assert list(in_parts([], 3)) == []
+
+
+def test_who_never_owns_is_nobodys_neighbour() -> None:
+    one, two, three, hidden = (bytes([16 * n]) * 20 for n in range(4))
+    states = {one: MemberState.ACTIVE, two: MemberState.ACTIVE, three: MemberState.JOINING}
+    view = View(Member(each, ("10.0.0.1", 1), states.get(each, MemberState.OUTBOUND)) for each in (*states, hidden))
+    assert neighbours(view, one, 3) == [two, three]
+    assert neighbours(view, hidden, 3) == [one, two, three], "it asks them"

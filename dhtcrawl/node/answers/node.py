@@ -104,10 +104,7 @@ class NodeAnswers(Answers):
         return {"breaches": count, "paused_s": round(left_s, 3)}
 
     async def leave(self) -> dict[str, Any]:
-        alone = not any(
-            member.id != self._swarm.id and member.state is not MemberState.JOINING
-            for member in self._swarm.gossip.view.members
-        )
+        alone = not any(member.id != self._swarm.id and member.owns for member in self._swarm.gossip.view.members)
         self._swarm.leave()
         await self._swarm.over.wait()
         return {"handed_over": self._swarm.handed.pushed, "left": self._swarm.handed.refused, "alone": alone}

@@ -76,6 +76,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         self.calls = PendingRpcs(self._send, rng, self.counters)
         self.verifier = Verifier(source_node.id, self.table, self.calls, self.counters, clock)
         self._ipv6 = False
+        self._pong: bytes | None = source_node.id  # what a ping is answered with
         # Only what stands here can be called from outside, and all of it takes an address first.
         # How many arguments it takes, and whether it answers later.
         self._handlers: dict[str, tuple[Handler, int, bool]] = {
@@ -102,6 +103,10 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
         datagram.
         """
         self._handlers[name] = (handler, arguments, later)
+
+    def hide(self) -> None:
+        """Answer pings without an id from here on: others verify our address, and put it into no table."""
+        self._pong = None
 
     # Sockets
 
@@ -150,7 +155,7 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
             # Asked before it is answered, so that it can prove itself before it asks for more.
             self.verifier.verify(Contact(opened.sender, *address), tries=1)
         if admission is Admission.ASK_AND_ANSWER:
-            self._send(encode_reply(message.message_id, self.source_node.id), address, opened.sender)
+            self._send(encode_reply(message.message_id, self._pong), address, opened.sender)
         if isinstance(message, DatagramRequest) and message.name == "ping":
             self.calls.repeat(address)
         self.counters.unproven += admission is not Admission.TAKE
@@ -258,10 +263,9 @@ class RoutingProtocol(KademliaProtocol):  # type: ignore[misc]  # the library ha
     def rpc_stun(self, sender: Address) -> list[str | int]:
         return list(sender)
 
-    def rpc_ping(self, sender: Address, nodeid: Any) -> bytes:
+    def rpc_ping(self, sender: Address, nodeid: Any) -> bytes | None:
         self._sender(sender, nodeid)
-        own_id: bytes = self.source_node.id
-        return own_id
+        return self._pong
 
     def _store_later(self, answer: Callable[[Any], None], sender: Address, nodeid: Any, key: Any, value: Any) -> None:
         """Store once the sender's address has answered: whoever forges one has not as many places as addresses."""

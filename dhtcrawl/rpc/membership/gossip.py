@@ -29,7 +29,7 @@ from dhtcrawl.rpc.discovery.server import RoutingServer, together
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import PauseDetector
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
-from dhtcrawl.rpc.membership.member_exchange import AskMembers, MemberExchange
+from dhtcrawl.rpc.membership.member_exchange import MemberExchange, TaskPlane
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.members import Learned, Members
 from dhtcrawl.rpc.membership.probe import GossipCounters, Probes, ignore
@@ -63,7 +63,7 @@ class Gossip:
         *,
         clock: Clock,
         rng: Random,
-        ask_members: AskMembers,
+        tasks: TaskPlane,
         settings: GossipSettings | None = None,
         boottime: Callable[[], float] | None = None,
     ) -> None:
@@ -74,8 +74,8 @@ class Gossip:
         self._clock = clock
         self._spread = partial(_spread, rng)
         self._was_paused = self._pause_check(boottime or clock.monotonic)
-        self._probes = Probes(server.plane, self.members, clock, self.settings, self._heard)
-        self._exchange = MemberExchange(self.members, ask_members, clock, self.counters, self._heard)
+        self._probes = Probes(server.plane, self.members, clock, self.settings, self._heard, tasks.heard_s)
+        self._exchange = MemberExchange(self.members, tasks.ask_members, clock, self.counters, self._heard)
         self._rounds = _ExchangeRounds(self._exchange, self.members, self.settings, self._spread)
         self._unseen = _Unseen(self._probes, self.members, self.settings, self._spread)
         self._listeners = _Listeners(self.members)
@@ -319,7 +319,7 @@ class _ExchangeRounds:
 
     def now_with(self, member: MemberRecord | None) -> None:
         """The next exchange is with this member, or any, and begins soon."""
-        self._with = member
+        self._with = None if member is None or member.is_outbound else member
         self._now.set()
 
     def stop(self) -> None:

@@ -19,6 +19,7 @@ class GossipSettings:
     probe_timeout_s: float = 0.4  # then it is asked once more, and `relays` others are asked to ask
     indirect_s: float = 1.8  # for that: their 0.4 and 0.8 s, and the ways there and back
     relays: int = 3  # SWIM's k; memberlist's default
+    connection_s: float = 20.0  # of a member that cannot be asked: its connection tells of it every 15 s, used or not
     suspicion_s: float = 5.0  # from SUSPECTED to DEAD
     fanout: int = 2  # while there is news, so many more are told in each period
 

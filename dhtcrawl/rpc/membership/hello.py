@@ -38,6 +38,8 @@ ROWS_A_DATAGRAM_MAX = 64
 SEES_MAX = 2**31 - 1
 # Rows come again and again, so what they amount to is kept. All members of the largest swarm fit twice.
 ROWS_KEPT_MAX = 8192
+# Among the features of a node that no other can reach. It is JOINING as long as it runs, so it owns nothing.
+OUTBOUND = "outbound"
 
 _VERSION_MAX = 65_535
 _UNSPECIFIED = ("", "0.0.0.0", "::")
@@ -98,6 +100,11 @@ class MemberRecord:
     def is_placed(self) -> bool:
         """Whether it says where it is; otherwise it is where its datagrams come from."""
         return self.host not in _UNSPECIFIED
+
+    @property
+    def is_outbound(self) -> bool:
+        """Whether others are not to ask it, but over connections that it has made."""
+        return OUTBOUND in self.features
 
     @property
     def life(self) -> tuple[int, int]:

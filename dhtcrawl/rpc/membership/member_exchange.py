@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from dhtcrawl.clock import Clock
 from dhtcrawl.keyspace import KEY_BYTES
@@ -30,6 +30,14 @@ _id_of = attrgetter("id")
 
 # Ask the node with this address and id for `members`: its answer, or None.
 AskMembers = Callable[[Address, bytes, ExchangeMembers], Awaitable[MemberRows | None]]
+
+
+class TaskPlane(NamedTuple):
+    """What membership has of the task plane."""
+
+    ask_members: AskMembers
+    # The seconds since a node was heard over a connection that it made; None without one.
+    heard_s: Callable[[bytes], float | None]
 
 
 class MemberExchange:

@@ -25,21 +25,25 @@ class AskingOrder:
 
     def __init__(self, rng: Chance) -> None:
         self._rng = rng
-        self._ids: list[bytes] = []  # in the order in which they came
+        self._ids: list[bytes] = []  # of those that can be reached, in the order in which they came
         self._round: list[bytes] = []  # the last is next; some may have gone
         self._new: OrderedDict[bytes, None] = OrderedDict()  # that have come and were not asked yet
         self._unmet: set[bytes] = set()  # that have come and have not answered yet; never iterated
+        self._unreachable: set[bytes] = set()  # whose turn comes like the others'; never iterated
 
     def __len__(self) -> int:
         """Places left in the round, also of those that have gone."""
         return len(self._round)
 
-    def comes(self, node_id: bytes) -> None:
-        """A newcomer gets a random place in the round."""
+    def comes(self, node_id: bytes, *, reachable: bool = True) -> None:
+        """A newcomer gets a random place in the round; one that cannot be reached is among no `some`."""
         # One that comes and goes waits for the next round, or its places would pile up in this one.
-        if len(self._round) <= len(self._ids):
+        if len(self._round) <= len(self._ids) + len(self._unreachable):
             self._round.insert(self._rng.randrange(len(self._round) + 1), node_id)
-        self._ids.append(node_id)
+        if reachable:
+            self._ids.append(node_id)
+        else:
+            self._unreachable.add(node_id)
         self._new[node_id] = None
         self._unmet.add(node_id)
 
@@ -49,7 +53,10 @@ class AskingOrder:
         Raises:
             ValueError: it has not come.
         """
-        self._ids.remove(node_id)
+        if node_id in self._unreachable:
+            self._unreachable.remove(node_id)
+        else:
+            self._ids.remove(node_id)
         self._new.pop(node_id, None)
         self._unmet.discard(node_id)
 

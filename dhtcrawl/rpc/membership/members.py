@@ -121,14 +121,15 @@ class Members:
         for member in self.view().members:
             record = self.get(member.id)
             assert record is not None
-            owns = member.state is not MemberState.JOINING
-            fingerprint.update(member.id + record.incarnation.to_bytes(8, "big") + bytes([owns]))
+            fingerprint.update(member.id + record.incarnation.to_bytes(8, "big") + bytes([member.owns]))
         return fingerprint.digest()
 
     def _face(self, node_id: bytes) -> Member | None:
         record = self.get(node_id)
         if record is None or record.state.is_gone:
             return None
+        if record.is_outbound:
+            return Member(node_id, record.address, MemberState.OUTBOUND)
         if not record.owns and node_id not in self._activated:
             return Member(node_id, record.address, MemberState.JOINING)
         suspected = record.state is NodeState.SUSPECTED
@@ -165,7 +166,7 @@ class Members:
         Here only: its own gossip tells the others.
         """
         record = self._live.get(node_id)
-        if record is None or record.incarnation != incarnation:
+        if record is None or record.incarnation != incarnation or record.is_outbound:
             return False
         if not record.owns:
             self._activated[node_id] = (incarnation, now + self._settings.activation_s)
@@ -280,8 +281,11 @@ class Members:
             if len(self) >= self._settings.members_max:
                 self.refused.full += 1
                 return False
-            self._asking.comes(record.id)
+            self._asking.comes(record.id, reachable=not record.is_outbound)
             self._gone.pop(record.id, None)
+        elif before.is_outbound is not record.is_outbound:
+            self._asking.goes(record.id)
+            self._asking.comes(record.id, reachable=not record.is_outbound)
         self._live[record.id] = record
         marked = self._activated.get(record.id)
         if marked is not None and (record.owns or marked[0] != record.incarnation):
@@ -317,7 +321,7 @@ class Members:
         self._asking.met(node_id)
 
     def some(self, n: int, exclude: bytes | None = None) -> list[MemberRecord]:
-        """Up to `n` random members that are not suspected."""
+        """Up to `n` random members that are not suspected, and can be reached."""
         all_answer = not self._suspected_at and exclude not in self._live
         without = () if all_answer else {*self._suspected_at, exclude}
         return [self._live[node_id] for node_id in self._asking.some(n, without)]
@@ -332,8 +336,9 @@ class Members:
         return sum(record.state is NodeState.DEAD for _, record in self._gone.values())
 
     def some_dead(self) -> MemberRecord | None:
-        """A random one of those taken for dead: perhaps it was the network."""
-        dead = [record for _, record in self._gone.values() if record.state is NodeState.DEAD]
+        """A random one of those taken for dead that can be reached: perhaps it was the network."""
+        gone = (record for _, record in self._gone.values())
+        dead = [record for record in gone if record.state is NodeState.DEAD and not record.is_outbound]
         return self._asking.one(dead) if dead else None
 
     def suspect(self, asked: MemberRecord, now: float) -> bool:

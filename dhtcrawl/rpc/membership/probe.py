@@ -6,6 +6,9 @@
 
 `sees` is how many others answer, as far as the sender knows.
 
+A member that others cannot reach says hello and is not asked: that a connection
+which it has made is alive counts as its answer, here or at those who are asked.
+
 A member that does not answer us is asked through others (SWIM, Das et al. 2002,
 section 4.1), at the address that they know, so no node can be made to send
 datagrams to another address. What a stranger says counts once its address has answered
@@ -81,7 +84,9 @@ class Probes:
         clock: Clock,
         settings: GossipSettings,
         heard: Callable[[Learned, MemberRecord | None], None],
+        heard_s: Callable[[bytes], float | None],
     ) -> None:
+        """`heard_s`: see `TaskPlane`."""
         self.busy: set[bytes] = set()  # who is being probed; never iterated
         self.counters = GossipCounters()
         self._plane = plane
@@ -89,9 +94,9 @@ class Probes:
         self._clock = clock
         self._settings = settings
         self._heard = heard
+        self._heard_s = heard_s
         self._indirect: dict[bytes, _Indirect] = {}
-        self._waiting: dict[int, asyncio.Future[tuple[bool, MemberRecord | None]]] = {}
-        self._asked = 0
+        self._waiting: dict[asyncio.Future[tuple[bool, MemberRecord | None]], None] = {}
         self._relayed = 0
         self._stopped = False
         plane.register("hello", self.rpc_hello, 3)
@@ -123,15 +128,13 @@ class Probes:
     ) -> tuple[bool, MemberRecord | None]:
         """The same, waited for."""
         future: asyncio.Future[tuple[bool, MemberRecord | None]] = asyncio.get_running_loop().create_future()
-        self._asked += 1
-        number = self._asked
-        self._waiting[number] = future
+        self._waiting[future] = None
         call = self.begin(address, node_id, partial(_settle, future), tries=tries, timeout_s=timeout_s)
         try:
             return await future
         finally:
             call.cancel()
-            del self._waiting[number]
+            del self._waiting[future]
 
     def tell(self, n: int) -> None:
         """Say hello to a few, for the sake of what we have to tell."""
@@ -155,12 +158,15 @@ class Probes:
     def stop(self) -> None:
         """All probes end, and no member is suspected for it."""
         self._stopped = True
-        for waiting in self._waiting.values():
+        for waiting in self._waiting:
             _settle(waiting, False, None)
         for indirect in self._indirect.values():
             _resolve(indirect.heard)
 
     async def _answers(self, target: MemberRecord) -> bool:
+        if target.is_outbound:
+            within_s = self._settings.indirect_s * self._members.health.factor
+            return self._stopped or self._is_connected(target) or await self._through_others(target, within_s)
         for _ in range(ROUNDS_WHEN_LATE):
             factor, began_at = self._members.health.factor, self._clock.monotonic()
             timeout_s = self._settings.probe_timeout_s * factor
@@ -192,7 +198,8 @@ class Probes:
 
         begin = self._plane.calls.begin
         calls = [begin(address, "hello_for", (target.id,), noted, timeout_s=within_s / 3) for address in relays]
-        calls.append(self.begin(target.address, target.id, answered, tries=1, timeout_s=within_s))
+        if not target.is_outbound:
+            calls.append(self.begin(target.address, target.id, answered, tries=1, timeout_s=within_s))
         try:
             async with asyncio.timeout(within_s):
                 return await heard
@@ -204,6 +211,11 @@ class Probes:
             del self._indirect[target.id]
             for call in calls:
                 call.cancel()
+
+    def _is_connected(self, member: MemberRecord) -> bool:
+        """Whether a member that cannot be asked is heard over a connection that it has made."""
+        silent_s = self._heard_s(member.id)
+        return silent_s is not None and silent_s <= self._settings.connection_s
 
     def _hello(self, node_id: bytes | None) -> tuple[Row, int, list[Row]]:
         own = self._members.me.row()
@@ -262,6 +274,10 @@ class Probes:
             return False
         if not self._plane.verifier.is_verified(address):
             return False
+        if target.is_outbound:
+            if self._is_connected(target):
+                self._plane.calls.begin(address, "hello_from", (target.row(),), ignore)
+            return True
 
         def answered(_happened: bool, record: MemberRecord | None) -> None:
             self._relayed -= 1

@@ -7,6 +7,7 @@ which stock nodes sit too. States, after I12 and SWIM (Das et al. 2002):
     JOINING     owns nothing yet; views skip it
     ACTIVE      owns what it is closest to
     SUSPECTED   did not answer lately; still owns, or keys would move with every lost datagram
+    OUTBOUND    never owns anything: no other node can reach it. It fetches what owners lend to it
 
 All ids under one prefix are closer to a key of this prefix than any other id.
 So members are grouped by their first bits, two bits more than it takes to
@@ -37,6 +38,10 @@ class MemberState(Enum):
     JOINING = "joining"
     ACTIVE = "active"
     SUSPECTED = "suspected"
+    OUTBOUND = "outbound"
+
+
+_OWNING = frozenset({MemberState.ACTIVE, MemberState.SUSPECTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,11 @@ class Member:
     def number(self) -> int:
         return int.from_bytes(self.id, "big")
 
+    @property
+    def owns(self) -> bool:
+        """Whether it owns the keys that it is closest to."""
+        return self.state in _OWNING
+
 
 _PREFIXES_KEPT_MAX = 65_536
 _ID_BYTES = KEY_BITS // 8
@@ -62,7 +72,7 @@ class View:
 
     def __init__(self, members: Iterable[Member]) -> None:
         self.members = tuple(sorted(members, key=_id_of))
-        self._owning = [member for member in self.members if member.state is not MemberState.JOINING]
+        self._owning = [member for member in self.members if member.owns]
         self.active = [member.state for member in self._owning].count(MemberState.ACTIVE)
         bits = max(len(self._owning) - 1, 1).bit_length() + 2
         self._shift = KEY_BITS - bits
@@ -97,13 +107,23 @@ class View:
         return tuple(member.id for member in self.members if member.state is MemberState.ACTIVE)
 
     @cached_property
+    def outbound(self) -> tuple[bytes, ...]:
+        """Ids of the members that no other can reach."""
+        return tuple(member.id for member in self.members if member.state is MemberState.OUTBOUND)
+
+    @cached_property
+    def eligible(self) -> tuple[bytes, ...]:
+        """Ids of the members that own, or will once they have joined."""
+        return tuple(member.id for member in self.members if member.state is not MemberState.OUTBOUND)
+
+    @cached_property
     def owning(self) -> frozenset[bytes]:
         """The same as a set; not to be iterated."""
         return frozenset(self.owner_ids)
 
     @cached_property
     def fingerprint(self) -> bytes:
-        told = b"".join(m.id + (b"j" if m.state is MemberState.JOINING else b"o") for m in self.members)
+        told = b"".join(m.id + (b"o" if m.owns else b"j") for m in self.members)
         return sha256(told).digest()
 
     def __contains__(self, node_id: object) -> bool:

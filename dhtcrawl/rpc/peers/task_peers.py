@@ -1,5 +1,7 @@
 """`Peers` on the task plane: a node id becomes an address, and our own id a call of our own handler.
 
+A member that listens nowhere is asked over the connection that it has made.
+
 A machine that died, or was cut off, resets no connection. So when a member is
 declared dead, requests to it fail at once, and not at their deadlines: links
 and replicas go to the next member.
@@ -81,7 +83,8 @@ class TaskPeers:
         present = {member.id: member.address for member in view.members}
         for node, address in self._present.items():
             if node in present:
-                if present[node] != address:
+                # What a node that does not listen has made tells by itself that it has moved.
+                if present[node] != address and node not in view.outbound:
                     self._transport.give_up(node, address)
             elif (record := self._record_of(node)) is not None and record.state is NodeState.DEAD:
                 self._transport.give_up(node, record.address)
@@ -109,7 +112,10 @@ class TaskPeers:
             record = self._there(node)
         if record is None:
             return Failure(FailureKind.CONNECT, f"{node.hex()[:12]} is no member", sent=False)
-        told = await self._transport.request(record.address, message, node_id=node, timeout_s=timeout_s)
+        if record.is_outbound:
+            told = await self._transport.request_back(node, message, timeout_s=timeout_s)
+        else:
+            told = await self._transport.request(record.address, message, node_id=node, timeout_s=timeout_s)
         if isinstance(told, Failure) and log.isEnabledFor(logging.DEBUG):
             name = message.name if isinstance(message, Call) else type(message).__name__
             text = "%s to node %s failed, %s: %s"

@@ -156,6 +156,11 @@ class PeerLink:
         return self._times.used_at
 
     @property
+    def heard_at(self) -> float:
+        """When bytes came last; of a living peer at least every `keepalive_s`."""
+        return self._times.heard_at
+
+    @property
     def held_bytes(self) -> int:
         """How much of a frame that has not ended is kept."""
         return 0 if self._ended else self._decoder.held_bytes

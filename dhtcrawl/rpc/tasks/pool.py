@@ -1,6 +1,7 @@
 """Which connections a node has, which of them serves an address, and which one makes room for another.
 
     serving(address)       the connection that requests to an address take
+    made_by(node)          the one that a node has made which listens nowhere
     take_least_used()      the idle one that may go
     part_with(connection)  it no longer counts, and waits for the peer's goodbye
     opened(connection)     the handshake is done: which ones are doubles of others now
@@ -25,6 +26,7 @@ class ConnectionPool:
         self._connections_max = connections_max
         self._connections: dict[Connection, None] = {}  # in the order they were made
         self._by_address: dict[Address, Connection] = {}
+        self._callers: dict[bytes, dict[Connection, None]] = {}  # made by nodes that do not listen, the latest last
         # So that a node with hundreds of connections does not look at all of them for each new one:
         self._opened: dict[Address, dict[Connection, None]] = {}
         self._greeting: dict[Connection, None] = {}  # accepted, and not opened yet
@@ -56,6 +58,10 @@ class ConnectionPool:
         connection = self._by_address.get(address)
         return connection if connection is not None and connection.usable else None
 
+    def made_by(self, node_id: bytes) -> Connection | None:
+        """The latest usable connection that a node has made which does not listen; None where there is none."""
+        return next((each for each in reversed(self._callers.get(node_id, {})) if each.usable), None)
+
     def add(self, connection: Connection) -> None:
         """A new one; one that we dial serves its address at once, also while it is being made."""
         self._connections[connection] = None
@@ -69,6 +75,7 @@ class ConnectionPool:
         self._greeting.pop(connection, None)
         address = listening_address(connection)
         if address is None:
+            self._callers.setdefault(node_id, {})[connection] = None  # an earlier one ends by itself
             return []
         opened = self._opened.setdefault(address, {})
         others = [other for other in opened if other is not connection and other.link.state is LinkState.OPEN]
@@ -123,8 +130,12 @@ class ConnectionPool:
         self.loads.close(connection)
         for held in (self._connections, self._greeting, self._parting):
             held.pop(connection, None)
-        address = listening_address(connection)
+        address, peer = listening_address(connection), connection.link.peer
         if address is None:
+            if peer is not None and (made := self._callers.get(peer.node_id)) is not None:
+                made.pop(connection, None)
+                if not made:
+                    del self._callers[peer.node_id]
             return
         if self._by_address.get(address) is connection:
             del self._by_address[address]

@@ -135,6 +135,24 @@ class TaskTransport:
                 break
         return result
 
+    async def request_back(
+        self, node_id: bytes, message: Request, *, timeout_s: float | None = None
+    ) -> Answer | Failure:
+        """Ask a node that does not listen, over the connection that it has made."""
+        connection = self._pool.made_by(node_id)
+        if connection is None:
+            return Failure(FailureKind.CONNECT, "it listens nowhere, and has made no connection", sent=False)
+        deadline = asyncio.get_running_loop().time() + (self._limits.request_s if timeout_s is None else timeout_s)
+        try:
+            return await connection.request(message, deadline, node_id)
+        finally:
+            self._wake()
+
+    def heard_s(self, node_id: bytes) -> float | None:
+        """The seconds since a node that does not listen was heard over its connection; None without one."""
+        connection = self._pool.made_by(node_id)
+        return None if connection is None else asyncio.get_running_loop().time() - connection.link.heard_at
+
     async def close(self) -> None:
         """Stop listening, part from every peer, and cut what has not parted after a while."""
         self._closing = True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from heapq import nsmallest
 
-from dhtcrawl.keyspace import host_key, placement
+from dhtcrawl.keyspace import distance, host_key, placement
 from dhtcrawl.policy.seam import Policy, PolicyTask
 from dhtcrawl.rpc.membership.view import View
 
@@ -12,16 +14,19 @@ from dhtcrawl.rpc.membership.view import View
 REFUSED_S = 5.0
 # How long a node that refuses is waited for where all others have failed; an older refusal does not count.
 PATIENCE_S = 60.0
+# Of the candidates for a task in a large swarm at most one in so many is a node that no other can reach.
+OUTBOUND_PART = 4
 
 
 class Candidates:
     """Finds the nodes that may fetch a task of a crawl, by a view.
 
     In a large swarm these are the ones near the key, or near the host where the
-    policy keeps hosts together. A node that did not answer lately, or refused, is
-    not asked now. Where all others have failed it is waited for: it may be the one
-    that reaches the host. A host that one type of nodes alone may ask has no other
-    candidates, and none before it is known who is of that type.
+    policy keeps hosts together; of those that own nothing a quarter at most. A node
+    that did not answer lately, or refused, is not asked now. Where all others have
+    failed it is waited for: it may be the one that reaches the host. A host that one
+    type of nodes alone may ask has no other candidates, and none before it is known
+    who is of that type.
     """
 
     def __init__(self, policy: Policy, types: Mapping[str, str]) -> None:
@@ -87,13 +92,17 @@ class Candidates:
         return lambda task: found[self._wanted[task.host]] if task.host in self._wanted else near(task)
 
     def _of_type(self, kind: str, view: View) -> Sequence[bytes]:
-        return [node for node in view.owner_ids if self._types.get(node) == kind][: self._policy.candidates_max]
+        nodes = (*view.owner_ids, *view.outbound)
+        return [node for node in nodes if self._types.get(node) == kind][: self._policy.candidates_max]
 
     def _near_of_any_type(self, tasks: Iterable[PolicyTask], view: View) -> Callable[[PolicyTask], Sequence[bytes]]:
-        nodes, most, by_host = view.owner_ids, self._policy.candidates_max, self._policy.pinned
+        nodes, most, by_host = (*view.owner_ids, *view.outbound), self._policy.candidates_max, self._policy.pinned
         if len(nodes) <= most:
             return lambda task: nodes
         places = {task.key: host_key(task.host) if by_host else placement(task.key) for task in tasks}
-        near = {place: view.closest(place, most) for place in dict.fromkeys(places.values())}
-        found = {place: [each.id for each in members] for place, members in near.items()}
+        few = min(len(view.outbound), most // OUTBOUND_PART)
+        found: dict[bytes, list[bytes]] = {}
+        for place in dict.fromkeys(places.values()):
+            outbound = nsmallest(few, view.outbound, key=partial(distance, place)) if few else []
+            found[place] = [each.id for each in view.closest(place, most - few)] + outbound
         return lambda task: found[places[task.key]]

@@ -21,6 +21,9 @@
     HANDING_OVER  gives away what others are to keep; a change of the view ends it
     OWING         waits before it offers again what another did not take
 
+A node that no other can reach goes from SYNCING to ACTIVE: it meets its neighbours to
+learn of the crawls, copies nothing of theirs, and fetches what owners lend to it.
+
 The shell asks `next` what to do, does it, reports how it went, and asks again;
 `next` returns None once the node leaves. What happens at any moment (a view, a
 declaration) has a method that returns effects. Each call brings the view and
@@ -80,7 +83,7 @@ _P = JoinPhase
 _AFTER: Final[Mapping[JoinPhase, frozenset[JoinPhase]]] = {
     _P.JOINING: frozenset({_P.WAITING}),
     _P.WAITING: frozenset({_P.SYNCING}),
-    _P.SYNCING: frozenset({_P.TELLING}),
+    _P.SYNCING: frozenset({_P.TELLING, _P.ACTIVE}),
     _P.TELLING: frozenset({_P.CHECKING}),
     _P.CHECKING: frozenset({_P.ACTIVE}),
     _P.ACTIVE: frozenset({_P.STRANGERS}),
@@ -100,6 +103,7 @@ class JoinState:
 
     def __init__(self, settings: JoinSettings, now: float) -> None:
         self._own = settings.own
+        self._outbound = settings.outbound
         self._phase = JoinPhase.JOINING
         self._changed = False
         self._first = False  # no node was active, and it is on this one to begin
@@ -231,18 +235,20 @@ class JoinState:
 
     def _first_of_all(self, view: View, now: float) -> bool:
         """Whether no node is active, and it is on this one to begin: the lowest id of those that are there."""
-        if len(view):
+        if len(view) or self._outbound:
             return False
-        waits_s = self._alone_after_s if len(view.members) <= 1 else NO_OWNER_S
-        return now - self._started_at >= waits_s and min(view.ids, default=self._own) == self._own
+        waits_s = self._alone_after_s if len(view.eligible) <= 1 else NO_OWNER_S
+        return now - self._started_at >= waits_s and min(view.eligible, default=self._own) == self._own
 
     def _sync(self, view: View, now: float) -> Step:
         if todo := self._around.to_meet(view):
-            return Step(then=Meet(todo[:AT_ONCE], (EVERYTHING,)))
+            return Step(then=Meet(todo[:AT_ONCE], () if self._outbound else (EVERYTHING,)))
         if not self._first and not self._around.met_an_owner(view):
             # Those who own are gone again, or were only heard of: none has told this node anything.
             self._move(JoinPhase.JOINING)
             return Step(then=Pause(PAUSE_S))
+        if self._outbound:
+            return self._begin_to_fetch(view)
         # From here on links come to this node; nothing is fetched before every neighbour knows.
         self._around.forget_told()
         self._move(JoinPhase.TELLING)
@@ -258,6 +264,9 @@ class JoinState:
         # An owner that vanished meanwhile leaves this node keys that it has not asked for.
         if todo := self._around.to_meet(view):
             return Step(then=Meet(todo[:AT_ONCE], (EVERYTHING,)))
+        return self._begin_to_fetch(view)
+
+    def _begin_to_fetch(self, view: View) -> Step:
         self._around.forget_met()
         self._around.forget_told()
         self._around.forget_strangers()

@@ -59,15 +59,17 @@ class KeepingUp:
 
     def begin(self, view: View, strangers: Sequence[bytes], timed_out: bool, now: float) -> None:
         """Get in line with `view`; `strangers` are met first. Without any change, from time to time, repair."""
-        self._repair = timed_out and now - self._repaired_at >= self._settings.repair_s
+        self._repair = timed_out and not self._settings.outbound and now - self._repaired_at >= self._settings.repair_s
         self._view = view
         self._ranges = []
-        self._meetings = _meetings(strangers, (EVERYTHING,))
+        self._meetings = _meetings(strangers, () if self._settings.outbound else (EVERYTHING,))
 
     def compare(self, now: float) -> None:
         """Compare what is due, now that the strangers were met."""
         self._began_at = now
-        if self._repair:
+        if self._settings.outbound:
+            self._ranges = []
+        elif self._repair:
             self._ranges = [(self._view, (EVERYTHING,))]
         else:
             due = self._repairs.due(self._in_line_with, self._view, self._settings.own, now)

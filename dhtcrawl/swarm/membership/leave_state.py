@@ -205,7 +205,7 @@ class LeaveState:
         return pause
 
     def _stay(self, seen: Situation, now: float) -> LeaveStep | None:
-        others_own = seen.view.owning != {self._settings.own} or seen.view.ids == (self._settings.own,)
+        others_own = seen.view.owning != {self._settings.own} or seen.view.eligible == (self._settings.own,)
         if self._until is None and seen.needed and not others_own:
             self._until = now + self._settings.drain_s
             text = "all other members are still joining; this node goes on until one of them is active"

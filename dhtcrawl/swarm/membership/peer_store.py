@@ -103,7 +103,8 @@ class PeerStore:
         if self._looked is not None and self._looked[0] is view and self._looked[1] == left:
             return
         self._looked = view, left
-        there = {member.id: member.address for member in view.members if member.id != members.me.id}
+        reachable = [member for member in view.members if member.state is not MemberState.OUTBOUND]
+        there = {member.id: member.address for member in reachable if member.id != members.me.id}
         # One that lost its disk comes back as another, at the same address.
         taken = set(there.values())
         # Two that leave at once would forget each other.

@@ -36,7 +36,10 @@ def unreached(told: Address, attempts: Sequence[Attempt]) -> str | None:
         seen = format_address((elsewhere, told[1]))
         return (
             f"{text}, but see it at {elsewhere}: name that with --advertise {seen}, and where it is a router's, have"
-            f" that pass TCP and UDP port {told[1]} on to this machine"
+            f" that pass TCP and UDP port {told[1]} on to this machine, or take part with --outbound-only"
         )
     ports = " and ".join(name for name, there in (("TCP", connection), ("UDP", datagram)) if not there)
-    return f"{text}: open {ports} port {told[1]} in the firewalls on the way, or name another address with --advertise"
+    return (
+        f"{text}: open {ports} port {told[1]} in the firewalls on the way, name another address with --advertise, or"
+        " take part with --outbound-only"
+    )

@@ -94,7 +94,7 @@ class ReplicaTargets:
         self._own = own
         self._replicas = replicas
         self._joining = [member for member in view.members if member.state is MemberState.JOINING]
-        self.alone = all(member.id == own for member in view.members)  # no record has a target
+        self.alone = all(node == own for node in view.eligible)  # no record has a target
         self._by_prefix: dict[int, list[bytes]] = {}  # of keys that all have the same backups; at most `_PREFIXES_MAX`
 
     @property

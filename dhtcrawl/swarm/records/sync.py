@@ -125,7 +125,7 @@ class Syncer:
             cursor: bytes | None = b""
             while cursor is not None:
                 now = self._peers.view if view is None else view
-                if view is None and self._peers.node_id not in now.owning:
+                if view is None and self._peers.node_id not in now.owning and self._peers.node_id not in now.outbound:
                     return result  # it is joining, perhaps again: it has to get records, not to give them away
                 strays = Keeping(now, self._peers.node_id, self._replicas).strays
                 page = await self._holdings.page(crawl, FIRST, LAST, cursor, ITEMS_MAX, RECORDS_BYTES_MAX, strays)
