@@ -167,6 +167,14 @@ class Simulated:
         """Nobody crawls."""
         await asyncio.sleep(IDLE_S)
 
+    async def after(self, seconds: float) -> None:
+        """Until so much virtual time has gone."""
+        await asyncio.sleep(seconds)
+
+    def entries(self, number: int) -> list[tuple[bytes, bytes]]:
+        """What the store of one node has."""
+        return list(self._hosts[number].disk.engine.scan(b"", b"\xff" * 64))
+
     def fetched(self) -> int:
         """How many pages: all there are."""
         fetched = {visit.url for visit in self._web.visits if not visit.url.endswith("/robots.txt")}

@@ -66,8 +66,8 @@ def _moved(to: str) -> Answer:
 
 
 def _one_node(command: str, home: Path) -> None:
-    with site(slow=True) as server, _running([command, *_crawl(server), "--out", "out", "-c", str(AT_ONCE)], home):
-        _at_rest(server, AT_ONCE)
+    with site(slow=True) as server, running([command, *_crawl(server), "--out", "out", "-c", str(AT_ONCE)], home):
+        at_rest(server, AT_ONCE)
 
 
 def _crawl(server: StubServer) -> list[str]:
@@ -81,23 +81,25 @@ def _three_nodes(command: str, home: Path) -> None:
         for number in range(NODES):
             argv = [command, "join", "--json", "--data-dir", f"node{number}", "-c", str(AT_ONCE)]
             argv += ["--listen", "127.56.3.4:0", "--admin", "127.56.3.4:0", *through]
-            node = stack.enter_context(_running(argv, home))
+            node = stack.enter_context(running(argv, home))
             assert node.stdout is not None
             where = json.loads(node.stdout.readline())
             through = ["--bootstrap", where["address"]]
         argv = [command, "submit", *_crawl(server)[1:], "--admin", where["admin"]]
         subprocess.run(argv, cwd=home, check=True)
-        _at_rest(server, NODES * AT_ONCE)
+        at_rest(server, NODES * AT_ONCE)
 
 
-def _at_rest(server: StubServer, slow: int) -> None:
+def at_rest(server: StubServer, slow: int) -> None:
+    """Wait until so many pages without an end are asked for, and the rest is on disk."""
     until(lambda: len(set(server.paths()) & set(SLOW)) == slow, f"{slow} slow pages are asked for")
     time.sleep(REST_S)
     print("asked for:", *server.paths())
 
 
 @contextmanager
-def _running(argv: Sequence[str], home: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(argv: Sequence[str], home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in `home`; killed in the end."""
     process = subprocess.Popen(argv, cwd=home, stdout=subprocess.PIPE)
     try:
         yield process

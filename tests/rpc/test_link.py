@@ -14,11 +14,11 @@ from dhtcrawl.rpc.tasks.frame import FRAME_BYTES_MAX, Kind, pack
 from dhtcrawl.rpc.tasks.lanes import COST_BYTES_MIN
 from dhtcrawl.rpc.tasks.link import TRANSITIONS, LinkLimits, LinkState, LinkStep, PeerLink
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Lane, Records, RefreshTask, Refused, Request, StoreTask, encode
-from dhtcrawl.rpc.tasks.signals import VERSION, Credit, Goodbye, Ping, Why, encode_signal
+from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, Credit, Goodbye, Ping, Why, encode_signal
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, links, pair, shuttle, task
 
 LATER = VERSION + 1
-OURS, THEIRS = f"{VERSION} to {VERSION}", f"{LATER} to {LATER + 4}"
+OURS, THEIRS = f"{VERSION_MIN} to {VERSION}", f"{LATER} to {LATER + 4}"
 
 
 def ask(link: PeerLink, message: Request, now: float = 0.0, wait_s: float = 30.0) -> int:

@@ -14,7 +14,7 @@ from dhtcrawl.rpc.tasks.events import Failure, FailureKind
 from dhtcrawl.rpc.tasks.frame import HEADER, Kind
 from dhtcrawl.rpc.tasks.link import LinkLimits, LinkState
 from dhtcrawl.rpc.tasks.messages import Ack, Code, Records, RefreshTask, Reply, Request, encode
-from dhtcrawl.rpc.tasks.signals import VERSION, Hello, encode_signal
+from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, Hello, encode_signal
 from dhtcrawl.rpc.tasks.transport import TaskTransport, TransportLimits
 from dhtcrawl.sim.loop import run
 from rpc.wire import CRAWL, KEY, answer_to, backup, hello, task
@@ -496,7 +496,7 @@ async def test_a_peer_of_another_version_is_reported_with_both_ranges(world: Wir
         failure = await a.request(address, task())
         assert failure == Failure(
             FailureKind.VERSION,
-            f"versions {VERSION} to {VERSION} here, {VERSION + 1} to {VERSION + 2} there",
+            f"versions {VERSION_MIN} to {VERSION} here, {VERSION + 1} to {VERSION + 2} there",
             sent=False,
         )
         server.close()

@@ -24,7 +24,7 @@ import msgpack
 from dhtcrawl.keyspace import INCARNATION_MAX
 from dhtcrawl.rpc.contact import Address, canonical_host, parse_id
 from dhtcrawl.rpc.discovery.datagram import packed_bytes
-from dhtcrawl.rpc.tasks.signals import VERSION, WORD_CHARS_MAX
+from dhtcrawl.rpc.tasks.signals import VERSION, VERSION_MIN, WORD_CHARS_MAX
 from dhtcrawl.units import PORT_MAX, ip_of
 from dhtcrawl.values import dataclass
 
@@ -74,7 +74,7 @@ class MemberRecord:
     state: NodeState = NodeState.JOINING
     owns: bool = False  # it was active; of a suspected node the state alone does not say it
     features: tuple[str, ...] = ()
-    version_min: int = VERSION
+    version_min: int = VERSION_MIN
     version_max: int = VERSION
     extra: tuple[Scalar, ...] = ()
     _row: Row | None = field(default=None, init=False, compare=False, repr=False)

@@ -19,6 +19,7 @@ from dhtcrawl.values import dataclass
 
 MAGIC = "dhtcrawl"
 VERSION = 6
+VERSION_MIN = 6  # the lowest that is spoken, too: that of the release before (docs/development.md, "Releases")
 FEATURES_MAX = 64
 WORD_CHARS_MAX = 32
 LANES = len(Lane)
@@ -54,7 +55,7 @@ class Hello:
     state: str  # "joining", "active" or "leaving"; others may come
     features: tuple[str, ...] = ()
     port: int = 0
-    version_min: int = VERSION
+    version_min: int = VERSION_MIN
     version_max: int = VERSION
     windows: tuple[int, ...] = (FRAME_BYTES_MAX,) * LANES
     key: bytes = b""
