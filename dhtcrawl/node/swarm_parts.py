@@ -24,6 +24,7 @@ from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import OUTBOUND, MemberRecord
 from dhtcrawl.rpc.membership.member_exchange import TaskPlane
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers
+from dhtcrawl.rpc.membership.row_proofs import OwnNode
 from dhtcrawl.rpc.peers.bounded import Bounded
 from dhtcrawl.rpc.peers.port import CallRegistry
 from dhtcrawl.rpc.peers.task_peers import TaskPeers
@@ -207,7 +208,7 @@ def build_planes(ground: Ground, transport: TaskTransport, routing: RoutingServe
     features = (*FEATURES, OUTBOUND) if ground.network.outbound_only else FEATURES
     gossip = Gossip(
         routing,
-        MemberRecord.newcomer(ground.id, address, ground.node.incarnation, features),
+        OwnNode(MemberRecord.newcomer(ground.id, address, ground.node.incarnation, features), ports.key),
         clock=ports.clock,
         rng=ports.rng,
         tasks=TaskPlane(partial(ask_members, transport), transport.heard_s),

@@ -22,6 +22,7 @@ from dhtcrawl.rpc.membership.view import MemberState
 from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace
+from rpc.records import own
 from rpc.routing_swarm import CALM, PORT, Plane, host, world
 
 TASK_PLANE_DELAY_S = 0.05
@@ -61,7 +62,7 @@ class Swarm:
 
         gossip = Gossip(
             server,
-            MemberRecord.newcomer(server.node.id, address or (name, PORT), incarnation, features),
+            own(MemberRecord.newcomer(server.node.id, address or (name, PORT), incarnation, features)),
             clock=clock or VirtualClock(self.world.loop),
             rng=Random(f"{self.world.seed} gossip {name} {incarnation}"),
             tasks=TaskPlane(ask, lambda node_id: self.connections.get((name, node_id))),

@@ -10,19 +10,33 @@ from hypothesis import strategies as st
 from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.hello import MemberRecord, NodeState
 from dhtcrawl.rpc.membership.members import Members
+from dhtcrawl.rpc.membership.row_proofs import OwnNode, RowProofs
 from dhtcrawl.rpc.membership.view import MemberState
+from dhtcrawl.sim.keys import SimKey
 
 JOINING, ACTIVE, SUSPECTED, LEFT, DEAD = NodeState
-ME = MemberRecord.newcomer(b"m" * 20, ("10.0.0.1", 1), 3)
+
+
+def signed(record: MemberRecord) -> MemberRecord:
+    """The record with the proof that only its node can make."""
+    return RowProofs(SimKey(record.id)).signed(record)
+
+
+ME = signed(MemberRecord.newcomer(b"m" * 20, ("10.0.0.1", 1), 3))
+
+
+def own(record: MemberRecord) -> OwnNode:
+    return OwnNode(record, SimKey(record.id))
 
 
 def node(name: str, state: NodeState = ACTIVE, epoch: int = 1, incarnation: int = 1, **fields: Any) -> MemberRecord:
     place: dict[str, Any] = {"host": "10.0.0.9", "port": 9, "owns": state is not JOINING}
-    return MemberRecord(id=name.encode() * 20, incarnation=incarnation, epoch=epoch, state=state, **place | fields)
+    bare = MemberRecord(id=name.encode() * 20, incarnation=incarnation, epoch=epoch, state=state, **place | fields)
+    return signed(bare)
 
 
 def members(*records: MemberRecord, **settings: Any) -> Members:
-    made = Members(ME, Random(1), GossipSettings(**settings))
+    made = Members(own(ME), Random(1), GossipSettings(**settings))
     made.learn(records, 0.0)
     return made
 

@@ -19,6 +19,7 @@ from dhtcrawl.sim.loop import VirtualClock
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.trace import Trace
 from rpc.gossip_swarm import Swarm, join, states_of, swarm
+from rpc.records import own
 from rpc.routing_swarm import CALM, PORT, host, simulate
 
 JOINING, ACTIVE, LEFT = NodeState.JOINING, NodeState.ACTIVE, NodeState.LEFT
@@ -141,7 +142,7 @@ async def test_a_node_that_did_not_run_knows_it_before_anybody_tells_it() -> Non
 
         gossip = Gossip(
             server,
-            MemberRecord.newcomer(server.node.id, (host(1), PORT), 1),
+            own(MemberRecord.newcomer(server.node.id, (host(1), PORT), 1)),
             clock=VirtualClock(s.world.loop),
             rng=Random(1),
             tasks=TaskPlane(nobody, lambda _: None),
@@ -261,7 +262,7 @@ async def test_a_member_that_only_some_can_reach_stays() -> None:
 
 
 async def test_after_a_partition_all_see_all_again_and_only_the_smaller_side_had_lost_its_place() -> None:
-    async with swarm(5, Weather()) as s:
+    async with swarm(6, Weather()) as s:
         await s.grow(20)
         rejoin_after(s, 1.0)
         left, right = ([host(n) for n in range(1, 7)], [host(n) for n in range(7, 21)])

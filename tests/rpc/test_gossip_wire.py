@@ -34,6 +34,7 @@ from dhtcrawl.rpc.tasks.transport import TaskTransport
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.swarm.membership.peer_store import ask_members
 from rpc.gossip_swarm import states_of, swarm
+from rpc.records import own, signed
 from rpc.routing_swarm import PORT, Raw, host, request, simulate
 
 JOINING, ACTIVE, DEAD = NodeState.JOINING, NodeState.ACTIVE, NodeState.DEAD
@@ -82,7 +83,7 @@ async def test_the_exchange_of_all_records_goes_page_by_page_in_both_directions(
         settings_ = GossipSettings(members_max=2000)
         one, two = await s.start(1, settings=settings_), await s.start(2, settings=settings_)
         made = [
-            MemberRecord(Random(f"{n}").randbytes(20), "10.9.0.1", 1 + n, 1, 1, ACTIVE, True)
+            signed(MemberRecord(Random(f"{n}").randbytes(20), "10.9.0.1", 1 + n, 1, 1, ACTIVE, True))
             for n in range(members_max)
         ]
         one.members.learn(made[: members_max // 6], 0.0, news=False)
@@ -141,33 +142,38 @@ def test_datagrams_with_anything_in_them_change_nothing_and_raise_nothing(calls:
     simulate(main)
 
 
-async def test_who_claims_to_be_us_or_buries_us_for_ever_costs_us_our_place_and_nothing_else() -> None:
+async def test_who_names_other_numbers_of_us_is_not_believed_and_who_buries_us_costs_us_our_place_and_no_more() -> None:
     async with swarm() as s:
         node, other = await s.grow(2)
         await asyncio.sleep(2)
         me = node.members.me
-        claims = [(1, 9, DEAD), (1, EPOCH_MAX, DEAD), (7, 0, ACTIVE), (INCARNATION_MAX, EPOCH_MAX, DEAD)]
         hostile = Raw(s.world, (host(9), PORT), lambda name, _: b"h" * 20)
         hostile.transport.sendto(request("ping", b"h" * 20), (host(1), PORT))
         await asyncio.sleep(1)
-        own = MemberRecord.newcomer(b"h" * 20, (host(9), PORT), 1).row()
-        for incarnation, epoch, state in claims:
-            row = MemberRecord(me.id, me.host, me.port, incarnation, epoch, state).row()
-            hostile.transport.sendto(large("hello", own, 9, [row] * 80), (host(1), PORT))
-            hostile.transport.sendto(request("hello", row, 9, []), (host(1), PORT))
-            await asyncio.sleep(1)
-            assert node.members.me.state is JOINING
-        assert len(s.declared_dead) == 4
-        assert node.members.me.incarnation < 2_000
+        its_own = signed(MemberRecord.newcomer(b"h" * 20, (host(9), PORT), 1)).row()
+        for incarnation, epoch, state in ((1, 9, DEAD), (7, 0, ACTIVE), (INCARNATION_MAX, EPOCH_MAX, DEAD)):
+            for extra in ((), me.extra):
+                row = MemberRecord(
+                    me.id, me.host, me.port, incarnation, epoch, state, True, me.features, extra=extra
+                ).row()
+                hostile.transport.sendto(large("hello", its_own, 9, [row] * 70), (host(1), PORT))
+                hostile.transport.sendto(request("hello", row, 9, [me.turned(DEAD).row()]), (host(1), PORT))
+                await asyncio.sleep(1)
+                assert node.members.me == me
+        hostile.transport.sendto(request("hello", its_own, 9, [me.turned(DEAD).row()] * 2), (host(1), PORT))
+        await asyncio.sleep(1)
+        assert (node.members.me.state, node.members.me.life) == (JOINING, (1, me.epoch + 1))
+        assert len(s.declared_dead) == 1
         assert s.world.nodes[host(1)].plane.counters.handler_errors == 0
         assert node.counters.bad_rows >= 16
+        assert node.counters.unsigned >= 9
         assert other.members.get(me.id) == node.members.me
 
 
 async def test_what_a_stranger_says_counts_once_its_address_has_answered() -> None:
     async with swarm() as s:
         node = await s.start(1)
-        forged = MemberRecord.newcomer(b"f" * 20, (host(9), PORT), 1).row()
+        forged = signed(MemberRecord.newcomer(b"f" * 20, (host(9), PORT), 1)).row()
         silent = Raw(s.world, (host(9), PORT))
         silent.transport.sendto(request("hello", forged, 0, [forged]), (host(1), PORT))
         await asyncio.sleep(5)
@@ -175,7 +181,7 @@ async def test_what_a_stranger_says_counts_once_its_address_has_answered() -> No
         sizes = [len(data) for data, _ in silent.received]
         assert sum(sizes[:3]) <= 3 * len(request("hello", forged, 0, [forged])) + 50
         honest = Raw(s.world, (host(8), PORT), lambda name, _: b"g" * 20 if name == "ping" else None)
-        record = MemberRecord.newcomer(b"g" * 20, (host(8), PORT), 1)
+        record = signed(MemberRecord.newcomer(b"g" * 20, (host(8), PORT), 1))
         honest.transport.sendto(request("hello", record.row(), 0, []), (host(1), PORT))
         await asyncio.sleep(1)
         assert node.members.get(b"g" * 20) == record
@@ -221,7 +227,7 @@ async def on_sockets(number: int, group: asyncio.TaskGroup, stack: AsyncExitStac
 
     tasks = TaskPlane(partial(ask_members, transport), lambda _: None)
 
-    me = MemberRecord.newcomer(node_id, address, 1)
+    me = own(MemberRecord.newcomer(node_id, address, 1))
     gossip = Gossip(server, me, clock=SystemClock(), rng=Random(number), tasks=tasks)
     registry.serve(ExchangeMembers, gossip.answer_members)
     for task in (server.run(), gossip.run()):

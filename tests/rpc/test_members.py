@@ -15,7 +15,7 @@ from dhtcrawl.rpc.membership.hello import EPOCH_MAX, OUTBOUND, MemberRecord, Nod
 from dhtcrawl.rpc.membership.member_parts import AskingOrder
 from dhtcrawl.rpc.membership.members import Members
 from dhtcrawl.rpc.membership.view import MemberState
-from rpc.records import ACTIVE, DEAD, JOINING, LEFT, ME, SUSPECTED, members, node, records, seen
+from rpc.records import ACTIVE, DEAD, JOINING, LEFT, ME, SUSPECTED, members, node, own, records, seen
 
 
 @given(records, records, records)
@@ -69,7 +69,7 @@ def test_a_node_raises_its_epoch_with_each_state() -> None:
 
 
 def test_a_node_that_moves_says_so_with_a_higher_epoch_and_stays_what_it_was() -> None:
-    known, other = members(), Members(MemberRecord.newcomer(b"z" * 20, ("10.0.0.2", 1), 1), Random(1))
+    known, other = members(), Members(own(MemberRecord.newcomer(b"z" * 20, ("10.0.0.2", 1), 1)), Random(1))
     known.set_state(ACTIVE)
     other.learn([known.me], 0.0)
     assert not known.move(known.me.address)
@@ -123,10 +123,10 @@ def test_an_incarnation_of_ours_that_is_yet_to_come_is_outbid() -> None:
 
 
 def test_after_the_last_epoch_comes_the_next_incarnation_and_after_the_last_of_all_none() -> None:
-    known = Members(replace(ME, epoch=EPOCH_MAX), Random(1))
+    known = Members(own(replace(ME, epoch=EPOCH_MAX)), Random(1))
     assert known.learn([known.me.turned(SUSPECTED)], 0.0) == (1, True, False)
     assert known.me.life == (4, 0)
-    last = Members(replace(ME, incarnation=INCARNATION_MAX, epoch=EPOCH_MAX), Random(1))
+    last = Members(own(replace(ME, incarnation=INCARNATION_MAX, epoch=EPOCH_MAX)), Random(1))
     assert last.learn([last.me.turned(DEAD)], 0.0).changed == 0
     assert last.set_state(ACTIVE)
     assert parse_record(last.me.row(), "10.0.0.5") == last.me
@@ -247,7 +247,7 @@ def test_of_those_gone_only_the_dead_are_asked() -> None:
 def test_members_beyond_the_bound_are_refused_and_counted_until_there_is_a_place() -> None:
     known = members(node("a"), node("b"), node("c"), members_max=3)
     assert seen(known).keys() == {"m", "a", "b"}
-    assert known.refused.full == 1
+    assert known.rows.full == 1
     known.learn([node("a", DEAD), node("c")], 0.0)
     assert seen(known).keys() == {"m", "b", "c"}
     known.learn([node("a", epoch=2)], 0.0)
@@ -312,7 +312,7 @@ def test_the_fingerprint_says_who_is_there_in_which_life_and_whether_it_owns() -
 
 
 def test_two_nodes_that_see_the_same_have_the_same_fingerprint() -> None:
-    one, two = Members(node("a"), Random(1)), Members(node("b"), Random(2))
+    one, two = Members(own(node("a")), Random(1)), Members(own(node("b")), Random(2))
     one.learn([node("b"), node("c")], 0.0)
     two.learn([node("c"), node("a")], 0.0)
     assert one.fingerprint() == two.fingerprint()

@@ -33,7 +33,7 @@ from dhtcrawl.rpc.membership.member_exchange import MemberExchange, TaskPlane
 from dhtcrawl.rpc.membership.member_rows import ExchangeMembers, MemberRows
 from dhtcrawl.rpc.membership.members import Learned, Members
 from dhtcrawl.rpc.membership.probe import GossipCounters, Probes, ignore
-from dhtcrawl.rpc.membership.refusals import STEP_MAX
+from dhtcrawl.rpc.membership.row_proofs import OwnNode
 from dhtcrawl.rpc.membership.rumours import tellings
 from dhtcrawl.rpc.membership.view import MemberState, View
 from dhtcrawl.units import format_address
@@ -59,7 +59,7 @@ class Gossip:
     def __init__(
         self,
         server: RoutingServer,
-        me: MemberRecord,
+        me: OwnNode,
         *,
         clock: Clock,
         rng: Random,
@@ -242,7 +242,7 @@ class Gossip:
     # What it comes to
 
     def _heard(self, learned: Learned, sender: MemberRecord | None) -> None:
-        self._note_leaps(sender)
+        self._note_forged(sender)
         self.counters.refutations += learned.refuted
         if learned.declared_dead:
             self.counters.declared_dead += 1
@@ -252,21 +252,18 @@ class Gossip:
         elif learned.changed:
             self._listeners.publish()
 
-    def _note_leaps(self, sender: MemberRecord | None) -> None:
-        """Say it once when numbers of a member were lowered; of a lie a second time there may be thousands a second."""
-        refused = self.members.refused
-        if refused.leapt is not None and self.counters.leaps == 0:
-            told, node = refused.leapt, refused.leapt.id.hex()
+    def _note_forged(self, sender: MemberRecord | None) -> None:
+        """Say it once when rows were not signed by the nodes that they are about; there may be thousands a second."""
+        rows = self.members.rows
+        if rows.forged is not None and self.counters.unsigned == 0:
+            node = rows.forged.id.hex()
             log.warning(
-                "node %s is said by %s to have started %d times and to be at epoch %d, far beyond what is known here;"
-                " such numbers are taken in steps of %d, and from now on only counted",
-                node[:12],
+                "what %s says of node %s is not signed by it; such rows are dropped, and from now on only counted",
                 "another" if sender is None else f"node {sender.id.hex()[:12]}",
-                *told.life,
-                STEP_MAX,
+                node[:12],
                 extra={"peer": node},
             )
-        self.counters.leaps = refused.leaps
+        self.counters.unsigned = rows.unsigned
 
     def _declared_dead(self) -> None:
         self._listeners.declared_dead()

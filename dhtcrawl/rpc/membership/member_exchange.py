@@ -8,6 +8,7 @@ of the answer before; an empty one in an answer says that it was the last page.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from operator import attrgetter
@@ -23,6 +24,7 @@ from dhtcrawl.rpc.membership.probe import GossipCounters
 
 # 4,096 members and 1,024 that are gone make 10 pages; a peer that never comes to an end is left alone.
 CALLS_MAX = 16
+ROWS_A_TURN = 64
 # A cursor that nothing comes after: the other side has told all, we have not.
 _BEHIND_ALL = b"\xff" * KEY_BYTES
 _id_of = attrgetter("id")
@@ -80,7 +82,10 @@ class MemberExchange:
             if answer is None:
                 self.counters.exchanges_failed += 1
                 return False
-            self.learn(answer.rows, node_id, answer.sees, news=news)
+            for first in range(0, len(answer.rows), ROWS_A_TURN):
+                self.learn(answer.rows[first : first + ROWS_A_TURN], node_id, answer.sees, news=news)
+                if first + ROWS_A_TURN < len(answer.rows):
+                    await asyncio.sleep(0)  # to check the signatures of hundreds takes its time
             theirs = answer.cursor or _BEHIND_ALL
             if theirs == _BEHIND_ALL and not more:
                 self.counters.exchanges += 1

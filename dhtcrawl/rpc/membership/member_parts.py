@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from dhtcrawl.rpc.membership.view import Member, View
 T = TypeVar("T")
 
 _id_of = attrgetter("id")
+MET_MAX = 8_192  # all members of the largest swarm, twice
 
 
 class AskingOrder:
@@ -28,7 +29,8 @@ class AskingOrder:
         self._ids: list[bytes] = []  # of those that can be reached, in the order in which they came
         self._round: list[bytes] = []  # the last is next; some may have gone
         self._new: OrderedDict[bytes, None] = OrderedDict()  # that have come and were not asked yet
-        self._unmet: set[bytes] = set()  # that have come and have not answered yet; never iterated
+        self._unmet: dict[bytes, None] = {}  # that have come and have not answered yet
+        self._met: OrderedDict[bytes, None] = OrderedDict()  # that ever answered, here or not, the last to do so last
         self._unreachable: set[bytes] = set()  # whose turn comes like the others'; never iterated
 
     def __len__(self) -> int:
@@ -45,7 +47,7 @@ class AskingOrder:
         else:
             self._unreachable.add(node_id)
         self._new[node_id] = None
-        self._unmet.add(node_id)
+        self._unmet[node_id] = None
 
     def goes(self, node_id: bytes) -> None:
         """Ask a member no more.
@@ -58,11 +60,25 @@ class AskingOrder:
         else:
             self._ids.remove(node_id)
         self._new.pop(node_id, None)
-        self._unmet.discard(node_id)
+        self._unmet.pop(node_id, None)
 
     def met(self, node_id: bytes) -> None:
         """A member has answered."""
-        self._unmet.discard(node_id)
+        self._unmet.pop(node_id, None)
+        self._met[node_id] = None
+        self._met.move_to_end(node_id)
+        if len(self._met) > MET_MAX:
+            self._met.popitem(last=False)
+
+    @property
+    def unmet(self) -> Collection[bytes]:
+        """Those that have come and have not answered yet."""
+        return self._unmet.keys()
+
+    def has_place(self, node_id: bytes, hearsay_max: int) -> bool:
+        """Whether a node may come by others' word: it has answered once, or few of those that are there have not."""
+        unmet, there = len(self._unmet), len(self._ids) + len(self._unreachable)
+        return node_id in self._met or unmet < max(hearsay_max, there - unmet)
 
     def next(self, live: Mapping[bytes, T], busy: Container[bytes]) -> T | None:
         """The next of the round among the `live`, which have come and not gone; None where all are `busy`."""

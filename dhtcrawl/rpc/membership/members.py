@@ -33,11 +33,13 @@ from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
 from dhtcrawl.rpc.membership.health import LocalHealth
 from dhtcrawl.rpc.membership.hello import EPOCH_MAX, MemberRecord, NodeState, merge
 from dhtcrawl.rpc.membership.member_parts import AskingOrder, LivedClock, ShownMembers
-from dhtcrawl.rpc.membership.refusals import Refusals
+from dhtcrawl.rpc.membership.row_proofs import FORGED_A_MESSAGE_MAX, OwnNode, RowProofs
 from dhtcrawl.rpc.membership.rumours import Rumours
 from dhtcrawl.rpc.membership.view import Member, MemberState, View
 
 FINGERPRINT_BYTES = 8
+# So many members that have never answered us are believed in at a time on others' word, or as many as have answered.
+HEARSAY_MAX = 8
 
 
 class Learned(NamedTuple):
@@ -53,6 +55,16 @@ class Learned(NamedTuple):
         )
 
 
+class _HeardFrom(NamedTuple):
+    """Whose words they are, and when they came. `of_others`: we have not found it ourselves."""
+
+    sender: bytes | None
+    at: Address | None
+    now: float
+    news: bool
+    of_others: bool
+
+
 _NOTHING = Learned()
 _id_of = attrgetter("id")
 
@@ -61,12 +73,12 @@ _id_of = attrgetter("id")
 class Members:
     """The records of all nodes, our own among them, and what is to be told of them."""
 
-    def __init__(self, me: MemberRecord, rng: Chance, settings: GossipSettings | None = None) -> None:
+    def __init__(self, me: OwnNode, rng: Chance, settings: GossipSettings | None = None) -> None:
         self._settings = settings or GossipSettings()
         self.health = LocalHealth()
         self.rumours = Rumours()
-        self.refused = Refusals()
-        self._me = me
+        self.rows = RowProofs(me.key)
+        self._me = self.rows.signed(me.record)
         self._asking = AskingOrder(rng)
         self._lived = LivedClock(self.health, self._settings.tick_s_max)
         self._live: dict[bytes, MemberRecord] = {}
@@ -74,7 +86,7 @@ class Members:
         self._suspected_at: dict[bytes, float] = {}  # in seconds lived
         self._activated: dict[bytes, tuple[int, float]] = {}  # in which incarnation, until when
         self._shown = ShownMembers()
-        self._show(me.id)
+        self._show(self._me.id)
 
     # What is known
 
@@ -176,7 +188,8 @@ class Members:
     def _become(self, state: NodeState, incarnation: int, epoch: int, address: Address | None = None) -> None:
         before, started = self._face(self._me.id), self._me.incarnation
         host, port = address or self._me.address
-        self._me = replace(self._me, host=host, port=port, incarnation=incarnation, epoch=epoch).turned(state)
+        me = replace(self._me, host=host, port=port, incarnation=incarnation, epoch=epoch).turned(state)
+        self._me = self.rows.signed(me)
         self.rumours.put(self._me)
         if self._face(self._me.id) != before or incarnation != started:
             self._show(self._me.id)
@@ -191,25 +204,29 @@ class Members:
         sender: bytes | None = None,
         sees: int | None = None,
         news: bool = True,
+        at: Address | None = None,
     ) -> Learned:
         """Merge what `sender` says, which counts `sees` others that answer it; None: what we found ourselves.
 
-        Without `news` it is not told on: every other member knows it.
+        Without `news` it is not told on: every other member knows it. What others say counts as far as the nodes that
+        it is about have signed it. `at` is where the sender was heard, if it could be heard from there alone.
         """
         doubtful = sees is not None and 2 * sees < self.sees(sender)
-        learned = Learned()
+        heard = _HeardFrom(sender, at, now, news, of_others=sees is not None)
+        learned, forged = Learned(), self.rows.unsigned + FORGED_A_MESSAGE_MAX
         live = self._live
         for record in records:
             # Rows that say the same are one record, and most say what is known.
             if live.get(record.id) is record:
                 continue
             if record.id == self._me.id:
-                told = self.refused.lowered(record, self._me.life, now)
-                learned = learned.plus(self._about_us(told, doubtful))
+                learned = learned.plus(self._about_us(record, doubtful, heard))
             elif (credible := self._less_harsh(record) if doubtful else record) is not None:
-                about = self._about_other(credible, now, news)
+                about = self._about_other(credible, heard)
                 if about is not _NOTHING:
                     learned = learned.plus(about)
+            if self.rows.unsigned >= forged:
+                break
         return learned
 
     def sees(self, exclude: bytes | None = None) -> int:
@@ -223,10 +240,12 @@ class Members:
             return record
         return record.turned(NodeState.SUSPECTED) if record.id in self._live else None
 
-    def _about_us(self, record: MemberRecord, doubtful: bool) -> Learned:
+    def _about_us(self, record: MemberRecord, doubtful: bool, heard: _HeardFrom) -> Learned:
         """Only what is said of us as we are now, or as we shall be, needs an answer."""
         if self._me.state is NodeState.LEFT or record.life < self._me.life:
             return Learned()
+        if heard.of_others and record.life > self._me.life and not self.rows.holds(record, None):
+            return Learned()  # none of our numbers: we have not signed it
         same_start = record.incarnation == self._me.incarnation
         if same_start and record.state < NodeState.SUSPECTED and record.epoch == self._me.epoch:
             return Learned()
@@ -251,12 +270,13 @@ class Members:
                 self.rumours.drop(node_id)
         self._suspected_at = dict.fromkeys(self._suspected_at, self._lived.ticked_s)
 
-    def _about_other(self, record: MemberRecord, now: float, news: bool) -> Learned:
+    def _about_other(self, record: MemberRecord, heard: _HeardFrom) -> Learned:
         known = self.get(record.id)
-        if known is not None:
-            record = self.refused.lowered(record, known.life, now)
-            if record == known or merge(known, record) is known:
-                return _NOTHING
+        if known is not None and (record == known or merge(known, record) is known):
+            return _NOTHING
+        if heard.of_others and not (self._has_place(record, known, heard) and self.rows.holds(record, known)):
+            return _NOTHING
+        now, news = heard.now, heard.news
         before = self._face(record.id)
         if record.state.is_gone:
             self._bury(record, now)
@@ -275,11 +295,29 @@ class Members:
             self._forget_verdicts(NodeState.DEAD)
         return Learned(1)
 
+    def _has_place(self, record: MemberRecord, known: MemberRecord | None, heard: _HeardFrom) -> bool:
+        """Whether there is one for what another says of a node: identities are free, so not for any number of them."""
+        if record.id in self._live or self._me.state is not NodeState.ACTIVE or self._is_there(record, heard):
+            return True
+        if record.state.is_gone:
+            # The invented dead take no place of those that were there.
+            return known is not None or len(self._gone) < self._settings.gone_max
+        if self._asking.has_place(record.id, HEARSAY_MAX):
+            return True
+        self.rows.crowded += 1
+        return False
+
+    def _is_there(self, record: MemberRecord, heard: _HeardFrom) -> bool:
+        """Whether a node speaks of itself, from where it says that it is; of several in one place only the first."""
+        if record.id != heard.sender or record.address != heard.at:
+            return False
+        return all(self._live[node_id].address != record.address for node_id in self._asking.unmet)
+
     def _admit(self, record: MemberRecord, now: float) -> bool:
         before = self._live.get(record.id)
         if before is None:
             if len(self) >= self._settings.members_max:
-                self.refused.full += 1
+                self.rows.full += 1
                 return False
             self._asking.comes(record.id, reachable=not record.is_outbound)
             self._gone.pop(record.id, None)

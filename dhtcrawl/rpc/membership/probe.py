@@ -60,7 +60,7 @@ class GossipCounters:
     refutations: int = 0
     declared_dead: int = 0  # we, by others
     pauses: int = 0
-    leaps: int = 0  # records of others whose numbers were too far ahead, and were lowered
+    unsigned: int = 0  # rows that the nodes which they are about have not signed
     exchanges: int = 0
     exchanges_failed: int = 0
 
@@ -117,7 +117,10 @@ class Probes:
         """Say hello; `then(whether an answer came, the record of who answered)` follows, after learning from it."""
 
         def done(happened: bool, value: Any) -> None:
-            then(happened, self._learn_reply(address, value) if happened else None)
+            record = self._learn_reply(address, value) if happened else None
+            if record is not None and record.id == node_id and record.id in self._members:
+                self._members.met(record.id)
+            then(happened, record)
 
         self.counters.hellos += 1
         timeout_s = timeout_s or self._settings.probe_timeout_s
@@ -246,9 +249,13 @@ class Probes:
     def _learn(self, address: Address, record: MemberRecord, sees: Any, rows: Any) -> None:
         records, bad = parse_records(rows, address[0], ROWS_A_DATAGRAM_MAX)
         self.counters.bad_rows += bad
-        learned = self._members.learn(
-            [record, *records], self._clock.monotonic(), sender=record.id, sees=parse_sees(sees)
+        learn = partial(
+            self._members.learn, now=self._clock.monotonic(), sender=record.id, sees=parse_sees(sees), at=address
         )
+        learned = learn([record])
+        if self._members.knows(record.id):  # who is no member is told who is, and is not listened to
+            learned = learned.plus(learn(records))
+
         self._heard(learned, record)
 
     # Questions of others
