@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -321,6 +320,8 @@ def _refusal(key: str, problem: str, origin: str | None, option: str | None) -> 
 
 
 def _read_file(path: Path) -> dict[str, object]:
+    import tomllib  # here: most crawls have no file
+
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

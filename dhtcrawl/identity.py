@@ -8,13 +8,14 @@ owner only. It is PKCS#8 PEM, which the usual tools can show.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from dhtcrawl.errors import IdentityError, StorageFull
@@ -24,6 +25,8 @@ from dhtcrawl.storage.store.engine import storage_error
 from dhtcrawl.storage.store.files import write_private
 
 FILE_NAME = "identity.pem"
+_PEM: Final = b"-----BEGIN PRIVATE KEY-----\n%b\n-----END PRIVATE KEY-----\n"
+_PKCS8: Final = bytes.fromhex("302e020100300506032b657004220420")  # RFC 8410, section 10.3; 32 octets of key follow
 
 
 class NewKey(NamedTuple):
@@ -100,6 +103,10 @@ def _load(data_dir: Path) -> Ed25519PrivateKey:
         pem = path.read_bytes()
     except OSError as error:
         raise _failure(path, error) from error
+    if (own := _own_key(pem)) is not None:
+        return own
+    from cryptography.hazmat.primitives import serialization  # 9 ms, for SSH's keys mostly; ours need none of it
+
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -111,10 +118,21 @@ def _load(data_dir: Path) -> Ed25519PrivateKey:
 
 def new_keys() -> Iterator[NewKey]:
     """Keys without an end, each made as it is asked for, in an eighth of a millisecond."""
-    encoding = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     while True:
         key = Ed25519PrivateKey.generate()
-        yield NewKey(node_id_of(key.public_key().public_bytes_raw()), key.private_bytes(*encoding))
+        pem = _PEM % base64.b64encode(_PKCS8 + key.private_bytes_raw())
+        yield NewKey(node_id_of(key.public_key().public_bytes_raw()), pem)
+
+
+def _own_key(pem: bytes) -> Ed25519PrivateKey | None:
+    """The key, where it is written as `new_keys` writes it: always, but for keys that other tools have made."""
+    head, tail = _PEM.split(b"%b")
+    try:
+        der = base64.b64decode(pem.removeprefix(head).removesuffix(tail), validate=True)
+    except binascii.Error:
+        return None
+    ours = pem == _PEM % base64.b64encode(der) and der.startswith(_PKCS8) and len(der) == len(_PKCS8) + 32
+    return Ed25519PrivateKey.from_private_bytes(der[len(_PKCS8) :]) if ours else None
 
 
 def has_key(data_dir: Path) -> bool:

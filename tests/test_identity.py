@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dhtcrawl.errors import IdentityError
-from dhtcrawl.identity import FILE_NAME, load_or_create
+from dhtcrawl.identity import FILE_NAME, load_or_create, new_keys
 from dhtcrawl.keyspace import node_id_of
 
 PLAIN = serialization.NoEncryption()
@@ -58,6 +58,20 @@ def test_a_key_is_made_once_and_kept(tmp_path: Path) -> None:
     assert len(first) == 20
     assert load_or_create(tmp_path) == first
     assert (tmp_path / FILE_NAME).read_bytes() == content
+
+
+def test_a_key_is_written_as_the_library_writes_it() -> None:
+    written = next(new_keys()).pem
+    key = serialization.load_pem_private_key(written, password=None)
+    assert isinstance(key, Ed25519PrivateKey)
+    assert written == pem(key)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(b"\n", b"\r\n"), (b"-----BEGIN", b"for node 3\n-----BEGIN")])
+def test_a_key_that_another_tool_has_written_is_read(ours: bytes, theirs: bytes, tmp_path: Path) -> None:
+    key = next(new_keys())
+    write(tmp_path, key.pem.replace(ours, theirs))
+    assert load_or_create(tmp_path) == key.node_id
 
 
 def test_two_nodes_have_two_ids(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class _Commands(click.Group):
         if cmd_name == "sim":
             check_loop_state()  # before the classes that it checks are imported
         module, _, name = self.modules[cmd_name].partition(":")
-        with _no_certificates():
+        with _no_certificates(), _no_collections():
             command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
 
@@ -85,6 +85,18 @@ def _no_certificates() -> Iterator[None]:
         for name in names:
             del os.environ[name]
         os.environ.update(before)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Look for no cycles while modules are imported: what they make stays."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

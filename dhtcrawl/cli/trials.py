@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 AGREEING, WITHIN = 3, 0.1  # so many of the latest tries, each so near to their median
 TRIES_MAX = 8
 SPENT_S_MAX = 4.0
@@ -31,4 +29,6 @@ class Trials:
     @property
     def rate(self) -> float:
         """The amount a second: the median of the latest tries; 0 before the first."""
+        from statistics import median  # here: only nodes of a swarm try what they can do
+
         return median(self._rates[-AGREEING:]) if self._rates else 0.0

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Set
 
-from dhtcrawl.fetch.tags import ATTRIBUTES, COMMENT, RAW_TEXT_NAMES, Tag, attributes_of, raw_element
+from dhtcrawl.fetch.tags import ATTRIBUTES, COMMENT, RAW_TEXT_NAMES, Tag, attributes_of, compiled, raw_element
 
 _AFTER_NAME = rb"(?=[ \t\n\f\r/>])"
 # The look at one letter, or at two, spares most tags the comparison of names.
@@ -42,11 +42,10 @@ _HIDING = re.compile(
     re.IGNORECASE,
 )
 _CHAINED = [name for name in RAW_TEXT_NAMES if name != b"iframe"]
-# All that follow each other: most do. Iframes stand alone, since they are candidates.
-_HIDDEN = re.compile(
+# All that follow each other: most do. Compiled when it is first needed. Iframes stand alone, since they are candidates.
+_HIDDEN = (
     rb"(?:(?:" + rb"|".join((COMMENT, *map(raw_element, _CHAINED))) + rb")(?:</[a-z]++>)?+[ \t\n\f\r]*+)++"
-    rb"|" + raw_element(b"iframe"),
-    re.IGNORECASE,
+    rb"|" + raw_element(b"iframe")
 )
 # The ends of what candidates begin; what is written otherwise, or is none of these, is read in order.
 _COMMENT_END = b"-->"
@@ -162,11 +161,12 @@ def _last_of(page: bytes, name: bytes, count: int) -> int:
 def _in_order(page: bytes, texts: Iterable[bytes]) -> set[bytes] | None:
     """What `outside` says of `texts`, in the order of the page and each as often as it stands there."""
     found: set[bytes] = set()
+    hidden_at = compiled(_HIDDEN)
     at, data = 0, 0  # the candidate; a place before it which is in no tag, comment or raw text
     for text in texts:
         at = page.find(text, at)
         while (hiding := _HIDING.search(page, data, at)) is not None:
-            hidden = _HIDDEN.match(page, hiding.start()) if hiding[1] is None else None
+            hidden = hidden_at.match(page, hiding.start()) if hiding[1] is None else None
             if hidden is None or not _is_outside(page, data, hiding.start()):
                 return None
             data = hidden.end()

@@ -39,7 +39,8 @@ def test_a_crawl_by_one_node_imports_no_swarm_and_no_server(server: DemoServer, 
     found = modules_of(tmp_path, "crawl", server.url, "--allow-private", "--delay", "0", "--max-pages", "1")
     assert "dhtcrawl.crawl.crawler" in found
     unneeded = {
-        "aiohttp.web", "importlib.metadata", "kademlia", "multiprocessing", "numpy", "psutil",
+        "aiohttp.web", "cryptography.hazmat.primitives.serialization", "importlib.metadata", "kademlia",
+        "multiprocessing", "numpy", "psutil", "statistics", "tomllib",
         "dhtcrawl.cli.children", "dhtcrawl.cli.local_swarm", "dhtcrawl.cli.swarmnode", "dhtcrawl.export",
         "dhtcrawl.extract", "dhtcrawl.node.swarm_node", "dhtcrawl.rpc", "dhtcrawl.sim", "dhtcrawl.templates",
         "dhtcrawl.web.admin",
