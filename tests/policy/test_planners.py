@@ -147,6 +147,22 @@ def test_a_plan_that_is_hardly_better_is_not_published() -> None:
     assert node(2) not in Split().plan(gone, first, 1.0)["shares"], "who is gone changes the plan whatever it brings"
 
 
+def test_a_model_that_was_asked_for_makes_a_plan_as_soon_as_it_can() -> None:
+    """However little better: else a plan of the first minute by rates stays, and the net that was asked for is idle."""
+    few = {node(n): machine(1.0 + n, 3) for n in range(3)}
+    enough = {node(n): machine(1.0 + n, 20) for n in range(3)}
+    for mode, model in (("net", "net"), ("pso", "net"), ("paper", "paper")):
+        first = Split({"mode": mode}).plan(few, {}, 0.0)
+        second = Split({"mode": mode}).plan(enough, first, 1.0)
+        assert second["made"]["plans"] == {"rates": 1, model: 1}
+        for who, share in first["shares"].items():
+            assert mode == "paper" or 0.75 - 1e-6 <= second["shares"][who] / share <= 1.25 + 1e-6
+    assert Split({"mode": "net"}).plan(enough, second := Split({"mode": "net"}).plan(enough, first, 1.0), 2.0) == second
+    for mode in ("auto", "rates"):
+        first = Split({"mode": mode}).plan(few, {}, 0.0)
+        assert Split({"mode": mode}).plan(enough, first, 1.0) == first, "the other model would change nothing"
+
+
 def test_a_finite_job_has_quotas() -> None:
     nodes = {node(n): machine(1.0) | {"finite": True} for n in range(2)}
     assert Split().plan(nodes, {}, 0.0)["finite"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dhtcrawl.swarm.assignment.pace import BATCHES_MAX, BATCHES_S, Pace
+from dhtcrawl.policy.bp_pso.planner import SAMPLES_MIN
+from dhtcrawl.swarm.assignment.pace import BATCH_MAX_S, BATCHES_MAX, BATCHES_S, PAGES_MIN, Pace
 
 
 def run(pace: Pace, seconds: int, pages_a_s: int, *, at: int = 0, before: int = 0, busy: bool = True) -> int:
@@ -66,3 +67,19 @@ def test_one_burst_says_nothing_of_the_line() -> None:
     pages = run(pace, int(BATCHES_S[0]), 90, at=150, before=pages)
     run(pace, 100, 2, at=155, before=pages)
     assert pace.bytes_per_s == pytest.approx(2_000, rel=0.05)
+
+
+def test_a_batch_of_few_pages_goes_on_until_it_has_some_or_takes_too_long() -> None:
+    slow = Pace()
+    for second in range(61):
+        slow.look(second // 5, 0, True, float(second))  # a page in five seconds
+    assert list(slow.batches) == [(PAGES_MIN, 20.0)] * 3
+    stuck = Pace()
+    run(stuck, 100, 0)
+    assert list(stuck.batches) == [(0, BATCH_MAX_S)] * 2
+
+
+def test_five_nodes_have_enough_for_a_net_within_a_minute() -> None:
+    pace = Pace()
+    run(pace, 45, 2)
+    assert 5 * len(pace.batches) >= SAMPLES_MIN

@@ -93,7 +93,7 @@ class Split(Planner):
         total = known or TASKS_A_NODE * len(ids)
         times = times_of(made.model, len(ids))
         counts = self._split(times, total, len(ids), rng)
-        if _is_good_enough(before, ids, times, counts, total):
+        if not self._replaces(before, made.name) and _is_good_enough(before, ids, times, counts, total):
             return dict(before)
         least = SHARE_MIN * total / len(ids)
         shares = {node: max(float(count), least) for node, count in zip(ids, counts, strict=True)}
@@ -110,6 +110,11 @@ class Split(Planner):
     @property
     def _mode(self) -> str:
         return self.options.get("mode", "auto")
+
+    def _replaces(self, before: Mapping[str, Any], model: str) -> bool:
+        """Whether the last plan was made while the model that was asked for could not make one, and now it can."""
+        wanted = "paper" if self._mode == "paper" else "net"
+        return self._mode in (*NET_MODES, "paper") and model == wanted != _map(before, "made").get("model")
 
     def _made(
         self, ids: Sequence[bytes], nodes: Mapping[bytes, Mapping[str, Any]], rng: np.random.Generator

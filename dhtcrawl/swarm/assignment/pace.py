@@ -2,7 +2,8 @@
 
 Time in which there was nothing to do is left out. The rest is cut into batches: pages, and the seconds that they took.
 Their lengths differ, in turns: from equal ones a neural network could learn only that they are equal, and not what more
-pages cost.
+pages cost. They are short, so that five nodes have enough for a net (24) within a minute; but one of few pages would
+tell more of when it ended than of the node, so it waits for some.
 
 What the line brings is what the fastest batches agree on: one that is faster than all others may be a burst, from a
 queue that had filled or a clock that stood still, and tells nothing of the next minute.
@@ -13,7 +14,8 @@ from __future__ import annotations
 from collections import deque
 from statistics import median
 
-BATCHES_S = (5.0, 20.0, 10.0, 40.0)
+BATCHES_S = (4.0, 12.0, 6.0, 8.0)
+PAGES_MIN, BATCH_MAX_S = 4, 40.0  # it ends with so many pages, or after so long
 BATCHES_MAX = 50
 FASTEST = 3  # batches that say together what the line brings
 RATE_BATCHES = 4  # the latest, each length once: the rate is taken over these
@@ -39,13 +41,18 @@ class Pace:
             self._batch_s += now - self._at
             self._batch_pages += max(pages - self._pages, 0)
             self._batch_bytes += max(body_bytes - self._bytes, 0)
-            if self._batch_s >= BATCHES_S[self._ended % len(BATCHES_S)]:
+            if self._is_full():
                 self._ended += 1
                 self.batches.append((self._batch_pages, self._batch_s))
                 fastest = sorted([*self._fastest, self._batch_bytes / self._batch_s], reverse=True)
                 self._fastest = fastest[:FASTEST]
                 self._batch_pages, self._batch_bytes, self._batch_s = 0, 0, 0.0
         self._at, self._pages, self._bytes = now, pages, body_bytes
+
+    def _is_full(self) -> bool:
+        """Whether the batch is over."""
+        enough = self._batch_pages >= PAGES_MIN and self._batch_s >= BATCHES_S[self._ended % len(BATCHES_S)]
+        return enough or self._batch_s >= BATCH_MAX_S
 
     @property
     def bytes_per_s(self) -> float:
