@@ -16,7 +16,7 @@ from dhtcrawl.crawl.parts import CrawlParts
 from dhtcrawl.crawl.robots_fetcher import PageRequests, log_outcome, parsed_rules
 from dhtcrawl.crawl.services import Services
 from dhtcrawl.fetch.host_access import LeaseLost, RobotsFetch, RobotsKnown
-from dhtcrawl.fetch.http import Exchange, FetchFailure, HttpRequest
+from dhtcrawl.fetch.http import FetchFailure, HttpRequest
 from dhtcrawl.fetch.robots import product_token
 from dhtcrawl.loop_state import loop_state
 from dhtcrawl.spec import CrawlSpec
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 30.0  # for the host's turn: a time that comes later helps little
 LOOK_EVERY_S = 0.25
-# Of a host without a delay, on one connection; with a delay each would take a turn that a page could have had.
-SAMPLES = 3
 
 
 @loop_state
@@ -55,8 +53,8 @@ class SiteTimer:
             self._ready_at(host)
             self._waiting[host].set()
 
-    async def times(self, origin: str) -> list[float]:
-        """Seconds to the first byte, of each of a few requests; none where the origin may not be asked, or fails."""
+    async def times(self, origin: str) -> list[float] | None:
+        """Seconds to the first byte of a small request; none where the origin may not be asked now; None: it fails."""
         host, frontier = host_of(f"{origin}/"), self._parts.frontier
         if host in self._waiting or not await self._robots_known(origin):
             return []
@@ -66,28 +64,18 @@ class SiteTimer:
         self._waiting[host] = asyncio.Event()
         frontier.give_way(host, True, self._s.clock.monotonic())
         try:
-            return await self._samples(origin, host)
+            return await self._ask(origin, host) if await self._turn(host) else []
         finally:
             del self._waiting[host]
             frontier.give_way(host, False, self._s.clock.monotonic())
             self._s.hosts.quiet(host)
             self._parts.changed()
 
-    async def _samples(self, origin: str, host: str) -> list[float]:
-        found: list[float] = []
+    async def _ask(self, origin: str, host: str) -> list[float] | None:
+        """Send a request that has begun by the host's clock."""
         request = HttpRequest(
             f"{origin}/robots.txt", self._headers, self._limits, self._spec.private_hosts, method="HEAD"
         )
-        count = SAMPLES if self._delay_s(host) <= 0 else 1
-        while len(found) < count and await self._turn(host):
-            outcome = await self._ask(request, host)
-            if outcome is None:
-                break
-            found.append(outcome.first_byte_s)
-        return found
-
-    async def _ask(self, request: HttpRequest, host: str) -> Exchange | None:
-        """Send a request that has begun by the host's clock; None where it brought no time."""
         clock = self._s.hosts.clock(host)
         ended_at = None
         try:
@@ -96,13 +84,13 @@ class SiteTimer:
         finally:
             clock.end(self._s.clock.monotonic() if ended_at is None else ended_at)
         if isinstance(outcome, LeaseLost):
-            return None
+            return []
         self._parts.counters.probes += 1
         log_outcome(log, self._parts, request.url, outcome)
         if isinstance(outcome, FetchFailure):
             return None
         outcome.body.close()
-        return outcome
+        return [outcome.first_byte_s]
 
     async def _turn(self, host: str) -> bool:
         """Wait for the host's turn and begin a request by its clock; False where that takes too long."""

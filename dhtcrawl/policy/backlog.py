@@ -16,10 +16,20 @@ the next size smaller again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dhtcrawl.policy.seam import BATCH, AssignmentTerms, Outcome, Policy, Settings, TaskResult
+from dhtcrawl.policy.seam import (
+    BATCH,
+    AssignmentTerms,
+    Candidate,
+    Outcome,
+    Policy,
+    PolicyTask,
+    Settings,
+    TaskResult,
+)
+from dhtcrawl.policy.window import Windows
 from dhtcrawl.values import dataclass
 
 FIRST, LEAST = 4, 2
@@ -74,18 +84,30 @@ class Backlog:
 
 
 class PlannedPolicy(Policy):
-    """What policies have in common that rank by their planner's table: a node has as many tasks as its backlog says."""
+    """What policies have in common that rank by their planner's table: backlog and window say what a node has."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._table: Mapping[str, Any] = {}
         self._backlog = Backlog()
+        self._windows = Windows()
+        self._now = 0.0  # of the last rank
+
+    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        self._now = now
+        self._windows.look(candidates, now)
+        return self.ranked(task, candidates)
+
+    def ranked(self, task: PolicyTask, candidates: Sequence[Candidate]) -> list[bytes]:
+        """The ids of the nodes that may fetch it, best first, as `rank` has them."""
+        raise NotImplementedError
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
-        return AssignmentTerms(self._backlog.size(node, host))
+        return AssignmentTerms(self._backlog.size(node, host), at_work_max=self._windows.room(node, self._now))
 
     def heard(self, outcome: Outcome, now: float) -> None:
         self._backlog.heard(outcome, now)
+        self._windows.heard(outcome, now)
 
     def adopt(self, table: Mapping[str, Any]) -> None:
         self._table = table

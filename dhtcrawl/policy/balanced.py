@@ -16,6 +16,7 @@ at once (`Backlog`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dhtcrawl.keyspace import placement
@@ -89,7 +90,7 @@ class Balanced(PlannedPolicy):
         self._shares = ShareBook()
         self._besides = Backlog(first=1, least=1, horizon_s=BESIDES_S)
 
-    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def ranked(self, task: PolicyTask, candidates: Sequence[Candidate]) -> list[bytes]:
         if not candidates:
             return []
         place = int.from_bytes(placement(task.key), "big")
@@ -114,8 +115,8 @@ class Balanced(PlannedPolicy):
         return failed_last([*first, *_turned(besides, lot)], task.failed)
 
     def terms(self, node: bytes, host: str) -> AssignmentTerms:
-        size = self._backlog.size(node, host)
-        return AssignmentTerms(min(OWN_TIMES * size, BATCH_MAX) if node == self.settings.own else size)
+        terms = super().terms(node, host)
+        return replace(terms, batch=min(OWN_TIMES * terms.batch, BATCH_MAX)) if node == self.settings.own else terms
 
     def heard(self, outcome: Outcome, now: float) -> None:
         super().heard(outcome, now)

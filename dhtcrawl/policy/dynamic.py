@@ -16,7 +16,8 @@ of hosts without a delay is its own bottleneck, or becomes it: g is how long it
 takes from one task to the next while it has some, so that a task goes where it
 is done first (the shortest expected delay: Winston 1977). Such a node has no more
 of them than it does in `HORIZON_S` or, where attempts take longer, than have to be
-under way for its pace (Little's law); the rest waits for whichever has room first.
+under way for its pace (Little's law), nor than wait there for a moment behind those of
+other owners (`dhtcrawl.policy.window`); the rest waits for whichever has room first.
 
 The paper's nodes are of types, and a task goes to nodes of its type only: with
 the option `type=NAME` the crawl's tasks go to nodes that were started with
@@ -56,6 +57,7 @@ from dhtcrawl.policy.seam import (
     TaskResult,
     failed_last,
 )
+from dhtcrawl.policy.window import Windows
 from dhtcrawl.values import dataclass
 
 FADES, E_KEEPS = 0.9, 0.7
@@ -147,8 +149,12 @@ class Dynamic(Policy):
         self._sites: dict[str, _Site] = {}
         self._paces: dict[bytes, _Pace] = {}
         self._usual_pace_s: float | None = None
+        self._windows = Windows()
+        self._now = 0.0  # of the last rank
 
     def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+        self._now = now
+        self._windows.look(candidates, now)
         able = [each for each in candidates if self._type is None or self._types.get(each.node) == self._type]
         for each in able:
             if not each.lent:
@@ -196,10 +202,11 @@ class Dynamic(Policy):
         idle_s = IDLE_MAX_S
         if pair.page_s is not None:
             idle_s = min(pair.patience * max(IDLE_TIMES * pair.page_s, IDLE_MIN_S), IDLE_MAX_S)
-        at_work_max = self._paces.get(node, _NEW_PACE).at_work_max
+        at_work_max = min(self._paces.get(node, _NEW_PACE).at_work_max, self._windows.room(node, self._now))
         return AssignmentTerms(batch, budget_s, idle_s=idle_s, at_work_max=at_work_max)
 
     def heard(self, outcome: Outcome, now: float) -> None:
+        self._windows.heard(outcome, now)
         pair = _recent(self._pairs, (outcome.node, outcome.host), self._pair)
         good, recalled = outcome.result is TaskResult.PAGE, outcome.result is TaskResult.RECALLED
         pace = _recent(self._paces, outcome.node, _Pace)

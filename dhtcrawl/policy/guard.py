@@ -148,7 +148,7 @@ def sensible(terms: object) -> bool:
     numbers = (terms.batch, terms.at_work_max, terms.budget_s, *optional)
     if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
         return False
-    if not (1 <= terms.batch <= BATCH_MAX and 1 <= terms.at_work_max <= TASKS_A_NODE_MAX):
+    if not (1 <= terms.batch <= BATCH_MAX and 0 <= terms.at_work_max <= TASKS_A_NODE_MAX):
         return False
     return all(0 < each <= BUDGET_MAX_S for each in numbers[2:])
 

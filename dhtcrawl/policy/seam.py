@@ -71,6 +71,7 @@ class Outcome(NamedTuple):
     seconds: float  # what the attempt took, waiting for the host's delay left out
     connect_s: float | None = None  # of it, until the connection was there; None: one was there already
     bytes: int = 0
+    held_s: float | None = None  # since it was given to the node; None: not known, or its host has a delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class AssignmentTerms:
     budget_s: float = BUDGET_S  # for a batch; what brought nothing by then is recalled
     connect_timeout_s: float | None = None  # None: the node's own setting
     idle_s: float | None = None  # what is not begun is recalled after so long without a page of the host; None: never
-    at_work_max: int = TASKS_A_NODE_MAX  # tasks of all hosts without a delay that it has at a time
+    at_work_max: int = TASKS_A_NODE_MAX  # tasks of all hosts without a delay that it has at a time; 0: none for now
 
 
 @dataclass(frozen=True, slots=True)

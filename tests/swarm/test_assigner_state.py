@@ -15,7 +15,7 @@ from dhtcrawl.crawl.ports import TaskOutcome
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.seam import AssignmentTerms, TaskResult
 from dhtcrawl.storage.store.tasks import Queued
-from dhtcrawl.swarm.assignment import assigner_state
+from dhtcrawl.swarm.assignment import assigner_state, heard
 from dhtcrawl.swarm.assignment.assigned import SILENT_S
 from dhtcrawl.swarm.assignment.assigner_state import AssignerState
 from dhtcrawl.swarm.assignment.failures import Failures
@@ -326,7 +326,7 @@ def test_a_node_that_takes_long_over_records_is_not_told_of_what_another_has_by_
 
 
 def test_what_is_learned_is_told_once_and_is_bounded(monkeypatch: Any) -> None:
-    monkeypatch.setattr(assigner_state, "HEARD_MAX", 3)
+    monkeypatch.setattr(heard, "HEARD_MAX", 3)
     world = Owned()
     world.state.ask([], VIEW, world.now)
     for number in range(5):

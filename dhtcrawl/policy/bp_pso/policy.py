@@ -35,7 +35,7 @@ class BpPso(PlannedPolicy):
         super().__init__(settings)
         self._given: dict[bytes, int] = {}  # under this plan, by node
 
-    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def ranked(self, task: PolicyTask, candidates: Sequence[Candidate]) -> list[bytes]:
         nodes = [candidate.node for candidate in candidates]
         shares = {node: number_in(self._table, "shares", node, 1.0) for node in nodes}
         ranked = rendezvous(task.key, nodes, shares)

@@ -21,7 +21,7 @@ from dhtcrawl.policy.seam import Planner
 TOP = 3  # of the nodes nearest to a site
 Place = tuple[float, ...]
 
-SIGHTS_MIN = 4  # measurements of a site: with fewer its place is a guess
+SIGHTS_MIN = 3  # measurements of a site: with fewer its place is a guess
 PAIRS_MAX = 100_000
 SITES_MAX = 20_000
 SPACES = ("vivaldi", "landmarks")

@@ -19,15 +19,16 @@ from collections.abc import Mapping, Sequence
 from math import dist
 from typing import Any, ClassVar
 
+from dhtcrawl.policy.backlog import PlannedPolicy
 from dhtcrawl.policy.gnp.planner import SPACES, TOP, Atlas, Place, places_in
 from dhtcrawl.policy.gnp.rtt import ESTIMATORS
 from dhtcrawl.policy.rendezvous import rendezvous
-from dhtcrawl.policy.seam import BATCH, Candidate, Policy, PolicyTask, Settings, failed_last
+from dhtcrawl.policy.seam import BATCH, AssignmentTerms, Candidate, PolicyTask, Settings, failed_last
 
 CHOICES = ("least-loaded", "top3", "top1")
 
 
-class Gnp(Policy):
+class Gnp(PlannedPolicy):
     """Ranks by predicted time, then by load; a site without a place in the plan goes to any node, by rendezvous."""
 
     name = "gnp"
@@ -43,7 +44,7 @@ class Gnp(Policy):
         self._sites: dict[str, Place] = {}
         self._load_step = BATCH if settings.delay_s > 0 else 1
 
-    def rank(self, task: PolicyTask, candidates: Sequence[Candidate], now: float) -> list[bytes]:
+    def ranked(self, task: PolicyTask, candidates: Sequence[Candidate]) -> list[bytes]:
         place = self._sites.get(task.host)
         lots = rendezvous(task.key, [candidate.node for candidate in candidates], {})
         if place is None:
@@ -59,6 +60,9 @@ class Gnp(Policy):
         elif self._choice == "top3":
             near.sort(key=lots.index)
         return failed_last([*near, *known[TOP:], *(node for node in lots if node not in self._nodes)], task.failed)
+
+    def terms(self, node: bytes, host: str) -> AssignmentTerms:
+        return AssignmentTerms() if self.settings.delay_s > 0 else super().terms(node, host)
 
     def adopt(self, table: Mapping[str, Any]) -> None:
         self._nodes, self._sites = places_in(table)

@@ -31,7 +31,6 @@ returned, in its order.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
@@ -42,7 +41,7 @@ from dhtcrawl.loop_state import loop_state
 from dhtcrawl.policy.choice import Choice
 from dhtcrawl.policy.guard import Guard
 from dhtcrawl.policy.node_types import types_in
-from dhtcrawl.policy.seam import Outcome, PolicyTask, TaskResult
+from dhtcrawl.policy.seam import PolicyTask, TaskResult
 from dhtcrawl.rpc.membership.view import View
 from dhtcrawl.storage.store.records import SkipReason
 from dhtcrawl.storage.store.tasks import Queued
@@ -50,13 +49,14 @@ from dhtcrawl.swarm.assignment import steps
 from dhtcrawl.swarm.assignment.assigned import Assigned, IncarnationOf, TaskAssignment
 from dhtcrawl.swarm.assignment.candidates import Candidates
 from dhtcrawl.swarm.assignment.failures import Failures
+from dhtcrawl.swarm.assignment.heard import HeardOutcomes
 from dhtcrawl.swarm.assignment.ownership import SwarmOwnership
 from dhtcrawl.swarm.assignment.site_probes import PlaceWishes
 from dhtcrawl.swarm.calls.assignment import CONNECT_S_MAX, CONNECT_S_MIN
 from dhtcrawl.url import host_of, origin_of
 
 BUDGET_TIMES = 3.0  # a host's tasks are late after so many times what its delay alone takes
-HEARD_MAX = ENDED_MAX = 10_000
+ENDED_MAX = 10_000
 
 
 @loop_state
@@ -87,7 +87,7 @@ class AssignerState:
         self._wishes = wishes
         self._candidates = Candidates(policy, policy.settings.types)
         self._ended: dict[bytes, TaskAssignment] = {}  # their records came before their worker's report
-        self._heard: deque[tuple[Outcome, float]] = deque(maxlen=HEARD_MAX)
+        self._heard = HeardOutcomes(frontier.delay_s)
         self._table: Mapping[str, Any] | None = None  # a plan that the policy has not been given yet
 
     @property
@@ -110,7 +110,7 @@ class AssignerState:
         # Where the owner tries first, its load is all untried tasks: it must not keep out a task that comes back to it.
         hosts = set() if self.policy.owner_first else {task.host for task in asked}
         lent = {**self.lent.counts(), **{(self._own, host): self._frontier.load(host) for host in hosts}}
-        heard, self._heard = self._heard, deque(maxlen=HEARD_MAX)
+        heard = self._heard.take()
         table, self._table = self._table, None
         polite = {host for _, host in lent if self._frontier.delay_s(host) > 0}
         return steps.ChoiceAsk(self.policy, asked, nodes, lent, now, table, heard, polite)
@@ -124,6 +124,8 @@ class AssignerState:
                 # The choice took a while: another node may have or own a task now.
                 keys = [key for key in chosen if self._is_free(key)]
                 if node == self._own:
+                    if self.policy.learns:
+                        self._heard.started(keys, now)
                     effects.append(steps.StartHere(host, frozenset(keys)))
                     continue
                 terms, incarnation = choice.terms[node, host], self._incarnation_of(node)
@@ -172,7 +174,7 @@ class AssignerState:
                 continue
             given = each._replace(host=loan.host)
             if given.result is not TaskResult.RECALLED:
-                self._hear(worker, given, now)
+                self._hear(worker, given, now, loan.since)
             if given.result is TaskResult.PAGE:
                 self.lent.brought(worker, loan.host, now)
                 continue  # its assignment ends with its record
@@ -340,15 +342,14 @@ class AssignerState:
         """A report on what this worker does not have: of a page whose record came first, the policy learns."""
         loan = self._ended.pop(given.key, None)
         if given.result is TaskResult.PAGE and loan is not None and loan.node == worker:
-            self._hear(worker, given._replace(host=loan.host), now)
+            self._hear(worker, given._replace(host=loan.host), now, loan.since)
 
-    def _hear(self, node: bytes, given: TaskOutcome, now: float) -> None:
-        """Keep an outcome for the policy to learn from at its next choice."""
+    def _hear(self, node: bytes, given: TaskOutcome, now: float, since: float | None = None) -> None:
+        """Keep an outcome for the policy to learn from at its next choice; the node has had the task `since` then."""
         if given.result is TaskResult.PAGE:
             self._failures.reaches(node, given.host)
         if self.policy.learns:
-            outcome = Outcome(node, given.host, given.result, given.seconds, given.connect_s, given.bytes)
-            self._heard.append((outcome, now))
+            self._heard.hear(node, given, now, since)
 
     def _recalled(self, key: bytes, loan: TaskAssignment, now: float, *, counts: bool, heard: bool = True) -> None:
         if self._incarnation_of(loan.node) == loan.incarnation:  # neither gone nor restarted: it is slow, or silent

@@ -34,8 +34,8 @@ ORIGINS_MAX = 1_000  # to be timed here; more are forgotten, and others are aske
 class SiteTimes(Protocol):
     """Times sites: `dhtcrawl.crawl.site_timer`."""
 
-    async def times(self, origin: str) -> list[float]:
-        """Seconds to the first byte of a few small requests; none where the origin cannot be timed now."""
+    async def times(self, origin: str) -> list[float] | None:
+        """Seconds to the first byte of small requests; none where the origin cannot be timed now; None: it fails."""
         ...
 
     def may_time(self, origin: str) -> bool:
@@ -164,6 +164,8 @@ class SitePlaces:
             if not self._queues.takes or not self._queues.lends:
                 return
             seconds = await self._timer.times(origin)
+            if seconds is None:
+                return  # from here the site may be out of reach: the gatekeeper asks others
             if seconds:
                 self._timed(host_of(f"{origin}/"), seconds)
                 self._plans.tell()

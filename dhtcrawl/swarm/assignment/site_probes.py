@@ -26,10 +26,10 @@ from dhtcrawl.url import host_of, origin_of
 from dhtcrawl.values import dataclass
 
 WORTH = 5  # tasks of a host that together make up for the requests which place it
-FIRST = SIGHTS_MIN
+FIRST = SIGHTS_MIN + 1  # one of them may be out of reach
 READ_WITHIN_S = 3.0  # who has read the robots.txt of a new host, and so has timed it, is known by then
-PLACED_WITHIN_S = 10.0  # a host that has no place so long after its first task may never get one
-AGAIN_S, AGAIN = 15.0, 2  # a host that has no place so long after it was timed is timed by so many nodes more
+PLACED_WITHIN_S = 5.0  # a host that has no place so long after its first task may never get one
+AGAIN_S, AGAIN = 6.0, 2  # a host that has no place so long after it was timed is timed by so many nodes more
 PROBES_MAX = 12
 HOSTS_MAX = 10_000
 
