@@ -12,17 +12,21 @@ from typing import Any
 import bench_churn
 import bench_frames
 import bench_lookups
+import bench_members
 import bench_scale
 import bench_tasks
 import benchmark
 import pytest
 from peer_bench import report as peer_report
 
+from dhtcrawl.rpc.membership.gossip_settings import GossipSettings
+
 SCRIPTS = sorted((Path(__file__).parents[1] / "scripts").glob("bench_*.py"))
 ROWS: dict[str, benchmark.Row] = {
     "bench_churn": bench_churn.row("calm: lost", "0 with every seed", 0, 0, "links", 1),
     "bench_frames": bench_frames.row("frames_to_udp", "times the URLs/s", "times", [31.0, 30.0], 20.0, 2),
     "bench_lookups": bench_lookups.row("100 nodes: right", 99.0, 99.87654, "%", 500, ok=True),
+    "bench_members": bench_members.rows_of(100, bench_members.MembersCost(146.0, 1.0, 20.0, 1e6))[5],
     "bench_peers": peer_report.rows_of(
         peer_report.Runs([peer_report.Run("s", "wget", 0.0, 1.0, 2.0, 9, 7, 0, 0, 0, 0)])
     )[0],
@@ -108,3 +112,17 @@ def test_a_benchmark_ends_with_0_only_when_every_row_with_a_target_is_ok(
 def test_a_median_stands_for_several_samples() -> None:
     row = bench_scale.row("cpu_10", "CPU a page", [1.0, 3.0, 8.0], "ms/page", target=2.0)
     assert (row["measured"], row["samples"], row["ok"]) == (median([1.0, 3.0, 8.0]), 3, False)
+
+
+def test_what_knowing_all_members_costs_grows_as_the_decision_says() -> None:
+    settings = GossipSettings()
+    # 2 · 2,048 · 146 bytes every 20 · (1 + 6) s; 8 datagrams of 6 rows a second, each change told 34 times.
+    assert bench_members.exchange_bytes(2_048, 146.0, settings) == pytest.approx(4_271.5, abs=0.1)
+    assert bench_members.changes_max(2_048, 146.0, settings) == pytest.approx(8 * 6 / 34)
+    assert bench_members.lifetime_s(2_048, 146.0, settings) == pytest.approx(4 * 2_048 * 34 / (8 * 6))
+
+
+def test_a_nodes_membership_is_measured() -> None:
+    cost = bench_members.measure(20, seed=1)
+    assert 130 < cost.row_bytes < 160
+    assert min(cost) > 0
