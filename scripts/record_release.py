@@ -4,7 +4,7 @@
 
     wire.json      frames of a small simulated swarm, the first of each kind and call, and made-up ones of kinds that it
                    lacks; a question and an answer of every call there is, from the examples of the tests; datagrams,
-                   one of each RPC that it used, plain and sealed
+                   one of each RPC that it used, plain and sealed; a row and a proof with true signatures
     store.tar.gz   a node's data directory in the middle of that crawl: its key, and its store as LevelDB has it
     store.json     what is in it: the node's id, how many records of each kind, how many tasks of each state
 
@@ -29,16 +29,20 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "scripts")]
 
+import msgpack  # noqa: E402 - found on the path above
 from scale_swarms import Simulated, took  # noqa: E402 - found on the path above
 from swarm.test_calls import GOOD  # noqa: E402
 
 from dhtcrawl import __version__  # noqa: E402
 from dhtcrawl.closed.sealing import SESSION_BYTES, Sealer  # noqa: E402
 from dhtcrawl.closed.secret import SECRET_BYTES, Ring  # noqa: E402
-from dhtcrawl.identity import keep, load_or_create, new_keys  # noqa: E402
+from dhtcrawl.identity import NodeIdentity, keep, load_or_create, new_keys  # noqa: E402
 from dhtcrawl.keyspace import CRAWL_ID_BYTES, KEY_BYTES  # noqa: E402
 from dhtcrawl.rpc.discovery import datagram  # noqa: E402
+from dhtcrawl.rpc.membership.hello import MemberRecord  # noqa: E402
+from dhtcrawl.rpc.membership.row_proofs import RowProofs  # noqa: E402
 from dhtcrawl.rpc.tasks.frame import HEADER, Decoder, unpack  # noqa: E402
+from dhtcrawl.rpc.tasks.identity_check import IdentityCheck  # noqa: E402
 from dhtcrawl.rpc.tasks.link import PeerLink  # noqa: E402
 from dhtcrawl.rpc.tasks.messages import (  # noqa: E402
     Ack,
@@ -53,7 +57,7 @@ from dhtcrawl.rpc.tasks.messages import (  # noqa: E402
     encode,
 )
 from dhtcrawl.rpc.tasks.rows import PeerRow, PlaceRow, RecordRow, TombstoneRow  # noqa: E402
-from dhtcrawl.rpc.tasks.signals import Credit, Goodbye, Ping, Pong, Proof, Signal, Why, encode_signal  # noqa: E402
+from dhtcrawl.rpc.tasks.signals import Credit, Goodbye, Hello, Ping, Pong, Proof, Signal, Why, encode_signal  # noqa: E402
 from dhtcrawl.sim.net import DatagramNetwork  # noqa: E402
 from dhtcrawl.storage.store import keys  # noqa: E402
 from dhtcrawl.storage.store.engine import LevelEngine  # noqa: E402
@@ -153,6 +157,21 @@ def states_of(entries: list[tuple[bytes, bytes]]) -> Counter[str]:
     return Counter(unpack_task(value).state.name for key, value in entries if key[:1] == keys.TASK)
 
 
+def signed() -> dict[str, str]:
+    """A member's row and a proof of who is at the other end, each with a true signature."""
+    dialer, other = NodeIdentity.drawn(), NodeIdentity.drawn()
+    said, heard = (
+        Hello(key.node_id, 1, "active", ("xor",), 8468, key=key.public, nonce=key.nonce()) for key in (dialer, other)
+    )
+    record = RowProofs(dialer).signed(MemberRecord.newcomer(dialer.node_id, ("192.0.2.1", 8468), 3))
+    return {
+        "row": msgpack.packb(record.row()).hex(),
+        "dialer": encode_signal(said).hex(),
+        "other": encode_signal(heard).hex(),
+        "proof": encode_signal(IdentityCheck(dialer, dialed=True).proof(said, heard)).hex(),
+    }
+
+
 def store(entries: list[tuple[bytes, bytes]], target: Path) -> dict[str, Any]:
     """Write a data directory with these entries as an archive; what it holds."""
     with tempfile.TemporaryDirectory() as name:
@@ -202,6 +221,7 @@ def main() -> None:
         "frames": examples() | heard.frames,
         "calls": calls(),
         "datagrams": heard.datagrams,
+        "signed": signed(),
         "sealed": {"secret": SECRET.hex(), "receiver": RECEIVER.hex(), "plain": hello.hex(), "data": sealed(hello)},
     }
     (target / "wire.json").write_text(json.dumps(wire, indent=1) + "\n")

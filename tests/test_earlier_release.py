@@ -13,19 +13,22 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from rpc.wire import hello
 
 from dhtcrawl.closed.sealing import SESSION_BYTES, Sealer
 from dhtcrawl.closed.secret import Ring
-from dhtcrawl.identity import load_or_create
+from dhtcrawl.identity import NodeIdentity, load_or_create
 from dhtcrawl.rpc.discovery import datagram
 from dhtcrawl.rpc.membership.hello import parse_records
 from dhtcrawl.rpc.membership.member_rows import ROWS_A_CALL_MAX, ExchangeMembers
+from dhtcrawl.rpc.membership.row_proofs import RowProofs
 from dhtcrawl.rpc.tasks import frame as frames
 from dhtcrawl.rpc.tasks.frame import FIRST_REQUEST, HEADER
+from dhtcrawl.rpc.tasks.identity_check import IdentityCheck
 from dhtcrawl.rpc.tasks.messages import Call, Result, decode, encode
-from dhtcrawl.rpc.tasks.signals import Hello, encode_signal, parse_signal
+from dhtcrawl.rpc.tasks.signals import Hello, Proof, encode_signal, parse_signal
 from dhtcrawl.storage.store import catalog, keys
 from dhtcrawl.storage.store.crawl_record import from_wire, write_fields
 from dhtcrawl.storage.store.engine import LevelEngine
@@ -131,6 +134,23 @@ def test_a_sealed_datagram_is_opened(wire: dict[str, Any]) -> None:
     opened = Sealer(Ring.of((sealed["secret"],)), sealed["receiver"], bytes(SESSION_BYTES)).open(sealed["data"])
     assert opened is not None
     assert opened.datagram == sealed["plain"]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: str(wire["version"]))
+def test_what_a_node_has_signed_holds(wire: dict[str, Any]) -> None:
+    signed, key = wire["signed"], NodeIdentity.drawn()
+    (record,), _ = parse_records([msgpack.unpackb(bytes.fromhex(signed["row"]))], None, 1)
+    assert RowProofs(key).holds(record, None)
+    dialer, other, proof = (
+        parse_signal(kind, frames.unpack(body)) for kind, body in map(frame, list(signed.values())[1:])
+    )
+    assert isinstance(dialer, Hello)
+    assert isinstance(other, Hello)
+    assert isinstance(proof, Proof)
+    check = IdentityCheck(key, dialed=False)
+    check.claimed = dialer
+    assert check.misfit(dialer) == ""
+    assert check.holds(other, proof)
 
 
 @pytest.fixture(params=RELEASES, ids=lambda release: str(release.name))
