@@ -14,7 +14,7 @@ import click
 
 from dhtcrawl.cli.options import require_readable
 from dhtcrawl.errors import Exit, UsageError
-from dhtcrawl.sim.chance import draw
+from dhtcrawl.sim.chance import draw, draw_with_bad_member
 from dhtcrawl.sim.run import simulate
 from dhtcrawl.sim.scenario import Scenario, ScenarioResult, read_scenario
 
@@ -30,6 +30,9 @@ BROKEN_SHOWN = 20
 @click.option("--scenario", "scenario_file", metavar="FILE", help="What to simulate, in TOML.")
 @click.option("--random", "at_random", is_flag=True, help="Draw the scenario from the seed, too.")
 @click.option(
+    "--bad-member", is_flag=True, help="With --random: one node of ten or more answers wrongly, drops or invents."
+)
+@click.option(
     "--duration", type=click.FloatRange(0, min_open=True), help="End after so many virtual seconds, done or not."
 )
 @click.option(
@@ -42,6 +45,7 @@ def command(
     seeds: int,
     scenario_file: str | None,
     at_random: bool,
+    bad_member: bool,
     duration: float | None,
     jobs: int | None,
     as_json: bool,
@@ -52,15 +56,18 @@ def command(
     """
     if at_random and scenario_file is not None:
         raise UsageError("--random draws the scenario that --scenario names; use one of them")
+    if bad_member and not at_random:
+        raise UsageError("--bad-member is drawn with the rest; use it with --random, or bad_member in a --scenario")
     if scenario_file is not None:
         require_readable("--scenario", scenario_file)
     given = read_scenario(Path(scenario_file)) if scenario_file is not None else Scenario()
     changes = {name: value for name, value in (("nodes", nodes), ("duration_s", duration)) if value is not None}
-    run = partial(_run, draw if at_random else partial(_given, given), changes)
-    sums = _Sums()
+    drawn = draw_with_bad_member if bad_member else draw
+    run = partial(_run, drawn if at_random else partial(_given, given), changes)
+    sums, drawn_by = _Sums(), "--random " * at_random + "--bad-member " * bad_member
     for result in _results(run, range(seed, seed + seeds), jobs or os.cpu_count() or 1):
         sums.add(result)
-        click.echo(result.to_json() if as_json else _in_words(result, at_random=at_random))
+        click.echo(result.to_json() if as_json else _in_words(result, drawn_by=drawn_by))
     if seeds > 1:
         click.echo(sums.in_words(), err=as_json)
     return Exit.COMPLETE if not sums.broken else Exit.FAILURE
@@ -118,7 +125,7 @@ class _Sums:
         return "\n".join(lines)
 
 
-def _in_words(result: ScenarioResult, *, at_random: bool) -> str:
+def _in_words(result: ScenarioResult, *, drawn_by: str) -> str:
     befell = ", ".join(f"{name} {count}" for name, count in sorted(result.faults.items())) or "no faults"
     lines = [
         f"seed {result.seed}: {result.nodes} nodes, {result.pages} pages in {result.virtual_seconds:.0f} virtual "
@@ -128,7 +135,7 @@ def _in_words(result: ScenarioResult, *, at_random: bool) -> str:
     if result.violations:
         lines += [f"  BROKEN  {violation}" for violation in result.violations[:BROKEN_SHOWN]]
         lines += [
-            f"  again   dhtcrawl sim {'--random ' if at_random else ''}--seed {result.seed}",
+            f"  again   dhtcrawl sim {drawn_by}--seed {result.seed}",
             *(f"  trace   {line}" for line in result.tail),
         ]
     return "\n".join(lines)

@@ -9,11 +9,13 @@ away, paused or cut off for as long as `holder_grace_s`.
 
 from __future__ import annotations
 
+import dataclasses
 from random import Random
 
-from dhtcrawl.sim.scenario import Scenario
+from dhtcrawl.sim.scenario import Manner, Scenario
 
 HOLDER_GRACE_S = 90.0
+WITH_A_BAD_MEMBER_MIN = 10  # nodes
 
 
 def draw(seed: int) -> Scenario:
@@ -65,3 +67,13 @@ def draw(seed: int) -> Scenario:
         late_s=sometimes(0.3, rng.uniform(0.0, 1.0)),
         bytes_per_s=rng.choice((125_000.0, 12_500_000.0)),
     )
+
+
+def draw_with_bad_member(seed: int) -> Scenario:
+    """The scenario of a seed with ten nodes or more, of which one is bad.
+
+    No disk is lost: with it may go what only the bad member was to keep besides.
+    """
+    drawn, rng = draw(seed), Random(f"{seed} bad member's manner")
+    nodes = max(drawn.nodes, WITH_A_BAD_MEMBER_MIN)
+    return dataclasses.replace(drawn, nodes=nodes, disk_losses=0, bad_member=rng.choice(list(Manner)))

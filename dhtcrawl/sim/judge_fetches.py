@@ -183,8 +183,10 @@ class Fetches:
                 away_s = scene.time() - since
                 scene.broken("I11", f"{host.name} opened {name} again when {disk.name} was gone for {away_s:.1f} s")
 
-    def haste(self, delay_s: float) -> int:
+    def haste(self, delay_s: float, excused: Callable[[str], bool] = lambda _: False) -> int:
         """No request began sooner than the delay after the last byte before, whichever nodes made them (I9).
+
+        Hosts that are `excused` aside.
 
         Sides that are apart cannot agree on a host, and what each of them leased it keeps: that is counted. So is
         what one side had leased when they met, which only its former gatekeeper knows.
@@ -198,7 +200,7 @@ class Fetches:
             # A microsecond is rounding, not haste: of a clock that began long ago, a nanosecond is lost.
             if before is not None and gap_s < delay_s - 1e-6:
                 apart = scene.cuts.were_apart(before.client, visit.client, visit.start, lease_s)
-                if apart or scene.cuts.met_between(before.start, visit.start, lease_s):
+                if apart or scene.cuts.met_between(before.start, visit.start, lease_s) or excused(visit.host):
                     exceptions += 1
                 else:
                     who = f"{visit.client} asked for {visit.url} at {visit.start:.3f} s"

@@ -185,6 +185,11 @@ class Ledger:
                 changes = changes._replace(crawl=disk.crawl)
         return changes
 
+    @property
+    def waiting(self) -> set[str]:
+        """The URLs that a disk has a record of, and no disk one that says how its page ended."""
+        return {self.url[key] for key, best in self.best.items() if best is not NOTHING and not best.arrived}
+
     def name(self, key: bytes) -> str:
         return self.url.get(key, key.hex())
 

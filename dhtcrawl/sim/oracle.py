@@ -37,6 +37,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from dhtcrawl.rpc.tasks.messages import Reply, Request
+from dhtcrawl.sim.bad_member import BadMember
 from dhtcrawl.sim.judge_acks import Acks
 from dhtcrawl.sim.judge_copies import CopyCounts
 from dhtcrawl.sim.judge_ends import Ends
@@ -47,11 +48,16 @@ from dhtcrawl.sim.swarm import SimHost, SimSwarm
 from dhtcrawl.spec import CrawlSpec
 from dhtcrawl.url import host_of
 
+# A bad member cannot have the web asked too soon, by nodes of other types or by one that is not active. That it tells
+# false records and makes nodes wait, for an end too, is known.
+HOLDS_BESIDE_A_BAD_MEMBER = ("I9", "I12", "types")
+
 
 class Oracle:
     """Judges one crawl of a swarm."""
 
-    def __init__(self, swarm: SimSwarm, spec: CrawlSpec, crawl: bytes) -> None:
+    def __init__(self, swarm: SimSwarm, spec: CrawlSpec, crawl: bytes, bad: BadMember | None = None) -> None:
+        """With a `bad` member only what must hold in spite of it is judged, and nothing that this member does."""
         self.messages = 0  # of the task plane, between different nodes
         time, settings = asyncio.get_running_loop().time, swarm.config.swarm
         self.ledger = Ledger(time, spec.keys.width)
@@ -66,6 +72,9 @@ class Oracle:
         )
         self.ends = Ends(self.scene)
         self._types = spec.types
+        self.bad = bad
+        if bad is not None:
+            self.scene.judged = HOLDS_BESIDE_A_BAD_MEMBER
         self.copies = CopyCounts(self.scene, crawl, spec.settings.copies)
 
     @property
@@ -84,6 +93,10 @@ class Oracle:
         best = self.ledger.best
         return not best or any(not rank.over for rank in best.values())
 
+    def is_bad(self, host: SimHost) -> bool:
+        """Whether it is the bad member, of which nothing is judged."""
+        return self.bad is not None and host.name == self.bad.name
+
     def broken(self, invariant: str, text: str) -> None:
         """Note a violation that another part found."""
         self.scene.broken(invariant, text)
@@ -94,6 +107,8 @@ class Oracle:
         if host in self.scene.numbers:
             self.ledger.lose(self.scene.numbers[host])
         number = self.scene.numbers[host] = self.ledger.open(host.name, host.id)
+        if self.is_bad(host):
+            return WatchedEngine(lambda _: None)
         engine = WatchedEngine(lambda batch: self._wrote(host, number, engine, batch))
         return engine
 
@@ -116,10 +131,14 @@ class Oracle:
 
     def asked(self, host: SimHost, asker: bytes, message: Request) -> Callable[[Reply], None]:
         self.messages += asker != host.id
+        if self.is_bad(host):
+            return lambda _: None
         self._look(host)
         return self.acks.asked(host, message)
 
     def fetches(self, host: SimHost, url: str) -> None:
+        if self.is_bad(host):
+            return
         self._look(host)
         wanted = self._types.get(host_of(url))
         if wanted is not None and self.scene.swarm.type_of(host) != wanted:
@@ -162,6 +181,8 @@ class Oracle:
 
     def step(self) -> None:
         self.scene.look()
+        if self.bad is not None:
+            self.bad.look(self.scene.swarm.hosts)
         for host in self.scene.up:
             self._look(host)
         self.copies.look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 
 from dhtcrawl.sim.web import SimWeb
 from dhtcrawl.storage.archive.warcscan import scan
@@ -28,6 +29,14 @@ def check_outputs(web: SimWeb, dirs: OutputDirs, depth: int) -> list[str]:
         for member in scan(io.BytesIO(bytes(_file(dirs.archive, name)))):
             problems += [f"I8: {name} at {member.offset}: {problem}" for problem in member.problems]
     return problems
+
+
+def check_lacking(web: SimWeb, dirs: OutputDirs, depth: int, may_be_lost: Callable[[str], bool]) -> list[str]:
+    """Pages that are not there, though a right crawl finds them on a way that leads over nothing that may be lost."""
+    rows = bytes(_file(dirs.pages, PAGES_FILE)).decode().splitlines()
+    found = {page["url"] for page in map(json.loads, rows) if page["status"] == 200}
+    truth = web.truth(depth=depth, without=may_be_lost)
+    return sorted(truth.keys() - found)
 
 
 def check_haste(web: SimWeb, delay_s: float) -> list[str]:

@@ -22,6 +22,7 @@ import hashlib
 import html
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
 from random import Random
@@ -150,10 +151,17 @@ class Pages:
         """Whether the host's robots.txt keeps every crawler from a canonical URL."""
         return self._has_rules(host_of(url)) and path_of(url).startswith("/private/")
 
-    def truth(self, seeds: list[str] | None = None, *, obey_robots: bool = True, depth: int = -1) -> dict[str, int]:
+    def truth(
+        self,
+        seeds: list[str] | None = None,
+        *,
+        obey_robots: bool = True,
+        depth: int = -1,
+        without: Callable[[str], bool] = lambda _: False,
+    ) -> dict[str, int]:
         """The URLs that a crawl from `seeds` within their hosts finds with status 200, and how far from a seed.
 
-        A redirect is no further than what led to it; `depth` -1 means any.
+        A redirect is no further than what led to it; `depth` -1 means any. What it is to do `without` leads nowhere.
         """
         todo = deque((url, 0) for url in (self.seeds() if seeds is None else seeds))
         scope = {host_of(url) for url, _ in todo}
@@ -161,7 +169,7 @@ class Pages:
         found: dict[str, int] = {}
         while todo:
             url, distance = todo.popleft()
-            if url in seen or 0 <= depth < distance or (obey_robots and self.disallows(url)):
+            if url in seen or 0 <= depth < distance or (obey_robots and self.disallows(url)) or without(url):
                 continue
             seen.add(url)
             # Attempts are not the crawler's fault: a flaky page counts as found.

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import tomllib
 from dataclasses import field
+from enum import StrEnum
 from pathlib import Path
 
 from dhtcrawl.config import CrawlSettings
@@ -15,6 +16,15 @@ from dhtcrawl.sim.machines import CPU_TIMES, Unevenness
 from dhtcrawl.sim.pages import WebShape
 from dhtcrawl.spec import CrawlSpec, make_spec
 from dhtcrawl.values import dataclass
+
+
+class Manner(StrEnum):
+    """In which a member is bad; `dhtcrawl.sim.bad_member` says what each does."""
+
+    DROPS = "drops"
+    FORGETS = "forgets"
+    ANSWERS = "answers"
+    INVENTS = "invents"
 
 
 def type_name(number: int, types: int) -> str:
@@ -70,6 +80,7 @@ class Scenario:
     silent: bool = False  # of uneven machines: what does not connect says nothing
     closed: bool = False  # datagrams are sealed by a secret
     node_types: int = 0  # so many: a node is of one, and each host may be asked by nodes of one type only
+    bad_member: str = ""  # in which manner one of the nodes is bad (`dhtcrawl.sim.bad_member`); empty: none
     skew_s: float = 0.0  # how far the nodes' wall clocks are off, at most; they jump, too
     copies: int = 1
     holder_grace_s: float = 600.0
@@ -143,6 +154,7 @@ class ScenarioResult:
     frames_per_page: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)  # of each kind, those that happened
     politeness_exceptions: int = 0  # requests that came too soon, of two sides of a partition
+    held_up: int = 0  # pages that wait for a bad member, and stand on disks of others
     stopped: bool = False  # at `duration_s`, before the crawl had ended
     tail: list[str] = field(default_factory=list)  # what happened around the first broken promise
 
@@ -166,4 +178,7 @@ def read_scenario(path: Path) -> Scenario:
             raise ConfigError(f"scenario {path}: {name} is unknown; use one of {', '.join(known)}")
         if not isinstance(value, known[name]) and not (known[name] is float and isinstance(value, int)):
             raise ConfigError(f"scenario {path}: {name} is {value!r}; use a {known[name].__name__}")
+    manner = values.get("bad_member", "")
+    if manner and manner not in list(Manner):
+        raise ConfigError(f"scenario {path}: bad_member is {manner!r}; use one of {', '.join(Manner)}")
     return dataclasses.replace(Scenario(), **values)

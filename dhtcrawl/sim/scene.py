@@ -150,10 +150,13 @@ class Scene:
         self.numbers: dict[SimHost, int] = {}  # of its disk
         self.befell_at = 0.0  # when the last fault happened, or was over
         self.cuts = Cuts()
+        self.judged: tuple[str, ...] | None = None  # which promises are; None: all
         self._away = _Absences()
         self._peace = _Stopwatch()
 
     def broken(self, invariant: str, text: str) -> None:
+        if self.judged is not None and invariant not in self.judged:
+            return
         trace = self.swarm.trace
         trace.mark(f"{invariant} is broken")
         if len(self.violations) < VIOLATIONS_MAX:

@@ -80,6 +80,7 @@ class SimConditions:
     machine_of: Callable[[int], SimMachine] | None = None
     ring: Ring | None = None  # seals the datagrams; connections in memory have no TLS
     type_of: Callable[[int], str] | None = None
+    handler_of: Callable[[SimHost, Handler], Handler] | None = None  # what answers in place of a node's own handler
 
 
 @dataclass(slots=True)
@@ -322,7 +323,7 @@ class SimHost:
                     ),
                     outputs=lambda _: self.disk.outputs,
                     disk_used=lambda _: never,
-                    through=partial(_Watched, self, self._world.witness, self._world.tally),
+                    through=self._through,
                 )
                 await self.swarm.run()
         except* BootstrapUnreachable:
@@ -334,6 +335,11 @@ class SimHost:
         finally:
             self.swarm = None
         return not alone
+
+    def _through(self, handler: Handler) -> Handler:
+        handler_of = self._world.conditions.handler_of
+        own = handler if handler_of is None else handler_of(self, handler)
+        return _Watched(self, self._world.witness, self._world.tally, own)
 
     def _new_clock(self) -> VirtualClock:
         loop, skew_s = self._world.loop, self._world.conditions.skew_s

@@ -17,13 +17,14 @@ from typing import Any
 from dhtcrawl.closed.secret import SECRET_BYTES, Ring
 from dhtcrawl.config import Config, load
 from dhtcrawl.sim import loop
+from dhtcrawl.sim.bad_member import BadMember
 from dhtcrawl.sim.collection import collect
 from dhtcrawl.sim.faults import LONGEST, Faults
 from dhtcrawl.sim.machines import machine, way_s
 from dhtcrawl.sim.net import Weather
 from dhtcrawl.sim.oracle import Oracle
-from dhtcrawl.sim.outcome import check_outputs
-from dhtcrawl.sim.scenario import Scenario, ScenarioResult, type_name
+from dhtcrawl.sim.outcome import check_lacking, check_outputs
+from dhtcrawl.sim.scenario import Manner, Scenario, ScenarioResult, type_name
 from dhtcrawl.sim.swarm import RATE_OFF, SimConditions, SimHost, SimSwarm
 from dhtcrawl.sim.trace import TAIL_EVENTS, Trace
 from dhtcrawl.sim.web import SimWeb
@@ -36,6 +37,8 @@ NONCE = bytes(16)
 # How long after the end a node that is there may not know of it.
 TOLD_S = 30.0
 SECOND_LOOK_S = 2.0
+# A bad member can hold up what it owns, and so the end: when nothing has moved for so long, the rest is there.
+HELD_UP_S = 90.0
 STOPPED_IN_S = 120.0
 # The drain and the hand-over, and a crashed node's way back.
 OUT_IN_S = 300.0
@@ -102,7 +105,7 @@ class SwarmRun:
         self.result = dataclasses.replace(self.result, **fields)
 
     async def _live(self, group: asyncio.TaskGroup, trace: Trace) -> None:
-        scenario = self._scenario
+        scenario, bad = self._scenario, self._bad_member()
         low, high = min(0.01, scenario.latency_s), scenario.latency_s
         weather = Weather(loss=scenario.loss, duplication=scenario.duplication, late_s=scenario.late_s)
         matrix = read_matrix(Path(scenario.latency_matrix)) if scenario.latency_matrix else None
@@ -131,20 +134,26 @@ class SwarmRun:
                 else None,
                 ring=Ring.of((Random(f"{self._seed} secret").randbytes(SECRET_BYTES),)) if scenario.closed else None,
                 type_of=partial(type_name, types=scenario.node_types) if scenario.node_types else None,
+                handler_of=None if bad is None else bad.handler_of,
             ),
         )
-        oracle = Oracle(swarm, self._spec, self._crawl)
+        oracle = Oracle(swarm, self._spec, self._crawl, bad)
         swarm.witness = oracle
         self._found(violations=oracle.violations)
         faults = Faults(swarm, oracle, scenario, self._seed)
         submitter = await self._gather_nodes(swarm, faults)
+        if bad is not None:
+            bad.begin()
         await submitter.submit(self._spec, NONCE)
         submitted_at = asyncio.get_running_loop().time()
         befalling = group.create_task(faults.run())
+        inventing = None if bad is None else group.create_task(bad.run(swarm.hosts))
         while not (self._over(swarm, oracle, faults) or oracle.ends.stuck(self._waits_s) or self._is_late()):
             await asyncio.sleep(STEP_S)
             oracle.step()
         befalling.cancel()
+        if inventing is not None:
+            inventing.cancel()
         self._found(faults=faults.toll.happened)
         await self._calm(oracle, faults)
         faults.over = True
@@ -154,6 +163,13 @@ class SwarmRun:
         for host in list(swarm.up):
             await (self._stop(host, oracle) if host in there else host.crash())
         self._judge(swarm, oracle, faults, there)
+
+    def _bad_member(self) -> BadMember | None:
+        """The last of the nodes that are there from the beginning, if one of them is to be bad."""
+        manner = self._scenario.bad_member
+        if not manner:
+            return None
+        return BadMember(f"node {self._scenario.nodes - 1}", Manner(manner), self._seed, self._crawl, self._spec)
 
     async def _calm(self, oracle: Oracle, faults: Faults) -> None:
         """Wait for those who are on their way back, or out."""
@@ -202,9 +218,12 @@ class SwarmRun:
         return self.result.stopped
 
     def _over(self, swarm: SimSwarm, oracle: Oracle, faults: Faults) -> bool:
+        now = asyncio.get_running_loop().time()
+        if oracle.bad is not None and not faults.busy and now - max(oracle.ledger.moved_at, faults.at) > HELD_UP_S:
+            return True
         if oracle.ended_at is None:
             return False
-        ignorant = [host.name for host in swarm.up if not self._knows_the_end(host)]
+        ignorant = [host.name for host in swarm.up if not (oracle.is_bad(host) or self._knows_the_end(host))]
         late = not faults.busy and asyncio.get_running_loop().time() - self._quiet_since(oracle, faults) > TOLD_S
         if late and ignorant:
             oracle.broken("I10", f"{TOLD_S:.0f} s after the end these do not know of it: {', '.join(ignorant)}")
@@ -212,7 +231,6 @@ class SwarmRun:
             self._told_at = None
             return late
         # A node that has just heard of it may find that it has work after all.
-        now = asyncio.get_running_loop().time()
         self._told_at = now if self._told_at is None else self._told_at
         return now - self._told_at >= SECOND_LOOK_S
 
@@ -233,9 +251,10 @@ class SwarmRun:
         """Judge the end, once no node runs any more; what those that were there left is what a user gets."""
         scenario, toll = self._scenario, faults.toll
         self._found(crashes=toll.crashes, bodies_lost=toll.bodies_lost, refetched=self._web.refetched())
-        if self.result.stopped:
+        if self.result.stopped and oracle.bad is None:
             return
         self._found(refetches=oracle.fetched.refetches)
+        there = [host for host in there if not oracle.is_bad(host)]
         oracle.copies.at_the_end(there)
         oracle.ends.in_time(PATIENCE_S + (scenario.holder_grace_s if faults.toll.bodies_gone else 0.0))
         try:
@@ -251,8 +270,15 @@ class SwarmRun:
                 frames_per_page=round(swarm.tally.record_frames / totals.pages, 2),
             )
         # A clock that is off may also run fast: what is the delay for its node is less for the host.
-        haste = oracle.fetched.haste(scenario.delay_s * (1 - RATE_OFF if scenario.skew_s else 1))
-        self._found(politeness_exceptions=haste)
+        delay_s = scenario.delay_s * (1 - RATE_OFF if scenario.skew_s else 1)
+        if oracle.bad is not None:
+            self._found(politeness_exceptions=oracle.fetched.haste(delay_s, oracle.bad.keeps_gate))
+            lacking = check_lacking(self._web, dirs, scenario.depth, oracle.bad.may_be_lost)
+            held_up = oracle.ledger.waiting.intersection(lacking)
+            self._found(lost=len(lacking) - len(held_up), held_up=len(held_up))
+            self.result.violations.extend(f"I3: {url} was not fetched" for url in lacking if url not in held_up)
+            return
+        self._found(politeness_exceptions=oracle.fetched.haste(delay_s))
         found = check_outputs(self._web, dirs, scenario.depth)
         if totals.lost or totals.pages_missing or totals.pending or totals.unsettled:
             found.append(f"I11: the collection lacks something: {totals}")

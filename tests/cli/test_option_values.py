@@ -215,6 +215,16 @@ def test_a_file_that_cannot_be_read_is_to_blame_on_who_named_it(here: Here, monk
 def test_what_a_scenario_says_is_configuration(here: Here, tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("nodes = 'many'\n")
     assert here("sim", "--scenario", tmp_path / "my.toml").code == 4
+    (tmp_path / "my.toml").write_text("bad_member = 'lies'\n")
+    ended = here("sim", "--scenario", tmp_path / "my.toml")
+    assert ended.code == 4
+    assert "bad_member is 'lies'; use one of drops, forgets, answers, invents" in ended.message()
+
+
+def test_a_bad_member_is_drawn_with_the_rest_of_a_random_scenario(here: Here) -> None:
+    ended = here("sim", "--bad-member")
+    assert ended.code == 2
+    assert "use it with --random" in ended.message()
 
 
 ADDRESSES = [
