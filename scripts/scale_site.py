@@ -62,7 +62,8 @@ class Hosts(NamedTuple):
 class Web:
     """The hosts, and what is counted. No I/O."""
 
-    def __init__(self, hosts: int, pages: int, places: Hosts, delay_s: float) -> None:
+    def __init__(self, hosts: int, pages: int, places: Hosts, delay_s: float, page_bytes: int = PAGE_BYTES) -> None:
+        self._page_bytes = page_bytes
         self._hosts, self._pages, self._places, self._delay_s = hosts, pages, places, delay_s
         self._asked: set[int] = set()
         self._answering = [0] * hosts
@@ -99,7 +100,7 @@ class Web:
             f'<li><a href="{self._places.url(link % self._hosts, link)}">{link}</a>'
             for link in links_of(number, self._pages)
         )
-        text = _TEXT[: max(0, PAGE_BYTES - len(links))]
+        text = _TEXT[: max(0, self._page_bytes - len(links))]
         return f"<!doctype html><html><head><title>{number}</title></head><body><ul>{links}</ul><p>{text}</body></html>"
 
 
@@ -177,9 +178,10 @@ def main() -> None:
         "--delay", type=float, default=0.0, metavar="SECONDS", help="wanted after each answer of a host"
     )
     parser.add_argument("--address", default="", help="one address for all hosts, with ports from --port on")
+    parser.add_argument("--bytes", type=int, default=PAGE_BYTES, help="of a page, its links included")
     args = parser.parse_args()
     places = Hosts(args.port, args.address)
-    web = Web(args.hosts, args.pages, places, args.delay)
+    web = Web(args.hosts, args.pages, places, args.delay, args.bytes)
     uvloop.run(serve(web, args.hosts, places, args.latency))
 
 

@@ -1,5 +1,7 @@
 """Hosts in regions: what `e2e.netns` has, with distances between the hosts in place of a bridge.
 
+A host has an IPv4 address, an IPv6 address, or both; one that is hidden lets in answers only, as a NAT does.
+
 Needs root, iproute2 and a kernel with TUN devices; `Unavailable` says what is missing.
 """
 
@@ -23,28 +25,58 @@ from wan_lab.ways import Distance
 TUN: Final = Path("/dev/net/tun")
 READY: Final = "ready\n"
 NEAR: Final = Distance(0.0005)
+NETWORK6: Final = "fd77::/64"
+FAMILIES: Final = {"ipv4": (4,), "ipv6": (6,), "dual": (4, 6)}
+_HIDDEN: Final = """
+table inet nat {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    iif lo accept
+    ct state established,related accept
+  }
+}
+"""
 
 
 class Regions(Hosts):
     """Named hosts in regions, which reach one another over distances, until the block is left."""
 
     def __init__(
-        self, places: Mapping[str, str], between: Mapping[tuple[str, str], Distance], *, seed: int = 1
+        self,
+        places: Mapping[str, str],
+        between: Mapping[tuple[str, str], Distance],
+        *,
+        seed: int = 1,
+        family: str = "ipv4",
     ) -> None:
         """`places` has each host's region; `between`, what lies between two regions, one way, or within one.
 
-        What is not said within a region is `NEAR`; all else has to be there, both ways.
+        What is not said within a region is `NEAR`; all else has to be there, both ways. `family` is one of `FAMILIES`.
         """
         super().__init__(list(places))
         self._places = dict(places)
         self._between = dict(between)
         self._seed = seed
+        self._versions = FAMILIES[family]
         self._router_process: subprocess.Popen[str] | None = None
         self._closed: set[tuple[str, str]] = set()
 
     def of(self, region: str) -> list[str]:
         """The hosts of a region."""
         return [name for name, place in self._places.items() if place == region]
+
+    def addresses(self, name: str) -> list[str]:
+        """All of a host, IPv4 first."""
+        of_version = {4: super().address(name), 6: f"fd77::{1 + self.names.index(name):x}"}
+        return [of_version[version] for version in self._versions]
+
+    def address(self, name: str) -> str:
+        """The first of a host."""
+        return self.addresses(name)[0]
+
+    def hide(self, name: str) -> None:
+        """From here on nothing gets into a host but answers."""
+        _run([*self.wrapper(name), "nft", "-f", "-"], _HIDDEN)
 
     def cut(self, senders: Sequence[str], receivers: Sequence[str]) -> None:
         """From now on nothing of these senders reaches those receivers; the other way is open."""
@@ -77,7 +109,7 @@ class Regions(Hosts):
         pairs = [(here, there) for here in self.names for there in self.names if here != there]
         config = {
             "seed": self._seed,
-            "hosts": {n: {"namespace": self._namespace(n), "address": self.address(n)} for n in self.names},
+            "hosts": {n: {"namespace": self._namespace(n), "addresses": self.addresses(n)} for n in self.names},
             "distances": [(here, there, asdict(self.distance(here, there))) for here, there in pairs],
         }
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -89,8 +121,12 @@ class Regions(Hosts):
             if self._router_process.stdout.readline() != READY:
                 raise Unavailable("the router did not start")
         for name in self.names:
-            up = ["link set lo up", f"address add {self.address(name)}/32 dev {DEVICE}"]
-            up += [f"link set {DEVICE} mtu {MTU_BYTES} up", f"route add {SUBNET}.0/24 dev {DEVICE}"]
+            up = ["link set lo up", f"link set {DEVICE} mtu {MTU_BYTES} up"]
+            for address in self.addresses(name):
+                length, network = (128, NETWORK6) if ":" in address else (32, f"{SUBNET}.0/24")
+                # Nobody else has it: to look for one who has would take a second.
+                nodad = " nodad" if ":" in address else ""
+                up += [f"address add {address}/{length} dev {DEVICE}{nodad}", f"route add {network} dev {DEVICE}"]
             _run(["ip", "-netns", self._namespace(name), "-batch", "-"], "\n".join(up) + "\n")
 
     def _remove(self) -> None:

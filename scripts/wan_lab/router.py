@@ -13,11 +13,11 @@ import heapq
 import json
 import os
 import selectors
-import socket
 import struct
 import sys
 import threading
 import time
+from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -40,7 +40,9 @@ class Router:
     """All devices, the ways between them, and the packets that are on their way."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self._names = {socket.inet_aton(host["address"]): name for name, host in config["hosts"].items()}
+        self._names = {
+            ip_address(each).packed: name for name, host in config["hosts"].items() for each in host["addresses"]
+        }
         self._devices = {name: _device(host["namespace"]) for name, host in config["hosts"].items()}
         self._ways = {
             (here, there): Way(Distance(**between), Random(f"{config['seed']} {here} {there}"))
@@ -81,8 +83,8 @@ class Router:
                 packet = os.read(self._devices[here], MTU_BYTES)
             except BlockingIOError:
                 return
-            # IPv4 (RFC 791): the version in the first half byte, the destination in bytes 16 to 19.
-            there = self._names.get(packet[16:20]) if packet[0] >> 4 == 4 else None
+            # The version is in the first half byte, the destination in bytes 16 to 19 (RFC 791) or 24 to 39 (RFC 8200).
+            there = self._names.get(packet[16:20] if packet[0] >> 4 == 4 else packet[24:40])
             way = self._ways.get((here, there)) if there is not None else None
             at = None if way is None else way.arrival(now, len(packet))
             if at is not None and there is not None:

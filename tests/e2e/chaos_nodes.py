@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from dhtcrawl.units import format_address
+
 from .crawler import Crawler, Running
 from .netns import SUBNET, Hosts
 from .swarm import Node, Swarm
@@ -26,7 +28,7 @@ class Guest(Node):
         self.host = name
         self.admin = ADMIN
         self._hosts = hosts
-        self._listen = f"{hosts.address(name)}:{PORT}"
+        self._listen = format_address((hosts.address(name), PORT))
 
     def start(self, *bootstrap: str, listen: str = "") -> Self:
         return super().start(*bootstrap, listen=listen or self._listen)

@@ -78,3 +78,29 @@ def test_packets_cross_the_regions_late_and_not_where_they_are_cut() -> None:
                 assert there.recv(100) == b"last", "and not what was sent before"
     except Unavailable as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.needs_root
+def test_a_hidden_host_hears_answers_alone_by_either_family() -> None:
+    near = {(here, there): Distance() for here in "ab" for there in "ab"}
+    try:
+        with Regions({"here": "a", "there": "b"}, near, family="dual") as hosts:
+            hosts.hide("there")
+            for version, family in enumerate((socket.AF_INET, socket.AF_INET6)):
+                places = {name: (hosts.addresses(name)[version], 9) for name in hosts.names}
+                ends: dict[str, socket.socket] = {}
+                for name in hosts.names:
+                    with hosts.on(name):
+                        ends[name] = socket.socket(family, socket.SOCK_DGRAM)
+                    ends[name].bind(places[name])
+                    ends[name].settimeout(10.0)
+                with hosts.on("here"):
+                    stranger = socket.socket(family, socket.SOCK_DGRAM)
+                with ends["here"], ends["there"], stranger:
+                    stranger.sendto(b"unasked", places["there"])
+                    ends["there"].sendto(b"asked", places["here"])
+                    assert ends["here"].recv(100) == b"asked"
+                    ends["here"].sendto(b"answer", places["there"])
+                    assert ends["there"].recv(100) == b"answer"
+    except Unavailable as error:
+        pytest.skip(str(error))
