@@ -50,7 +50,7 @@ class Stage:
         """One more host, active, in nobody's view yet."""
         number = len(self.swarm.hosts)
         name, node_id = f"node {number}", bytes([40 * number + 7]) * 20
-        host: Any = _Host(name=name, id=node_id, address=f"10.0.0.{number}", starts=1)
+        host: Any = _Host(name=name, id=node_id, address=f"10.0.0.{number}", starts=1, hidden=False)
         self.swarm.hosts.append(host)
         self.disks[host] = self.oracle.engine(host)
         host.swarm = _Node()
