@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from turbohtml import Document, Element
@@ -98,7 +99,8 @@ def extract_by(applying: list[Rule], url: str, page: bytes, charset: str, *, fin
         return extracted
     budget = _Budget(tree)
     base = _base(tree, url)
-    reader = _PageReader(tree, PageAddress(base, charset, PlainLinks(base)), extracted, findings, budget)
+    address = PageAddress(base, charset, _plain_links(base[: base.partition("?")[0].rindex("/") + 1]))
+    reader = _PageReader(tree, address, extracted, findings, budget)
     follow = None
     rule = applying[0]
     try:
@@ -175,6 +177,12 @@ def _base(tree: Document, url: str) -> str:
     base = tree.select_one("base[href]")
     href = None if base is None else base.attr("href")
     return (canonicalize(href.strip(), url) if href else None) or url
+
+
+@lru_cache(maxsize=64)
+def _plain_links(directory: str) -> PlainLinks:
+    """Those of the pages in a directory, of which a site has many."""
+    return PlainLinks(directory)
 
 
 class _PageReader:

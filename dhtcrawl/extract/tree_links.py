@@ -17,8 +17,8 @@ def links_in(tree: Document) -> PageLinks | None:
     if tree.select_one("template") is not None:
         return None
     if any(map(tree.select_one, _OTHER_LINKS)):
-        links = tree.select("a,area,iframe,frame")
-        return collect([*_head(tree), *[(node.tag, _attributes_of(node)) for node in links]])
+        links = tree.select("a[href],area[href],iframe[src],frame[src]")
+        return collect([*_head(tree), *[(node.tag, _leading(node)) for node in links]])
     return collect_plain(_head(tree), [node.attr("href") or "" for node in tree.select("a[href]")])
 
 
@@ -28,6 +28,12 @@ def _head(tree: Document) -> Iterator[tuple[str, Mapping[str, str | None]]]:
         for node in tree.select(name):
             if node.namespace is Namespace.HTML:
                 yield name, {"text": node.text} if name == "title" else _attributes_of(node)
+
+
+def _leading(node: Element) -> dict[str, str | None]:
+    """The attributes of a link that count."""
+    name = "href" if node.tag in ("a", "area") else "src"
+    return {name: node.attr(name), "rel": node.attr("rel")}
 
 
 def _attributes_of(node: Element) -> dict[str, str | None]:
